@@ -1,0 +1,518 @@
+"""One kernel, any clock: resumes coroutines one at a time, in a fixed order.
+
+A *walker* is a coroutine the kernel drives. It runs until it blocks (`sleep`, `wait`,
+`Mailbox.get`, awaiting a `Future`, `join`), and nothing else runs meanwhile. It comes
+back when somebody made it *ready* or when an *event* of its own falls due. The rules,
+which every runtime relies on:
+
+1. All ready walkers run before time advances, first made ready first.
+2. Events fall due by (time, order of creation). `tie_seed` shuffles both orders among
+   equals, so that tests find code that leans on them.
+3. A walker that was handed a value gets that value, whatever else happens in the same
+   instant: timeouts and cancellations strike blocked walkers only, when nothing is
+   ready any more. So no message is swallowed.
+4. An exception that leaves a walker stops the run (`WalkerError`). When nothing can
+   ever happen and walkers still wait, the run ends with `DeadlockError`.
+
+The *clock* is a function: given the time of the next event (None: there is none) it
+returns the time now, or None when nothing can ever happen. The virtual clock jumps; a
+real one waits, and may return early with something that came in from outside.
+
+Why it looks as it does: half of the time of such a kernel goes into its heap. So
+events are tuples, which compare in C. A sleep makes no generator (it awaits a
+constant), its walker is resumed straight from the heap, and its event stays on top
+meanwhile, *spent*: the next sleep replaces it, one sift instead of two.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
+from contextlib import contextmanager
+from functools import partial
+from heapq import heappop, heappush, heapreplace
+from inspect import CORO_CREATED, getcoroutinestate
+from itertools import count
+from types import coroutine
+from typing import Any, Generic, NoReturn, TypeAlias, TypeVar
+
+from outpace.errors import RunError
+from outpace.units import Time, seconds
+
+T = TypeVar("T")
+Clock: TypeAlias = Callable[[Time | None], Time | None]
+# (due, order, function, argument); of a sleep: (due, order, None, walker)
+Event: TypeAlias = tuple[Time, float, Callable[[Any], None] | None, Any]
+
+
+def virtual_clock(next_event: Time | None) -> Time | None:
+    """Jump to the next event."""
+    return next_event
+
+
+class WalkerError(RunError):
+    """A walker raised; `error` is what it raised, and chained."""
+
+    def __init__(self, walker: str, at: Time, error: BaseException) -> None:
+        brief = f"{type(error).__name__}: {error}".removesuffix(": ")
+        super().__init__(f"{walker} failed at {seconds(at):.6f} s: {brief}")
+        self.walker, self.at, self.error = walker, at, error
+
+
+class DeadlockError(RunError):
+    """Walkers wait and nothing can happen any more."""
+
+
+class WalkerCancelled(RunError):
+    """Somebody waited for the result of a walker that was cancelled."""
+
+
+class Cancelled(BaseException):
+    """Thrown into a walker that is cancelled; not an Exception, so it passes `except`."""
+
+
+class TimedOut(TimeoutError):
+    """The time given to a `Kernel.timeout` block is over."""
+
+
+class State(enum.Enum):
+    INITIAL = "initial"  # never resumed
+    RUNNING = "running"  # being resumed, or ready to be
+    SLEEPING = "sleeping"
+    WAITING = "waiting"
+    DONE = "done"
+
+
+class Walker(Generic[T]):
+    """A coroutine driven by the kernel. Made by `Kernel.spawn`."""
+
+    __slots__ = (
+        "_blocked_on", "_coroutine", "_joiners", "_kernel", "_result", "_step", "_value",
+        "cancelled", "daemon", "done", "name", "waiting_since",
+    )  # fmt: skip
+
+    def __init__(
+        self, kernel: Kernel, body: Coroutine[Any, Any, T], name: str, daemon: bool
+    ) -> None:
+        self.name, self.daemon = name, daemon
+        self.done = self.cancelled = False
+        self.waiting_since: Time = kernel.now
+        self._kernel, self._coroutine = kernel, body
+        self._step: Callable[[Any], Any] = body.send  # what resumes it, given _value
+        self._value: Any = None  # what the blocking call will return
+        self._blocked_on: Any = None  # an Event, Future, Mailbox or _PLAIN_WAIT
+        self._result: Any = None
+        self._joiners: Future[None] | None = None
+
+    @property
+    def state(self) -> State:
+        if self.done:
+            return State.DONE
+        if self._blocked_on is not None:
+            return State.SLEEPING if isinstance(self._blocked_on, tuple) else State.WAITING
+        created = getcoroutinestate(self._coroutine) == CORO_CREATED
+        return State.INITIAL if created else State.RUNNING
+
+    @property
+    def waits_for(self) -> str:
+        """What it is blocked on, in words; empty if it is not blocked."""
+        if isinstance(self._blocked_on, tuple):
+            return f"{seconds(self._blocked_on[0]):.6f} s to come"
+        return "" if self._blocked_on is None else str(self._blocked_on)
+
+    def notify(self, value: Any = None) -> bool:
+        """End its `Kernel.wait()`, which returns `value`. False (and lost) if it is in none."""
+        if self._blocked_on is not _PLAIN_WAIT:
+            return False
+        self._kernel._make_ready(self, value)
+        return True
+
+    def cancel(self) -> None:
+        """Throw `Cancelled` into it where it blocks: at once, or once nothing is ready.
+
+        A sleep that stands for a computation ends here and the computation is never done.
+        """
+        strike = partial(self._kernel._interrupt, self)
+        if self._blocked_on is not None:
+            strike(Cancelled())
+        elif not self.done:
+            self._kernel.call_at(self._kernel.now, strike, Cancelled())
+
+    async def join(self) -> T:
+        """Wait for its end and return its result. Raises WalkerCancelled if it had none."""
+        if not self.done:
+            if self._joiners is None:
+                self._joiners = Future(self._kernel, f"the end of {self.name}")
+            await self._joiners
+        if self.cancelled:
+            raise WalkerCancelled(f"{self.name} was cancelled, so it has no result")
+        result: T = self._result
+        return result
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {self.state.value}>"
+
+
+class Future(Generic[T]):
+    """A value that comes later. Any number of walkers may await it."""
+
+    __slots__ = ("_kernel", "_value", "_waiters", "done", "name")
+
+    def __init__(self, kernel: Kernel, name: str = "a future") -> None:
+        self.name, self.done = name, False
+        self._kernel = kernel
+        self._value: Any = None
+        self._waiters: deque[Walker[Any]] = deque()
+
+    def set(self, value: T) -> None:
+        """Give it its value and wake everyone who waits. Raises RuntimeError the second time."""
+        if self.done:
+            raise RuntimeError(f"{self.name} already has a value")
+        self.done, self._value = True, value
+        while self._waiters:
+            self._kernel._make_ready(self._waiters.popleft(), None)
+
+    def __await__(self) -> Generator[None, Any, T]:
+        if not self.done:
+            self._waiters.append(self._kernel._block_on(self))
+            yield
+        value: T = self._value
+        return value
+
+    def _forget(self, walker: Walker[Any]) -> None:
+        self._waiters.remove(walker)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Mailbox(Generic[T]):
+    """A queue of messages; each goes to one receiver, in order."""
+
+    __slots__ = ("_kernel", "_messages", "_waiters", "name")
+
+    def __init__(self, kernel: Kernel, name: str = "a mailbox") -> None:
+        self.name = name
+        self._kernel = kernel
+        self._messages: deque[T] = deque()
+        self._waiters: deque[Walker[Any]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def put(self, message: T) -> None:
+        """Hand the message to the longest-waiting receiver, or keep it for the next."""
+        if self._waiters:
+            self._kernel._make_ready(self._waiters.popleft(), message)
+        else:
+            self._messages.append(message)
+
+    @coroutine
+    def get(self) -> Generator[None, Any, T]:
+        """The next message; blocks until there is one."""
+        if self._messages:
+            return self._messages.popleft()
+        self._waiters.append(self._kernel._block_on(self))
+        message: T = yield
+        return message
+
+    def get_nowait(self) -> T | None:
+        """The next message, or None."""
+        return self._messages.popleft() if self._messages else None
+
+    def _forget(self, walker: Walker[Any]) -> None:
+        self._waiters.remove(walker)
+
+    def __str__(self) -> str:
+        return f"a message in {self.name}"
+
+
+class _PlainWait:
+    def _forget(self, walker: Walker[Any]) -> None:
+        pass
+
+    def __str__(self) -> str:
+        return "a notification"
+
+
+_PLAIN_WAIT = _PlainWait()
+
+
+class _Yield:
+    """Awaiting it gives control to the kernel once: `yield` without a generator."""
+
+    __slots__ = ()
+    __await__ = staticmethod(partial(iter, (None,)))
+
+
+_YIELD = _Yield()
+
+
+class _End(Exception):
+    """Leaves the loop of `Kernel.run`."""
+
+
+class Kernel:
+    """See the head of this file. `now` is the time in nanoseconds."""
+
+    def __init__(self, clock: Clock = virtual_clock, *, tie_seed: int | None = None) -> None:
+        self.now: Time = 0
+        self._clock = clock
+        self._events: list[Event] = []
+        self._spent = False  # the first event is the one whose walker is being resumed
+        self._ready: deque[Walker[Any]] = deque()
+        self._walkers: dict[Walker[Any], None] = {}  # those not done, in order of spawning
+        self._foreground = 0  # how many of them are no daemons
+        self._current: Walker[Any] | None = None
+        self._ties = None if tie_seed is None else random.Random(tie_seed)
+        self._orders = count(1) if self._ties is None else _shuffled_orders(self._ties)
+
+    # -- for programs ----------------------------------------------------------
+
+    @property
+    def current(self) -> Walker[Any]:
+        """The walker being resumed. Raises RuntimeError outside of any."""
+        return self._current or self._no_walker()
+
+    @property
+    def walkers(self) -> list[Walker[Any]]:
+        """Those that are not done, in order of spawning."""
+        return list(self._walkers)
+
+    def spawn(
+        self, body: Coroutine[Any, Any, T], name: str = "a walker", *, daemon: bool = False
+    ) -> Walker[T]:
+        """Start a walker. The run ends when all walkers but the daemons are done."""
+        walker = Walker(self, body, name, daemon)
+        self._walkers[walker] = None
+        self._foreground += not daemon
+        self._ready.append(walker)
+        return walker
+
+    def sleep(self, duration_s: float) -> Awaitable[None]:
+        """Block for `duration_s` seconds (0: until everything ready has run). Await it at once.
+
+        Raises ValueError if it is negative or not finite.
+        """
+        walker = self._current or self._no_walker()
+        if walker._blocked_on is not None:
+            raise RuntimeError(f"{walker.name}: a sleep was not awaited")
+        if not 0.0 <= duration_s < math.inf:
+            raise ValueError(f"{walker.name} cannot sleep for {duration_s} s")
+        due = self.now + math.floor(duration_s * 1e9 + 0.5)
+        event = walker._blocked_on = (due, next(self._orders), None, walker)
+        if self._spent:
+            self._spent = False
+            heapreplace(self._events, event)
+        else:
+            heappush(self._events, event)
+        return _YIELD
+
+    @coroutine
+    def wait(self) -> Generator[None, Any, Any]:
+        """Block until somebody calls `notify` on this walker; return the value given there."""
+        self._block_on(_PLAIN_WAIT)
+        return (yield)
+
+    async def gather(self, *bodies: Coroutine[Any, Any, Any]) -> list[Any]:
+        """Run them side by side and return their results in order.
+
+        If the caller is cancelled or times out meanwhile, they are cancelled too.
+        """
+        parent = self.current.name
+        walkers = [self.spawn(body, f"{parent}/{k}") for k, body in enumerate(bodies)]
+        try:
+            return [await walker.join() for walker in walkers]
+        finally:
+            for walker in walkers:
+                walker.cancel()
+
+    @contextmanager
+    def timeout(self, duration_s: float) -> Iterator[None]:
+        """Raise `TimedOut` inside the block if it is still blocked after `duration_s` seconds."""
+        walker, left = self.current, False
+
+        def strike(_: None) -> None:
+            if not left:
+                self._interrupt(walker, TimedOut(f"{walker.name}: {duration_s} s are over"))
+
+        self.call_at(self.now + math.floor(duration_s * 1e9 + 0.5), strike)
+        try:
+            yield
+        finally:
+            left = True
+
+    # -- for runtimes ----------------------------------------------------------
+
+    def call_at(self, time: Time, function: Callable[[Any], None], argument: Any = None) -> None:
+        """Call `function(argument)` at `time` (ns), outside of any walker."""
+        if time < self.now:
+            raise ValueError(f"{seconds(time)} s is past: it is {seconds(self.now)} s")
+        heappush(self._events, (time, next(self._orders), function, argument))
+
+    def stop(self) -> None:
+        """End `run` before time advances, after what else is due now."""
+        heappush(self._events, (self.now, math.inf, _raise_end, None))
+
+    def run(self, until: Time | None = None) -> Time:
+        """Drive the walkers until all but daemons are done, `stop`, or `until` (ns, inclusive).
+
+        Returns the time. Raises WalkerError, DeadlockError. May be called again to go on.
+        """
+        over = False
+
+        def limit(_: None) -> None:
+            if over:
+                return
+            if not self._events and self._clock is virtual_clock:
+                raise self._deadlock()
+            raise _End
+
+        if until is not None:
+            heappush(self._events, (max(until, self.now), math.inf, limit, None))
+        if not self._foreground:
+            self.stop()
+        try:
+            self._run()
+        except _End:
+            return self.now
+        finally:
+            over, self._current = True, None
+            if self._spent:
+                self._spent = False
+                heappop(self._events)
+
+    def _run(self) -> NoReturn:
+        ready, events, ties = self._ready, self._events, self._ties
+        virtual = self._clock is virtual_clock
+        while True:
+            if ready:
+                if ties is not None:
+                    ready.rotate(-ties.randrange(len(ready)))
+                walker = ready.popleft()
+                value = walker._value
+            else:
+                if not virtual and not self._wait_for_clock():
+                    continue  # something came in from outside: rule 1
+                if not events:
+                    raise self._deadlock()
+                due, _, function, walker = event = events[0]
+                if function is not None:
+                    heappop(events)
+                    self._current = None
+                    if virtual:
+                        self.now = due
+                    function(walker)
+                    continue
+                if walker._blocked_on is not event:  # its sleep was interrupted
+                    heappop(events)
+                    continue
+                if virtual:
+                    self.now = due
+                if ties is None:
+                    self._spent = True
+                else:  # what comes may sort before it
+                    heappop(events)
+                walker._blocked_on = value = None
+            self._current = walker
+            try:
+                walker._step(value)
+            except StopIteration as end:
+                walker._result = end.value
+                self._finish(walker)
+            except Cancelled:
+                walker.cancelled = True
+                self._finish(walker)
+            except Exception as error:
+                self._finish(walker)
+                raise WalkerError(walker.name, self.now, error) from error
+            if self._spent:
+                self._spent = False
+                heappop(events)
+
+    def _wait_for_clock(self) -> bool:
+        """Let a real clock run to the next event. True if it is due and nothing came in."""
+        due = self._events[0][0] if self._events else None
+        now = self._clock(due)
+        if now is None:
+            raise self._deadlock()
+        self.now = max(self.now, now)
+        return not self._ready and due is not None and due <= now
+
+    def close(self) -> None:
+        """End every walker where it stands and let each clean up; for a run that ends early."""
+        for walker in self.walkers:
+            walker._coroutine.close()
+            walker.done = True
+        self._walkers.clear()
+        self._ready.clear()
+        self._events.clear()
+        self._foreground = 0
+
+    # -- inside ----------------------------------------------------------------
+
+    def _finish(self, walker: Walker[Any]) -> None:
+        walker.done = True
+        del self._walkers[walker]
+        if walker._joiners is not None:
+            walker._joiners.set(None)
+        if not walker.daemon:
+            self._foreground -= 1
+            if not self._foreground:
+                # After what is due now: a last message may start new work.
+                heappush(self._events, (self.now, math.inf, self._end_if_idle, None))
+
+    def _end_if_idle(self, _: None) -> None:
+        if not self._foreground:
+            raise _End
+
+    def _block_on(self, what: Any) -> Walker[Any]:
+        walker = self._current or self._no_walker()
+        if walker._blocked_on is not None:
+            raise RuntimeError(f"{walker.name}: a sleep was not awaited")
+        walker._blocked_on, walker.waiting_since = what, self.now
+        return walker
+
+    def _no_walker(self) -> NoReturn:
+        raise RuntimeError("only a walker can block: await this in a coroutine given to spawn()")
+
+    def _make_ready(self, walker: Walker[Any], value: Any) -> None:
+        walker._blocked_on, walker._value = None, value
+        self._ready.append(walker)
+
+    def _interrupt(self, walker: Walker[Any], error: BaseException) -> None:
+        """Throw into a walker that is blocked. Without effect on one that is done."""
+        blocked_on = walker._blocked_on
+        if blocked_on is None:
+            return
+        if not isinstance(blocked_on, tuple):  # the event of a sleep is recognised when due
+            blocked_on._forget(walker)
+
+        def throw(_: Any) -> Any:
+            walker._step = walker._coroutine.send
+            return walker._coroutine.throw(error)
+
+        walker._step = throw
+        self._make_ready(walker, None)
+
+    def _deadlock(self) -> DeadlockError:
+        waiting = "\n".join(
+            f"  {walker.name} waits for {walker.waits_for} since "
+            f"{seconds(walker.waiting_since):.6f} s"
+            for walker in self._walkers
+        )
+        return DeadlockError(
+            f"nothing can happen after {seconds(self.now):.6f} s, yet these still wait:\n{waiting}"
+        )
+
+
+def _raise_end(_: None) -> NoReturn:
+    raise _End
+
+
+def _shuffled_orders(ties: random.Random) -> Iterator[int]:
+    for made in count(1):
+        yield (ties.getrandbits(30) << 64) + made
