@@ -1,0 +1,62 @@
+"""Sums gradients in a fixed binary tree, so that the order of arrival does not matter.
+
+Floating-point addition is not associative: summing 32 gradients as they arrive gives
+another last bit each time. Here the leaf of worker n is node `size + n` of a heap-
+numbered binary tree; two children are added when both are there, and those without a
+sibling pass up at the end. The sum depends on who contributed, not on when.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+
+import torch
+
+
+class TreeSum:
+    """The sum of at most one gradient of each worker. It owns what is added to it."""
+
+    __slots__ = ("_pending", "_size", "count")
+
+    def __init__(self, workers: int) -> None:
+        self.count = 0
+        self._size = 1 << (workers - 1).bit_length()
+        self._pending: dict[int, torch.Tensor] = {}  # node -> sum of its subtree
+
+    def add(self, worker: int, gradient: torch.Tensor) -> None:
+        """Add it, in place where it can."""
+        self.count += 1
+        pending = self._pending
+        node = self._size + worker
+        while (sibling := pending.pop(node ^ 1, None)) is not None:
+            gradient = sibling.add_(gradient)
+            node >>= 1
+        pending[node] = gradient
+
+    def total(self) -> torch.Tensor:
+        """The sum. Raises ValueError if nothing was added."""
+        if not self._pending:
+            raise ValueError("nothing was added to this sum")
+        # The deepest nodes have the highest numbers; a merge makes a lower one.
+        nodes = [-node for node in self._pending]
+        heapq.heapify(nodes)
+        while nodes[0] != -1:
+            node = -heapq.heappop(nodes)
+            gradient = self._pending.pop(node)
+            sibling = self._pending.pop(node ^ 1, None)
+            if sibling is not None:
+                gradient = sibling.add_(gradient)
+                heapq.heappop(nodes)  # the sibling: it comes right after
+            self._pending[node >> 1] = gradient
+            heapq.heappush(nodes, -(node >> 1))
+        return self._pending[1]
+
+
+def tree_sum(gradients: Iterable[torch.Tensor]) -> torch.Tensor:
+    """The sum of the gradients of workers 0, 1, ... as a shard computes it; they are kept."""
+    copies = [gradient.clone() for gradient in gradients]
+    total = TreeSum(len(copies))
+    for worker, gradient in enumerate(copies):
+        total.add(worker, gradient)
+    return total.total()

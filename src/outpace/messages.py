@@ -1,0 +1,88 @@
+"""What workers and shards say to each other: one type for state machines and wire.
+
+Tensors travel as *blocks*: the part of the flat parameter vector that one shard owns
+(1-D), or a `Phantom` of its size where only timing matters. Whoever receives a block
+owns it: the shard may write into the gradient of a push.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+import torch
+
+from outpace.units import Time
+
+
+class Phantom(msgspec.Struct, frozen=True, gc=False):
+    """Stands for a block of `nbytes` bytes that nobody computes with."""
+
+    nbytes: int
+
+
+Block: TypeAlias = torch.Tensor | Phantom
+
+
+class Push(msgspec.Struct, gc=False):
+    """`worker` has finished `iteration`; here is its gradient on one shard.
+
+    Without gradient it *abstains* (a skipped AMP step, a refused NaN, work that was cut
+    off, no data left): its progress counts, nothing is applied.
+    """
+
+    worker: int
+    iteration: int
+    version: int  # of the shard's parameters that the gradient was computed from
+    gradient: Block | None = None
+
+
+class Pull(msgspec.Struct, gc=False):
+    """`worker` has finished `iteration` and wants the parameters for what comes next.
+
+    `coin` is the pull's number in [0, 1) for policies that block with a probability.
+    """
+
+    worker: int
+    iteration: int
+    coin: float = 0.0
+
+
+class Leave(msgspec.Struct, gc=False):
+    """`worker` is done: nobody waits for it any more."""
+
+    worker: int
+
+
+class Reply(msgspec.Struct, gc=False):
+    """Answers a pull. The runtime fills in `parameters` (see `Shard.read`)."""
+
+    shard: int
+    worker: int
+    iteration: int  # of the pull
+    version: int  # number of updates in the parameters
+    clock: int  # V, the iterations that the shard has finished
+    held: Time  # how long the shard kept the pull waiting
+    parameters: Block | None = None
+
+
+Message: TypeAlias = Push | Pull | Leave | Reply
+
+
+def size_bytes(message: Message) -> int:
+    """The bytes of its tensors; headers count as nothing."""
+    if isinstance(message, Push):
+        return 0 if message.gradient is None else message.gradient.nbytes
+    if isinstance(message, Reply):
+        return 0 if message.parameters is None else message.parameters.nbytes
+    return 0
+
+
+def worker_name(worker: int) -> str:
+    """The address of worker n."""
+    return f"worker-{worker}"
+
+
+def server_name(server: int) -> str:
+    """The address of server m."""
+    return f"server-{server}"

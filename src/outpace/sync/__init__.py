@@ -1,0 +1,23 @@
+"""Synchronization policies: when a shard may answer a pull, when it may advance."""
+
+from outpace.sync.asp import Asp
+from outpace.sync.bsp import Bsp
+from outpace.sync.decision import Decision, Reason
+from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView
+from outpace.sync.ssp import Ssp
+
+POLICIES: dict[str, type[Policy]] = {"bsp": Bsp, "asp": Asp, "ssp": Ssp}
+
+__all__ = [
+    "POLICIES",
+    "Apply",
+    "Asp",
+    "Bsp",
+    "Buffer",
+    "Decision",
+    "Policy",
+    "Reason",
+    "Scale",
+    "ShardView",
+    "Ssp",
+]

@@ -1,0 +1,38 @@
+"""What a policy answers: a decision with its reason, as data.
+
+The reason is a code and two numbers, not a sentence: it is made millions of times and
+read by few. `describe` makes the sentence.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+
+class Reason(enum.IntEnum):
+    """Why a pull was answered or held. The numbers are in traces: never reuse one."""
+
+    UNBOUNDED = 0  # the policy holds nobody back
+    WITHIN_BOUND = 1
+    BEYOND_BOUND = 2
+
+    def describe(self, lead: int, bound: int) -> str:
+        """In words; `lead` and `bound` as in `Decision`."""
+        match self:
+            case Reason.UNBOUNDED:
+                return f"lead {lead}, no bound"
+            case Reason.WITHIN_BOUND:
+                return f"lead {lead} < bound {bound}"
+            case Reason.BEYOND_BOUND:
+                return f"lead {lead} ≥ bound {bound}"
+
+
+class Decision(msgspec.Struct, frozen=True, gc=False):
+    """Answer a pull now (`release_clock` None) or when the shard's clock gets there."""
+
+    release_clock: int | None
+    reason: Reason
+    lead: int  # iterations by which the puller is ahead of the shard's clock, i − V
+    bound: int = 0  # what the lead was compared with

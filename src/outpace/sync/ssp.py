@@ -1,0 +1,43 @@
+"""Stale synchronous parallel: a worker may lead the slowest by a bound."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from outpace.checks import require
+from outpace.messages import Pull
+from outpace.sync.decision import Decision, Reason
+from outpace.sync.policy import Apply, Buffer, Scale, ShardView, everyone_arrived
+
+
+@dataclass(frozen=True, slots=True)
+class Ssp:
+    """Answers iteration i while i < V + s (FluentPS, table III).
+
+    A pull beyond the bound is released at clock i+1 (lazy) or as soon as the bound
+    allows, max(V+1, i−s+1) (soft). With s = 0 it is BSP's condition.
+    Raises ValueError if the staleness is negative.
+    """
+
+    staleness: int  # s: iterations a worker may lead the slowest
+    kind: Literal["ssp"] = "ssp"
+    buffer: Buffer = Buffer.LAZY
+    apply: Apply = Apply.ON_ARRIVAL
+    scale: Scale = Scale.MEAN
+
+    def __post_init__(self) -> None:
+        require(self.staleness >= 0, "staleness", "at least 0", self.staleness)
+
+    def may_answer(self, pull: Pull, view: ShardView) -> Decision:
+        lead = pull.iteration - view.clock
+        if lead < self.staleness:
+            return Decision(None, Reason.WITHIN_BOUND, lead, self.staleness)
+        if self.buffer is Buffer.LAZY:
+            release = pull.iteration + 1
+        else:
+            release = max(view.clock + 1, pull.iteration - self.staleness + 1)
+        return Decision(release, Reason.BEYOND_BOUND, lead, self.staleness)
+
+    def may_advance(self, view: ShardView) -> bool:
+        return everyone_arrived(view)

@@ -1,0 +1,174 @@
+"""How an aggregated gradient changes a block of parameters.
+
+Optimizers are torch's own, on the one flat tensor of the block and in the unfused
+single-tensor form, so that a shard takes bitwise the steps of a plain PyTorch process.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
+
+import torch
+
+from outpace.aggregate import TreeSum
+from outpace.checks import positive, require
+from outpace.messages import Block, Phantom
+
+Step: TypeAlias = Callable[[torch.Tensor], None]  # gradient -> parameters changed in place
+
+
+@dataclass(frozen=True, slots=True)
+class Sgd:
+    """w ← w − lr·b with b ← momentum·b + g, as torch.optim.SGD.
+
+    Raises ValueError unless lr > 0 and 0 <= momentum < 1.
+    """
+
+    kind: Literal["sgd"] = "sgd"
+    lr: float = 0.1
+    momentum: float = 0.0
+
+    def __post_init__(self) -> None:
+        require(positive(self.lr), "lr", "a positive number", self.lr)
+        require(0 <= self.momentum < 1, "momentum", "in [0, 1)", self.momentum)
+
+    def on(self, parameters: torch.Tensor) -> Step:
+        """What takes one step on these parameters (1-D, changed in place)."""
+        if self.momentum == 0:  # torch's own step does this, after 20 µs of Python
+
+            def plain_step(gradient: torch.Tensor) -> None:
+                parameters.add_(gradient, alpha=-self.lr)
+
+            return plain_step
+        variable = torch.nn.Parameter(parameters)  # shares the memory
+        optimizer = torch.optim.SGD(
+            [variable], lr=self.lr, momentum=self.momentum, foreach=False, fused=False
+        )
+
+        def step(gradient: torch.Tensor) -> None:
+            variable.grad = gradient
+            optimizer.step()
+            variable.grad = None
+
+        return step
+
+
+class ParameterBlock(Protocol):
+    """The parameters of one shard and what may be done with them."""
+
+    def refusal(self, gradient: Block) -> str:
+        """Why this is no gradient for these parameters; empty if it is one."""
+
+    def update(self, gradient: Block, divisor: int) -> None:
+        """Divide the gradient by `divisor` (in place) and take one step."""
+
+    def new_sum(self, workers: int) -> BlockSum:
+        """An empty sum of gradients of so many workers."""
+
+    def is_finite(self) -> bool:
+        """False once a parameter is infinite or not a number."""
+
+    def read(self) -> Block:
+        """A copy that nobody will change; the same one until the next update."""
+
+
+class BlockSum(Protocol):
+    """Adds up gradients of one iteration."""
+
+    count: int
+
+    def add(self, worker: int, gradient: Block) -> None: ...
+
+    def total(self) -> Block: ...
+
+
+class TensorBlock:
+    """Real parameters: `parameters` (1-D) is copied."""
+
+    def __init__(self, parameters: torch.Tensor, optimizer: Sgd) -> None:
+        self._parameters = parameters.detach().clone()
+        self._step = optimizer.on(self._parameters)
+        self._copy: torch.Tensor | None = None
+
+    def refusal(self, gradient: Block) -> str:
+        wanted = self._parameters
+        if not isinstance(gradient, torch.Tensor):
+            return f"a gradient must be a tensor, not {type(gradient).__name__}"
+        if gradient.shape != wanted.shape or gradient.dtype != wanted.dtype:
+            return (
+                f"the gradient has shape {tuple(gradient.shape)} and {gradient.dtype}, "
+                f"the parameters have {tuple(wanted.shape)} and {wanted.dtype}"
+            )
+        return ""
+
+    def update(self, gradient: Block, divisor: int) -> None:
+        assert isinstance(gradient, torch.Tensor)
+        if divisor != 1:
+            gradient.div_(divisor)
+        self._step(gradient)
+        self._copy = None
+
+    def new_sum(self, workers: int) -> BlockSum:
+        return _TensorSum(workers)
+
+    def is_finite(self) -> bool:
+        # A dot product costs a twentieth of isfinite().all(). It also overflows, to
+        # infinity, where parameters are merely beyond 1e19: as good as diverged.
+        return math.isfinite(torch.dot(self._parameters, self._parameters))
+
+    def read(self) -> torch.Tensor:
+        if self._copy is None:
+            self._copy = self._parameters.clone()
+        return self._copy
+
+
+class _TensorSum(TreeSum):
+    def add(self, worker: int, gradient: Block) -> None:
+        assert isinstance(gradient, torch.Tensor)
+        super().add(worker, gradient)
+
+
+class PhantomBlock:
+    """Parameters of a given size that nobody computes with (task `timing`)."""
+
+    def __init__(self, nbytes: int) -> None:
+        self._block = Phantom(nbytes)
+
+    def refusal(self, gradient: Block) -> str:
+        if gradient.nbytes == self._block.nbytes:
+            return ""
+        return f"the gradient has {gradient.nbytes} bytes, the parameters {self._block.nbytes}"
+
+    def update(self, gradient: Block, divisor: int) -> None:
+        pass
+
+    def new_sum(self, workers: int) -> BlockSum:
+        return _PhantomSum(self._block)
+
+    def is_finite(self) -> bool:
+        return True
+
+    def read(self) -> Phantom:
+        return self._block
+
+
+class _PhantomSum:
+    def __init__(self, block: Phantom) -> None:
+        self.count = 0
+        self._block = block
+
+    def add(self, worker: int, gradient: Block) -> None:
+        self.count += 1
+
+    def total(self) -> Phantom:
+        return self._block
+
+
+def parameter_block(initial: Block, optimizer: Sgd) -> ParameterBlock:
+    """The block that starts from these parameters."""
+    if isinstance(initial, Phantom):
+        return PhantomBlock(initial.nbytes)
+    return TensorBlock(initial, optimizer)
