@@ -1,0 +1,199 @@
+"""The simulated machines: how long workers compute, what the network takes."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outpace.checks import not_negative, positive, require
+from outpace.errors import ConfigError, did_you_mean
+from outpace.randomness import Stream, generator
+from outpace.units import Time, nanoseconds
+
+RunTime: TypeAlias = Callable[[int, int, Time], float]  # worker, iteration, now -> seconds
+Draw: TypeAlias = Callable[[np.random.Generator, int], NDArray[np.float64]]
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """These workers take `factor` times as long for what they start in [from_s, until_s).
+
+    Overlapping periods multiply. Seconds of the run; `until_s` left out: to its end.
+    """
+
+    workers: tuple[int, ...]
+    factor: float
+    from_s: float = 0.0
+    until_s: float = math.inf
+
+    def __post_init__(self) -> None:
+        require(positive(self.factor), "factor", "a positive number", self.factor)
+        require(not_negative(self.from_s), "from_s", "a number of at least 0", self.from_s)
+        require(self.until_s > self.from_s, "until_s", f"after {self.from_s}", self.until_s)
+        for worker in self.workers:
+            require(worker >= 0, "workers", "worker numbers from 0", worker)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Law(ABC):
+    """A worker's time per iteration: mean_s · shape · the worker's speed · slow periods."""
+
+    mean_s: float
+    worker_cv: float = 0.0
+    slow: tuple[Slow, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        require(positive(self.mean_s), "mean_s", "a positive number of seconds", self.mean_s)
+        require(
+            not_negative(self.worker_cv), "worker_cv", "a number of at least 0", self.worker_cv
+        )
+
+    @abstractmethod
+    def shape(self) -> Draw:
+        """Draws factors around `mean_s`, of mean 1."""
+
+    def run_time(self, seed: int, workers: int) -> RunTime:
+        """The seconds that worker n takes for iteration i if it starts it at `now` (ns).
+
+        Raises ConfigError if a slow period names a worker that is not there.
+        """
+        slow = _slow_periods(self.slow, workers)
+        speeds = generator(seed, "worker speed").normal(1.0, self.worker_cv, workers)
+        scales = [self.mean_s * max(float(speed), 0.1) for speed in speeds]
+        draw = self.shape()
+        streams = [Stream(seed, "run time", worker, draw) for worker in range(workers)]
+
+        def run_time(worker: int, iteration: int, now: Time) -> float:
+            duration_s = scales[worker] * streams[worker][iteration]
+            for factor, start, end in slow.get(worker, ()):
+                if start <= now < end:
+                    duration_s *= factor
+            return duration_s
+
+        return run_time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constant(_Law):
+    """Always `mean_s`."""
+
+    kind: Literal["constant"] = "constant"
+
+    def shape(self) -> Draw:
+        return lambda _, n: np.ones(n)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Spread(_Law, ABC):
+    cv: float = 0.0  # coefficient of variation: standard deviation over mean
+
+    def __post_init__(self) -> None:
+        super(_Spread, self).__post_init__()
+        require(not_negative(self.cv), "cv", "a number of at least 0", self.cv)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Normal(_Spread):
+    """Normal with standard deviation cv·mean_s; a negative draw counts as 0."""
+
+    kind: Literal["normal"] = "normal"
+
+    def shape(self) -> Draw:
+        return lambda source, n: np.maximum(source.normal(1.0, self.cv, n), 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lognormal(_Spread):
+    """Log-normal of mean mean_s and standard deviation cv·mean_s."""
+
+    kind: Literal["lognormal"] = "lognormal"
+
+    def shape(self) -> Draw:
+        variance = math.log1p(self.cv**2)  # of the logarithm
+        return lambda source, n: source.lognormal(-variance / 2, math.sqrt(variance), n)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exponential(_Law):
+    """Exponential of mean mean_s."""
+
+    kind: Literal["exponential"] = "exponential"
+
+    def shape(self) -> Draw:
+        return lambda source, n: source.exponential(1.0, n)
+
+
+ComputeLaw: TypeAlias = Constant | Normal | Lognormal | Exponential
+
+
+def _slow_periods(
+    slow: tuple[Slow, ...], workers: int
+) -> dict[int, list[tuple[float, Time, float]]]:
+    periods: dict[int, list[tuple[float, Time, float]]] = {}
+    for period in slow:
+        end = math.inf if math.isinf(period.until_s) else nanoseconds(period.until_s)
+        for worker in period.workers:
+            if worker >= workers:
+                raise ConfigError(
+                    f"compute.slow: there is no worker {worker}; "
+                    f"{workers} workers are numbered 0 to {workers - 1}"
+                )
+            periods.setdefault(worker, []).append((period.factor, nanoseconds(period.from_s), end))
+    return periods
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One node's connection, where it differs from the rest."""
+
+    latency_s: float | None = None
+    bandwidth_bytes_per_s: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_link(self.latency_s, self.bandwidth_bytes_per_s)
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkLaw:
+    """Latency and bandwidth of the connections.
+
+    A transfer of m bytes occupies sender and receiver for m / bandwidth and arrives
+    latency later, by the slower of the two ends. `bandwidth_bytes_per_s` left out:
+    infinite. `nodes` overrides single ones, by name: worker-3, server-0. `log` keeps
+    every message's times (requested, started, delivered) in messages.parquet.
+    """
+
+    latency_s: float = 0.0
+    bandwidth_bytes_per_s: float | None = None
+    contention: Literal["serialised"] = "serialised"
+    nodes: dict[str, Link] = field(default_factory=dict)
+    log: bool = False
+
+    def __post_init__(self) -> None:
+        _check_link(self.latency_s, self.bandwidth_bytes_per_s)
+
+    def of(self, node: str) -> tuple[float, float]:
+        """Latency (s) and bandwidth (bytes/s, perhaps infinite) of a node."""
+        link = self.nodes.get(node, Link())
+        latency_s = self.latency_s if link.latency_s is None else link.latency_s
+        bandwidth = link.bandwidth_bytes_per_s or self.bandwidth_bytes_per_s or math.inf
+        return latency_s, bandwidth
+
+    def require_nodes(self, names: list[str]) -> None:
+        """Raise ConfigError if `nodes` names one that is not there."""
+        for node in self.nodes:
+            if node not in names:
+                raise ConfigError(f"network.nodes: no node {node!r}.{did_you_mean(node, names)}")
+
+
+def _check_link(latency_s: float | None, bandwidth: float | None) -> None:
+    if latency_s is not None:
+        require(not_negative(latency_s), "latency_s", "a number of at least 0", latency_s)
+    if bandwidth is not None:
+        require(positive(bandwidth), "bandwidth_bytes_per_s", "a positive number", bandwidth)

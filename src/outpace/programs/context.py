@@ -1,0 +1,66 @@
+"""What a program may do: the same in virtual time and for real.
+
+Programs are coroutines over these few methods and nothing else. A runtime implements
+them; the kernel resumes the programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from outpace.messages import Block, Message
+from outpace.shard import Shard
+from outpace.units import Time
+
+
+class Context(Protocol):
+    """What every program has."""
+
+    @property
+    def now(self) -> Time:
+        """ns since the start of the run."""
+
+    def send(self, to: str, message: Message) -> None:
+        """Hand a message over for delivery; does not block."""
+
+    async def recv(self) -> Message:
+        """The next message for this node."""
+
+
+class WorkerContext(Context, Protocol):
+    """What a worker's program has beside that."""
+
+    @property
+    def worker(self) -> int: ...
+
+    @property
+    def servers(self) -> Sequence[str]:
+        """The servers' addresses; server m owns block m."""
+
+    def initial_parameters(self) -> list[Block]:
+        """The blocks everybody starts from, at no cost: the run's seed makes them."""
+
+    def coin(self, iteration: int) -> float:
+        """This worker's number in [0, 1) for its pulls of that iteration."""
+
+    def must_stop(self, iteration: int) -> bool:
+        """Must this worker leave instead of starting that iteration?"""
+
+    async def execute(
+        self, parameters: Sequence[Block], iteration: int
+    ) -> Sequence[Block | None]:
+        """Compute the gradient, one block for each server; None: abstain."""
+
+    def iteration_finished(
+        self, iteration: int, started: Time, computed: Time, finished: Time, held: Time,
+        last_server: int,
+    ) -> None:  # fmt: skip
+        """For the trace. `held`: how long the server that answered last kept the pull."""
+
+
+class ServerContext(Context, Protocol):
+    """What a server's program has beside the common part."""
+
+    @property
+    def shard(self) -> Shard: ...

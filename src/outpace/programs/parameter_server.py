@@ -1,0 +1,50 @@
+"""The parameter-server program (FluentPS, algorithm 1), for any policy.
+
+A worker pushes its gradient to every server and pulls with its iteration; each server
+answers by its own condition. It starts again when all have answered, at iteration
+max(i+1, V): whoever fell behind the shards' clock skips what they finished without it.
+"""
+
+from __future__ import annotations
+
+from outpace.messages import Leave, Pull, Push, Reply, worker_name
+from outpace.programs.context import ServerContext, WorkerContext
+
+
+async def parameter_server_worker(me: WorkerContext) -> None:
+    """Compute, push, pull, until `me.must_stop`."""
+    worker, servers = me.worker, me.servers
+    parameters = me.initial_parameters()
+    versions = [0] * len(servers)
+    iteration = 0
+    while not me.must_stop(iteration):
+        started = me.now
+        gradient = await me.execute(parameters, iteration)
+        computed = me.now
+        coin = me.coin(iteration)
+        # Push and pull server by server: the first can answer while the last is written to.
+        for server, name in enumerate(servers):
+            me.send(name, Push(worker, iteration, versions[server], gradient[server]))
+            me.send(name, Pull(worker, iteration, coin))
+        clock = 0
+        for _ in servers:
+            reply = await me.recv()
+            assert isinstance(reply, Reply)
+            assert reply.parameters is not None
+            parameters[reply.shard] = reply.parameters
+            versions[reply.shard] = reply.version
+            clock = max(clock, reply.clock)
+        me.iteration_finished(iteration, started, computed, me.now, reply.held, reply.shard)
+        iteration = max(iteration + 1, clock)
+    for name in servers:
+        me.send(name, Leave(worker))
+
+
+async def parameter_server(me: ServerContext) -> None:
+    """Give every message to the shard and send what it answers. Never ends by itself."""
+    shard = me.shard
+    while True:
+        message = await me.recv()
+        for reply in shard.receive(message, me.now):
+            reply.parameters = shard.read()
+            me.send(worker_name(reply.worker), reply)

@@ -1,0 +1,265 @@
+"""One run in virtual time: real gradients, simulated cluster.
+
+Wires the parameter-server program to the kernel, the network, the shards and the
+cluster's laws. Nothing here decides anything about synchronization.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+
+from outpace.config import Experiment
+from outpace.errors import DivergenceError, OutpaceError, RunError
+from outpace.kernel import DeadlockError, Kernel, Mailbox, WalkerError
+from outpace.messages import (
+    Block,
+    Leave,
+    Message,
+    Push,
+    Reply,
+    server_name,
+    size_bytes,
+    worker_name,
+)
+from outpace.programs.parameter_server import parameter_server, parameter_server_worker
+from outpace.randomness import Stream
+from outpace.recorder import Recorder
+from outpace.shard import Shard
+from outpace.simulation.network import Log, Network
+from outpace.slicing import even_slices
+from outpace.tasks import CuttableWorkload, Workload, brief
+from outpace.trace import Trace
+from outpace.units import Time, nanoseconds, seconds
+from outpace.updaters import parameter_block
+
+Progress = Callable[[float], None]  # share of the run done, in [0, 1]
+
+
+class Simulation:
+    """A run that can be driven once.
+
+    Raises ConfigError where the experiment does not fit its task.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        workload: CuttableWorkload,
+        trace: Trace,
+        *,
+        progress: Progress | None = None,
+        message_log: Log | None = None,
+        tie_seed: int | None = None,
+    ) -> None:
+        self.kernel = Kernel(tie_seed=tie_seed)
+        self._experiment, self._workload, self._trace = experiment, workload, trace
+        self._progress = progress or (lambda _: None)
+        workload.cut(even_slices(workload.size, experiment.servers))
+        self.recorder = Recorder(trace, experiment.workers, self._on_update)
+        self.network = Network(self.kernel, experiment.network, message_log)
+        self._shards = [
+            Shard(
+                server,
+                parameter_block(block, experiment.optimizer),
+                experiment.workers,
+                experiment.sync,
+                self.recorder,
+            )
+            for server, block in enumerate(workload.initial_parameters())
+        ]
+        self._leaves = 0
+        self._evaluated_at = -1  # version of shard 0 at the last evaluation
+        self._spawn()
+
+    @property
+    def messages(self) -> int:
+        """Pushes, pulls and replies sent, each per shard."""
+        return self.network.messages - self._leaves
+
+    def parameters(self) -> list[Block]:
+        """The blocks as the shards have them now."""
+        return [shard.read() for shard in self._shards]
+
+    def run(self) -> None:
+        """Drive it to its end. Raises RunError if it fails, with the virtual time.
+
+        `close` must be called afterwards, whatever happened.
+        """
+        evaluate, stop = self._experiment.evaluate, self._experiment.stop
+        until = None if stop.virtual_time_s is None else nanoseconds(stop.virtual_time_s)
+        if evaluate.every_updates or evaluate.every_s:
+            self._evaluate()
+        try:
+            self.kernel.run(until)
+        except WalkerError as error:
+            if isinstance(error.error, OutpaceError):
+                where = f"after {seconds(error.at):.6f} s of virtual time"
+                raise type(error.error)(f"{error.error} ({where})") from error.error
+            raise
+        except DeadlockError as error:
+            held = [text for shard in self._shards if (text := shard.describe_waiting())]
+            raise RunError("\n".join([str(error), *held])) from error
+        if self._shards[0].version != self._evaluated_at:
+            self._evaluate()
+
+    def close(self) -> None:
+        """Report what was left undone to the trace. Idempotent."""
+        self.kernel.close()
+        for shard in self._shards:
+            shard.close(self.kernel.now)
+        self._trace.flush()
+
+    # -- wiring ----------------------------------------------------------------
+
+    def _spawn(self) -> None:
+        experiment = self._experiment
+        run_time = experiment.compute.run_time(experiment.seed, experiment.workers)
+        servers = [server_name(server) for server in range(experiment.servers)]
+        for shard, name in zip(self._shards, servers, strict=True):
+            server = _Server(self.kernel, self.network, name, shard)
+            self.kernel.spawn(parameter_server(server), name, daemon=True)
+        self._total = experiment.workers * (experiment.stop.iterations or 0)
+        self._done = 0
+        for index in range(experiment.workers):
+            worker = _Worker(self, index, servers, run_time)
+            self.kernel.spawn(parameter_server_worker(worker), worker_name(index))
+        if experiment.evaluate.every_s is not None:
+            self.kernel.spawn(self._evaluate_every(), "evaluation", daemon=True)
+
+    async def _evaluate_every(self) -> None:
+        period_s = self._experiment.evaluate.every_s
+        assert period_s is not None
+        while True:
+            await self.kernel.sleep(period_s)
+            self._evaluate()
+
+    def _on_update(self, version: int) -> None:
+        every = self._experiment.evaluate.every_updates
+        if every and version % every == 0:
+            self._evaluate()
+
+    def _evaluate(self) -> None:
+        """At zero virtual time."""
+        version = self._evaluated_at = self._shards[0].version
+        evaluation = self._workload.evaluate(self.parameters())
+        self.recorder.evaluated(self.kernel.now, version, evaluation)
+        target = self._experiment.stop.target_accuracy
+        if target is not None and (evaluation.accuracy or 0.0) >= target:
+            self.kernel.stop()
+
+    def _computed(self) -> None:
+        self._done += 1
+        if self._done % 64 == 0:
+            limit_s = self._experiment.stop.virtual_time_s
+            shares = [self._done / self._total if self._total else 0.0]
+            if limit_s is not None:
+                shares.append(seconds(self.kernel.now) / limit_s)
+            self._progress(max(shares))
+
+
+class _Server:
+    """The context of a server's program."""
+
+    def __init__(self, kernel: Kernel, network: Network, name: str, shard: Shard) -> None:
+        self.shard = shard
+        self._kernel, self._network, self._name = kernel, network, name
+        mailbox: Mailbox[Message] = network.add(name)
+        self.recv = mailbox.get
+
+    @property
+    def now(self) -> Time:
+        return self._kernel.now
+
+    def send(self, to: str, message: Message) -> None:
+        self._network.send(self._name, to, message, size_bytes(message))
+
+
+class _Worker:
+    """The context of a worker's program."""
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        worker: int,
+        servers: Sequence[str],
+        run_time: Callable[[int, int, Time], float],
+    ) -> None:
+        self.worker, self.servers = worker, servers
+        self._simulation, self._run_time = simulation, run_time
+        self._kernel, self._network = simulation.kernel, simulation.network
+        self._workload: Workload = simulation._workload
+        self._recorder = simulation.recorder
+        self._name = worker_name(worker)
+        experiment = simulation._experiment
+        limit = experiment.stop.iterations
+        self._last = math.inf if limit is None else limit
+        self._coins = Stream(experiment.seed, "coin", worker, lambda source, n: source.random(n))
+        mailbox: Mailbox[Message] = self._network.add(self._name)
+        self.recv = mailbox.get
+
+    @property
+    def now(self) -> Time:
+        return self._kernel.now
+
+    def send(self, to: str, message: Message) -> None:
+        self._network.send(self._name, to, message, size_bytes(message))
+        if isinstance(message, Leave):
+            self._simulation._leaves += 1
+
+    def initial_parameters(self) -> list[Block]:
+        return self._simulation.parameters()
+
+    def coin(self, iteration: int) -> float:
+        return self._coins[iteration]
+
+    def must_stop(self, iteration: int) -> bool:
+        return iteration >= self._last
+
+    async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
+        await self._kernel.sleep(self._run_time(self.worker, iteration, self._kernel.now))
+        # Only now: what is cancelled meanwhile is never computed.
+        try:
+            loss, gradient = self._workload.gradient(parameters, self.worker, iteration)
+        except Exception as error:
+            raise RunError(
+                f"the task raised in worker {self.worker}, iteration {iteration}: {brief(error)}"
+            ) from error
+        if loss is not None and not math.isfinite(loss):
+            raise DivergenceError(
+                f"the loss of worker {self.worker} became {loss} in its iteration {iteration}, "
+                f"after {self._simulation._shards[0].version} updates; "
+                "try a smaller learning rate"
+            )
+        self._recorder.gradient_computed(self.worker, loss)
+        self._simulation._computed()
+        return gradient
+
+    def iteration_finished(
+        self, iteration: int, started: Time, computed: Time, finished: Time, held: Time,
+        last_server: int,
+    ) -> None:  # fmt: skip
+        self._recorder.iteration_finished(
+            self.worker, iteration, started, computed, finished, held, last_server
+        )
+
+
+@contextlib.contextmanager
+def one_thread_own_randomness() -> Iterator[None]:
+    """What a simulation needs of torch, given back afterwards.
+
+    One thread, because sums over several depend on their number; the user's random
+    state is left as it was.
+    """
+    threads, state = torch.get_num_threads(), torch.get_rng_state()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_rng_state(state)
+
+

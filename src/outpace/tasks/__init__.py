@@ -1,0 +1,26 @@
+"""Models, data, losses and their evaluation."""
+
+from outpace.tasks.kinds import (
+    CuttableWorkload,
+    DigitsCnn,
+    DigitsMlp,
+    PythonTask,
+    TaskKind,
+    Timing,
+)
+from outpace.tasks.target import absolute_target, brief
+from outpace.tasks.task import Evaluation, Task, Workload
+
+__all__ = [
+    "CuttableWorkload",
+    "DigitsCnn",
+    "DigitsMlp",
+    "Evaluation",
+    "PythonTask",
+    "Task",
+    "TaskKind",
+    "Timing",
+    "Workload",
+    "absolute_target",
+    "brief",
+]

@@ -1,0 +1,102 @@
+"""The tasks that a configuration can name under `task:`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeAlias
+
+import torch
+
+from outpace.checks import require
+from outpace.errors import ConfigError
+from outpace.tasks.digits import digits_cnn, digits_mlp
+from outpace.tasks.supervised import SupervisedWorkload
+from outpace.tasks.target import brief, load_target
+from outpace.tasks.task import Task, Workload
+from outpace.tasks.timing import TimingWorkload
+
+
+class CuttableWorkload(Workload, Protocol):
+    """A workload that does not know its servers yet."""
+
+    @property
+    def size(self) -> int:
+        """The number of parameters."""
+
+    def cut(self, slices: Sequence[slice]) -> None:
+        """From now on exchange one block for each of these slices of the flat vector."""
+
+
+@dataclass(frozen=True, slots=True)
+class DigitsMlp:
+    """A perceptron on scikit-learn's digits."""
+
+    kind: Literal["digits-mlp"] = "digits-mlp"
+
+    def workload(self, workers: int, batch_size: int, seed: int) -> CuttableWorkload:
+        return _supervised(digits_mlp, workers, batch_size, seed)
+
+
+@dataclass(frozen=True, slots=True)
+class DigitsCnn:
+    """A small convolutional network on scikit-learn's digits."""
+
+    kind: Literal["digits-cnn"] = "digits-cnn"
+
+    def workload(self, workers: int, batch_size: int, seed: int) -> CuttableWorkload:
+        return _supervised(digits_cnn, workers, batch_size, seed)
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """No gradients; `parameters` of four bytes each size the messages."""
+
+    kind: Literal["timing"] = "timing"
+    parameters: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        require(self.parameters > 0, "parameters", "at least 1", self.parameters)
+
+    def workload(self, workers: int, batch_size: int, seed: int) -> CuttableWorkload:
+        return TimingWorkload(self.parameters)
+
+
+@dataclass(frozen=True, slots=True)
+class PythonTask:
+    """What the user's function returns, an `outpace.Task`.
+
+    `target` is `file.py:function` or `module:function`; `arguments` are given to it by name.
+    """
+
+    target: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+    kind: Literal["python"] = "python"
+
+    def workload(self, workers: int, batch_size: int, seed: int) -> CuttableWorkload:
+        """Raises ConfigError if it cannot be imported, raises, or returns something else."""
+        function = load_target(self.target)
+
+        def make() -> Task:
+            try:
+                task = function(**self.arguments)
+            except Exception as error:
+                raise ConfigError(f"task.target: {self.target} raised {brief(error)}") from error
+            if not isinstance(task, Task):
+                raise ConfigError(
+                    f"task.target: {self.target} must return an outpace.Task, "
+                    f"not {type(task).__name__}"
+                )
+            return task
+
+        return _supervised(make, workers, batch_size, seed)
+
+
+TaskKind: TypeAlias = DigitsMlp | DigitsCnn | Timing | PythonTask
+
+
+def _supervised(
+    make: Callable[[], Task], workers: int, batch_size: int, seed: int
+) -> SupervisedWorkload:
+    torch.manual_seed(seed)  # initial weights; whoever runs this restores the generator
+    return SupervisedWorkload(make(), workers, batch_size, seed)

@@ -1,0 +1,151 @@
+"""Gradients and evaluation of a user's model, on flat parameter vectors."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
+from typing import Final
+
+import torch
+
+from outpace.errors import ConfigError
+from outpace.messages import Block
+from outpace.tasks.sampler import Sampler
+from outpace.tasks.task import Data, Evaluation, Task
+
+_EVALUATION_BATCH: Final = 100
+_TRAIN_SAMPLES_EVALUATED: Final = 1000
+
+
+class SupervisedWorkload:
+    """A `Task` cut into blocks and batches.
+
+    The model's trainable parameters become views of one flat vector, in the order of
+    `named_parameters()`; frozen ones are left alone. Buffers (BatchNorm's averages) are
+    the model's own: one set, updated by whoever computes.
+    """
+
+    def __init__(self, task: Task, workers: int, batch_size: int, seed: int) -> None:
+        """Raises ConfigError if the task cannot be trained."""
+        self._task, self._seed = task, seed
+        _require_samples(task.train, "train")
+        if task.test is not None:
+            _require_samples(task.test, "test")
+        named = [(n, p) for n, p in task.model.named_parameters() if p.requires_grad]
+        if not named:
+            raise ConfigError("the task's model has no parameter with requires_grad")
+        kinds = {str(p.dtype) for _, p in named} | {str(p.device) for _, p in named}
+        if len(kinds) != 2:
+            raise ConfigError(
+                f"the model's parameters must share one dtype and device, not {sorted(kinds)}"
+            )
+        self._parameters = [p for _, p in named]
+        self._flat = torch.cat([p.detach().reshape(-1) for p in self._parameters])
+        bounds = accumulate((p.numel() for p in self._parameters), initial=0)
+        for parameter, (low, high) in zip(self._parameters, pairwise(bounds), strict=True):
+            parameter.data = self._flat[low:high].view_as(parameter)
+        self._sampler = Sampler(_length(task.train), workers, batch_size, seed)
+        self._slices = [slice(0, self.size)]
+        self._loaded: list[torch.Tensor | None] = [None]
+
+    @property
+    def size(self) -> int:
+        """The number of trainable parameters."""
+        return self._flat.numel()
+
+    @property
+    def has_accuracy(self) -> bool:
+        return self._task.test is not None and self._task.accuracy is not None
+
+    def cut(self, slices: Sequence[slice]) -> None:
+        """From now on exchange one block for each of these slices of the flat vector."""
+        self._slices = list(slices)
+        self._loaded = [None] * len(slices)
+
+    def initial_parameters(self) -> list[Block]:
+        return [self._flat[part].clone() for part in self._slices]
+
+    def gradient(
+        self, parameters: Sequence[Block], worker: int, iteration: int
+    ) -> tuple[float, Sequence[Block]]:
+        self._load(parameters)
+        # For dropout and the like: a stream of its own for each (worker, iteration).
+        mixed = (self._seed * 1_000_003 + worker) * 1_000_033 + iteration
+        torch.default_generator.manual_seed(mixed & (2**63 - 1))
+        inputs, targets = _samples(self._task.train, self._sampler.indices(worker, iteration))
+        loss = self._task.loss(self._task.model(inputs), targets)
+        gradients = torch.autograd.grad(loss, self._parameters, materialize_grads=True)
+        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        return loss.item(), [flat[part] for part in self._slices]
+
+    def evaluate(self, parameters: Sequence[Block]) -> Evaluation:
+        self._load(parameters)
+        task = self._task
+        with _evaluating(task.model):
+            train_loss, _ = self._mean(task.train, _TRAIN_SAMPLES_EVALUATED)
+            if task.test is None:
+                return Evaluation(train_loss)
+            test_loss, accuracy = self._mean(task.test, _length(task.test))
+            return Evaluation(train_loss, test_loss, accuracy)
+
+    def state_dict(self, parameters: Sequence[Block]) -> dict[str, torch.Tensor]:
+        self._load(parameters)
+        return {
+            name: value.detach().clone().contiguous()
+            for name, value in self._task.model.state_dict().items()
+        }
+
+    def _load(self, parameters: Sequence[Block]) -> None:
+        # Blocks never change, so one that is loaded already need not be copied: under
+        # BSP all workers compute from the same.
+        for k, (part, block) in enumerate(zip(self._slices, parameters, strict=True)):
+            assert isinstance(block, torch.Tensor)
+            if self._loaded[k] is not block:
+                self._flat[part] = block
+                self._loaded[k] = block
+
+    def _mean(self, data: Data, samples: int) -> tuple[float, float | None]:
+        """Mean loss and accuracy over the first samples."""
+        samples = min(samples, _length(data))
+        loss, correct = 0.0, 0.0
+        accuracy = self._task.accuracy
+        for first in range(0, samples, _EVALUATION_BATCH):
+            indices = torch.arange(first, min(first + _EVALUATION_BATCH, samples))
+            inputs, targets = _samples(data, indices)
+            output = self._task.model(inputs)
+            loss += len(indices) * self._task.loss(output, targets).item()
+            if accuracy is not None:
+                correct += len(indices) * float(accuracy(output, targets))
+        return loss / samples, None if accuracy is None else correct / samples
+
+
+def _length(data: Data) -> int:
+    return len(data[0]) if isinstance(data, tuple) else len(data)  # type: ignore[arg-type]
+
+
+def _samples(data: Data, indices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    if isinstance(data, tuple):
+        return data[0][indices], data[1][indices]
+    inputs, targets = torch.utils.data.default_collate([data[i] for i in indices.tolist()])
+    return inputs, targets
+
+
+def _require_samples(data: Data, name: str) -> None:
+    if isinstance(data, tuple) and len(data[0]) != len(data[1]):
+        raise ConfigError(
+            f"the task's {name} data has {len(data[0])} inputs but {len(data[1])} targets"
+        )
+    if _length(data) == 0:
+        raise ConfigError(f"the task's {name} data is empty")
+
+
+@contextlib.contextmanager
+def _evaluating(model: torch.nn.Module) -> Iterator[None]:
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(training)

@@ -1,0 +1,38 @@
+"""A workload without gradients: only sizes and times count."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from outpace.messages import Block, Phantom
+from outpace.tasks.task import Evaluation
+
+
+class TimingWorkload:
+    """`size` parameters of four bytes that nobody computes with."""
+
+    has_accuracy = False
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._blocks = [Phantom(4 * size)]
+
+    def cut(self, slices: Sequence[slice]) -> None:
+        """From now on exchange one block for each of these slices of the flat vector."""
+        self._blocks = [Phantom(4 * (part.stop - part.start)) for part in slices]
+
+    def initial_parameters(self) -> list[Block]:
+        return list(self._blocks)
+
+    def gradient(
+        self, parameters: Sequence[Block], worker: int, iteration: int
+    ) -> tuple[None, Sequence[Block]]:
+        return None, self._blocks
+
+    def evaluate(self, parameters: Sequence[Block]) -> Evaluation:
+        return Evaluation()
+
+    def state_dict(self, parameters: Sequence[Block]) -> dict[str, torch.Tensor]:
+        return {}

@@ -1,0 +1,154 @@
+"""What happened in a run: typed records, streamed to Parquet, hashed on the way.
+
+One table, one row per event, times in ns since the start of the run:
+
+- `iteration`: a worker computed from start_ns to computed_ns and had all answers at
+  end_ns; `shard` answered last and had held the pull for held_ns.
+- `push`: a gradient reached `shard` at start_ns and was settled at end_ns as `outcome`
+  says; it was computed from `version` and applied `staleness` updates later.
+- `pull`: a pull reached `shard` at start_ns and was answered at end_ns (null: never) at
+  `clock` with `version`. `reason`, `lead` and `bound` are the policy's judgement on
+  arrival; `released_by` is the worker whose push or leaving ended the wait, null if
+  there was none.
+
+Records are kept as rows of integers and leave in chunks, so memory does not grow with
+the run. The digest is over those integers: what happened, not how it was stored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from outpace.shard import NOBODY, Outcome
+from outpace.sync.decision import Decision, Reason
+from outpace.units import Time
+
+NONE: Final = -(2**63)  # a null among the integers
+_CHUNK: Final = 1 << 15
+_EVENTS: Final = ("iteration", "push", "pull")
+_ITERATION, _PUSH, _PULL = range(3)
+
+_INT = pa.int64()
+_NAMES = pa.dictionary(pa.int8(), pa.string())
+SCHEMA: Final = pa.schema(
+    [
+        ("event", _NAMES), ("worker", pa.int32()), ("shard", pa.int32()), ("iteration", _INT),
+        ("start_ns", _INT), ("end_ns", _INT), ("computed_ns", _INT), ("held_ns", _INT),
+        ("version", _INT), ("staleness", _INT), ("outcome", _NAMES), ("clock", _INT),
+        ("reason", _NAMES), ("lead", _INT), ("bound", _INT), ("released_by", pa.int32()),
+    ]
+)  # fmt: skip
+_WORDS: Final = {
+    "event": list(_EVENTS),
+    "outcome": [outcome.name.lower() for outcome in Outcome],
+    "reason": [reason.name.lower().replace("_", "-") for reason in Reason],
+}
+
+Row: TypeAlias = tuple[int, ...]
+Sink: TypeAlias = Callable[[pa.RecordBatch], None]
+
+
+class Trace:
+    """Takes records and hands them on in chunks. Implements `ShardObserver` in part."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._rows: list[Row] = []
+        self._hash = hashlib.sha256()
+
+    def iteration(
+        self, worker: int, iteration: int, started: Time, computed: Time, finished: Time,
+        held: Time, last_shard: int,
+    ) -> None:  # fmt: skip
+        self._rows.append(
+            (_ITERATION, worker, last_shard, iteration, started, finished, computed, held,
+             NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE)
+        )  # fmt: skip
+        if len(self._rows) >= _CHUNK:
+            self.flush()
+
+    def push(
+        self, shard: int, worker: int, iteration: int, arrived: Time, settled: Time, version: int,
+        outcome: Outcome, staleness: int,
+    ) -> None:  # fmt: skip
+        self._rows.append(
+            (_PUSH, worker, shard, iteration, arrived, settled, NONE, NONE, version,
+             staleness if staleness >= 0 else NONE, outcome, NONE, NONE, NONE, NONE, NONE)
+        )  # fmt: skip
+
+    def pull(
+        self, shard: int, worker: int, iteration: int, arrived: Time, answered: Time, version: int,
+        clock: int, decision: Decision, released_by: int,
+    ) -> None:  # fmt: skip
+        self._rows.append(
+            (_PULL, worker, shard, iteration, arrived, answered, NONE, NONE, version, NONE, NONE,
+             clock, decision.reason, decision.lead, decision.bound,
+             NONE if released_by == NOBODY else released_by)
+        )  # fmt: skip
+
+    def flush(self) -> None:
+        """Hand over what has gathered."""
+        if not self._rows:
+            return
+        table = np.array(self._rows, dtype=np.int64)
+        self._rows.clear()
+        self._hash.update(table.tobytes())
+        self._sink(_batch(table))
+
+    def digest(self) -> str:
+        """SHA-256 of all records, after a `flush`."""
+        return self._hash.hexdigest()
+
+
+def _batch(table: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> pa.RecordBatch:
+    columns = []
+    for place, entry in enumerate(SCHEMA):
+        numbers = table[:, place]
+        null = numbers == NONE
+        kind = pa.int8() if entry.type == _NAMES else entry.type
+        column = pa.array(np.where(null, 0, numbers), mask=null).cast(kind)
+        if entry.name in _WORDS:
+            column = pa.DictionaryArray.from_arrays(column, pa.array(_WORDS[entry.name]))
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+class MemorySink:
+    """Keeps the trace in memory."""
+
+    def __init__(self) -> None:
+        self._batches: list[pa.RecordBatch] = []
+
+    def __call__(self, batch: pa.RecordBatch) -> None:
+        self._batches.append(batch)
+
+    def close(self) -> None:
+        pass
+
+    def table(self) -> pa.Table:
+        return pa.Table.from_batches(self._batches, schema=SCHEMA)
+
+
+class ParquetSink:
+    """Writes the trace to a file that appears under its name when it is complete."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._partial = path, path.with_name(path.name + ".part")
+        self._writer = pq.ParquetWriter(self._partial, SCHEMA, compression="zstd")
+
+    def __call__(self, batch: pa.RecordBatch) -> None:
+        self._writer.write_batch(batch)
+
+    def close(self) -> None:
+        self._writer.close()
+        self._partial.replace(self._path)
+
+    def table(self) -> pa.Table:
+        return pq.read_table(self._path)

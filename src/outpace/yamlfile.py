@@ -1,0 +1,110 @@
+"""Reads and writes YAML 1.2, and merges overrides and variants into it.
+
+YAML 1.2, because under 1.1 `1e7` and `1.25e8` are strings and `no` is false. A mapping
+with a `kind` is a choice: another kind replaces it and takes nothing over; mappings
+without one merge key by key.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from outpace.errors import ConfigError
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The mapping in a file. Raises ConfigError with the line if it cannot be read."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"there is no file {path}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from error
+    data = parse_yaml(text, str(path))
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path} must hold a mapping of keys, not {_describe(data)}")
+    return data
+
+
+def parse_yaml(text: str, source: str) -> Any:
+    """Plain data from YAML text. Raises ConfigError with the line."""
+    try:
+        return YAML(typ="safe", pure=True).load(text)
+    except (YAMLError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        reason = getattr(error, "problem", None) or str(error).partition("\n")[0]
+        raise ConfigError(f"{source}{place}: not readable as YAML: {reason}") from error
+
+
+def write_yaml(data: Any) -> str:
+    """YAML text of plain data."""
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = None
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    yaml.width = 100
+    text = io.StringIO()
+    yaml.dump(data, text)
+    return text.getvalue()
+
+
+def merged(base: Any, over: Any) -> Any:
+    """`over` laid on `base`; see the head of this file. Neither is changed."""
+    if not isinstance(base, Mapping) or not isinstance(over, Mapping) or "kind" in over:
+        return over
+    result = dict(base)
+    for key, value in over.items():
+        result[key] = merged(base[key], value) if key in base else value
+    return result
+
+
+def with_overrides(data: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
+    """The data with `key=value` overrides, applied together.
+
+    Keys are dotted paths, values YAML. Overriding `x.kind` resets the mapping x before
+    the other overrides of x are set, whatever their order. Raises ConfigError.
+    """
+    pairs = [_pair(override) for override in overrides]
+    pairs.sort(key=lambda pair: pair[0][-1] != "kind")  # stable: kinds first
+    result: dict[str, Any] = _copied(data)
+    for path, value in pairs:
+        mapping: Any = result
+        *parents, last = path
+        for place, step in enumerate(parents):
+            inner = mapping.get(step)
+            if inner is None:
+                inner = mapping[step] = {}
+            if not isinstance(inner, dict):
+                raise ConfigError(
+                    f"override {'.'.join(path)}: {'.'.join(path[: place + 1])} is "
+                    f"{_describe(inner)}, not a mapping"
+                )
+            mapping = inner
+        if last == "kind":
+            mapping.clear()
+        mapping[last] = value
+    return result
+
+
+def _pair(override: str) -> tuple[list[str], Any]:
+    key, separator, value = override.partition("=")
+    path = key.strip().split(".")
+    if not separator or not all(path):
+        raise ConfigError(f"override {override!r} must have the form key=value, as in workers=8")
+    return path, parse_yaml(value, f"override {key}")
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copied(entry) for key, entry in value.items()}
+    return [_copied(entry) for entry in value] if isinstance(value, list) else value
+
+
+def _describe(value: Any) -> str:
+    return "empty" if value is None else f"{value!r}"
