@@ -1,0 +1,60 @@
+"""Outpace: train past stragglers.
+
+A synchronization strategy for data-parallel PyTorch training is written once, tried on
+the user's own model in virtual time, and then run unchanged for real.
+
+    import outpace
+
+    result = outpace.simulate("experiment.yaml")
+    result.summary["accuracy"], result.metrics, result.parameters
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from outpace.comparison import Row, Variant, compare, variants_from
+    from outpace.config import Evaluate, Experiment, Stop, experiment_from
+    from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError
+    from outpace.experiment import Result, simulate
+    from outpace.tasks import Task
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Row": "comparison", "Variant": "comparison", "compare": "comparison",
+    "variants_from": "comparison",
+    "Evaluate": "config", "Experiment": "config", "Stop": "config", "experiment_from": "config",
+    "ConfigError": "errors", "DivergenceError": "errors", "OutpaceError": "errors",
+    "RunError": "errors",
+    "Result": "experiment", "simulate": "experiment",
+    "Task": "tasks",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use: `outpace --help` need not wait for torch."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'outpace' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"outpace.{_HOME[name]}"), name)
+
+
+__all__ = [
+    "ConfigError",
+    "DivergenceError",
+    "Evaluate",
+    "Experiment",
+    "OutpaceError",
+    "Result",
+    "Row",
+    "RunError",
+    "Stop",
+    "Task",
+    "Variant",
+    "compare",
+    "experiment_from",
+    "simulate",
+    "variants_from",
+]

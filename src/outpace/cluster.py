@@ -50,9 +50,7 @@ class _Law(ABC):
 
     def __post_init__(self) -> None:
         require(positive(self.mean_s), "mean_s", "a positive number of seconds", self.mean_s)
-        require(
-            not_negative(self.worker_cv), "worker_cv", "a number of at least 0", self.worker_cv
-        )
+        require(not_negative(self.worker_cv), "worker_cv", "a number of at least 0", self.worker_cv)
 
     @abstractmethod
     def shape(self) -> Draw:

@@ -97,7 +97,7 @@ class Experiment:
         require(self.workers > 0, "workers", "at least 1", self.workers)
         require(self.servers > 0, "servers", "at least 1", self.servers)
         require(self.batch_size > 0, "batch_size", "at least 1", self.batch_size)
-        require(self.seed >= 0, "seed", "at least 0", self.seed)
+        require(0 <= self.seed < 2**63, "seed", "from 0 to 2^63 − 1", self.seed)
         if self.network is not None:
             names = [worker_name(n) for n in range(self.workers)]
             self.network.require_nodes(names + [server_name(m) for m in range(self.servers)])

@@ -224,7 +224,8 @@ class Shard:
 
     def _advance(self, cause: int, now: Time) -> list[Reply]:
         """Finish the iterations that may be finished and answer the pulls that waited for it."""
-        view, released = self._view, []
+        view = self._view
+        released: list[tuple[Pull, Time, Decision]] = []
         while view.live and view.clock <= view.fastest and self._policy.may_advance(view):
             self._apply_iteration(view.clock, cause, now)
             view.reached -= self._at.get(view.clock, 0)

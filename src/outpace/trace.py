@@ -141,14 +141,20 @@ class ParquetSink:
 
     def __init__(self, path: Path) -> None:
         self._path, self._partial = path, path.with_name(path.name + ".part")
-        self._writer = pq.ParquetWriter(self._partial, SCHEMA, compression="zstd")
+        self._writer: pq.ParquetWriter | None = None
 
     def __call__(self, batch: pa.RecordBatch) -> None:
-        self._writer.write_batch(batch)
+        self._open().write_batch(batch)
 
     def close(self) -> None:
-        self._writer.close()
+        self._open().close()
         self._partial.replace(self._path)
 
     def table(self) -> pa.Table:
         return pq.read_table(self._path)
+
+    def _open(self) -> pq.ParquetWriter:
+        # Late: the folder is made when the run is known to be possible.
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(self._partial, SCHEMA, compression="zstd")
+        return self._writer

@@ -47,9 +47,7 @@ class WorkerContext(Context, Protocol):
     def must_stop(self, iteration: int) -> bool:
         """Must this worker leave instead of starting that iteration?"""
 
-    async def execute(
-        self, parameters: Sequence[Block], iteration: int
-    ) -> Sequence[Block | None]:
+    async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
         """Compute the gradient, one block for each server; None: abstain."""
 
     def iteration_finished(

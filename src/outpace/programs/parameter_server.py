@@ -26,15 +26,15 @@ async def parameter_server_worker(me: WorkerContext) -> None:
         for server, name in enumerate(servers):
             me.send(name, Push(worker, iteration, versions[server], gradient[server]))
             me.send(name, Pull(worker, iteration, coin))
-        clock = 0
+        clock, held, last = 0, 0, 0
         for _ in servers:
             reply = await me.recv()
             assert isinstance(reply, Reply)
             assert reply.parameters is not None
             parameters[reply.shard] = reply.parameters
             versions[reply.shard] = reply.version
-            clock = max(clock, reply.clock)
-        me.iteration_finished(iteration, started, computed, me.now, reply.held, reply.shard)
+            clock, held, last = max(clock, reply.clock), reply.held, reply.shard
+        me.iteration_finished(iteration, started, computed, me.now, held, last)
         iteration = max(iteration + 1, clock)
     for name in servers:
         me.send(name, Leave(worker))

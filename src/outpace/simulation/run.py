@@ -19,8 +19,6 @@ from outpace.messages import (
     Block,
     Leave,
     Message,
-    Push,
-    Reply,
     server_name,
     size_bytes,
     worker_name,
@@ -72,7 +70,7 @@ class Simulation:
             for server, block in enumerate(workload.initial_parameters())
         ]
         self._leaves = 0
-        self._evaluated_at = -1  # version of shard 0 at the last evaluation
+        self._evaluated_at: list[int] = []  # the shards' versions at the last evaluation
         self._spawn()
 
     @property
@@ -103,7 +101,7 @@ class Simulation:
         except DeadlockError as error:
             held = [text for shard in self._shards if (text := shard.describe_waiting())]
             raise RunError("\n".join([str(error), *held])) from error
-        if self._shards[0].version != self._evaluated_at:
+        if self._versions() != self._evaluated_at:
             self._evaluate()
 
     def close(self) -> None:
@@ -144,12 +142,15 @@ class Simulation:
 
     def _evaluate(self) -> None:
         """At zero virtual time."""
-        version = self._evaluated_at = self._shards[0].version
+        self._evaluated_at = self._versions()
         evaluation = self._workload.evaluate(self.parameters())
-        self.recorder.evaluated(self.kernel.now, version, evaluation)
+        self.recorder.evaluated(self.kernel.now, self._evaluated_at[0], evaluation)
         target = self._experiment.stop.target_accuracy
         if target is not None and (evaluation.accuracy or 0.0) >= target:
             self.kernel.stop()
+
+    def _versions(self) -> list[int]:
+        return [shard.version for shard in self._shards]
 
     def _computed(self) -> None:
         self._done += 1
@@ -261,5 +262,3 @@ def one_thread_own_randomness() -> Iterator[None]:
     finally:
         torch.set_num_threads(threads)
         torch.set_rng_state(state)
-
-

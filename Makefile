@@ -1,0 +1,41 @@
+# Everything a fresh machine needs: Python 3.11 or later, make, pip.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Remade when what it was made from changes.
+READY := $(VENV)/.ready
+
+.PHONY: help demo test check bench setup clean
+
+help:
+	@echo "make demo    set up, compare strategies on the demo, name the report"
+	@echo "make test    set up, run all tests"
+	@echo "make check   set up, lint, types, module structure"
+	@echo "make bench   set up, measure speed against peers"
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Outpace needs Python 3.11 or later")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[real,report,dev]"
+	touch $(READY)
+
+demo: $(READY)
+	$(BIN)/outpace compare examples/demo.yaml
+
+test: $(READY)
+	$(BIN)/python -m pytest
+
+check: $(READY)
+	$(BIN)/ruff check src tests benchmarks examples
+	$(BIN)/ruff format --check src tests benchmarks examples
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(READY)
+	$(BIN)/python -m benchmarks.micro
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info

@@ -1,0 +1,97 @@
+"""Runs the variants of one experiment: same seeds, same data, one after the other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from outpace import folder as files
+from outpace.config import Experiment, experiment_from
+from outpace.errors import ConfigError, RunError
+from outpace.experiment import Result, report_on, simulate
+from outpace.simulation.run import Progress
+from outpace.yamlfile import merged
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A named experiment."""
+
+    name: str
+    experiment: Experiment
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What became of a variant: a result, or the error that ended it."""
+
+    variant: Variant
+    summary: dict[str, Any]
+    result: Result | None
+    error: str | None
+
+
+def variants_from(data: Mapping[str, Any], source: str, folder: Path) -> list[Variant]:
+    """The variants of a configuration. Raises ConfigError for all that is wrong in any."""
+    base = {key: value for key, value in data.items() if key != "variants"}
+    entries = data.get("variants")
+    if not isinstance(entries, list) or not entries:
+        raise ConfigError(
+            f"{source}: variants must be a list of mappings such as "
+            "{name: BSP, sync: {kind: bsp}}"
+        )
+    variants, problems, names = [], [], set()
+    for place, entry in enumerate(entries):
+        where = f"{source}: variants[{place}]"
+        if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
+            problems.append(f"{where} must be a mapping with a name, not {entry!r}")
+            continue
+        name = entry["name"]
+        if not re.fullmatch(r"[^\s/\\.][^/\\]*", name):
+            problems.append(f"{where}.name names a folder too: {name!r} cannot be one")
+        if name.casefold() in names:
+            problems.append(f"{where}.name: there already is a variant {name!r}")
+        names.add(name.casefold())
+        over = {key: value for key, value in entry.items() if key != "name"}
+        try:
+            experiment = experiment_from(merged(base, over), f"{where} ({name})", folder)
+        except ConfigError as error:
+            problems.append(str(error))
+        else:
+            variants.append(Variant(name, experiment))
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return variants
+
+
+def compare(
+    variants: Sequence[Variant],
+    out: Path | None = None,
+    *,
+    progress: Callable[[Variant], Progress | None] = lambda _: None,
+) -> list[Row]:
+    """Run each variant, into a folder of its name under `out` if given.
+
+    A run that fails is a row like the others, and the others go on. Raises ConfigError
+    before anything is written if `out` exists and is not empty.
+    """
+    if out is not None:
+        files.new_folder(out)
+    rows = []
+    for variant in variants:
+        place = None if out is None else out / variant.name
+        try:
+            result = simulate(variant.experiment, place, progress=progress(variant))
+        except RunError as error:
+            summary = {"status": "failed", "error": str(error)}
+            if place is not None:
+                summary = files.read_summary(place)
+            rows.append(Row(variant, summary, None, str(error)))
+        else:
+            rows.append(Row(variant, result.summary, result, None))
+    if out is not None:
+        report_on([out / variant.name for variant in variants], out / files.REPORT)
+    return rows

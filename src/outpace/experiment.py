@@ -1,0 +1,179 @@
+"""Runs one experiment and gives back what came out; with a folder, writes it there too."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import torch
+
+from outpace import folder as files
+from outpace.config import Experiment, experiment_from, to_plain
+from outpace.errors import RunError
+from outpace.messages import Block
+from outpace.simulation.messagelog import MessageLog
+from outpace.simulation.run import Progress, Simulation, one_thread_own_randomness
+from outpace.tasks import Workload
+from outpace.trace import MemorySink, ParquetSink, Trace
+from outpace.units import seconds
+from outpace.yamlfile import read_yaml
+
+ExperimentLike = Experiment | Mapping[str, Any] | str | Path
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came out of a run.
+
+    summary: as in summary.json. metrics: one row per evaluation (`recorder.METRICS`).
+    parameters: the model's state_dict; empty for `timing`. trace: one row per event
+    (`trace.SCHEMA`), read from the folder if there is one. `folder` is None if the run
+    was kept in memory.
+    """
+
+    experiment: Experiment
+    summary: dict[str, Any]
+    metrics: pa.Table
+    parameters: dict[str, torch.Tensor]
+    read_trace: Callable[[], pa.Table]
+    folder: Path | None = None
+
+    @property
+    def trace(self) -> pa.Table:
+        return self.read_trace()
+
+
+def as_experiment(experiment: ExperimentLike) -> Experiment:
+    """An Experiment from one, from plain data, or from a YAML file. Raises ConfigError."""
+    if isinstance(experiment, Experiment):
+        return experiment
+    if isinstance(experiment, Mapping):
+        return experiment_from(experiment, "the configuration")
+    path = Path(experiment)
+    return experiment_from(read_yaml(path), str(path), path.parent)
+
+
+def simulate(
+    experiment: ExperimentLike,
+    out: str | Path | None = None,
+    *,
+    progress: Progress | None = None,
+    tie_seed: int | None = None,
+) -> Result:
+    """Run an experiment in virtual time, with real gradients.
+
+    With `out`, a folder that is new or empty, everything is written there as well; an
+    interrupted or failed run leaves it valid, with its `status`. (report.html needs the
+    extra `report`; without it that file is left out.) `progress` is called
+    with the share done. `tie_seed` shuffles what happens at equal times, for tests.
+
+    Raises ConfigError before anything is written, RunError if the run fails;
+    KeyboardInterrupt passes through after the folder was completed.
+    """
+    experiment = as_experiment(experiment)
+    out = None if out is None else Path(out)
+    with one_thread_own_randomness():
+        workload = experiment.task.workload(
+            experiment.workers, experiment.batch_size, experiment.seed
+        )
+        sink = MemorySink() if out is None else ParquetSink(out / files.TRACE)
+        trace = Trace(sink)
+        log = MessageLog() if experiment.network is not None and experiment.network.log else None
+        # All that can be wrong with the experiment shows before the folder is made.
+        simulation = Simulation(
+            experiment, workload, trace, progress=progress, message_log=log, tie_seed=tie_seed
+        )
+        run = _Run(experiment, workload, simulation, trace, sink, log, out)
+        run.open_folder()
+        return run.drive()
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A simulation with the places its results go to."""
+
+    experiment: Experiment
+    workload: Workload
+    simulation: Simulation
+    trace: Trace
+    sink: MemorySink | ParquetSink
+    log: MessageLog | None
+    out: Path | None
+
+    def open_folder(self) -> None:
+        """Make it; what is there if we are killed says that the run was not completed."""
+        if self.out is not None:
+            files.new_folder(self.out)
+            files.write_config(self.out, to_plain(self.experiment))
+            files.write_summary(self.out, self._summary("partial", 0.0, "the run was killed"))
+
+    def drive(self) -> Result:
+        started = time.perf_counter()
+        try:
+            self.simulation.run()
+        except RunError as error:
+            self._finish("failed", time.perf_counter() - started, str(error))
+            raise
+        except BaseException as error:  # Ctrl-C, or a fault of ours: the folder says which
+            reason = "interrupted" if isinstance(error, KeyboardInterrupt) else repr(error)
+            self._finish("partial", time.perf_counter() - started, reason)
+            raise
+        return self._finish("complete", time.perf_counter() - started, None)
+
+    def _finish(self, status: str, host_s: float, error: str | None) -> Result:
+        self.simulation.close()
+        self.sink.close()
+        summary = self._summary(status, host_s, error)
+        metrics = self.simulation.recorder.metrics()
+        parameters = self.workload.state_dict(self.simulation.parameters())
+        if self.out is not None:
+            files.write_table(self.out / files.METRICS, metrics)
+            files.write_model(self.out, parameters)
+            if self.log is not None:
+                files.write_table(self.out / files.MESSAGES, self.log.table())
+            files.write_summary(self.out, summary)
+            report_on([self.out], self.out / files.REPORT)
+        return Result(self.experiment, summary, metrics, parameters, self.sink.table, self.out)
+
+    def _summary(self, status: str, host_s: float, error: str | None) -> dict[str, Any]:
+        simulation = self.simulation
+        recorder = simulation.recorder
+        return {
+            "status": status,
+            "error": error,
+            "virtual_time_s": seconds(simulation.kernel.now),
+            **recorder.summary(),
+            "messages": simulation.messages,
+            "bytes_sent": simulation.network.bytes_sent,
+            "time_to_target_s": recorder.time_to(self.experiment.stop.target_accuracy),
+            "parameters_digest": parameters_digest(simulation.parameters()),
+            "trace_digest": self.trace.digest(),
+            "simulated_in_s": host_s,
+        }
+
+
+def report_on(folders: Sequence[Path], path: Path) -> None:
+    """Write the report over these runs, if the extra `report` is installed."""
+    if importlib.util.find_spec("plotly") is not None:
+        from outpace.report import write_report
+
+        write_report(folders, path)
+
+
+def parameters_digest(blocks: Sequence[Block]) -> str:
+    """SHA-256 of the flat parameter vector: its dtype, length and bytes."""
+    digest = hashlib.sha256()
+    tensors = [block for block in blocks if isinstance(block, torch.Tensor)]
+    if tensors:
+        flat = torch.cat(tensors)
+        digest.update(f"{flat.dtype} {flat.numel()} ".encode())
+        digest.update(flat.numpy().tobytes())
+    else:
+        digest.update(f"phantom {sum(block.nbytes for block in blocks)}".encode())
+    return digest.hexdigest()
