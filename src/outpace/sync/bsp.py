@@ -14,7 +14,7 @@ from outpace.sync.policy import Apply, Buffer, Scale, ShardView, everyone_arrive
 class Bsp:
     """Answers iteration i when all gradients of i are in: i < V (FluentPS, table III).
 
-    Nobody can be ahead of V, so both buffers file under i+1 = V+1 and behave alike.
+    The earliest clock at which the bound holds is i+1, so both buffers behave alike.
     """
 
     kind: Literal["bsp"] = "bsp"
@@ -26,8 +26,7 @@ class Bsp:
         lead = pull.iteration - view.clock
         if lead < 0:
             return Decision(None, Reason.WITHIN_BOUND, lead)
-        release = pull.iteration if self.buffer is Buffer.LAZY else view.clock
-        return Decision(release + 1, Reason.BEYOND_BOUND, lead)
+        return Decision(pull.iteration + 1, Reason.BEYOND_BOUND, lead)
 
     def may_advance(self, view: ShardView) -> bool:
         return everyone_arrived(view)

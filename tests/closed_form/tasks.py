@@ -1,0 +1,18 @@
+"""Tasks in double precision, where sums in another order agree to 1e-6 and better."""
+
+import torch
+from torch import nn
+
+from outpace import Task
+from outpace.tasks.digits import digits_mlp
+
+
+def double_digits() -> Task:
+    task = digits_mlp()
+    (train_x, train_y), (test_x, test_y) = task.train, task.test
+    return Task(
+        task.model.double(),
+        nn.functional.cross_entropy,
+        (train_x.to(torch.float64), train_y),
+        (test_x.to(torch.float64), test_y),
+    )

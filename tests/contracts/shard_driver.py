@@ -1,0 +1,121 @@
+"""Drives one shard as workers would, legally, in any order; keeps account of everything.
+
+Gradients are one-hot integers in float64, so sums are exact and what was applied can be
+read off the parameters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+from outpace.messages import Leave, Pull, Push, Reply
+from outpace.shard import NOBODY, Outcome, Shard
+from outpace.sync import Policy
+from outpace.updaters import Sgd, TensorBlock
+
+
+@dataclass
+class Account:
+    """A `ShardObserver` that remembers."""
+
+    settled: list[tuple[int, int, Outcome, int]] = field(default_factory=list)
+    answered: list[tuple[int, int, int, int]] = field(default_factory=list)
+    abandoned: list[tuple[int, int]] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+
+    def push_settled(
+        self, shard, worker, iteration, arrived, settled, version, outcome, staleness
+    ):
+        assert arrived <= settled
+        self.settled.append((worker, iteration, outcome, staleness))
+
+    def pull_answered(
+        self, shard, worker, iteration, arrived, answered, version, clock, decision, released_by
+    ):
+        assert arrived <= answered
+        assert (decision.release_clock is None) == (released_by == NOBODY)
+        self.answered.append((worker, iteration, clock, released_by))
+
+    def pull_abandoned(self, shard, worker, iteration, arrived, decision):
+        self.abandoned.append((worker, iteration))
+
+    def updated(self, shard, version):
+        self.versions.append(version)
+
+
+class Driver:
+    """`workers` that push, pull, wait for the answer, and go on."""
+
+    def __init__(self, policy: Policy, workers: int, size: int = 3) -> None:
+        self.policy, self.workers, self.size = policy, workers, size
+        self.account = Account()
+        block = TensorBlock(torch.zeros(size, dtype=torch.float64), Sgd(lr=1.0))
+        self.shard = Shard(0, block, workers, policy, self.account)
+        self.now = 0
+        self.iteration = [0] * workers  # the one to compute next
+        self.version = [0] * workers
+        self.waiting: dict[int, int] = {}  # worker -> iteration of its pull
+        self.gone: set[int] = set()
+        self.pushed: list[tuple[int, int]] = []  # with a gradient
+        self.replies: list[Reply] = []
+
+    def free(self) -> list[int]:
+        return [n for n in range(self.workers) if n not in self.waiting and n not in self.gone]
+
+    def gradient(self, worker: int, iteration: int) -> torch.Tensor:
+        gradient = torch.zeros(self.size, dtype=torch.float64)
+        gradient[(worker + iteration) % self.size] = 1 + worker + 7 * iteration
+        return gradient
+
+    def step(self, worker: int, *, abstain: bool = False, skip: int = 0) -> None:
+        """The worker finishes an iteration: push, pull."""
+        iteration = self.iteration[worker] + skip
+        gradient = None if abstain else self.gradient(worker, iteration)
+        if not abstain:
+            self.pushed.append((worker, iteration))
+        self.iteration[worker] = iteration
+        self.send(Push(worker, iteration, self.version[worker], gradient))
+        self.waiting[worker] = iteration
+        self.send(Pull(worker, iteration, coin=0.5))
+
+    def repeat(self, worker: int) -> None:
+        """The network delivers the worker's last push a second time."""
+        watermark = self.iteration[worker] - (worker not in self.waiting)
+        if worker in self.waiting:
+            gradient = self.gradient(worker, watermark)
+            self.send(Push(worker, watermark, self.version[worker], gradient))
+
+    def leave(self, worker: int) -> None:
+        self.gone.add(worker)
+        self.send(Leave(worker))
+
+    def send(self, message: Push | Pull | Leave) -> None:
+        self.now += 1
+        clock, version = self.shard.clock, self.shard.version
+        replies = self.shard.receive(message, self.now)
+        assert self.shard.clock >= clock
+        assert self.shard.version >= version
+        for reply in replies:
+            self.take(reply)
+
+    def take(self, reply: Reply) -> None:
+        assert self.waiting.pop(reply.worker) == reply.iteration, "answered once, and who asked"
+        assert reply.clock == self.shard.clock
+        assert reply.version == self.shard.version
+        self.replies.append(reply)
+        self.version[reply.worker] = reply.version
+        self.iteration[reply.worker] = max(reply.iteration + 1, reply.clock)
+
+    def applied(self) -> list[tuple[int, int]]:
+        return [(w, i) for w, i, outcome, _ in self.account.settled if outcome is Outcome.APPLIED]
+
+    def state(self) -> tuple[object, ...]:
+        """All that can be seen of the shard from outside."""
+        return (
+            self.shard.clock,
+            self.shard.version,
+            self.shard.read().tolist(),
+            self.shard.describe_waiting(),
+        )

@@ -1,0 +1,236 @@
+"""What every policy promises. A new policy joins by one line in CASES."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from shard_driver import Driver
+
+from outpace.config import experiment_from, to_plain
+from outpace.errors import ProtocolError
+from outpace.experiment import simulate
+from outpace.messages import Leave, Pull, Push
+from outpace.shard import Outcome
+from outpace.sync import POLICIES, Apply, Asp, Bsp, Buffer, Policy, Scale, Ssp
+
+
+@dataclass(frozen=True)
+class Case:
+    """A policy and the bound it promises: no pull of iteration i is answered unless i < V + bound."""
+
+    policy: Policy
+    bound: int | None
+
+
+CASES = [
+    Case(Bsp(), bound=0),
+    Case(Bsp(buffer=Buffer.SOFT), bound=0),
+    Case(Bsp(apply=Apply.ON_ARRIVAL), bound=0),
+    Case(Asp(), bound=None),
+    Case(Asp(apply=Apply.ON_ADVANCE), bound=None),
+    Case(Ssp(0), bound=0),
+    Case(Ssp(3), bound=3),
+    Case(Ssp(3, buffer=Buffer.SOFT), bound=3),
+    Case(Ssp(1, apply=Apply.ON_ADVANCE), bound=1),
+]
+every_policy = pytest.mark.parametrize("case", CASES, ids=lambda case: str(case.policy))
+
+# What may happen next: which of the free workers, and what it does.
+ACTIONS = st.lists(
+    st.tuples(
+        st.integers(0, 10**6),
+        st.sampled_from(["step"] * 6 + ["abstain", "skip", "repeat", "leave"]),
+    ),
+    max_size=60,
+)
+
+
+def summed(policy: Policy) -> Policy:
+    """The same policy with plain sums, so that applied gradients can be read off."""
+    return dataclasses.replace(policy, scale=Scale.SUM)
+
+
+def play(driver: Driver, actions: list[tuple[int, str]]) -> None:
+    for pick, action in actions:
+        free = driver.free()
+        if not free:
+            return
+        worker = free[pick % len(free)]
+        if action == "leave" and len(driver.gone) < driver.workers - 1:
+            driver.leave(worker)
+        elif action == "repeat":
+            driver.repeat(pick % driver.workers)
+        else:
+            driver.step(worker, abstain=action == "abstain", skip=2 * (action == "skip"))
+
+
+def finish(driver: Driver) -> None:
+    """Let whoever is free go on until everybody has left."""
+    last = max(driver.iteration) + 3
+    while free := driver.free():
+        worker = min(free, key=lambda n: driver.iteration[n])
+        if driver.iteration[worker] >= last:
+            driver.leave(worker)
+        else:
+            driver.step(worker)
+
+
+def test_every_policy_is_in_the_suite():
+    assert {case.policy.kind for case in CASES} == set(POLICIES)
+
+
+@every_policy
+@given(workers=st.integers(1, 5), actions=ACTIONS)
+def test_every_pull_is_answered_once_its_condition_can_hold(case, workers, actions):
+    driver = Driver(case.policy, workers)
+    play(driver, actions)
+    finish(driver)
+    assert not driver.waiting
+    assert len(driver.gone) == workers
+    assert driver.shard.describe_waiting() == ""
+
+
+@every_policy
+@given(workers=st.integers(1, 5), actions=ACTIONS)
+def test_no_worker_is_answered_beyond_the_bound(case, workers, actions):
+    driver = Driver(case.policy, workers)
+    play(driver, actions)
+    for reply in driver.replies:
+        if case.bound is not None:
+            assert reply.iteration < reply.clock + case.bound
+
+
+@pytest.mark.parametrize(
+    "case",
+    [case for case in CASES if getattr(case.policy, "buffer", None) is Buffer.LAZY],
+    ids=lambda case: str(case.policy),
+)
+@given(workers=st.integers(1, 5), actions=ACTIONS)
+def test_a_lazy_buffer_answers_with_every_gradient_up_to_the_pulls_iteration(
+    case, workers, actions
+):
+    driver = Driver(case.policy, workers)
+    play(driver, actions)
+    for _, iteration, clock, released_by in driver.account.answered:
+        if released_by >= 0:
+            assert clock >= iteration + 1
+
+
+@every_policy
+@given(workers=st.integers(1, 5), actions=ACTIONS)
+def test_every_gradient_is_applied_exactly_once(case, workers, actions):
+    driver = Driver(summed(case.policy), workers)
+    play(driver, actions)
+    finish(driver)
+    driver.shard.close(driver.now)
+    outcomes = [entry for entry in driver.account.settled if entry[2] is not Outcome.REPEATED]
+    fates = [(w, i) for w, i, outcome, _ in outcomes if outcome is not Outcome.ABSTAINED]
+    assert sorted(fates) == sorted(driver.pushed), "nothing lost, nothing twice"
+    expected = torch.zeros(driver.size, dtype=torch.float64)
+    for worker, iteration in driver.applied():
+        expected -= driver.gradient(worker, iteration)
+    assert torch.equal(driver.shard.read(), expected)
+
+
+@every_policy
+@given(workers=st.integers(1, 5), actions=ACTIONS)
+def test_staleness_counts_the_updates_between_read_and_application(case, workers, actions):
+    driver = Driver(case.policy, workers)
+    play(driver, actions)
+    for _, _, outcome, staleness in driver.account.settled:
+        if outcome is Outcome.APPLIED:
+            assert 0 <= staleness <= driver.shard.version
+        else:
+            assert staleness == -1
+    assert driver.account.versions == list(range(1, driver.shard.version + 1))
+
+
+ILLEGAL = st.sampled_from(
+    [
+        Push(99, 0, 0, None),
+        Push(-1, 0, 0, None),
+        Push(0, -1, 0, None),
+        Push(0, 10**6, 10**6, None),
+        Push(0, 10**6, -1, None),
+        Push(0, 10**6, 0, torch.zeros(4, dtype=torch.float64)),
+        Push(0, 10**6, 0, torch.zeros(3, dtype=torch.float32)),
+        Pull(99, 0),
+        Pull(0, -1),
+        Leave(99),
+        "older",
+        "gone",
+        "nonsense",
+    ]
+)
+
+
+@every_policy
+@given(
+    workers=st.integers(2, 4), before=ACTIONS, illegal=st.lists(ILLEGAL, max_size=4), after=ACTIONS
+)
+def test_an_illegal_message_leaves_the_shard_unchanged(case, workers, before, illegal, after):
+    driver, twin = Driver(case.policy, workers), Driver(case.policy, workers)
+    for each in (driver, twin):
+        each.step(0)
+        play(each, before)
+    for message in illegal:
+        state = driver.state()
+        if message == "older":
+            done = driver.iteration[0] - (0 not in driver.waiting)
+            message = Push(0, done - 1, 0, None)
+        elif message == "gone":
+            if not driver.gone:
+                continue
+            message = Pull(min(driver.gone), 10**6)
+        with pytest.raises(ProtocolError):
+            driver.shard.receive(message, driver.now)
+        assert driver.state() == state
+    for each in (driver, twin):
+        play(each, after)
+        finish(each)
+    assert driver.state() == twin.state()
+    assert driver.account == twin.account
+
+
+@every_policy
+def test_a_policy_is_frozen_and_survives_yaml(case):
+    assert dataclasses.is_dataclass(case.policy)
+    with pytest.raises((dataclasses.FrozenInstanceError, AttributeError, TypeError)):
+        case.policy.kind = "other"
+    plain = {
+        "task": {"kind": "timing"},
+        "workers": 2,
+        "compute": {"kind": "constant", "mean_s": 1.0},
+        "stop": {"iterations": 1},
+        "sync": dataclasses.asdict(case.policy),
+    }
+    experiment = experiment_from(plain, "test")
+    assert experiment.sync == case.policy
+    assert experiment_from(to_plain(experiment), "test") == experiment
+
+
+@every_policy
+@pytest.mark.parametrize("servers", [1, 3])
+@pytest.mark.parametrize("tie_seed", [None, 1, 2])
+def test_no_policy_deadlocks_and_everyone_finishes(case, servers, tie_seed):
+    result = simulate(
+        {
+            "task": {"kind": "timing", "parameters": 3000},
+            "workers": 5,
+            "servers": servers,
+            "compute": {"kind": "constant", "mean_s": 0.1, "worker_cv": 0.3},
+            "network": {"latency_s": 0.01, "bandwidth_bytes_per_s": 1e6},
+            "sync": dataclasses.asdict(case.policy),
+            "stop": {"iterations": 12},
+        },
+        tie_seed=tie_seed,
+    )
+    assert result.summary["status"] == "complete"
+    assert result.summary["iterations"] == [12] * 5
+    assert result.summary["gradients_applied"] == 60
+    assert result.summary["messages"] == 3 * 60 * servers

@@ -1,0 +1,166 @@
+"""What every runtime promises, checked on traces. A new runtime joins by one line in RUNTIMES."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+import pytest
+import torch
+
+from outpace.experiment import simulate
+
+RUNTIMES = {"virtual time": simulate}
+SYNCS = {
+    "bsp": {"kind": "bsp"},
+    "asp": {"kind": "asp"},
+    "ssp": {"kind": "ssp", "staleness": 2},
+    "ssp-soft": {"kind": "ssp", "staleness": 2, "buffer": "soft"},
+    "ssp-on-advance": {"kind": "ssp", "staleness": 2, "apply": "on-advance"},
+}
+BOUNDS = {"bsp": 0, "ssp": 2, "ssp-soft": 2, "ssp-on-advance": 2}
+WORKERS, SERVERS, ITERATIONS = 5, 3, 10
+
+every_runtime = pytest.mark.parametrize("run", RUNTIMES.values(), ids=RUNTIMES)
+every_sync = pytest.mark.parametrize("sync", SYNCS)
+
+
+def config(sync: str, **changes):
+    return {
+        "seed": 7,
+        "task": {"kind": "digits-mlp"},
+        "workers": WORKERS,
+        "servers": SERVERS,
+        "compute": {"kind": "lognormal", "mean_s": 0.05, "cv": 0.5, "worker_cv": 0.2},
+        "network": {"latency_s": 0.002, "bandwidth_bytes_per_s": 1e6},
+        "sync": SYNCS[sync],
+        "batch_size": 8,
+        "evaluate": {"every_updates": 10},
+        "stop": {"iterations": ITERATIONS},
+        **changes,
+    }
+
+
+def rows(result, event):
+    return [row for row in result.trace.to_pylist() if row["event"] == event]
+
+
+@every_runtime
+@every_sync
+def test_every_iteration_pushes_to_and_pulls_from_every_shard_once(run, sync):
+    result = run(config(sync))
+    expected = {
+        (worker, shard, iteration)
+        for worker in range(WORKERS)
+        for shard in range(SERVERS)
+        for iteration in range(ITERATIONS)
+    }
+    for event in ("push", "pull"):
+        seen = [(row["worker"], row["shard"], row["iteration"]) for row in rows(result, event)]
+        assert len(seen) == len(expected)
+        assert set(seen) == expected
+    iterations = Counter(row["worker"] for row in rows(result, "iteration"))
+    assert iterations == dict.fromkeys(range(WORKERS), ITERATIONS)
+    assert result.summary["iterations"] == [ITERATIONS] * WORKERS
+    assert result.summary["gradients_applied"] == WORKERS * ITERATIONS
+    assert result.summary["gradients_dropped"] == 0
+    assert result.summary["messages"] == 3 * len(expected)
+
+
+@every_runtime
+@every_sync
+def test_no_pull_was_answered_beyond_the_bound(run, sync):
+    for row in rows(run(config(sync)), "pull"):
+        assert row["lead"] == row["iteration"] - row["clock"] or row["released_by"] is not None
+        if sync in BOUNDS:
+            assert row["iteration"] < row["clock"] + BOUNDS[sync]
+
+
+@every_runtime
+@every_sync
+def test_the_summary_is_what_the_trace_says(run, sync):
+    result = run(config(sync))
+    summary, pushes, pulls = result.summary, rows(result, "push"), rows(result, "pull")
+    iterations = rows(result, "iteration")
+    histogram = Counter(row["staleness"] for row in pushes)
+    assert summary["staleness"]["histogram"] == {str(k): histogram[k] for k in sorted(histogram)}
+    assert summary["staleness"]["max"] == max(histogram)
+    assert summary["staleness"]["mean"] == pytest.approx(
+        sum(k * n for k, n in histogram.items()) / len(pushes)
+    )
+    assert summary["delayed_pulls"] == sum(row["released_by"] is not None for row in pulls)
+    compute = sum(row["computed_ns"] - row["start_ns"] for row in iterations)
+    wait = sum(row["held_ns"] for row in iterations)
+    total = sum(row["end_ns"] - row["start_ns"] for row in iterations)
+    seconds = summary["seconds"]
+    assert seconds["compute"] == pytest.approx(compute / WORKERS / 1e9)
+    assert seconds["wait"] == pytest.approx(wait / WORKERS / 1e9)
+    assert sum(seconds.values()) == pytest.approx(total / WORKERS / 1e9)
+
+
+@every_runtime
+@every_sync
+def test_times_follow_each_other(run, sync):
+    result = run(config(sync))
+    held = {
+        (row["worker"], row["shard"], row["iteration"]): row["end_ns"] - row["start_ns"]
+        for row in rows(result, "pull")
+    }
+    ended = defaultdict(int)
+    for row in sorted(rows(result, "iteration"), key=lambda row: row["start_ns"]):
+        assert ended[row["worker"]] <= row["start_ns"] < row["computed_ns"] < row["end_ns"]
+        assert row["held_ns"] == held[row["worker"], row["shard"], row["iteration"]]
+        assert row["held_ns"] <= row["end_ns"] - row["computed_ns"]
+        ended[row["worker"]] = row["end_ns"]
+
+
+@every_runtime
+@every_sync
+def test_a_read_version_is_one_that_was_handed_out_before(run, sync):
+    result = run(config(sync))
+    handed_out = {
+        (row["worker"], row["shard"], row["iteration"] + 1): row["version"]
+        for row in rows(result, "pull")
+    }
+    for row in rows(result, "push"):
+        read = handed_out.get((row["worker"], row["shard"], row["iteration"]), 0)
+        assert row["version"] == read
+
+
+@every_runtime
+@every_sync
+def test_training_lowers_the_loss(run, sync):
+    result = run(config(sync, stop={"iterations": 40}, batch_size=32))
+    losses = result.metrics["train_loss"].to_pylist()
+    assert losses[-1] < 0.8 * losses[0]
+    assert result.summary["train_loss"] == losses[-1]
+
+
+@pytest.mark.parametrize("sync", SYNCS)
+def test_one_seed_one_result(sync):
+    first, second = simulate(config(sync)), simulate(config(sync))
+    other = simulate(config(sync, seed=8))
+    for digest in ("parameters_digest", "trace_digest"):
+        assert first.summary[digest] == second.summary[digest]
+        assert first.summary[digest] != other.summary[digest]
+    assert first.trace.equals(second.trace)
+    assert first.metrics.equals(second.metrics)
+
+
+@pytest.mark.parametrize("tie_seed", range(5))
+def test_bsp_does_not_depend_on_the_order_of_simultaneous_events(tie_seed):
+    same = {"compute": {"kind": "constant", "mean_s": 0.05}, "network": None}
+    expected = simulate(config("bsp", **same))
+    shuffled = simulate(config("bsp", **same), tie_seed=tie_seed)
+    for name, value in expected.parameters.items():
+        assert torch.equal(shuffled.parameters[name], value)
+
+
+@pytest.mark.parametrize("sync", SYNCS)
+def test_run_times_are_the_same_whatever_the_strategy(sync):
+    def computed(result):
+        return {
+            (row["worker"], row["iteration"]): row["computed_ns"] - row["start_ns"]
+            for row in rows(result, "iteration")
+        }
+
+    assert computed(simulate(config(sync))) == computed(simulate(config("bsp")))

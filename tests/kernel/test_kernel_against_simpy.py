@@ -1,0 +1,140 @@
+"""The same programs on SimPy, an independent simulator, happen at the same times."""
+
+import pytest
+import simpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outpace.kernel import Kernel, Mailbox, TimedOut
+from outpace.units import SECOND
+
+MODERATE = settings(deadline=None, max_examples=50)
+DELAYS = st.lists(st.integers(0, 6), max_size=6)
+
+
+@MODERATE
+@given(st.lists(DELAYS, min_size=1, max_size=6))
+def test_random_sleeps_end_when_and_in_the_order_they_do_in_simpy(delays):
+    kernel, ours = Kernel(), []
+    env, theirs = simpy.Environment(), []
+
+    async def walk(k):
+        for delay in delays[k]:
+            await kernel.sleep(delay / SECOND)
+            ours.append((kernel.now, k))
+
+    def process(k):
+        for delay in delays[k]:
+            yield env.timeout(delay)
+            theirs.append((env.now, k))
+
+    for k in range(len(delays)):
+        kernel.spawn(walk(k))
+        env.process(process(k))
+    kernel.run()
+    env.run()
+    assert ours == theirs
+
+
+@MODERATE
+@given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, max_size=6))
+def test_ping_pong_ends_when_it_does_in_simpy(pairs):
+    rounds = 10
+    kernel, ours = Kernel(), {}
+    env, theirs = simpy.Environment(), {}
+
+    async def walk(k, box, other, delay, serves):
+        if serves:
+            other.put(0)
+        for _ in range(rounds):
+            count = await box.get()
+            await kernel.sleep(delay / SECOND)
+            other.put(count + 1)
+        ours[k, serves] = (kernel.now, count)
+
+    def process(k, store, other, delay, serves):
+        if serves:
+            yield other.put(0)
+        for _ in range(rounds):
+            count = yield store.get()
+            yield env.timeout(delay)
+            yield other.put(count + 1)
+        theirs[k, serves] = (env.now, count)
+
+    for k, (left, right) in enumerate(pairs):
+        a, b = Mailbox(kernel), Mailbox(kernel)
+        kernel.spawn(walk(k, a, b, left, True))
+        kernel.spawn(walk(k, b, a, right, False))
+        x, y = simpy.Store(env), simpy.Store(env)
+        env.process(process(k, x, y, left, True))
+        env.process(process(k, y, x, right, False))
+    kernel.run()
+    env.run()
+    assert ours == theirs
+
+
+@MODERATE
+@given(
+    st.lists(st.integers(0, 20), min_size=1, max_size=6),
+    st.lists(st.integers(0, 20), min_size=1, max_size=6),
+)
+def test_timeouts_strike_when_simpys_race_between_message_and_timeout_is_lost(puts, limits):
+    # Odd times for messages, even ones for timeouts: no ties, whose rules differ.
+    puts = [2 * time + 1 for time in sorted(puts)]
+    kernel, ours = Kernel(), []
+    env, theirs = simpy.Environment(), []
+    box, store = Mailbox(kernel), simpy.Store(env)
+
+    async def receiver():
+        for limit in limits:
+            start = kernel.now + kernel.now % 2  # back to even
+            await kernel.sleep((start - kernel.now) / SECOND)
+            try:
+                with kernel.timeout(2 * limit / SECOND):
+                    ours.append((await box.get(), kernel.now))
+            except TimedOut:
+                ours.append(("timed out", kernel.now))
+
+    def process():
+        for limit in limits:
+            yield env.timeout(env.now % 2)
+            get, late = store.get(), env.timeout(2 * limit)
+            yield get | late
+            if get.triggered:
+                theirs.append((get.value, env.now))
+            else:
+                get.cancel()
+                theirs.append(("timed out", env.now))
+
+    def sender():
+        for message, time in enumerate(puts):
+            yield env.timeout(time - env.now)
+            yield store.put(message)
+
+    for message, time in enumerate(puts):
+        kernel.call_at(time, box.put, message)
+    kernel.spawn(receiver())
+    env.process(process())
+    env.process(sender())
+    kernel.run()
+    env.run()
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("walkers", [1, 64])
+def test_many_sleeps_end_at_the_sum_of_their_lengths_as_in_simpy(walkers):
+    kernel, env = Kernel(), simpy.Environment()
+
+    async def walk(k):
+        for step in range(200):
+            await kernel.sleep((k + step) / SECOND)
+
+    def process(k):
+        for step in range(200):
+            yield env.timeout(k + step)
+
+    for k in range(walkers):
+        kernel.spawn(walk(k))
+        env.process(process(k))
+    env.run()
+    assert kernel.run() == env.now == sum(walkers - 1 + step for step in range(200))

@@ -1,0 +1,368 @@
+"""What a walker can wait for: time, futures, notifications, messages, other walkers."""
+
+import math
+
+import pytest
+
+from outpace.kernel import (
+    DeadlockError,
+    Future,
+    Kernel,
+    Mailbox,
+    State,
+    WalkerCancelled,
+    WalkerError,
+)
+
+
+def finish(kernel, body):
+    """Run `body` to its end and return its result."""
+    walker = kernel.spawn(body, "main")
+
+    async def result():
+        return await walker.join()
+
+    outcome = []
+
+    async def collect():
+        outcome.append(await result())
+
+    kernel.spawn(collect())
+    kernel.run()
+    return outcome[0]
+
+
+def test_a_walker_shows_its_state():
+    kernel, seen = Kernel(), []
+    box = Mailbox(kernel, "the box")
+
+    async def walk():
+        seen.append(walker.state)
+        await kernel.sleep(1)
+        await box.get()
+
+    walker = kernel.spawn(walk(), "walker")
+    assert walker.state is State.INITIAL
+    kernel.run(until=0)
+    assert walker.state is State.SLEEPING
+    kernel.call_at(1_500_000_000, lambda _: seen.append(walker.state))
+    kernel.call_at(2_000_000_000, box.put, None)
+    kernel.run()
+    assert seen == [State.RUNNING, State.WAITING]
+    assert walker.state is State.DONE
+
+
+def test_a_walker_that_is_ready_again_shows_as_running():
+    kernel, seen = Kernel(), []
+    box = Mailbox(kernel)
+
+    async def walk():
+        await box.get()
+
+    walker = kernel.spawn(walk())
+
+    def put(_):
+        box.put(None)
+        seen.append(walker.state)
+
+    kernel.call_at(1, put)
+    kernel.run()
+    assert seen == [State.RUNNING]
+
+
+def test_a_walker_says_what_it_waits_for():
+    kernel = Kernel()
+    box, future = Mailbox(kernel, "the box"), Future(kernel, "the answer")
+
+    async def in_box():
+        await box.get()
+
+    async def in_future():
+        await future
+
+    async def in_wait():
+        await kernel.wait()
+
+    async def in_join():
+        await first.join()
+
+    first, *others = [
+        kernel.spawn(body, f"walker {k}")
+        for k, body in enumerate((in_box(), in_future(), in_wait(), in_join()))
+    ]
+    with pytest.raises(DeadlockError):
+        kernel.run()
+    assert [walker.waits_for for walker in (first, *others)] == [
+        "a message in the box",
+        "the answer",
+        "a notification",
+        "the end of walker 0",
+    ]
+    kernel.close()
+
+
+def test_only_a_walker_can_block():
+    kernel = Kernel()
+    with pytest.raises(RuntimeError, match="only a walker can block"):
+        kernel.sleep(1)
+    with pytest.raises(RuntimeError, match="only a walker can block"):
+        _ = kernel.current
+
+
+def test_current_is_the_walker_being_resumed():
+    kernel, seen = Kernel(), []
+
+    async def walk():
+        seen.append(kernel.current.name)
+        await kernel.sleep(1)
+        seen.append(kernel.current.name)
+
+    kernel.spawn(walk(), "a")
+    kernel.spawn(walk(), "b")
+    kernel.run()
+    assert seen == ["a", "b", "a", "b"]
+
+
+# -- sleep -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("duration_s", [-1.0, -1e-12, math.nan, math.inf, -math.inf])
+def test_a_sleep_that_is_negative_or_not_finite_is_refused(duration_s):
+    kernel = Kernel()
+
+    async def walk():
+        with pytest.raises(ValueError, match="walker cannot sleep for"):
+            kernel.sleep(duration_s)
+        await kernel.sleep(1)  # nothing was left behind
+
+    kernel.spawn(walk(), "walker")
+    assert kernel.run() == 1_000_000_000
+
+
+@pytest.mark.parametrize("then", ["sleep", "get", "wait", "future"])
+def test_a_sleep_that_is_not_awaited_is_detected_at_the_next_blocking_call(then):
+    kernel = Kernel()
+    box, future = Mailbox(kernel), Future(kernel)
+
+    async def walk():
+        kernel.sleep(1)
+        if then == "sleep":
+            await kernel.sleep(1)
+        elif then == "get":
+            await box.get()
+        elif then == "wait":
+            await kernel.wait()
+        else:
+            await future
+
+    kernel.spawn(walk(), "walker")
+    with pytest.raises(WalkerError, match="walker: a sleep was not awaited"):
+        kernel.run()
+
+
+def test_a_sleep_that_is_not_awaited_before_the_end_is_an_error_of_that_walker():
+    kernel = Kernel()
+
+    async def careless():
+        kernel.sleep(1)
+
+    async def other():
+        await kernel.sleep(2)
+
+    kernel.spawn(careless(), "careless")
+    kernel.spawn(other(), "other")
+    with pytest.raises(WalkerError, match="careless"):
+        kernel.run()
+
+
+def test_awaiting_what_the_kernel_does_not_know_is_an_error_not_a_lost_walker():
+    class Stray:
+        def __await__(self):
+            yield
+
+    kernel = Kernel()
+
+    async def walk():
+        await Stray()
+
+    kernel.spawn(walk(), "stray walker")
+    with pytest.raises(WalkerError, match="stray walker"):
+        kernel.run()
+
+
+# -- futures and notifications -------------------------------------------------------
+
+
+def test_a_future_wakes_all_who_wait_in_order_and_gives_its_value_later_too():
+    kernel, seen = Kernel(), []
+    future = Future(kernel)
+
+    async def waiter(k, delay_s):
+        await kernel.sleep(delay_s)
+        seen.append((k, await future, kernel.now))
+
+    for k in range(3):
+        kernel.spawn(waiter(k, 0))
+    kernel.spawn(waiter(3, 2))
+    kernel.call_at(1_000_000_000, future.set, "value")
+    kernel.run()
+    second = 1_000_000_000
+    assert seen == [(k, "value", second) for k in range(3)] + [(3, "value", 2 * second)]
+    assert future.done
+
+
+def test_a_future_takes_one_value_only():
+    future = Future(Kernel(), "the answer")
+    future.set(1)
+    with pytest.raises(RuntimeError, match="the answer already has a value"):
+        future.set(2)
+
+
+def test_notify_ends_a_wait_with_its_value_and_is_lost_otherwise():
+    kernel, seen = Kernel(), []
+
+    async def walk():
+        await kernel.sleep(1)
+        seen.append(await kernel.wait())
+
+    walker = kernel.spawn(walk())
+
+    def notify(value):
+        seen.append(walker.notify(value))
+
+    kernel.call_at(500_000_000, notify, "while asleep")
+    kernel.call_at(2_000_000_000, notify, "in time")
+    kernel.call_at(2_000_000_000, notify, "after its end")
+    kernel.run()
+    assert seen == [False, True, "in time", False]
+
+
+# -- mailboxes -----------------------------------------------------------------------
+
+
+def test_each_message_goes_to_one_receiver_the_longest_waiting_first():
+    kernel, seen = Kernel(), []
+    box = Mailbox(kernel)
+
+    async def receiver(k):
+        seen.append((k, await box.get()))
+
+    for k in range(3):
+        kernel.spawn(receiver(k))
+    for k, message in enumerate("abc"):
+        kernel.call_at(k + 1, box.put, message)
+    kernel.run()
+    assert seen == [(0, "a"), (1, "b"), (2, "c")]
+
+
+def test_a_mailbox_keeps_what_nobody_waits_for():
+    kernel = Kernel()
+    box = Mailbox(kernel)
+    for message in "ab":
+        box.put(message)
+    assert len(box) == 2
+    assert box.get_nowait() == "a"
+
+    async def walk():
+        return await box.get(), box.get_nowait()
+
+    assert finish(kernel, walk()) == ("b", None)
+    assert len(box) == 0
+
+
+def test_none_is_a_message_like_any_other():
+    kernel = Kernel()
+    box = Mailbox(kernel)
+
+    async def walk():
+        return [await box.get() for _ in range(2)]
+
+    box.put(None)
+    kernel.call_at(1, box.put, None)
+    assert finish(kernel, walk()) == [None, None]
+
+
+# -- other walkers -------------------------------------------------------------------
+
+
+def test_join_returns_the_result_before_and_after_the_end():
+    kernel, seen = Kernel(), []
+
+    async def child():
+        await kernel.sleep(1)
+        return "result"
+
+    async def parent(delay_s):
+        await kernel.sleep(delay_s)
+        seen.append((await walker.join(), kernel.now))
+
+    walker = kernel.spawn(child())
+    kernel.spawn(parent(0))
+    kernel.spawn(parent(2))
+    kernel.run()
+    assert seen == [("result", 1_000_000_000), ("result", 2_000_000_000)]
+
+
+def test_joining_a_cancelled_walker_raises():
+    kernel, seen = Kernel(), []
+
+    async def parent():
+        child = kernel.spawn(kernel_sleep(kernel, 5), "child")
+        await kernel.sleep(1)
+        child.cancel()
+        for _ in range(2):  # while it ends, and after its end
+            with pytest.raises(WalkerCancelled, match="child was cancelled"):
+                await child.join()
+            seen.append(kernel.now)
+
+    kernel.spawn(parent())
+    kernel.run()
+    assert seen == [1_000_000_000] * 2
+
+
+async def kernel_sleep(kernel, duration_s, result=None):
+    await kernel.sleep(duration_s)
+    return result
+
+
+def test_gather_returns_the_results_in_order_after_the_last():
+    kernel = Kernel()
+
+    async def parent():
+        return await kernel.gather(
+            *(kernel_sleep(kernel, duration_s, duration_s) for duration_s in (3, 1, 2))
+        )
+
+    assert finish(kernel, parent()) == [3, 1, 2]
+    assert kernel.now == 3_000_000_000
+
+
+def test_gathering_nothing_returns_at_once():
+    kernel = Kernel()
+
+    async def parent():
+        return await kernel.gather()
+
+    assert finish(kernel, parent()) == []
+
+
+def test_gathered_walkers_are_named_after_their_parent():
+    kernel = Kernel()
+
+    async def name():
+        return kernel.current.name
+
+    async def parent():
+        return await kernel.gather(name(), name())
+
+    assert finish(kernel, parent()) == ["main/0", "main/1"]
+
+
+def test_walkers_lists_those_not_done_in_order_of_spawning():
+    kernel, seen = Kernel(), []
+    for k, duration_s in enumerate((2, 1, 3)):
+        kernel.spawn(kernel_sleep(kernel, duration_s), f"walker {k}")
+    kernel.call_at(1_500_000_000, lambda _: seen.extend(walker.name for walker in kernel.walkers))
+    kernel.run()
+    assert seen == ["walker 0", "walker 2"]
+    assert kernel.walkers == []

@@ -1,0 +1,210 @@
+"""Clocks that are not virtual: a real one, faked, with things that come in from outside."""
+
+from collections import deque
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outpace.kernel import DeadlockError, Kernel, Mailbox, TimedOut
+from outpace.units import SECOND
+
+
+class Outside:
+    """A clock with a script of what comes in: (time, message), and how late it wakes up.
+
+    Like a poll of sockets: it returns at the next event or when something comes in,
+    whichever is first, and later than asked by `late[0], late[1], ...` ns.
+    """
+
+    def __init__(self, script=(), late=()):
+        self.time = 0
+        self.asked = []
+        self._script, self._late = deque(sorted(script)), deque(late)
+        self.kernel = Kernel(self)
+        self.box = Mailbox(self.kernel, "the socket")
+
+    def __call__(self, next_event):
+        self.asked.append(next_event)
+        wake = next_event
+        if self._script and (wake is None or self._script[0][0] <= wake):
+            wake = self._script[0][0]
+        if wake is None:
+            return None
+        late = self._late.popleft() if self._late else 0
+        self.time = max(self.time, wake) + late
+        while self._script and self._script[0][0] <= self.time:
+            self.box.put(self._script.popleft()[1])
+        return self.time
+
+
+async def sleep(kernel, duration_ns, seen):
+    await kernel.sleep(duration_ns / SECOND)
+    seen.append(("slept", kernel.now))
+
+
+async def receive(outside, count, seen):
+    for _ in range(count):
+        message = await outside.box.get()
+        seen.append((message, outside.kernel.now))
+
+
+def test_a_clock_may_return_early_with_what_came_in():
+    outside, seen = Outside(script=[(3, "message")]), []
+    outside.kernel.spawn(sleep(outside.kernel, 10, seen))
+    outside.kernel.spawn(receive(outside, 1, seen))
+    assert outside.kernel.run() == 10
+    assert seen == [("message", 3), ("slept", 10)]
+
+
+def test_what_came_in_is_handled_before_events_that_are_due():
+    outside, seen = Outside(script=[(12, "message")], late=[5]), []
+    outside.kernel.spawn(sleep(outside.kernel, 10, seen))
+    outside.kernel.spawn(receive(outside, 1, seen))
+    outside.kernel.run()
+    assert seen == [("message", 15), ("slept", 15)]
+
+
+def test_a_clock_that_is_late_makes_everything_late_but_in_order():
+    outside, seen = Outside(late=[100]), []
+    for duration in (30, 10, 20):
+        outside.kernel.spawn(sleep(outside.kernel, duration, seen))
+    assert outside.kernel.run() == 110
+    assert seen == [("slept", 110)] * 3
+
+
+def test_a_sleep_counts_from_when_it_began_however_late_that_was():
+    outside, seen = Outside(late=[5]), []
+
+    async def twice():
+        await sleep(outside.kernel, 10, seen)
+        await sleep(outside.kernel, 10, seen)
+
+    outside.kernel.spawn(twice())
+    outside.kernel.run()
+    assert seen == [("slept", 15), ("slept", 25)]
+
+
+def test_now_never_goes_back_even_if_the_clock_does():
+    readings = deque([5, 3])
+    kernel, seen = Kernel(lambda _: readings.popleft() if readings else 20), []
+
+    async def look():
+        with pytest.raises(TimedOut), kernel.timeout(4 / SECOND):
+            await kernel.wait()
+        seen.append(kernel.now)  # the clock said 5
+        await kernel.sleep(5 / SECOND)
+        seen.append(kernel.now)  # it said 3, then 20
+
+    kernel.spawn(look())
+    kernel.run()
+    assert seen == [5, 20]
+
+
+def test_the_clock_is_asked_for_the_next_event_or_for_none():
+    outside, seen = Outside(script=[(7, "message")]), []
+    outside.kernel.spawn(receive(outside, 1, seen))
+    outside.kernel.run()
+    assert outside.asked[0] is None
+    assert seen == [("message", 7)]
+
+
+def test_a_message_that_arrives_late_in_the_instant_of_a_timeout_is_received():
+    outside, seen = Outside(script=[(9, "message")], late=[5]), []
+
+    async def walk():
+        with outside.kernel.timeout(8 / SECOND):
+            seen.append(await outside.box.get())
+
+    # The clock is asked for 8, wakes at 13 and brings what came at 9.
+    outside.kernel.spawn(walk())
+    outside.kernel.run()
+    assert seen == ["message"]
+
+
+def test_a_timeout_strikes_under_a_real_clock_too():
+    outside, seen = Outside(), []
+
+    async def walk():
+        with pytest.raises(TimedOut), outside.kernel.timeout(8 / SECOND):
+            await outside.box.get()
+        seen.append(outside.kernel.now)
+
+    outside.kernel.spawn(walk())
+    outside.kernel.run()
+    assert seen == [8]
+
+
+def test_nothing_can_happen_when_the_clock_says_so():
+    outside, seen = Outside(), []
+    outside.kernel.spawn(receive(outside, 1, seen), "receiver")
+    with pytest.raises(DeadlockError, match="receiver waits for a message in the socket since 0"):
+        outside.kernel.run()
+    outside.kernel.close()
+
+
+def test_a_time_limit_is_no_deadlock_for_a_clock_that_may_bring_messages():
+    outside, seen = Outside(script=[(50, "message")]), []
+    outside.kernel.spawn(receive(outside, 1, seen))
+    assert outside.kernel.run(until=10) == 10
+    assert seen == []
+    outside.kernel.run()
+    assert seen == [("message", 50)]
+
+
+def test_an_event_made_by_what_came_in_is_not_late():
+    """Something outside asks for a call earlier than the event the clock was waiting for."""
+    kernel, seen = Kernel(lambda due: next(readings)(due)), []
+
+    def bring_a_call(due):
+        kernel.call_at(4, lambda _: seen.append(("call", kernel.now)))
+        return 2
+
+    readings = iter([bring_a_call, lambda due: due, lambda due: due, lambda due: due])
+    kernel.spawn(sleep(kernel, 10, seen))
+    kernel.run()
+    assert seen == [("call", 4), ("slept", 10)]
+
+
+def test_a_clock_that_only_jumps_gives_the_same_run_as_the_virtual_one():
+    def trace(kernel):
+        seen = []
+
+        async def walk(k):
+            for _ in range(20):
+                await kernel.sleep((k % 3) / SECOND)
+                seen.append((k, kernel.now))
+
+        for k in range(7):
+            kernel.spawn(walk(k))
+        kernel.run()
+        return seen
+
+    assert trace(Kernel(lambda due: due)) == trace(Kernel())
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    script=st.lists(st.integers(0, 30), max_size=8),
+    late=st.lists(st.integers(0, 6), max_size=20),
+    naps=st.lists(st.integers(0, 8), min_size=1, max_size=8),
+)
+def test_whatever_the_clock_does_time_is_monotonic_and_nothing_is_lost(script, late, naps):
+    outside, seen = Outside(script=[(t, k) for k, t in enumerate(script)], late=late), []
+    kernel = outside.kernel
+
+    async def sleeper():
+        for nap in naps:
+            before = kernel.now
+            await kernel.sleep(nap / SECOND)
+            seen.append(("slept", kernel.now))
+            assert kernel.now >= before + nap
+
+    kernel.spawn(sleeper())
+    kernel.spawn(receive(outside, len(script), seen))
+    kernel.run()
+    times = [time for _, time in seen]
+    assert all(earlier <= later for earlier, later in pairwise(times))
+    messages = [what for what, _ in seen if what != "slept"]
+    assert messages == sorted(range(len(script)), key=lambda k: (script[k], k))

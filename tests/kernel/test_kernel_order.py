@@ -1,0 +1,238 @@
+"""Who runs when: rules 1 and 2 of the kernel."""
+
+import random
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outpace.kernel import Kernel, Mailbox
+from outpace.units import SECOND
+
+MODERATE = settings(deadline=None, max_examples=60)
+NANOSECONDS = st.integers(0, 5)  # few values, so that ties are common
+
+
+def ns(count):
+    return count / SECOND
+
+
+def run_sleepers(delays, tie_seed=None):
+    """Walkers that sleep `delays[w]` in turn; what happened, as (time, walker, step)."""
+    kernel, seen = Kernel(tie_seed=tie_seed), []
+
+    async def sleeper(walker):
+        for step, delay in enumerate(delays[walker]):
+            await kernel.sleep(ns(delay))
+            seen.append((kernel.now, walker, step))
+
+    for walker in range(len(delays)):
+        kernel.spawn(sleeper(walker), f"sleeper {walker}")
+    kernel.run()
+    return seen
+
+
+def test_walkers_start_in_the_order_of_spawning():
+    kernel, seen = Kernel(), []
+
+    async def say(word):
+        seen.append(word)
+
+    for word in "abc":
+        kernel.spawn(say(word))
+    kernel.run()
+    assert seen == ["a", "b", "c"]
+
+
+def test_equal_times_are_served_first_come_first_served():
+    assert run_sleepers([[7], [7], [7]]) == [(7, 0, 0), (7, 1, 0), (7, 2, 0)]
+
+
+def test_events_fall_due_by_time_then_by_creation_whatever_made_them():
+    kernel, seen = Kernel(), []
+
+    async def sleeper():
+        kernel.call_at(5, seen.append, "call made first")
+        await kernel.sleep(ns(5))
+        seen.append("sleep")
+
+    async def late():
+        kernel.call_at(5, seen.append, "call made last")
+        kernel.call_at(4, seen.append, "earlier time")
+
+    kernel.spawn(sleeper())
+    kernel.spawn(late())
+    kernel.run()
+    assert seen == ["earlier time", "call made first", "sleep", "call made last"]
+
+
+def test_everything_ready_runs_before_the_next_event_even_of_the_same_time():
+    kernel, seen = Kernel(), []
+    box = Mailbox(kernel)
+
+    async def receiver():
+        await box.get()
+        seen.append("receiver")
+
+    def put(_):
+        seen.append("put")
+        box.put(None)
+
+    kernel.spawn(receiver())
+    kernel.call_at(3, put)
+    kernel.call_at(3, seen.append, "second event of that time")
+    kernel.run()
+    assert seen == ["put", "receiver", "second event of that time"]
+
+
+def test_what_is_made_ready_first_runs_first():
+    kernel, seen = Kernel(), []
+    boxes = [Mailbox(kernel) for _ in range(3)]
+
+    async def receiver(k):
+        await boxes[k].get()
+        seen.append(k)
+
+    def put(_):
+        for k in (2, 0, 1):
+            boxes[k].put(None)
+
+    for k in range(3):
+        kernel.spawn(receiver(k))
+    kernel.call_at(1, put)
+    kernel.run()
+    assert seen == [2, 0, 1]
+
+
+def test_a_sleep_of_zero_lets_everything_ready_run_first():
+    kernel, seen = Kernel(), []
+
+    async def polite():
+        await kernel.sleep(0)
+        seen.append("polite")
+
+    async def other():
+        seen.append("other")
+
+    kernel.spawn(polite())
+    kernel.spawn(other())
+    assert kernel.run() == 0
+    assert seen == ["other", "polite"]
+
+
+def test_nanoseconds_add_up_exactly_over_many_sleeps():
+    kernel = Kernel()
+
+    async def sleeper():
+        for _ in range(100_000):
+            await kernel.sleep(1e-9)
+
+    kernel.spawn(sleeper())
+    assert kernel.run() == 100_000
+
+
+@pytest.mark.parametrize(
+    ("duration_s", "expected"),
+    [(1.5, 1_500_000_000), (1e-9, 1), (0.4e-9, 0), (0.6e-9, 1), (86_400.0, 86_400 * SECOND)],
+)
+def test_a_sleep_lasts_the_nearest_whole_nanosecond(duration_s, expected):
+    kernel = Kernel()
+
+    async def sleeper():
+        await kernel.sleep(duration_s)
+
+    kernel.spawn(sleeper())
+    now = kernel.run()
+    assert now == expected
+    assert isinstance(now, int)
+
+
+@MODERATE
+@given(st.lists(st.lists(NANOSECONDS, max_size=5), min_size=1, max_size=6))
+def test_random_sleeps_happen_in_the_order_of_a_sorted_list(delays):
+    # The reference: a list sorted anew for every step, by (time, order of creation).
+    pending = [(0, order, walker, -1) for order, walker in enumerate(range(len(delays)))]
+    created, expected = len(pending), []
+    while pending:
+        pending.sort()
+        now, _, walker, step = pending.pop(0)
+        if step >= 0:
+            expected.append((now, walker, step))
+        if step + 1 < len(delays[walker]):
+            pending.append((now + delays[walker][step + 1], created, walker, step + 1))
+            created += 1
+    assert run_sleepers(delays) == expected
+
+
+@MODERATE
+@given(st.lists(st.lists(NANOSECONDS, max_size=5), min_size=1, max_size=6), st.integers(0, 2**32))
+def test_shuffling_ties_moves_nothing_in_time(delays, tie_seed):
+    shuffled = run_sleepers(delays, tie_seed)
+    assert sorted(shuffled) == sorted(run_sleepers(delays))
+    times = [time for time, _, _ in shuffled]
+    assert times == sorted(times)
+
+
+def test_the_same_tie_seed_gives_the_same_order_another_one_another():
+    delays = [[1, 1, 2]] * 8
+    orders = [run_sleepers(delays, tie_seed) for tie_seed in range(5)]
+    assert orders == [run_sleepers(delays, tie_seed) for tie_seed in range(5)]
+    assert len({tuple(order) for order in orders}) == 5
+
+
+def test_a_tie_seed_shuffles_walkers_made_ready_together():
+    def order(tie_seed):
+        kernel, seen = Kernel(tie_seed=tie_seed), []
+
+        async def say(k):
+            seen.append(k)
+
+        for k in range(8):
+            kernel.spawn(say(k))
+        kernel.run()
+        return tuple(seen)
+
+    orders = {order(tie_seed) for tie_seed in range(10)}
+    assert len(orders) > 5
+    assert all(sorted(seen) == list(range(8)) for seen in orders)
+
+
+@pytest.mark.parametrize("tie_seed", range(10))
+def test_a_mailbox_stays_first_in_first_out_under_any_tie_seed(tie_seed):
+    kernel, seen = Kernel(tie_seed=tie_seed), []
+    box = Mailbox(kernel)
+    sent = []
+
+    async def sender(name):
+        for k in range(20):
+            box.put((name, k))
+            sent.append((name, k))
+            await kernel.sleep(ns(k % 2))
+
+    async def receiver():
+        while len(seen) < 60:
+            seen.append(await box.get())
+
+    for name in "abc":
+        kernel.spawn(sender(name))
+    kernel.spawn(receiver())
+    kernel.run()
+    assert seen == sent
+
+
+@MODERATE
+@given(st.lists(st.integers(1, 1000), min_size=1, max_size=30), st.integers(0, 2**32))
+def test_the_clock_visits_every_due_time_once_and_in_order(times, seed):
+    kernel, seen = Kernel(), []
+    random.Random(seed).shuffle(times)
+    for time in times:
+        kernel.call_at(time, lambda _: seen.append(kernel.now))
+
+    async def last():
+        await kernel.sleep(ns(1000))
+
+    kernel.spawn(last())
+    kernel.run()
+    assert seen == sorted(times)
+    assert all(earlier <= later for earlier, later in pairwise(seen))

@@ -1,0 +1,417 @@
+"""How a run goes on, ends and fails."""
+
+import gc
+import tracemalloc
+
+import pytest
+
+from outpace.errors import RunError
+from outpace.kernel import DeadlockError, Kernel, Mailbox, State, WalkerError
+from outpace.units import SECOND
+
+
+async def sleep(kernel, duration_s, seen=None):
+    await kernel.sleep(duration_s)
+    if seen is not None:
+        seen.append(kernel.now)
+
+
+async def tick(kernel, seen, period_s=1.0):
+    while True:
+        await kernel.sleep(period_s)
+        seen.append(kernel.now)
+
+
+# -- ends ------------------------------------------------------------------------------
+
+
+def test_a_run_without_walkers_ends_at_once():
+    assert Kernel().run() == 0
+
+
+def test_a_run_ends_with_its_last_walker_and_returns_the_time():
+    kernel = Kernel()
+    kernel.spawn(sleep(kernel, 3))
+    kernel.spawn(sleep(kernel, 1))
+    assert kernel.run() == 3 * SECOND == kernel.now
+
+
+def test_daemons_do_not_keep_a_run_alive():
+    kernel, seen = Kernel(), []
+    kernel.spawn(tick(kernel, seen), daemon=True)
+    kernel.spawn(sleep(kernel, 2.5))
+    assert kernel.run() == 2.5 * SECOND
+    assert seen == [SECOND, 2 * SECOND]
+    kernel.close()
+
+
+def test_what_else_is_due_at_the_end_still_happens():
+    kernel, seen = Kernel(), []
+    kernel.spawn(sleep(kernel, 1))
+    kernel.spawn(tick(kernel, seen), daemon=True)
+    kernel.run()
+    assert seen == [SECOND]
+    kernel.close()
+
+
+def test_work_started_in_the_last_instant_is_done():
+    kernel, seen = Kernel(), []
+    box = Mailbox(kernel)
+
+    async def last():
+        await kernel.sleep(1)
+        box.put(None)
+
+    async def server():
+        await box.get()
+        kernel.spawn(sleep(kernel, 2, seen))
+
+    kernel.spawn(server(), daemon=True)
+    kernel.spawn(last())
+    assert kernel.run() == 3 * SECOND
+    assert seen == [3 * SECOND]
+
+
+def test_run_until_is_inclusive_and_may_be_resumed():
+    kernel, seen = Kernel(), []
+    kernel.spawn(tick(kernel, seen))
+    assert kernel.run(until=2 * SECOND) == 2 * SECOND
+    assert seen == [SECOND, 2 * SECOND]
+    assert kernel.run(until=3 * SECOND + 1) == 3 * SECOND + 1
+    assert seen == [SECOND, 2 * SECOND, 3 * SECOND]
+    kernel.close()
+
+
+def test_run_until_covers_what_is_started_in_its_last_instant():
+    kernel, seen = Kernel(), []
+
+    async def walk():
+        for _ in range(3):
+            await kernel.sleep(0)
+            seen.append(kernel.now)
+
+    kernel.call_at(5, lambda _: kernel.spawn(walk()))
+    kernel.spawn(sleep(kernel, 1))
+    assert kernel.run(until=5) == 5
+    assert seen == [5, 5, 5]
+    kernel.close()
+
+
+def test_run_in_steps_equals_run_at_once():
+    def make():
+        kernel, seen = Kernel(), []
+        for k in range(1, 5):
+            kernel.spawn(tick(kernel, seen, k * 0.1))
+        return kernel, seen
+
+    stepped, seen_stepped = make()
+    for until in range(0, 2 * SECOND + 1, SECOND // 100):
+        stepped.run(until=until)
+    at_once, seen_at_once = make()
+    at_once.run(until=2 * SECOND)
+    assert seen_stepped == seen_at_once
+    stepped.close()
+    at_once.close()
+
+
+def test_run_until_the_past_leaves_the_time_as_it_is():
+    kernel, seen = Kernel(), []
+    kernel.spawn(tick(kernel, seen))
+    kernel.run(until=2 * SECOND)
+    assert kernel.run(until=SECOND) == 2 * SECOND
+    kernel.close()
+
+
+def test_run_until_ends_earlier_with_the_last_walker():
+    kernel = Kernel()
+    kernel.spawn(sleep(kernel, 1))
+    assert kernel.run(until=5 * SECOND) == SECOND
+    kernel.spawn(sleep(kernel, 1))
+    assert kernel.run() == 2 * SECOND
+
+
+def test_a_last_walker_may_end_exactly_at_the_limit():
+    kernel = Kernel()
+    kernel.spawn(sleep(kernel, 5))
+    assert kernel.run(until=5 * SECOND) == 5 * SECOND
+
+
+def test_stop_ends_the_run_after_what_is_due_now():
+    kernel, seen = Kernel(), []
+    kernel.spawn(tick(kernel, seen))
+    kernel.spawn(tick(kernel, seen))
+
+    async def stopper():
+        await kernel.sleep(2)
+        kernel.stop()
+
+    kernel.spawn(stopper())
+    assert kernel.run() == 2 * SECOND
+    assert seen == [SECOND, SECOND, 2 * SECOND, 2 * SECOND]
+    kernel.close()
+
+
+def test_a_stopped_run_may_be_resumed():
+    kernel, seen = Kernel(), []
+    kernel.spawn(sleep(kernel, 2, seen))
+    kernel.call_at(SECOND, lambda _: kernel.stop())
+    assert kernel.run() == SECOND
+    assert kernel.run() == 2 * SECOND
+    assert seen == [2 * SECOND]
+
+
+def test_stop_called_twice_stops_once():
+    kernel, seen = Kernel(), []
+    kernel.spawn(sleep(kernel, 2, seen))
+    for _ in range(2):
+        kernel.call_at(SECOND, lambda _: kernel.stop())
+    assert kernel.run() == SECOND
+    assert kernel.run() == 2 * SECOND
+
+
+@pytest.mark.parametrize("tie_seed", [None, 0])
+def test_stop_in_the_instant_in_which_the_last_walker_ends_is_no_error(tie_seed):
+    kernel = Kernel(tie_seed=tie_seed)
+    kernel.spawn(sleep(kernel, 1))
+    kernel.call_at(SECOND, lambda _: kernel.stop())
+    assert kernel.run() == SECOND
+
+
+@pytest.mark.parametrize("tie_seed", [None, 0])
+def test_stop_at_the_limit_is_no_error(tie_seed):
+    kernel = Kernel(tie_seed=tie_seed)
+    kernel.spawn(sleep(kernel, 2))
+    kernel.call_at(SECOND, lambda _: kernel.stop())
+    assert kernel.run(until=SECOND) == SECOND
+    kernel.close()
+
+
+def test_the_limit_of_an_earlier_run_does_not_move_the_time_of_a_later_one():
+    kernel = Kernel()
+    kernel.spawn(wait(kernel), "waiter")
+    kernel.call_at(SECOND, lambda _: kernel.stop())
+    kernel.run(until=10 * SECOND)
+    with pytest.raises(DeadlockError):
+        kernel.run()
+    assert kernel.now == SECOND
+    kernel.close()
+
+
+async def wait(kernel):
+    await kernel.wait()
+
+
+def test_a_call_in_the_past_is_refused():
+    kernel = Kernel()
+    kernel.spawn(sleep(kernel, 2))
+    kernel.run()
+    with pytest.raises(ValueError, match=r"1\.0 s is past: it is 2\.0 s"):
+        kernel.call_at(SECOND, print)
+
+
+def test_close_cleans_up_every_walker_once():
+    kernel, seen = Kernel(), []
+
+    async def walk(k):
+        try:
+            await kernel.sleep(10)
+        finally:
+            seen.append(k)
+
+    walkers = [kernel.spawn(walk(k)) for k in range(3)]
+    unstarted = Kernel()
+    unstarted.spawn(walk(9))
+    kernel.run(until=SECOND)
+    kernel.close()
+    kernel.close()
+    unstarted.close()
+    gc.collect()  # a coroutine that was never awaited would warn here
+    assert seen == [0, 1, 2]
+    assert all(walker.state is State.DONE for walker in walkers)
+    assert kernel.run() == SECOND
+
+
+# -- failures --------------------------------------------------------------------------
+
+
+def test_an_exception_stops_the_run_with_the_walkers_name_and_the_virtual_time():
+    kernel, seen = Kernel(), []
+
+    async def walk():
+        await kernel.sleep(1.25)
+        raise KeyError("lost")
+
+    kernel.spawn(walk(), "worker-7")
+    kernel.spawn(sleep(kernel, 2, seen))
+    with pytest.raises(WalkerError, match=r"worker-7 failed at 1\.250000 s: KeyError: 'lost'") as e:
+        kernel.run()
+    assert seen == []
+    assert isinstance(e.value.__cause__, KeyError)
+    assert e.value.error is e.value.__cause__
+    assert (e.value.walker, e.value.at) == ("worker-7", 1_250_000_000)
+    assert isinstance(e.value, RunError)
+    kernel.close()
+
+
+def test_an_exception_without_words_is_named():
+    kernel = Kernel()
+
+    async def walk():
+        raise ValueError
+
+    kernel.spawn(walk(), "w")
+    with pytest.raises(WalkerError, match=r"w failed at 0\.000000 s: ValueError$"):
+        kernel.run()
+
+
+def test_an_uncaught_timeout_stops_the_run_like_any_exception():
+    kernel = Kernel()
+
+    async def walk():
+        with kernel.timeout(1):
+            await kernel.wait()
+
+    kernel.spawn(walk(), "w")
+    with pytest.raises(WalkerError, match=r"w failed at 1\.000000 s: TimedOut: w: 1 s are over"):
+        kernel.run()
+
+
+def test_after_a_failure_the_others_can_go_on():
+    kernel, seen = Kernel(), []
+
+    async def walk():
+        await kernel.sleep(1)
+        raise ValueError
+
+    kernel.spawn(walk())
+    kernel.spawn(sleep(kernel, 2, seen))
+    with pytest.raises(WalkerError):
+        kernel.run()
+    assert kernel.run() == 2 * SECOND
+    assert seen == [2 * SECOND]
+
+
+def test_a_deadlock_names_each_walker_what_it_waits_for_and_since_when():
+    kernel = Kernel()
+    box = Mailbox(kernel, "the mailbox of server-0")
+
+    async def receiver():
+        await kernel.sleep(1.5)
+        await box.get()
+
+    async def notified():
+        await kernel.wait()
+
+    kernel.spawn(receiver(), "server-0")
+    kernel.spawn(notified(), "worker-3")
+    kernel.spawn(sleep(kernel, 2), "worker-4")
+    with pytest.raises(DeadlockError) as error:
+        kernel.run()
+    assert str(error.value) == (
+        "nothing can happen after 2.000000 s, yet these still wait:\n"
+        "  server-0 waits for a message in the mailbox of server-0 since 1.500000 s\n"
+        "  worker-3 waits for a notification since 0.000000 s"
+    )
+    kernel.close()
+
+
+def test_daemons_that_wait_are_no_deadlock_by_themselves():
+    kernel = Kernel()
+    kernel.spawn(wait(kernel), daemon=True)
+    kernel.spawn(sleep(kernel, 1))
+    assert kernel.run() == SECOND
+    kernel.close()
+
+
+@pytest.mark.parametrize("tie_seed", [None, 0])
+def test_a_deadlock_is_found_under_a_time_limit_too(tie_seed):
+    kernel = Kernel(tie_seed=tie_seed)
+    kernel.spawn(wait(kernel), "waiter")
+    with pytest.raises(DeadlockError, match="waiter waits for a notification since 0"):
+        kernel.run(until=10 * SECOND)
+    kernel.close()
+
+
+def test_what_was_cancelled_does_not_hide_a_deadlock_under_a_time_limit():
+    kernel = Kernel()
+    sleeper = kernel.spawn(sleep(kernel, 100))
+    kernel.spawn(wait(kernel), "waiter")
+    kernel.call_at(SECOND, lambda _: sleeper.cancel())
+    with pytest.raises(DeadlockError, match="waiter"):
+        kernel.run(until=10 * SECOND)
+    kernel.close()
+
+
+# -- memory ----------------------------------------------------------------------------
+
+
+def grown_bytes(work):
+    """Bytes that `work` leaves allocated, after a first round of it."""
+    work()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        work()
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+
+
+def test_memory_does_not_grow_with_the_number_of_sleeps():
+    kernel = Kernel()
+
+    async def quiet():
+        while True:
+            await kernel.sleep(0.001)
+
+    for _ in range(16):
+        kernel.spawn(quiet())
+    assert grown_bytes(lambda: kernel.run(until=kernel.now + SECOND)) < 5_000
+    kernel.close()
+
+
+def test_memory_does_not_grow_with_the_number_of_messages():
+    kernel = Kernel()
+    boxes = [Mailbox(kernel) for _ in range(2)]
+
+    async def player(mine, other):
+        while True:
+            await boxes[mine].get()
+            await kernel.sleep(0.001)
+            boxes[other].put(None)
+
+    kernel.spawn(player(0, 1))
+    kernel.spawn(player(1, 0))
+    boxes[0].put(None)
+    assert grown_bytes(lambda: kernel.run(until=kernel.now + SECOND)) < 5_000
+    kernel.close()
+
+
+def test_memory_does_not_grow_with_the_number_of_walkers_that_came_and_went():
+    kernel = Kernel()
+
+    async def child():
+        await kernel.sleep(0.001)
+
+    async def parent():
+        while True:
+            await kernel.spawn(child()).join()
+
+    kernel.spawn(parent())
+    assert grown_bytes(lambda: kernel.run(until=kernel.now + SECOND)) < 5_000
+    kernel.close()
+
+
+def test_memory_does_not_grow_with_the_number_of_timeouts_that_never_struck():
+    kernel = Kernel()
+
+    async def careful():
+        while True:
+            with kernel.timeout(3600):
+                await kernel.sleep(0.001)
+
+    kernel.spawn(careful())
+    assert grown_bytes(lambda: kernel.run(until=kernel.now + 10 * SECOND)) < 100_000
+    kernel.close()

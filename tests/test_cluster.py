@@ -1,0 +1,214 @@
+"""Laws of the simulated machines."""
+
+import math
+
+import numpy as np
+import pytest
+
+from outpace.cluster import Constant, Exponential, Link, Lognormal, NetworkLaw, Normal, Slow
+from outpace.errors import ConfigError
+from outpace.units import SECOND
+
+N = 20_000
+LAWS = [
+    Constant(mean_s=0.2),
+    Normal(mean_s=0.2, cv=0.3),
+    Lognormal(mean_s=0.2, cv=0.5),
+    Exponential(mean_s=0.2),
+]
+KINDS = [type(law).__name__ for law in LAWS]
+
+
+def run_times(law, seed=1, n=N, worker=0, workers=1):
+    run_time = law.run_time(seed, workers)
+    return np.array([run_time(worker, iteration, 0) for iteration in range(n)])
+
+
+# -- distributions: five standard errors, from the laws' own moments -------------------
+
+
+@pytest.mark.parametrize(
+    ("law", "cv"),
+    [
+        (Normal(mean_s=0.2, cv=0.1), 0.1),
+        (Normal(mean_s=3.0, cv=0.3), 0.3),
+        (Lognormal(mean_s=0.2, cv=0.1), 0.1),
+        (Lognormal(mean_s=0.2, cv=0.5), 0.5),
+        (Lognormal(mean_s=50.0, cv=1.0), 1.0),
+        (Exponential(mean_s=0.2), 1.0),
+    ],
+)
+def test_run_times_have_the_mean_and_the_spread_of_their_law(law, cv):
+    times = run_times(law)
+    assert abs(times.mean() / law.mean_s - 1) < 5 * cv / math.sqrt(N)
+    # The variance of a sample variance is (kurtosis - 1) sigma^4 / n.
+    assert abs(times.var() / (cv * law.mean_s) ** 2 - 1) < 5 * math.sqrt((kurtosis(law) - 1) / N)
+    assert times.min() >= 0
+
+
+def kurtosis(law):
+    """Fourth standardized moment."""
+    if isinstance(law, Normal):
+        return 3.0
+    if isinstance(law, Exponential):
+        return 9.0
+    w = 1 + law.cv**2  # exp(sigma^2)
+    return w**4 + 2 * w**3 + 3 * w**2 - 3
+
+
+def test_the_logarithm_of_lognormal_run_times_is_normal():
+    logs = np.log(run_times(Lognormal(mean_s=0.2, cv=0.5)))
+    standard = (logs - logs.mean()) / logs.std()
+    assert abs((standard**3).mean()) < 5 * math.sqrt(6 / N)
+    assert abs((standard**4).mean() - 3) < 5 * math.sqrt(24 / N)
+
+
+def test_a_negative_draw_of_a_normal_law_counts_as_zero():
+    times = run_times(Normal(mean_s=1.0, cv=1.0))
+    # Phi(-1) = 0.1587 of them are
+    assert abs((times == 0).mean() - 0.1587) < 5 * math.sqrt(0.1587 * 0.8413 / N)
+
+
+@pytest.mark.parametrize("law", [Constant(mean_s=0.2), Normal(mean_s=0.2), Lognormal(mean_s=0.2)])
+def test_without_spread_every_run_time_is_the_mean(law):
+    assert run_times(law, n=100) == pytest.approx(0.2, rel=1e-12)
+
+
+# -- purity ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("law", LAWS, ids=KINDS)
+def test_a_run_time_depends_on_seed_worker_and_iteration_only(law):
+    first, second = law.run_time(3, 4), law.run_time(3, 4)
+    asked = [(worker, iteration) for worker in range(4) for iteration in range(100)]
+    expected = [first(worker, iteration, 0) for worker, iteration in asked]
+    backwards = [second(worker, iteration, 10**12) for worker, iteration in reversed(asked)]
+    assert backwards[::-1] == expected
+
+
+@pytest.mark.parametrize("law", LAWS[1:], ids=KINDS[1:])
+def test_more_workers_leave_the_run_times_of_the_others_as_they_are(law):
+    few, many = law.run_time(3, 2), law.run_time(3, 64)
+    assert [few(1, i, 0) for i in range(50)] == [many(1, i, 0) for i in range(50)]
+
+
+@pytest.mark.parametrize("law", LAWS[1:], ids=KINDS[1:])
+def test_workers_and_seeds_have_run_times_of_their_own(law):
+    drawn = [run_times(law, seed, 50, worker, 2) for seed in (1, 2) for worker in (0, 1)]
+    assert len({tuple(times) for times in drawn}) == 4
+
+
+# -- workers that differ -----------------------------------------------------------------
+
+
+def test_each_worker_has_one_speed_for_the_whole_run():
+    run_time = Constant(mean_s=0.2, worker_cv=0.3).run_time(1, 8)
+    speeds = {worker: {run_time(worker, i, 0) for i in range(200)} for worker in range(8)}
+    assert all(len(times) == 1 for times in speeds.values())
+    assert len(set.union(*speeds.values())) == 8
+
+
+def test_the_workers_speeds_spread_as_worker_cv_says():
+    run_time = Constant(mean_s=2.0, worker_cv=0.2).run_time(1, N)
+    speeds = np.array([run_time(worker, 0, 0) for worker in range(N)]) / 2.0
+    assert abs(speeds.mean() - 1) < 5 * 0.2 / math.sqrt(N)
+    assert abs(speeds.var() / 0.2**2 - 1) < 5 * math.sqrt(2 / N)
+
+
+def test_no_worker_is_more_than_ten_times_as_fast_as_the_mean():
+    run_time = Constant(mean_s=2.0, worker_cv=1.0).run_time(1, 2000)
+    times = [run_time(worker, 0, 0) for worker in range(2000)]
+    assert min(times) == pytest.approx(0.2)
+    assert sum(time == min(times) for time in times) > 100  # Phi(-0.9) = 0.18 of them
+
+
+# -- slow periods ------------------------------------------------------------------------
+
+
+def test_a_slow_period_holds_for_what_starts_in_it():
+    law = Constant(mean_s=1.0, slow=(Slow(workers=(1,), factor=3.0, from_s=2.0, until_s=4.0),))
+    run_time = law.run_time(0, 2)
+    at = [0, 2 * SECOND - 1, 2 * SECOND, 4 * SECOND - 1, 4 * SECOND]
+    assert [run_time(1, 0, now) for now in at] == [1.0, 1.0, 3.0, 3.0, 1.0]
+    assert {run_time(0, 0, now) for now in at} == {1.0}
+
+
+def test_overlapping_slow_periods_multiply():
+    slow = (
+        Slow(workers=(0, 1), factor=2.0),
+        Slow(workers=(1, 2), factor=5.0, from_s=1.0),
+        Slow(workers=(1,), factor=0.5, from_s=1.0, until_s=2.0),
+    )
+    run_time = Constant(mean_s=1.0, slow=slow).run_time(0, 3)
+    assert [run_time(worker, 0, 0) for worker in range(3)] == [2.0, 2.0, 1.0]
+    assert [run_time(worker, 0, SECOND) for worker in range(3)] == [2.0, 5.0, 5.0]
+    assert [run_time(worker, 0, 2 * SECOND) for worker in range(3)] == [2.0, 10.0, 5.0]
+
+
+def test_a_slow_period_without_end_lasts_for_ever():
+    run_time = Constant(mean_s=1.0, slow=(Slow((0,), 2.0),)).run_time(0, 1)
+    assert run_time(0, 0, 10**18) == 2.0
+
+
+def test_a_slow_period_scales_the_draw_and_leaves_it_otherwise_alone():
+    plain = Lognormal(mean_s=1.0, cv=0.5).run_time(1, 1)
+    slowed = Lognormal(mean_s=1.0, cv=0.5, slow=(Slow((0,), 2.0),)).run_time(1, 1)
+    assert [slowed(0, i, 0) for i in range(100)] == [2 * plain(0, i, 0) for i in range(100)]
+
+
+def test_a_slow_period_for_a_worker_that_is_not_there_is_refused():
+    law = Constant(mean_s=1.0, slow=(Slow((4,), 2.0),))
+    with pytest.raises(ConfigError, match=r"no worker 4; 4 workers are numbered 0 to 3"):
+        law.run_time(0, 4)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Constant(mean_s=0.0), "mean_s must be a positive number of seconds, not 0.0"),
+        (lambda: Constant(mean_s=math.nan), "mean_s must be"),
+        (lambda: Constant(mean_s=1.0, worker_cv=-0.1), "worker_cv must be"),
+        (lambda: Normal(mean_s=1.0, cv=-1.0), "cv must be a number of at least 0"),
+        (lambda: Lognormal(mean_s=1.0, cv=math.inf), "cv must be"),
+        (lambda: Lognormal(mean_s=-1.0, cv=1.0), "mean_s must be"),
+        (lambda: Slow((0,), 0.0), "factor must be a positive number"),
+        (lambda: Slow((0,), 2.0, from_s=-1.0), "from_s must be"),
+        (lambda: Slow((0,), 2.0, from_s=1.0, until_s=1.0), r"until_s must be after 1\.0"),
+        (lambda: Slow((-1,), 2.0), "workers must be worker numbers from 0"),
+        (lambda: Link(latency_s=-1.0), "latency_s must be"),
+        (lambda: NetworkLaw(latency_s=math.nan), "latency_s must be"),
+        (lambda: NetworkLaw(bandwidth_bytes_per_s=0.0), "bandwidth_bytes_per_s must be"),
+    ],
+)
+def test_impossible_laws_are_refused_by_name(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
+
+
+# -- links -------------------------------------------------------------------------------
+
+
+def test_a_nodes_link_overrides_what_it_names_and_nothing_else():
+    law = NetworkLaw(
+        latency_s=0.1,
+        bandwidth_bytes_per_s=1e6,
+        nodes={
+            "far": Link(latency_s=0.5),
+            "near": Link(latency_s=0.0),
+            "thin": Link(bandwidth_bytes_per_s=10.0),
+        },
+    )
+    assert law.of("any") == (0.1, 1e6)
+    assert law.of("far") == (0.5, 1e6)
+    assert law.of("near") == (0.0, 1e6)
+    assert law.of("thin") == (0.1, 10.0)
+
+
+def test_a_law_without_bandwidth_is_infinitely_fast():
+    assert NetworkLaw(latency_s=0.1).of("any") == (0.1, math.inf)
+
+
+def test_a_link_of_a_node_that_is_not_there_is_refused_with_the_nearest_name():
+    law = NetworkLaw(nodes={"server-00": Link(latency_s=0.5)})
+    with pytest.raises(ConfigError, match=r"no node 'server-00'. Did you mean 'server-0'\?"):
+        law.require_nodes(["server-0", "worker-0"])

@@ -1,0 +1,81 @@
+"""A run small enough to work out with pencil and paper."""
+
+from outpace.experiment import simulate
+
+# Worker 0 takes 1 s, worker 1 takes 3 s (slow by a factor); no network.
+BASE = {
+    "task": {"kind": "timing", "parameters": 10},
+    "workers": 2,
+    "compute": {
+        "kind": "constant",
+        "mean_s": 1.0,
+        "slow": [{"workers": [1], "factor": 3.0}],
+    },
+    "stop": {"iterations": 4},
+}
+
+
+def finished(result):
+    """(worker, iteration) -> (start, computed, end, held) in seconds."""
+    return {
+        (row["worker"], row["iteration"]): tuple(
+            row[column] / 1e9 for column in ("start_ns", "computed_ns", "end_ns", "held_ns")
+        )
+        for row in result.trace.to_pylist()
+        if row["event"] == "iteration"
+    }
+
+
+def test_bsp_goes_at_the_pace_of_the_slowest():
+    result = simulate({**BASE, "sync": {"kind": "bsp"}})
+    assert finished(result) == {
+        (0, 0): (0, 1, 3, 2), (1, 0): (0, 3, 3, 0),
+        (0, 1): (3, 4, 6, 2), (1, 1): (3, 6, 6, 0),
+        (0, 2): (6, 7, 9, 2), (1, 2): (6, 9, 9, 0),
+        (0, 3): (9, 10, 12, 2), (1, 3): (9, 12, 12, 0),
+    }  # fmt: skip
+    assert result.summary["virtual_time_s"] == 12
+    assert result.summary["delayed_pulls"] == 4
+    assert result.summary["seconds"] == {"compute": 8, "communicate": 0, "wait": 4}
+
+
+def test_lazy_ssp_waits_once_and_long():
+    # s = 1: worker 0 pulls with i = 0 at 1 s (0 < 0+1: go on), i = 1 at 2 s (held until
+    # clock 2, when worker 1 has pushed its iteration 1, at 6 s), i = 2 at 7 s (2 < 2+1),
+    # i = 3 at 8 s (held until clock 4, at 12 s).
+    result = simulate({**BASE, "sync": {"kind": "ssp", "staleness": 1}})
+    own = {key[1]: value for key, value in finished(result).items() if key[0] == 0}
+    assert own == {0: (0, 1, 1, 0), 1: (1, 2, 6, 4), 2: (6, 7, 7, 0), 3: (7, 8, 12, 4)}
+    assert result.summary["delayed_pulls"] == 2
+
+
+def test_soft_ssp_waits_often_and_briefly():
+    # As above, but i = 1 is released at clock 1 (3 s), i = 2 at clock 2 (6 s), i = 3 at
+    # clock 3 (9 s).
+    result = simulate({**BASE, "sync": {"kind": "ssp", "staleness": 1, "buffer": "soft"}})
+    own = {key[1]: value for key, value in finished(result).items() if key[0] == 0}
+    assert own == {0: (0, 1, 1, 0), 1: (1, 2, 3, 1), 2: (3, 4, 6, 2), 3: (6, 7, 9, 2)}
+    assert result.summary["delayed_pulls"] == 3
+
+
+def test_asp_never_waits_and_its_staleness_is_what_the_other_did_meanwhile():
+    result = simulate({**BASE, "sync": {"kind": "asp"}})
+    assert result.summary["seconds"]["wait"] == 0
+    pushes = [row for row in result.trace.to_pylist() if row["event"] == "push"]
+    of = {(row["worker"], row["iteration"]): row["staleness"] for row in pushes}
+    # Worker 0 pushes at 1, 2, 3, 4 s, worker 1 at 3, 6, 9, 12 s; at 3 s worker 1's push
+    # was scheduled first (at 0 s), so worker 0's third gradient misses one update.
+    assert of == {
+        (0, 0): 0, (0, 1): 0, (0, 2): 1, (0, 3): 0,
+        (1, 0): 2, (1, 1): 2, (1, 2): 0, (1, 3): 0,
+    }  # fmt: skip
+
+
+def test_with_virtual_time_as_stop_what_is_under_way_is_left_unfinished():
+    result = simulate({**BASE, "sync": {"kind": "bsp"}, "stop": {"virtual_time_s": 7.5}})
+    assert result.summary["virtual_time_s"] == 7.5
+    assert result.summary["iterations"] == [3, 2]
+    assert result.summary["gradients_applied"] == 4
+    outcomes = [row["outcome"] for row in result.trace.to_pylist() if row["event"] == "push"]
+    assert outcomes == ["applied"] * 4 + ["pending"]
+    assert result.summary["delayed_pulls"] == 3, "the pull still held counts too"
