@@ -166,14 +166,13 @@ def _progress() -> Iterator[Callable[[str], Callable[[float], None]]]:
 
 _COLUMNS: list[tuple[str, Callable[[dict[str, Any]], str]]] = [
     ("status", lambda s: str(s["status"])),
-    ("virtual time", lambda s: f"{s['virtual_time_s']:.2f} s"),
+    ("time s", lambda s: f"{s['virtual_time_s']:.2f}"),
     ("gradients", lambda s: f"{s['gradients_applied']}"),
-    ("staleness", lambda s: _number(s["staleness"]["mean"], ".2f")),
-    ("delayed pulls", lambda s: f"{s['delayed_pulls']}"),
-    ("waiting", lambda s: f"{s['seconds']['wait']:.2f} s"),
-    ("train loss", lambda s: _number(s["train_loss"], ".4f")),
-    ("accuracy", lambda s: _number(s["accuracy"], ".2%")),
-    ("host time", lambda s: f"{s['simulated_in_s']:.1f} s"),
+    ("stale", lambda s: _number(s["staleness"]["mean"], ".2f")),
+    ("delayed", lambda s: f"{s['delayed_pulls']}"),
+    ("wait s", lambda s: f"{s['seconds']['wait']:.2f}"),
+    ("loss", lambda s: _number(s["train_loss"], ".4f")),
+    ("accuracy", lambda s: _number(s["accuracy"], ".4f")),
 ]
 
 
@@ -182,17 +181,14 @@ def _number(value: float | None, form: str) -> str:
 
 
 def _print_table(names: Sequence[str], summaries: Sequence[dict[str, Any]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False)
-    table.add_column("")
-    for title, _ in _COLUMNS:
-        table.add_column(title, justify="right")
+    """One row per run. Not fitted to the terminal: a number cut short would be another one."""
+    rows = [["", *(title for title, _ in _COLUMNS)]]
     for name, summary in zip(names, summaries, strict=True):
-        table.add_row(Text(name), *(cell(summary) for _, cell in _COLUMNS))
-    Console().print(table)
+        rows.append([name, *(cell(summary) for _, cell in _COLUMNS)])
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    for name, *cells in rows:
+        padded = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
+        typer.echo("  ".join([name.ljust(widths[0]), *padded]).rstrip())
 
 
 def _say_where(out: Path) -> None:

@@ -25,9 +25,7 @@ class Account:
     abandoned: list[tuple[int, int]] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
 
-    def push_settled(
-        self, shard, worker, iteration, arrived, settled, version, outcome, staleness
-    ):
+    def push_settled(self, shard, worker, iteration, arrived, settled, version, outcome, staleness):
         assert arrived <= settled
         self.settled.append((worker, iteration, outcome, staleness))
 
