@@ -90,7 +90,11 @@ def simulate(
             experiment, workload, trace, progress=progress, message_log=log, tie_seed=tie_seed
         )
         run = _Run(experiment, workload, simulation, trace, sink, log, out)
-        run.open_folder()
+        try:
+            run.open_folder()
+        except BaseException:
+            simulation.close()
+            raise
         return run.drive()
 
 

@@ -21,7 +21,7 @@ from outpace.sync import POLICIES, Apply, Asp, Bsp, Buffer, Policy, Scale, Ssp
 
 @dataclass(frozen=True)
 class Case:
-    """A policy and the bound it promises: no pull of iteration i is answered unless i < V + bound."""
+    """A policy and what it promises: no pull of iteration i is answered unless i < V + bound."""
 
     policy: Policy
     bound: int | None

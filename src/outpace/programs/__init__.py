@@ -1,0 +1,1 @@
+"""Programs: coroutines that say how workers and servers talk, in any runtime."""

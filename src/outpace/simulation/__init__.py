@@ -1,0 +1,1 @@
+"""The first runtime: virtual time."""
