@@ -33,19 +33,23 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
-from heapq import heappop, heappush, heapreplace
+from heapq import heapify, heappop, heappush, heapreplace
 from inspect import CORO_CREATED, getcoroutinestate
 from itertools import count
 from types import coroutine
-from typing import Any, Generic, NoReturn, TypeAlias, TypeVar
+from typing import Any, Final, Generic, NoReturn, TypeAlias, TypeVar
 
 from outpace.errors import RunError
 from outpace.units import Time, seconds
 
 T = TypeVar("T")
 Clock: TypeAlias = Callable[[Time | None], Time | None]
-# (due, order, function, argument); of a sleep: (due, order, None, walker)
-Event: TypeAlias = tuple[Time, float, Callable[[Any], None] | None, Any]
+# (due, order, function, argument); of a sleep (due, order, None, walker). Orders differ,
+# so that no comparison gets to the functions.
+Event: TypeAlias = tuple[Time, int, Callable[[Any], None] | None, Any]
+
+_LAST: Final = 1 << 96  # added to its order, an event comes after all others of its time
+_MANY_DEAD: Final = 100
 
 
 def virtual_clock(next_event: Time | None) -> Time | None:
@@ -76,6 +80,10 @@ class Cancelled(BaseException):
 
 class TimedOut(TimeoutError):
     """The time given to a `Kernel.timeout` block is over."""
+
+
+class _Strike(Cancelled):
+    """On its way to the timeout block it belongs to, through the handlers of inner ones."""
 
 
 class State(enum.Enum):
@@ -251,6 +259,20 @@ class _Yield:
 _YIELD = _Yield()
 
 
+class _Alarm:
+    """A callback that can be called off; dead, it neither falls due nor moves the time."""
+
+    __slots__ = ("dead", "function")
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self.function, self.dead = function, False
+
+
+def _ring(alarm: _Alarm) -> None:
+    alarm.dead = True
+    alarm.function()
+
+
 class _End(Exception):
     """Leaves the loop of `Kernel.run`."""
 
@@ -263,6 +285,8 @@ class Kernel:
         self._clock = clock
         self._events: list[Event] = []
         self._spent = False  # the first event is the one whose walker is being resumed
+        self._dead = 0  # about how many events will not fall due
+        self._ends: list[_Alarm] = []  # what may end this call of run()
         self._ready: deque[Walker[Any]] = deque()
         self._walkers: dict[Walker[Any], None] = {}  # those not done, in order of spawning
         self._foreground = 0  # how many of them are no daemons
@@ -333,17 +357,19 @@ class Kernel:
     @contextmanager
     def timeout(self, duration_s: float) -> Iterator[None]:
         """Raise `TimedOut` inside the block if it is still blocked after `duration_s` seconds."""
-        walker, left = self.current, False
-
-        def strike(_: None) -> None:
-            if not left:
-                self._interrupt(walker, TimedOut(f"{walker.name}: {duration_s} s are over"))
-
-        self.call_at(self.now + math.floor(duration_s * 1e9 + 0.5), strike)
+        if not 0.0 <= duration_s < math.inf:
+            raise ValueError(f"a timeout cannot be {duration_s} s")
+        walker, strike = self.current, _Strike()
+        due = self.now + math.floor(duration_s * 1e9 + 0.5)
+        alarm = self._set_alarm(due, lambda: self._interrupt(walker, strike))
         try:
             yield
+        except _Strike as caught:
+            if caught is not strike:
+                raise
+            raise TimedOut(f"{walker.name}: {duration_s} s are over") from None
         finally:
-            left = True
+            self._call_off(alarm)
 
     # -- for runtimes ----------------------------------------------------------
 
@@ -355,35 +381,35 @@ class Kernel:
 
     def stop(self) -> None:
         """End `run` before time advances, after what else is due now."""
-        heappush(self._events, (self.now, math.inf, _raise_end, None))
+        self._end_at(self.now, _raise_end)
 
     def run(self, until: Time | None = None) -> Time:
         """Drive the walkers until all but daemons are done, `stop`, or `until` (ns, inclusive).
 
         Returns the time. Raises WalkerError, DeadlockError. May be called again to go on.
         """
-        over = False
 
-        def limit(_: None) -> None:
-            if over:
-                return
-            if not self._events and self._clock is virtual_clock:
+        def limit() -> None:
+            if self._clock is virtual_clock and all(map(self._is_dead, self._events)):
                 raise self._deadlock()
             raise _End
 
         if until is not None:
-            heappush(self._events, (max(until, self.now), math.inf, limit, None))
+            self._end_at(max(until, self.now), limit)
         if not self._foreground:
-            self.stop()
+            self._end_at(self.now, self._end_if_idle)
         try:
             self._run()
         except _End:
             return self.now
         finally:
-            over, self._current = True, None
+            self._current = None
             if self._spent:
                 self._spent = False
                 heappop(self._events)
+            for alarm in self._ends:
+                self._call_off(alarm)
+            self._ends.clear()
 
     def _run(self) -> NoReturn:
         ready, events, ties = self._ready, self._events, self._ties
@@ -402,6 +428,8 @@ class Kernel:
                 due, _, function, walker = event = events[0]
                 if function is not None:
                     heappop(events)
+                    if function is _ring and walker.dead:
+                        continue
                     self._current = None
                     if virtual:
                         self.now = due
@@ -423,12 +451,18 @@ class Kernel:
             except StopIteration as end:
                 walker._result = end.value
                 self._finish(walker)
+                if walker._blocked_on is not None:
+                    raise self._careless(walker, "ended with a sleep not awaited") from None
             except Cancelled:
                 walker.cancelled = True
                 self._finish(walker)
             except Exception as error:
                 self._finish(walker)
                 raise WalkerError(walker.name, self.now, error) from error
+            else:
+                if walker._blocked_on is None:
+                    self._finish(walker)
+                    raise self._careless(walker, "awaited something that is not the kernel's")
             if self._spent:
                 self._spent = False
                 heappop(events)
@@ -463,11 +497,41 @@ class Kernel:
             self._foreground -= 1
             if not self._foreground:
                 # After what is due now: a last message may start new work.
-                heappush(self._events, (self.now, math.inf, self._end_if_idle, None))
+                self._end_at(self.now, self._end_if_idle)
 
-    def _end_if_idle(self, _: None) -> None:
+    def _end_if_idle(self) -> None:
         if not self._foreground:
             raise _End
+
+    def _end_at(self, time: Time, function: Callable[[], None]) -> None:
+        self._ends.append(self._set_alarm(time, function, _LAST))
+
+    def _set_alarm(self, time: Time, function: Callable[[], None], place: int = 0) -> _Alarm:
+        alarm = _Alarm(function)
+        heappush(self._events, (time, place + next(self._orders), _ring, alarm))
+        return alarm
+
+    def _call_off(self, alarm: _Alarm) -> None:
+        if not alarm.dead:
+            alarm.dead = True
+            self._count_dead()
+
+    def _count_dead(self) -> None:
+        """Clear the heap of dead events when they are most of it."""
+        self._dead += 1
+        events = self._events
+        if self._dead > _MANY_DEAD and 2 * self._dead > len(events):
+            spent = events[:1] if self._spent else []
+            events[:] = spent + [event for event in events if not self._is_dead(event)]
+            heapify(events)  # the spent one stays first: it was, and what came sorts after it
+            self._dead = 0
+
+    @staticmethod
+    def _is_dead(event: Event) -> bool:
+        _, _, function, argument = event
+        if function is None:
+            return argument._blocked_on is not event
+        return function is _ring and argument.dead
 
     def _block_on(self, what: Any) -> Walker[Any]:
         walker = self._current or self._no_walker()
@@ -488,7 +552,9 @@ class Kernel:
         blocked_on = walker._blocked_on
         if blocked_on is None:
             return
-        if not isinstance(blocked_on, tuple):  # the event of a sleep is recognised when due
+        if isinstance(blocked_on, tuple):  # the event of its sleep is dead now
+            self._count_dead()
+        else:
             blocked_on._forget(walker)
 
         def throw(_: Any) -> Any:
@@ -497,6 +563,9 @@ class Kernel:
 
         walker._step = throw
         self._make_ready(walker, None)
+
+    def _careless(self, walker: Walker[Any], did: str) -> WalkerError:
+        return WalkerError(walker.name, self.now, RuntimeError(f"it {did}"))
 
     def _deadlock(self) -> DeadlockError:
         waiting = "\n".join(
@@ -509,7 +578,7 @@ class Kernel:
         )
 
 
-def _raise_end(_: None) -> NoReturn:
+def _raise_end() -> NoReturn:
     raise _End
 
 

@@ -20,7 +20,7 @@ CHUNK: Final = 64  # iterations drawn at once: a generator costs 10 µs, a numbe
 
 def generator(seed: int, purpose: str, *counter: int) -> np.random.Generator:
     """A generator of its own for each (seed, purpose, up to three counters)."""
-    key = [seed & (2**64 - 1), zlib.crc32(purpose.encode())]
+    key = np.array([seed & (2**64 - 1), zlib.crc32(purpose.encode())], dtype=np.uint64)
     # The lowest word counts the numbers drawn.
     return np.random.Generator(
         np.random.Philox(key=key, counter=[0, *counter, *[0] * (3 - len(counter))])

@@ -173,6 +173,7 @@ def test_a_sleep_that_is_not_awaited_before_the_end_is_an_error_of_that_walker()
     kernel.spawn(other(), "other")
     with pytest.raises(WalkerError, match="careless"):
         kernel.run()
+    kernel.close()
 
 
 def test_awaiting_what_the_kernel_does_not_know_is_an_error_not_a_lost_walker():
@@ -188,6 +189,7 @@ def test_awaiting_what_the_kernel_does_not_know_is_an_error_not_a_lost_walker():
     kernel.spawn(walk(), "stray walker")
     with pytest.raises(WalkerError, match="stray walker"):
         kernel.run()
+    kernel.close()
 
 
 # -- futures and notifications -------------------------------------------------------

@@ -43,8 +43,8 @@ class Node:
     """A computer: its mailbox and the state of its connection. Made by `Network.add`."""
 
     __slots__ = (
-        "asked", "bandwidth", "latency", "mailbox", "name", "outbox", "receiving", "sending",
-        "waiting",
+        "asked", "bandwidth", "flying", "latency", "mailbox", "name", "outbox", "receiving",
+        "sending", "waiting",
     )  # fmt: skip
 
     def __init__(self, name: str, mailbox: Mailbox[Any], latency: Time, bandwidth: float) -> None:
@@ -54,6 +54,7 @@ class Node:
         self.outbox: deque[Transfer] = deque()
         self.asked: set[Node] = set()  # busy receivers that will tell this node
         self.waiting: deque[Node] = deque()  # senders that this node will tell
+        self.flying: dict[Node, deque[Transfer]] = {}  # by receiver: sent, not delivered
 
 
 Log: TypeAlias = Callable[[Transfer], None]
@@ -145,9 +146,15 @@ class Network:
     def _arrive(self, transfer: Transfer) -> None:
         latency = max(transfer.sender.latency, transfer.receiver.latency)
         if latency:
-            self._kernel.call_at(self._kernel.now + latency, self._deliver, transfer)
+            # By pair: two that arrive at the same time stay in order, also if ties are shuffled.
+            flying = transfer.sender.flying.setdefault(transfer.receiver, deque())
+            flying.append(transfer)
+            self._kernel.call_at(self._kernel.now + latency, self._land, flying)
         else:
             self._deliver(transfer)
+
+    def _land(self, flying: deque[Transfer]) -> None:
+        self._deliver(flying.popleft())
 
     def _deliver(self, transfer: Transfer) -> None:
         transfer.receiver.mailbox.put(transfer.message)

@@ -1,0 +1,177 @@
+"""What the runs show, in one to three sentences.
+
+Nothing is said that the numbers do not carry: of two runs that reached an accuracy
+within one evaluation of each other, neither was sooner; runs that did not end are not
+compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from outpace.report.events import Totals
+from outpace.report.runs import Run
+from outpace.report.target import evaluation_gap_s, same_task
+from outpace.report.words import listed, number, percent, plural, seconds, times
+
+MOST = 3
+_NOTABLE = 1.05  # a smaller ratio is not worth a sentence
+
+
+def findings(
+    runs: Sequence[Run], totals: Sequence[Totals | None], target: float | None
+) -> list[str]:
+    """Plain text, at most MOST."""
+    if len(runs) == 1:
+        said = [_outcome(runs[0]), _waited_for(runs[0], totals[0]), _staleness(runs[0])]
+    else:
+        ended = [run for run in runs if run.complete]
+        quality = [_sooner(ended, target), _accuracy_cost(ended)]
+        said = [*quality, _waiting(ended), _throughput(ended)]
+        if not any(quality):
+            said.reverse()
+    return [sentence for sentence in said if sentence][:MOST]
+
+
+# -- one run -----------------------------------------------------------------------
+
+
+def _outcome(run: Run) -> str:
+    time_s, gradients = run.number("virtual_time_s"), run.number("gradients_applied")
+    if not time_s or not gradients:
+        return ""
+    rate = f"{plural(int(gradients), 'gradient')} ({number(gradients / time_s)} per second)"
+    accuracy = run.number("accuracy")
+    if run.complete and accuracy is not None:
+        return (
+            f"Ended at {percent(accuracy)} accuracy after {seconds(time_s)} of virtual time "
+            f"and {rate}."
+        )
+    verb = "Applied" if run.complete else "Had applied"
+    return f"{verb} {rate} in {seconds(time_s)} of virtual time."
+
+
+def _waited_for(run: Run, totals: Totals | None) -> str:
+    share = run.waiting_share
+    if share is None:
+        return ""
+    if not run.number("seconds", "wait"):
+        return "No worker waited for another."
+    sentence = f"Workers spent {percent(share)} of their time waiting for others."
+    if totals is None or (whole := float(totals.ended_s.sum())) <= 0:
+        return sentence
+    order = totals.ended_s.argsort()[::-1]
+    workers = len(order)
+    for count in (1, 2, 3):
+        part = float(totals.ended_s[order[:count]].sum()) / whole
+        if part >= 0.5 and part >= 2 * count / workers:
+            names = sorted(int(worker) for worker in order[:count])
+            words = " or ".join(f"worker {worker}" for worker in names)
+            return f"{sentence} {percent(part, 0)} of that waiting ended when {words} pushed."
+    return sentence
+
+
+def _staleness(run: Run) -> str:
+    mean, most = run.number("staleness", "mean"), run.number("staleness", "max")
+    if mean is None or most is None:
+        return ""
+    if most == 0:
+        return "Every gradient was applied to the very parameters that it was computed from."
+    return (
+        f"When a gradient was applied, the parameters had had {number(mean)} updates since it "
+        f"read them on average, {plural(int(most), 'update')} at most."
+    )
+
+
+# -- several -----------------------------------------------------------------------
+
+
+def _reference(order: Sequence[Run]) -> Run:
+    """What the best, `order[0]`, is compared with: BSP if it is there, else the last."""
+    others = order[1:]
+    return next((run for run in others if run.setting("sync", "kind") == "bsp"), others[-1])
+
+
+def _sooner(runs: Sequence[Run], target: float | None) -> str:
+    if target is None:
+        return ""
+    reached = {run.name: time_s for run in runs if (time_s := run.time_to(target))}
+    order = sorted((run for run in runs if run.name in reached), key=lambda r: reached[r.name])
+    if len(order) < 2:
+        return ""
+    accuracy = f"{percent(target)} accuracy"
+
+    def apart(first: Run, second: Run) -> bool:
+        gap = max(evaluation_gap_s(run, reached[run.name]) for run in (first, second))
+        return reached[second.name] - reached[first.name] > gap * (1 + 1e-9)
+
+    first, other = order[0], _reference(order)
+    if not apart(first, other):
+        other = order[-1]
+    if not apart(first, other):
+        names = listed([run.name for run in order])
+        return f"{names} reached {accuracy} within one evaluation of each other."
+    ratio = reached[other.name] / reached[first.name]
+    sentence = (
+        f"{first.name} reached {accuracy} {times(ratio)} sooner than {other.name}: "
+        f"{seconds(reached[first.name])} against {seconds(reached[other.name])} of virtual time"
+    )
+    stale = first.number("staleness", "mean")
+    if stale:
+        return f"{sentence}. Its gradients were {number(stale)} updates stale on average."
+    return f"{sentence}."
+
+
+def _accuracy_cost(runs: Sequence[Run]) -> str:
+    ended = [(a, run.name) for run in runs if (a := run.number("accuracy")) is not None]
+    if len(ended) < 2 or not same_task(runs):
+        return ""
+    (worst, last), (best, first) = min(ended), max(ended)
+    if best - worst < 0.01:
+        return f"All ended at accuracies between {percent(worst)} and {percent(best)}."
+    return (
+        f"{first} ended at the highest accuracy, {percent(best)}, "
+        f"{last} at the lowest, {percent(worst)}."
+    )
+
+
+def _throughput(runs: Sequence[Run]) -> str:
+    timing = any(run.setting("task", "kind") == "timing" for run in runs)
+    rate: Callable[[Run], float | None] = iterations_per_s if timing else _gradients_per_s
+    what = "iterations" if timing else "gradients"
+    verb = "finished" if timing else "applied"
+    rates = {run.name: value for run in runs if (value := rate(run))}
+    order = sorted((run for run in runs if run.name in rates), key=lambda r: -rates[r.name])
+    if len(order) < 2:
+        return ""
+    first, other = order[0], _reference(order)
+    ratio = rates[first.name] / rates[other.name]
+    if ratio < _NOTABLE:
+        return ""
+    return (
+        f"{first.name} {verb} {times(ratio)} as many {what} per second as {other.name}: "
+        f"{number(rates[first.name])} against {number(rates[other.name])}."
+    )
+
+
+def iterations_per_s(run: Run) -> float | None:
+    """Of all workers together."""
+    counts, time_s = run.summary.get("iterations"), run.number("virtual_time_s")
+    return float(sum(counts)) / time_s if isinstance(counts, list) and time_s else None
+
+
+def _gradients_per_s(run: Run) -> float | None:
+    return run.gradients_per_s
+
+
+def _waiting(runs: Sequence[Run]) -> str:
+    shares = [(run.name, share) for run in runs if (share := run.waiting_share) is not None]
+    if len(shares) < 2:
+        return ""
+    if not any(share for _, share in shares):
+        return "No worker waited for another in any of the runs."
+    if len(shares) > 4:
+        shares.sort(key=lambda pair: -pair[1])
+        shares = [shares[0], shares[-1]]
+    parts = [f"{percent(share)} with {name}" for name, share in shares]
+    return f"Share of their time that workers waited for others: {listed(parts)}."

@@ -1,0 +1,150 @@
+"""Draws the events of a span of time: bars in lanes, lines between them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from outpace.report.events import Columns, Events
+from outpace.report.figure import PHASES, Plot
+from outpace.report.words import seconds
+
+_MOST: Final = 1500  # iterations drawn
+_SIGNS: Final = {"beyond-bound": "≥", "within-bound": "<"}
+_HALF: Final = 0.37  # of a lane's bar
+
+Key = tuple[int, int, int]  # worker, shard, iteration
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    start_ns: int
+    end_ns: int
+    by: int
+    why: str  # the policy's judgement
+
+
+class Picture:
+    """For these workers, one lane each, in this order."""
+
+    def __init__(self, workers: Sequence[int]) -> None:
+        self._lane = {worker: lane for lane, worker in enumerate(workers)}
+        self._bars: dict[str, list[tuple[int, int, int, str, str]]] = {p: [] for p in PHASES}
+        self._released: dict[tuple[int, int], set[int]] = defaultdict(set)
+
+    def of(self, events: Events) -> list[Plot]:
+        """The traces, for plotly."""
+        held = self._held(events)
+        rows = events.iterations
+        chosen = np.flatnonzero(np.isin(rows["worker"], list(self._lane)))
+        order = chosen[np.argsort(rows["start_ns"][chosen], kind="stable")]
+        for at in order[:_MOST]:
+            self._iteration({name: int(column[at]) for name, column in rows.items()}, held)
+        return [*(self._trace(phase) for phase in PHASES), *self._lines()]
+
+    def _held(self, events: Events) -> dict[Key, _Held]:
+        waits = events.waits
+        found = {}
+        for at in np.flatnonzero(np.isin(waits["worker"], list(self._lane))):
+            wait = _row(waits, int(at))
+            key = wait["worker"], wait["shard"], wait["iteration"]
+            found[key] = _Held(
+                wait["start_ns"],
+                wait["end_ns"],
+                wait["released_by"],
+                _judgement(events.reasons[at], wait["lead"], wait["bound"]),
+            )
+        return found
+
+    def _iteration(self, row: Mapping[str, int], held: Mapping[Key, _Held]) -> None:
+        worker, iteration, end = row["worker"], row["iteration"], row["end_ns"]
+        computed = row["computed_ns"]
+        self._bar("compute", worker, iteration, row["start_ns"], computed, "computed")
+        if row["held_ns"] <= 0:
+            self._bar("communicate", worker, iteration, computed, end, "communicated")
+            return
+        wait = held.get((worker, row["shard"], iteration))
+        if wait is None:  # the pull's row is missing: somewhere before the end
+            wait = _Held(end - row["held_ns"], end, -1, "")
+        self._bar("communicate", worker, iteration, computed, wait.start_ns, "communicated")
+        where = f"at server {row['shard']}" + (f" for worker {wait.by}" if wait.by >= 0 else "")
+        self._bar("wait", worker, iteration, wait.start_ns, wait.end_ns, "waited",
+                  f" {where}{wait.why}")  # fmt: skip
+        self._bar("communicate", worker, iteration, wait.end_ns, end, "communicated")
+        if wait.by in self._lane and wait.by != worker:
+            self._released[wait.by, wait.end_ns].add(worker)
+
+    def _bar(
+        self, phase: str, worker: int, iteration: int, start: int, end: int, did: str, why: str = ""
+    ) -> None:
+        if end <= start:
+            return
+        span = f"{start * 1e-9:.3f} to {end * 1e-9:.3f} s"
+        text = f"worker {worker}, iteration {iteration}: {did} {seconds((end - start) * 1e-9)}{why}"
+        label = str(iteration) if phase == "compute" else ""
+        self._bars[phase].append((self._lane[worker], start, end, label, f"{text}<br>{span}"))
+
+    def _trace(self, phase: str) -> Plot:
+        bars = self._bars[phase]
+        return {
+            "type": "bar",
+            "orientation": "h",
+            "name": phase,
+            "y": [lane for lane, *_ in bars],
+            "base": [round(start * 1e-9, 6) for _, start, *_ in bars],
+            "x": [round((end - start) * 1e-9, 6) for _, start, end, *_ in bars],
+            "text": [label for *_, label, _ in bars],
+            "textposition": "inside",
+            "insidetextanchor": "middle",
+            "textangle": 0,
+            "insidetextfont": {"color": "#ffffff", "size": 10},
+            "hovertext": [text for *_, text in bars],
+            "hoverinfo": "text",
+            "width": 2 * _HALF,
+            "marker": {"color": PHASES[phase], "line": {"width": 0}},
+        }
+
+    def _lines(self) -> list[Plot]:
+        """From those who released to those who had waited."""
+        line: tuple[list[float | None], list[float | None]] = ([], [])
+        dots: list[tuple[float, float, str]] = []
+        heads: list[tuple[float, float, str]] = []
+        for (by, time), workers in self._released.items():
+            at, origin = round(time * 1e-9, 6), self._lane[by]
+            lanes = [self._lane[worker] for worker in workers]
+            ends = [lane + (-_HALF if lane > origin else _HALF) for lane in lanes]
+            line[0].extend((at, at, None))
+            line[1].extend((min(origin, *ends), max(origin, *ends), None))
+            dots.append((at, origin, "circle"))
+            heads += [
+                (at, end, "triangle-down" if lane > origin else "triangle-up")
+                for lane, end in zip(lanes, ends, strict=True)
+            ]
+        if not dots:
+            return []
+        group = {"type": "scatter", "legendgroup": "released", "hoverinfo": "skip"}
+        marks = dots + heads
+        return [
+            {**group, "mode": "lines", "name": "released by", "x": line[0], "y": line[1],
+             "line": {"width": 1, "color": "ink"}, "opacity": 0.55},
+            {**group, "mode": "markers", "showlegend": False, "x": [x for x, _, _ in marks],
+             "y": [y for _, y, _ in marks], "cliponaxis": True,
+             "marker": {"size": [7] * len(dots) + [7] * len(heads), "color": "ink",
+                        "symbol": [symbol for *_, symbol in marks], "line": {"width": 0}}},
+        ]  # fmt: skip
+
+
+def _row(columns: Columns, at: int) -> dict[str, int]:
+    return {name: int(column[at]) for name, column in columns.items()}
+
+
+def _judgement(reason: str, lead: int, bound: int) -> str:
+    """In brackets, as `Reason.describe` says it; another reason by its own name."""
+    sign = _SIGNS.get(reason)
+    if sign is None:
+        return f" ({reason.replace('-', ' ')}, lead {lead}, bound {bound})"
+    return f" (lead {lead} {sign} bound {bound})"

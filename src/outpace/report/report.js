@@ -1,0 +1,101 @@
+// Draws the figures and lets their controls switch between views. The data is in #figures;
+// colours of text, grid and lines named "ink" come from the style sheet, for light and dark.
+(() => {
+  "use strict";
+  const figures = JSON.parse(document.getElementById("figures").textContent);
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const narrow = matchMedia("(max-width: 600px)");
+  const coarse = matchMedia("(pointer: coarse)");
+  const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, sans-serif';
+
+  const colours = () => {
+    const style = getComputedStyle(document.documentElement);
+    const of = (name) => style.getPropertyValue(`--${name}`).trim();
+    return { ink: of("ink"), muted: of("muted"), grid: of("grid"), card: of("card"), line: of("line") };
+  };
+
+  // A copy in which "ink" is the colour of text.
+  const inked = (value, ink) => {
+    if (value === "ink") return ink;
+    if (Array.isArray(value)) return value.map((entry) => inked(entry, ink));
+    if (value === null || typeof value !== "object") return value;
+    return Object.fromEntries(Object.entries(value).map(([k, v]) => [k, inked(v, ink)]));
+  };
+
+  // Traces hold long arrays of numbers and words: only their styles are looked through.
+  const styled = (trace, ink) => {
+    const copy = { ...trace };
+    for (const key of ["line", "marker"]) if (key in copy) copy[key] = inked(copy[key], ink);
+    return copy;
+  };
+
+  const layoutOf = (figure, view) => {
+    const { ink, muted, grid, card, line } = colours();
+    const layout = structuredClone(view.layout);
+    const fixed = coarse.matches || narrow.matches;
+    for (const name of ["xaxis", "yaxis"]) {
+      const axis = layout[name];
+      Object.assign(axis, { gridcolor: grid, linecolor: line, fixedrange: fixed });
+      axis.title = { ...axis.title, font: { size: 12, color: muted }, standoff: 8 };
+    }
+    return Object.assign(layout, {
+      font: { family: FONT, size: narrow.matches ? 11 : 12, color: muted },
+      paper_bgcolor: "rgba(0,0,0,0)",
+      plot_bgcolor: "rgba(0,0,0,0)",
+      height: heightOf(figure),
+      margin: { l: narrow.matches ? 38 : 56, r: 10, t: 34, b: 44 },
+      legend: { orientation: "h", x: 0, y: 1, xanchor: "left", yanchor: "bottom",
+        traceorder: "normal", font: { color: ink } },
+      showlegend: true,
+      hoverlabel: { bgcolor: card, bordercolor: line, font: { color: ink, family: FONT, size: 12 }, align: "left" },
+      dragmode: fixed ? false : "zoom",
+      modebar: { bgcolor: "rgba(0,0,0,0)", color: muted, activecolor: ink },
+    });
+  };
+
+  const heightOf = (figure) =>
+    narrow.matches && !figure.tall ? Math.min(figure.height, 320) : figure.height;
+
+  // The buttons are named one by one, because among plotly's own is one that uploads the data.
+  const config = () => ({
+    responsive: true,
+    displaylogo: false,
+    plotlyServerURL: "",
+    displayModeBar: narrow.matches || coarse.matches ? false : "hover",
+    modeBarButtons: [["zoom2d", "pan2d", "resetScale2d", "toImage"]],
+  });
+
+  const mount = (id, figure) => {
+    const element = document.getElementById(id);
+    const plot = element.querySelector(".plot");
+    const caption = element.querySelector("figcaption");
+    const chosen = new Array(figure.choices).fill(0);
+    const draw = () => {
+      const view = figure.views[chosen.join(",")];
+      const { ink } = colours();
+      caption.textContent = view.note;
+      plot.style.height = `${heightOf(figure)}px`;
+      const data = view.data.map((trace) => styled(trace, ink));
+      return Plotly.react(plot, data, layoutOf(figure, view), config());
+    };
+    const choose = (control) => {
+      const place = Number(control.dataset.choice);
+      chosen[place] = Number(control.value);
+      for (const button of element.querySelectorAll(`button[data-choice="${place}"]`)) {
+        button.setAttribute("aria-pressed", String(button === control));
+      }
+      draw();
+    };
+    element.addEventListener("click", (event) => {
+      const button = event.target.closest("button[data-choice]");
+      if (button) choose(button);
+    });
+    element.addEventListener("change", (event) => {
+      if (event.target.matches("select[data-choice]")) choose(event.target);
+    });
+    for (const query of [dark, narrow, coarse]) query.addEventListener("change", draw);
+    draw();
+  };
+
+  for (const [id, figure] of Object.entries(figures)) mount(id, figure);
+})();

@@ -1,0 +1,147 @@
+"""The runs of a report, read from their folders.
+
+A run may have failed, may have been killed, may be written by another version: whatever
+is missing or of another type is None here, never an error. Only a folder without a
+readable summary is no run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from outpace.errors import ConfigError
+from outpace.folder import CONFIG, METRICS, TRACE, read_config, read_summary
+
+Series = list[float | None]
+_COLUMNS: Final = ("time_s", "updates", "gradients", "accuracy", "train_loss", "test_loss")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One folder's summary, configuration and metrics; `trace` is only a path."""
+
+    name: str
+    summary: Mapping[str, Any]
+    config: Mapping[str, Any]
+    config_text: str
+    metrics: Mapping[str, Series]  # by column, each of the same length
+    trace: Path
+
+    @property
+    def status(self) -> str:
+        return str(self.summary.get("status", "unknown"))
+
+    @property
+    def complete(self) -> bool:
+        return self.status == "complete"
+
+    @property
+    def error(self) -> str | None:
+        error = self.summary.get("error")
+        return None if error is None else str(error)
+
+    def number(self, *keys: str) -> float | None:
+        """A finite number of the summary, such as `number("staleness", "mean")`."""
+        value: Any = self.summary
+        for key in keys:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return _number(value)
+
+    def setting(self, *keys: str) -> Any:
+        """A value of the configuration, None if it is not there."""
+        value: Any = self.config
+        for key in keys:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return value
+
+    def histogram(self) -> dict[int, int]:
+        """Staleness -> number of (gradient, server)."""
+        staleness = self.summary.get("staleness")
+        counts = staleness.get("histogram") if isinstance(staleness, Mapping) else None
+        if not isinstance(counts, Mapping):
+            return {}
+        return {
+            int(key): int(count)
+            for key, count in counts.items()
+            if str(key).isdigit() and _number(count) is not None
+        }
+
+    @property
+    def gradients_per_s(self) -> float | None:
+        gradients, time_s = self.number("gradients_applied"), self.number("virtual_time_s")
+        return None if gradients is None or not time_s else gradients / time_s
+
+    @property
+    def waiting_share(self) -> float | None:
+        """Time waiting of all the time that workers spent, in [0, 1]."""
+        parts = [self.number("seconds", key) for key in ("compute", "communicate", "wait")]
+        known = [part for part in parts if part is not None]
+        if len(known) < 3 or sum(known) <= 0:
+            return None
+        return known[2] / sum(known)
+
+    def best_accuracy(self) -> float | None:
+        return max((a for a in self.metrics["accuracy"] if a is not None), default=None)
+
+    def time_to(self, accuracy: float) -> float | None:
+        """Virtual seconds until an evaluation first showed that accuracy."""
+        for time_s, reached in zip(self.metrics["time_s"], self.metrics["accuracy"], strict=True):
+            if reached is not None and reached >= accuracy:
+                return time_s
+        return None
+
+
+def read_runs(folders: Sequence[Path]) -> list[Run]:
+    """Raises ConfigError if one of the folders is not that of a run."""
+    if not folders:
+        raise ConfigError("a report needs the folder of at least one run")
+    return [_read(folder, name) for folder, name in zip(folders, names_of(folders), strict=True)]
+
+
+def names_of(folders: Sequence[Path]) -> list[str]:
+    """The folders' names; with their parents' where two have the same name."""
+    paths = [folder.resolve() for folder in folders]
+    counts = Counter(path.name for path in paths)
+    names: list[str] = []
+    for path in paths:
+        name = path.name if counts[path.name] == 1 else f"{path.parent.name}/{path.name}"
+        taken = sum(other == name or other.startswith(f"{name} (") for other in names)
+        names.append(f"{name} ({taken + 1})" if taken else name)
+    return names
+
+
+def _read(folder: Path, name: str) -> Run:
+    summary = read_summary(folder)
+    if not isinstance(summary, Mapping):
+        raise ConfigError(f"{folder / 'summary.json'} must hold a mapping")
+    try:
+        config, text = read_config(folder), (folder / CONFIG).read_text(encoding="utf-8")
+    except (ConfigError, OSError, UnicodeDecodeError) as error:
+        config, text = {}, f"# {error}\n"
+    return Run(name, summary, config, text, _metrics(folder / METRICS), folder / TRACE)
+
+
+def _metrics(path: Path) -> dict[str, Series]:
+    try:
+        table = pq.read_table(path)
+    except (OSError, pa.ArrowException):
+        return {name: [] for name in _COLUMNS}
+    return {
+        name: [_number(value) for value in table[name].to_pylist()]
+        if name in table.column_names
+        else [None] * table.num_rows
+        for name in _COLUMNS
+    }
+
+
+def _number(value: Any) -> float | None:
+    usable = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return value if usable else None

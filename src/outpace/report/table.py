@@ -1,0 +1,166 @@
+"""The numbers of every run side by side, the best of each column marked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from outpace.report.figure import colour
+from outpace.report.runs import Run
+from outpace.report.words import SPACE, escaped, number, percent, seconds, size
+
+NOTHING: Final = "–"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A quantity. better: which end is best; None where neither is."""
+
+    title: str
+    hint: str
+    value: Callable[[Run], float | None]
+    show: Callable[[float], str]
+    better: Literal["low", "high"] | None = None
+
+
+def columns(target: float | None) -> list[Column]:
+    """What is told of every run; with the time to `target` if there is one."""
+
+    def of(*keys: str) -> Callable[[Run], float | None]:
+        return lambda run: run.number(*keys)
+
+    def count(value: float) -> str:
+        return f"{value:,.0f}"
+
+    to_target = (
+        Column(
+            f"Time to{SPACE}{percent(target)}",
+            f"virtual time until an evaluation first showed an accuracy of {percent(target)}, "
+            "the highest round one that all runs reached",
+            lambda run: run.time_to(target),
+            seconds,
+            "low",
+        )
+        if target is not None
+        else None
+    )
+    found = [
+        to_target,
+        Column("Accuracy", "at the end, on the test set", of("accuracy"), percent, "high"),
+        Column("Train loss", "at the end", of("train_loss"), number, "low"),
+        Column("Virtual time", "from start to end of the run",
+               of("virtual_time_s"), seconds, "low"),
+        Column("Gradients/s", "applied gradients per virtual second, from start to end",
+               lambda run: run.gradients_per_s, number, "high"),
+        Column("Waiting", "share of the workers' time",
+               lambda run: run.waiting_share, percent, "low"),
+        Column("Staleness, mean", "updates between a gradient's read and its application",
+               of("staleness", "mean"), number, "low"),
+        Column("Staleness, max", "updates, of any gradient at any server",
+               of("staleness", "max"), count, "low"),
+        Column("Delayed pulls", "requests for parameters that a server held back, over all servers",
+               of("delayed_pulls"), count, "low"),
+        Column("Compute", "mean per worker", of("seconds", "compute"), seconds),
+        Column("Communicate", "mean per worker", of("seconds", "communicate"), seconds, "low"),
+        Column("Wait", "mean per worker", of("seconds", "wait"), seconds, "low"),
+        Column("Sent", "bytes sent by workers and servers", of("bytes_sent"), size, "low"),
+        Column("Gradients", "applied to the parameters", of("gradients_applied"), count),
+    ]  # fmt: skip
+    return [column for column in found if column is not None]
+
+
+def best_of(column: Column, runs: Sequence[Run]) -> set[int]:
+    """The places of the runs that are best in a column.
+
+    Only runs that are complete can be; nobody is where nothing is better, where there is
+    nothing to compare or all that can be compared are alike.
+    """
+    values = {
+        place: value
+        for place, run in enumerate(runs)
+        if run.complete and (value := column.value(run)) is not None
+    }
+    if column.better is None or len(values) < 2 or len(set(values.values())) == 1:
+        return set()
+    best = min(values.values()) if column.better == "low" else max(values.values())
+    return {place for place, value in values.items() if value == best}
+
+
+def summary_table(runs: Sequence[Run], target: float | None) -> str:
+    """One row per run. Columns that no run has a value for are left out."""
+    shown = [c for c in columns(target) if any(c.value(run) is not None for run in runs)]
+    marked = [best_of(column, runs) for column in shown]
+    head = "".join(
+        f'<th scope="col" title="{escaped(c.hint)}">{escaped(c.title)}</th>' for c in shown
+    )
+    rows = []
+    for place, run in enumerate(runs):
+        cells = "".join(
+            _cell(column, run, place in best) for column, best in zip(shown, marked, strict=True)
+        )
+        rows.append(
+            f'<tr><th scope="row">{_swatch(place)}{escaped(run.name)}</th>'
+            f"<td>{status_badge(run)}</td>{cells}</tr>"
+        )
+        if run.error:
+            rows.append(
+                f'<tr class="error"><td colspan="{len(shown) + 2}">'
+                f"<div><b>{escaped(run.name)}:</b> {escaped(run.error)}</div></td></tr>"
+            )
+    return (
+        '<div class="scroll" tabindex="0" role="region" aria-label="Summary of the runs">'
+        '<table id="summary-table"><thead><tr><th scope="col">Run</th>'
+        f'<th scope="col">Status</th>{head}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+        f'<p class="legend">{_legend(shown, any(marked))}</p>'
+    )
+
+
+def summary_tiles(run: Run) -> str:
+    """The same quantities of a single run."""
+    tiles = "".join(
+        f'<div><dt title="{escaped(c.hint)}">{escaped(c.title)}</dt>'
+        f"<dd>{escaped(c.show(value))}</dd></div>"
+        for c in columns(None)
+        if (value := c.value(run)) is not None
+    )
+    error = f'<p class="notice">{escaped(run.error)}</p>' if run.error else ""
+    return (
+        f'<dl id="summary-table" class="tiles"><div><dt>Status</dt>'
+        f"<dd>{status_badge(run)}</dd></div>{tiles}</dl>{error}"
+        '<p class="legend">Times are virtual. Compute, communicate and wait are means per worker; '
+        "staleness is counted in updates of the parameters.</p>"
+    )
+
+
+def status_badge(run: Run) -> str:
+    kind = run.status if run.status in ("complete", "partial", "failed") else "partial"
+    return f'<span class="status {kind}">{escaped(run.status)}</span>'
+
+
+def _cell(column: Column, run: Run, best: bool) -> str:
+    value = column.value(run)
+    text = NOTHING if value is None else escaped(column.show(value))
+    if not best:
+        return f"<td>{text}</td>"
+    mark = '<span class="mark" role="img" aria-label="best">★</span>'
+    return f'<td class="best"><b>{text}</b>{mark}</td>'
+
+
+def _swatch(place: int) -> str:
+    return f'<i class="swatch" style="background:{colour(place)}"></i>'
+
+
+def _legend(shown: Sequence[Column], marked: bool) -> str:
+    if not marked:
+        return "Times are virtual."
+    high = [c.title.lower() for c in shown if c.better == "high"]
+    neutral = [c.title.lower() for c in shown if c.better is None]
+    return (
+        f'<span class="mark">★</span> best of its column among the complete runs: the highest '
+        f"for {escaped(' and '.join(high))}, the lowest elsewhere. "
+        f"Unmarked: columns in which all are alike, and {escaped(' and '.join(neutral))}, "
+        "the work itself. Times are virtual; compute, communicate and wait are means per worker; "
+        "totals are of whole runs, however many gradients each applied."
+    )

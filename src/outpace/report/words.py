@@ -1,0 +1,64 @@
+"""Numbers and user's texts as they stand in a report."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+SPACE: Final = "\N{NO-BREAK SPACE}"  # between a number and its unit
+
+
+def escaped(text: object) -> str:
+    """Safe in HTML and in the labels of plotly, which reads tags too."""
+    return html.escape(str(text))
+
+
+def embedded(data: Any) -> str:
+    """JSON that can stand in a <script> whatever strings are in it."""
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def number(value: float, digits: int = 3) -> str:
+    """So many significant digits, never fewer than those before the point: 12,346  0.0120."""
+    if value == 0:
+        return "0"
+    if abs(value) >= 10 ** (digits - 1):
+        return f"{value:,.0f}"
+    text = f"{value:#.{digits}g}".removesuffix(".")
+    return text if "e" not in text else f"{value:.1e}"
+
+
+def seconds(value: float) -> str:
+    return f"{number(value)}{SPACE}s"
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """A share in [0, 1]: 0.876 is `87.6 %`."""
+    text = f"{100 * share:.{digits}f}"
+    return f"{text.removesuffix('.0')}{SPACE}%"
+
+
+def size(count: float) -> str:
+    """Bytes in decimal units: 294 MB."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if count < 1000 or unit == "TB":
+            break
+        count /= 1000
+    return f"{number(count)}{SPACE}{unit}"
+
+
+def times(factor: float) -> str:
+    """1.6×"""
+    return f"{factor:.1f}×" if factor < 10 else f"{factor:.0f}×"
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def listed(items: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
