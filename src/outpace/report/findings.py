@@ -23,7 +23,10 @@ def findings(
 ) -> list[str]:
     """Plain text, at most MOST."""
     if len(runs) == 1:
-        said = [_outcome(runs[0]), _waited_for(runs[0], totals[0]), _staleness(runs[0])]
+        (run,) = runs
+        said = [_outcome(run)]
+        if run.complete:
+            said += [_waited_for(run, totals[0]), _staleness(run)]
     else:
         ended = [run for run in runs if run.complete]
         quality = [_sooner(ended, target), _accuracy_cost(ended)]
@@ -38,17 +41,21 @@ def findings(
 
 def _outcome(run: Run) -> str:
     time_s, gradients = run.number("virtual_time_s"), run.number("gradients_applied")
+    if not run.complete:
+        ended = "failed" if run.status == "failed" else f"did not end: it is {run.status}"
+        done = f" It had applied {plural(int(gradients), 'gradient')}" if gradients else ""
+        when = f" by {seconds(time_s)} of virtual time" if done and time_s else ""
+        return f"This run {ended}.{done}{when}{'.' if done else ''}"
     if not time_s or not gradients:
         return ""
     rate = f"{plural(int(gradients), 'gradient')} ({number(gradients / time_s)} per second)"
     accuracy = run.number("accuracy")
-    if run.complete and accuracy is not None:
+    if accuracy is not None:
         return (
             f"Ended at {percent(accuracy)} accuracy after {seconds(time_s)} of virtual time "
             f"and {rate}."
         )
-    verb = "Applied" if run.complete else "Had applied"
-    return f"{verb} {rate} in {seconds(time_s)} of virtual time."
+    return f"Applied {rate} in {seconds(time_s)} of virtual time."
 
 
 def _waited_for(run: Run, totals: Totals | None) -> str:
@@ -87,8 +94,12 @@ def _staleness(run: Run) -> str:
 
 
 def _reference(order: Sequence[Run]) -> Run:
-    """What the best, `order[0]`, is compared with: BSP if it is there, else the last."""
-    others = order[1:]
+    """What the best, `order[0]`, is compared with: BSP if it is there, else the last.
+
+    With as many workers if possible.
+    """
+    alike = [run for run in order[1:] if run.setting("workers") == order[0].setting("workers")]
+    others = alike or order[1:]
     return next((run for run in others if run.setting("sync", "kind") == "bsp"), others[-1])
 
 

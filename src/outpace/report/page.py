@@ -28,11 +28,16 @@ def write_report(folders: Sequence[Path], path: Path) -> None:
     """Write the report over the runs in these folders, or over the only one, to `path`.
 
     Runs that failed or were cut off are in it with their status. Raises ConfigError if a
-    folder is not that of a run or plotly is not installed.
+    folder is not that of a run, plotly is not installed or `path` cannot be written.
     """
     plotly = _plotly()
     runs = read_runs([Path(folder) for folder in folders])
-    write_text(path, _page(runs, plotly))
+    # A name or message with half a surrogate pair must not keep the rest from being read.
+    page = _page(runs, plotly).encode("utf-8", "replace").decode("utf-8")
+    try:
+        write_text(Path(path), page)
+    except OSError as error:
+        raise ConfigError(f"cannot write the report {path}: {error.strerror}") from error
 
 
 def _plotly() -> str:

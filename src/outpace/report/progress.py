@@ -34,7 +34,7 @@ _NOTES: Final = {
 
 def progress(runs: Sequence[Run], totals: Sequence[Totals | None], target: float | None) -> Figure:
     """The figure `figure-progress`."""
-    ys = [y for y in _Y if any(v is not None for run in runs for v in run.metrics[y])]
+    ys = [y for y in _Y if any(sum(v is not None for v in r.metrics[y]) > 1 for r in runs)]
     if not ys:
         return _iterations(runs, totals)
     views = []
@@ -91,7 +91,7 @@ def _target_line(target: float) -> Plot:
 
 
 def _iterations(runs: Sequence[Run], totals: Sequence[Totals | None]) -> Figure:
-    """For runs that were not evaluated: how many iterations were done by when."""
+    """For runs evaluated once or never: how many iterations were done by when."""
     traces = []
     for place, (run, sums) in enumerate(zip(runs, totals, strict=True)):
         time_s = run.number("virtual_time_s")
@@ -112,7 +112,9 @@ def _iterations(runs: Sequence[Run], totals: Sequence[Totals | None]) -> Figure:
         "yaxis": axis("iterations finished, all workers (count)", rangemode="tozero"),
         "hovermode": "x unified",
     }
-    note = "This task has no accuracy or loss; the steeper, the more iterations per second."
+    note = "The steeper, the more iterations per second."
+    if any(run.metrics["train_loss"] != [None] * len(run.metrics["time_s"]) for run in runs):
+        note += " Accuracy and loss were evaluated only once: set evaluate.every_s to follow them."
     views = [View(traces, layout, note)] if traces else []
     return Figure("figure-progress", "Iterations finished against time", views,
-                  instead="Nothing was evaluated, and no iteration was finished.")  # fmt: skip
+                  instead="No iteration was finished and followed by an evaluation.")  # fmt: skip

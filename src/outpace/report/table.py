@@ -15,13 +15,17 @@ NOTHING: Final = "–"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A quantity. better: which end is best; None where neither is."""
+    """A quantity. better: which end is best; None where neither is.
+
+    total: it grows with the work done, so it is judged only among runs that did as much.
+    """
 
     title: str
     hint: str
     value: Callable[[Run], float | None]
     show: Callable[[float], str]
     better: Literal["low", "high"] | None = None
+    total: bool = False
 
 
 def columns(target: float | None) -> list[Column]:
@@ -50,7 +54,7 @@ def columns(target: float | None) -> list[Column]:
         Column("Accuracy", "at the end, on the test set", of("accuracy"), percent, "high"),
         Column("Train loss", "at the end", of("train_loss"), number, "low"),
         Column("Virtual time", "from start to end of the run",
-               of("virtual_time_s"), seconds, "low"),
+               of("virtual_time_s"), seconds, "low", total=True),
         Column("Gradients/s", "applied gradients per virtual second, from start to end",
                lambda run: run.gradients_per_s, number, "high"),
         Column("Waiting", "share of the workers' time",
@@ -60,11 +64,13 @@ def columns(target: float | None) -> list[Column]:
         Column("Staleness, max", "updates, of any gradient at any server",
                of("staleness", "max"), count, "low"),
         Column("Delayed pulls", "requests for parameters that a server held back, over all servers",
-               of("delayed_pulls"), count, "low"),
+               of("delayed_pulls"), count, "low", total=True),
         Column("Compute", "mean per worker", of("seconds", "compute"), seconds),
-        Column("Communicate", "mean per worker", of("seconds", "communicate"), seconds, "low"),
-        Column("Wait", "mean per worker", of("seconds", "wait"), seconds, "low"),
-        Column("Sent", "bytes sent by workers and servers", of("bytes_sent"), size, "low"),
+        Column("Communicate", "mean per worker", of("seconds", "communicate"),
+               seconds, "low", total=True),
+        Column("Wait", "mean per worker", of("seconds", "wait"), seconds, "low", total=True),
+        Column("Sent", "bytes sent by workers and servers", of("bytes_sent"), size, "low",
+               total=True),
         Column("Gradients", "applied to the parameters", of("gradients_applied"), count),
     ]  # fmt: skip
     return [column for column in found if column is not None]
@@ -83,8 +89,16 @@ def best_of(column: Column, runs: Sequence[Run]) -> set[int]:
     }
     if column.better is None or len(values) < 2 or len(set(values.values())) == 1:
         return set()
+    if column.total and not _same_work([runs[place] for place in values]):
+        return set()
     best = min(values.values()) if column.better == "low" else max(values.values())
     return {place for place, value in values.items() if value == best}
+
+
+def _same_work(runs: Sequence[Run]) -> bool:
+    """Whether they applied equally many gradients, within one in a hundred."""
+    counts = [run.number("gradients_applied") or 0.0 for run in runs]
+    return max(counts) - min(counts) <= 0.01 * max(counts)
 
 
 def summary_table(runs: Sequence[Run], target: float | None) -> str:
@@ -100,7 +114,8 @@ def summary_table(runs: Sequence[Run], target: float | None) -> str:
             _cell(column, run, place in best) for column, best in zip(shown, marked, strict=True)
         )
         rows.append(
-            f'<tr><th scope="row">{_swatch(place)}{escaped(run.name)}</th>'
+            '<tr><th scope="row">'
+            f'<span class="name">{_swatch(place)}{escaped(run.name)}</span></th>'
             f"<td>{status_badge(run)}</td>{cells}</tr>"
         )
         if run.error:
@@ -161,6 +176,6 @@ def _legend(shown: Sequence[Column], marked: bool) -> str:
         f'<span class="mark">★</span> best of its column among the complete runs: the highest '
         f"for {escaped(' and '.join(high))}, the lowest elsewhere. "
         f"Unmarked: columns in which all are alike, and {escaped(' and '.join(neutral))}, "
-        "the work itself. Times are virtual; compute, communicate and wait are means per worker; "
-        "totals are of whole runs, however many gradients each applied."
+        "the work itself; totals are marked only if all applied equally many gradients. "
+        "Times are virtual; compute, communicate and wait are means per worker."
     )

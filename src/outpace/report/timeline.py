@@ -17,7 +17,8 @@ from outpace.report.runs import Run
 from outpace.report.words import listed, percent, seconds
 
 FIRST, LONGEST = "First iterations", "Around the longest wait"
-_CULPRITS: Final = 2  # named in words
+_CULPRITS: Final = 2  # named in words, if
+_NOTABLE: Final = 0.1  # of the waiting was for them
 
 
 def timeline(runs: Sequence[Run], totals: Sequence[Totals | None]) -> Figure:
@@ -88,9 +89,13 @@ def _note(shown: Sequence[int], sums: Totals, longest: Wait | None) -> str:
         parts = [
             f"{percent(float(sums.ended_s[worker]) / whole, 0)} was for worker {worker}"
             for worker in worst
-            if sums.ended_s[worker] > 0
+            if sums.ended_s[worker] >= _NOTABLE * whole
         ]
-        words.append(f"Of all waiting in this run {listed(parts)}: their pushes ended it.")
+        if parts:
+            words.append(
+                f"Of all waiting in this run {listed(parts)}: "
+                f"{'its push' if len(parts) == 1 else 'their pushes'} ended it."
+            )
     if len(shown) < workers:
         words.append(
             f"Shown are {len(shown)} of {workers:,} workers: those waited for most, the slowest, "

@@ -125,14 +125,17 @@ class Network:
 
     def _send_next(self, sender: Node) -> None:
         """The sender is free: start the first message that can go; ask for those before it."""
-        outbox, place = sender.outbox, 0
-        while place < len(outbox):
-            transfer = outbox[place]
-            receiver = transfer.receiver
-            if receiver.receiving or receiver in sender.asked:
+        outbox, asked = sender.outbox, sender.asked
+        while True:
+            for place, transfer in enumerate(outbox):
+                receiver = transfer.receiver
+                if receiver in asked:
+                    continue
+                if not receiver.receiving:
+                    break
                 self._ask(sender, receiver)
-                place += 1
-                continue
+            else:
+                return
             del outbox[place]
             self._start(transfer)
             if sender.sending:
