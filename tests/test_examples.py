@@ -1,0 +1,34 @@
+"""The examples run, and do what the documentation says of them."""
+
+import dataclasses
+from pathlib import Path
+
+import outpace
+from outpace.comparison import variants_from
+from outpace.yamlfile import read_yaml
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def test_a_task_of_ones_own_reaches_its_target():
+    result = outpace.simulate(EXAMPLES / "my_task.yaml")
+    assert result.summary["time_to_target_s"] == result.summary["virtual_time_s"] < 10
+    assert result.summary["accuracy"] >= 0.95
+
+
+def test_the_demo_shows_what_each_strategy_costs():
+    path = EXAMPLES / "demo.yaml"
+    variants = variants_from(read_yaml(path), str(path), path.parent)
+    short = [
+        dataclasses.replace(
+            variant,
+            experiment=dataclasses.replace(
+                variant.experiment, stop=outpace.Stop(virtual_time_s=4.0)
+            ),
+        )
+        for variant in variants
+    ]
+    bsp, ssp, asp = (row.summary for row in outpace.compare(short))
+    assert bsp["seconds"]["wait"] > ssp["seconds"]["wait"] > asp["seconds"]["wait"] == 0
+    assert bsp["staleness"]["mean"] == 0 < ssp["staleness"]["mean"] < asp["staleness"]["mean"]
+    assert bsp["gradients_applied"] < ssp["gradients_applied"] < asp["gradients_applied"]
