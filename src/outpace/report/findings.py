@@ -1,7 +1,7 @@
 """What the runs show, in one to three sentences.
 
-Nothing is said that the numbers do not carry: of two runs that reached an accuracy
-within one evaluation of each other, neither was sooner; runs that did not end are not
+Nothing is said that the numbers do not carry: a run was sooner at an accuracy if another
+was evaluated, and had not reached it, after the first had; runs that did not end are not
 compared.
 """
 
@@ -112,16 +112,18 @@ def _sooner(runs: Sequence[Run], target: float | None) -> str:
         return ""
     accuracy = f"{percent(target)} accuracy"
 
-    def apart(first: Run, second: Run) -> bool:
-        gap = max(evaluation_gap_s(run, reached[run.name]) for run in (first, second))
-        return reached[second.name] - reached[first.name] > gap * (1 + 1e-9)
+    def later(run: Run) -> bool:
+        """Whether it had not reached it yet when the first was seen to have."""
+        time_s = reached[run.name]
+        return time_s - evaluation_gap_s(run, time_s) >= reached[order[0].name] * (1 - 1e-9)
 
     first, other = order[0], _reference(order)
-    if not apart(first, other):
-        other = order[-1]
-    if not apart(first, other):
-        names = listed([run.name for run in order])
-        return f"{names} reached {accuracy} within one evaluation of each other."
+    if not later(other):
+        others = [run for run in order[1:] if later(run)]
+        if not others:
+            names = listed([run.name for run in order])
+            return f"{names} reached {accuracy} within one evaluation of each other."
+        other = others[-1]
     ratio = reached[other.name] / reached[first.name]
     sentence = (
         f"{first.name} reached {accuracy} {times(ratio)} sooner than {other.name}: "

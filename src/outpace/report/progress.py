@@ -10,7 +10,7 @@ import numpy as np
 from outpace.report.events import STEPS, Totals
 from outpace.report.figure import Choice, Figure, Plot, View, axis, colour, dash
 from outpace.report.runs import Run
-from outpace.report.words import escaped, percent
+from outpace.report.words import label, listed, percent
 
 _POINTS: Final = 1000  # per line
 _Y: Final = {
@@ -50,7 +50,7 @@ def progress(runs: Sequence[Run], totals: Sequence[Totals | None], target: float
                 layout["yaxis"] |= {"tickformat": ".0%", "hoverformat": ".1%"}
             if y == "accuracy" and target is not None:
                 layout |= _target_line(target)
-                note += f" Dotted: {percent(target)}, which all of them reached."
+                note += f" {_who_reached(runs, target)}"
             traces = [_line(run, place, x, y) for place, run in enumerate(runs)]
             views.append(View([trace for trace in traces if trace["x"]], layout, note))
     choices = [
@@ -72,12 +72,18 @@ def _line(run: Run, place: int, x: str, y: str) -> Plot:
     return {
         "type": "scatter",
         "mode": "lines+markers" if len(points) <= 40 else "lines",
-        "name": escaped(run.name),
+        "name": label(run.name),
         "x": [float(f"{a:.7g}") for a, _ in points],
         "y": [float(f"{b:.5g}") for _, b in points],
         "line": {"color": colour(place), "dash": dash(place), "width": 2.2},
         "marker": {"size": 5},
     }
+
+
+def _who_reached(runs: Sequence[Run], target: float) -> str:
+    others = [run.name for run in runs if run.time_to(target) is None]
+    who = f"all but {listed(others)}" if others else "all runs"
+    return f"Dotted: {percent(target)}, which {who} reached."
 
 
 def _target_line(target: float) -> Plot:
@@ -101,7 +107,7 @@ def _iterations(runs: Sequence[Run], totals: Sequence[Totals | None]) -> Figure:
             {
                 "type": "scatter",
                 "mode": "lines",
-                "name": escaped(run.name),
+                "name": label(run.name),
                 "x": [float(f"{time_s * step / STEPS:.6g}") for step in range(STEPS + 1)],
                 "y": [0, *map(int, sums.finished.cumsum())],
                 "line": {"color": colour(place), "dash": dash(place), "width": 2.2},

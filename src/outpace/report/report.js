@@ -53,8 +53,12 @@
     });
   };
 
-  const heightOf = (figure) =>
-    narrow.matches && !figure.tall ? Math.min(figure.height, 320) : figure.height;
+  // On a phone the legend takes several rows.
+  const heightOf = (figure) => {
+    if (!narrow.matches || figure.tall) return figure.height;
+    const entries = Math.max(...Object.values(figure.views).map((view) => view.data.length));
+    return 300 + 18 * Math.ceil(entries / 2);
+  };
 
   // The buttons are named one by one, because among plotly's own is one that uploads the data.
   const config = () => ({

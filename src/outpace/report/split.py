@@ -10,7 +10,7 @@ import numpy as np
 from outpace.report.events import Floats, Totals
 from outpace.report.figure import PHASES, Choice, Figure, Plot, View, axis
 from outpace.report.runs import Run
-from outpace.report.words import escaped, seconds
+from outpace.report.words import escaped, label, seconds
 
 _MOST: Final = 32  # workers shown
 _NAMES: Final = {"compute": "compute", "communicate": "communicate", "wait": "wait"}
@@ -20,12 +20,13 @@ def split_of_runs(runs: Sequence[Run]) -> Figure:
     """The figure `figure-split`: one bar per run, means over its workers."""
     shown = [run for run in runs if run.number("seconds", "compute") is not None]
     names = [escaped(run.name) for run in shown]
+    labels = [label(run.name) for run in shown]
     spans = {
         phase: np.array([run.number("seconds", phase) or 0.0 for run in shown]) for phase in PHASES
     }
     layout: Plot = {
         "xaxis": axis("virtual time, mean per worker (s)", rangemode="tozero"),
-        "yaxis": _lanes(names, ""),
+        "yaxis": _lanes(labels, ""),
         "barmode": "stack",
         "bargap": 0.35,
     }

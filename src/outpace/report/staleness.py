@@ -8,7 +8,7 @@ from typing import Final
 
 from outpace.report.figure import Figure, View, axis, colour, dash
 from outpace.report.runs import Run
-from outpace.report.words import escaped, listed, percent
+from outpace.report.words import escaped, label, listed, percent
 
 _BINS: Final = 40  # at most
 _BARS: Final = 4  # runs; more are drawn as lines
@@ -31,16 +31,16 @@ def staleness(runs: Sequence[Run]) -> Figure:
         for value, count in histograms[place].items():
             bins[value // width] += count
         shares = [bins[step] / total for step in range(max(bins) + 1)]
-        labels = [_label(step, width) for step in range(len(shares))]
+        steps = [_step(step, width) for step in range(len(shares))]
         traces.append(
             {
                 "type": "bar" if len(drawn) <= _BARS else "scatter",
-                "name": escaped(runs[place].name),
+                "name": label(runs[place].name),
                 "x": [step * width + (width - 1) / 2 for step in range(len(shares))],
                 "y": [float(f"{share:.5g}") for share in shares],
                 "hovertext": [
-                    f"{escaped(runs[place].name)}: staleness {label}, {percent(share)} of gradients"
-                    for label, share in zip(labels, shares, strict=True)
+                    f"{escaped(runs[place].name)}: staleness {step}, {percent(share)} of gradients"
+                    for step, share in zip(steps, shares, strict=True)
                 ],
                 "hoverinfo": "text",
                 "marker": {"color": colour(place)},
@@ -64,7 +64,7 @@ def staleness(runs: Sequence[Run]) -> Figure:
                   height=340)  # fmt: skip
 
 
-def _label(step: int, width: int) -> str:
+def _step(step: int, width: int) -> str:
     return f"{step}" if width == 1 else f"{step * width} to {step * width + width - 1}"
 
 

@@ -41,7 +41,7 @@ def columns(target: float | None) -> list[Column]:
         Column(
             f"Time to{SPACE}{percent(target)}",
             f"virtual time until an evaluation first showed an accuracy of {percent(target)}, "
-            "the highest round one that all runs reached",
+            "rounded down from what every run with a time here reached",
             lambda run: run.time_to(target),
             seconds,
             "low",

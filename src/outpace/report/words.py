@@ -8,11 +8,17 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 SPACE: Final = "\N{NO-BREAK SPACE}"  # between a number and its unit
+_LABEL: Final = 18  # characters
 
 
 def escaped(text: object) -> str:
     """Safe in HTML and in the labels of plotly, which reads tags too."""
     return html.escape(str(text))
+
+
+def label(name: str) -> str:
+    """A run's name in a figure: escaped, and without its middle if it is long."""
+    return escaped(name if len(name) <= _LABEL else f"{name[:10]}…{name[-7:]}")
 
 
 def embedded(data: Any) -> str:

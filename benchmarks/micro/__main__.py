@@ -1,0 +1,35 @@
+"""Runs all and exits with 1 if a goal is missed. `--quick`: shorter, less steady."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import torch
+from benchmarks.micro import gradients, harness, kernel, messages
+
+PARTS = {"kernel": kernel, "gradients": gradients, "messages": messages}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="benchmarks.micro", description=__doc__)
+    parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; default: all")
+    parser.add_argument("--quick", action="store_true", help="about half a minute in all")
+    options = parser.parse_args()
+    if unknown := set(options.parts) - set(PARTS):
+        parser.error(f"no part {', '.join(sorted(unknown))}; known: {', '.join(PARTS)}")
+    torch.set_num_threads(1)
+    measured = []
+    for name, part in PARTS.items():
+        if name in (options.parts or PARTS):
+            print(f"measuring {name} ...", file=sys.stderr, flush=True)
+            measured += part.measure(options.quick)
+    harness.show(measured)
+    missed = [m.name for m in measured if m.missed]
+    if missed:
+        print("missed: " + "; ".join(missed), file=sys.stderr)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""A simulated run against the same gradients in a plain PyTorch loop."""
+
+from __future__ import annotations
+
+import torch
+from benchmarks.micro.harness import Measurement, host_seconds, in_turn, ratio
+
+from outpace.experiment import simulate
+from outpace.tasks.digits import digits_cnn
+from outpace.tasks.sampler import Sampler
+
+WORKERS, BATCH_SIZE, SEED = 64, 32, 0
+
+
+GOALS = {1: 1.15, 4: 1.3}  # servers: slower than the loop by at most
+
+
+def measure(quick: bool) -> list[Measurement]:
+    iterations = 10 if quick else 100
+    count = WORKERS * iterations
+    plain(1)
+    simulated(1, 4)
+    loop, *runs = in_turn(
+        [
+            lambda: plain(iterations),
+            *(lambda servers=servers: simulated(iterations, servers) for servers in GOALS),
+        ],
+        repetitions=3,
+    )
+    return [
+        ratio(
+            f"digits-cnn, {count} gradients, {servers} server(s) / plain loop",
+            seconds,
+            loop,
+            goal=goal,
+            at_least=False,
+            note=lambda s, p: f"{s / count * 1e6:.0f} µs per gradient, plain {p / count * 1e6:.0f}",
+        )
+        for (servers, goal), seconds in zip(GOALS.items(), runs, strict=True)
+    ]
+
+
+def simulated(iterations: int, servers: int) -> float:
+    result = simulate(
+        {
+            "task": {"kind": "digits-cnn"},
+            "workers": WORKERS,
+            "servers": servers,
+            "batch_size": BATCH_SIZE,
+            "seed": SEED,
+            "compute": {"kind": "lognormal", "mean_s": 0.1, "cv": 0.2},
+            "sync": {"kind": "asp"},
+            "stop": {"iterations": iterations},
+        }
+    )
+    assert result.summary["gradients_applied"] == WORKERS * iterations
+    return float(result.summary["simulated_in_s"])
+
+
+def plain(iterations: int) -> float:
+    torch.manual_seed(SEED)
+    task = digits_cnn()
+    model, (inputs, targets) = task.model, task.train
+    sampler = Sampler(len(inputs), WORKERS, BATCH_SIZE, SEED)
+
+    def loop() -> float:
+        total = 0.0
+        for iteration in range(iterations):
+            for worker in range(WORKERS):
+                batch = sampler.indices(worker, iteration)
+                model.zero_grad()
+                loss = torch.nn.functional.cross_entropy(model(inputs[batch]), targets[batch])
+                loss.backward()
+                total += loss.item()
+        return total
+
+    return host_seconds(loop)

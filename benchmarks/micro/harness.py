@@ -1,0 +1,94 @@
+"""Ratios of two programs that do the same, measured in turn: A B A B ...
+
+A machine that is shared slows down for seconds at a time. Both halves of a pair see
+nearly the same machine, so the ratio of a pair is steadier than either time; the median
+of several pairs is reported with their extremes.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One line of the table. `goal` None: for information."""
+
+    name: str
+    median: float
+    low: float
+    high: float
+    goal: float | None = None
+    at_least: bool = True  # else at most
+    unit: str = "x"
+    note: str = ""
+
+    @property
+    def missed(self) -> bool:
+        if self.goal is None:
+            return False
+        return self.median < self.goal if self.at_least else self.median > self.goal
+
+
+def host_seconds(work: Callable[[], object]) -> float:
+    """How long it takes, after what earlier work left was collected."""
+    gc.collect()
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def in_turn(programs: list[Callable[[], float]], repetitions: int) -> list[list[float]]:
+    """What each returned, in A B C A B C ... order."""
+    rounds = [[program() for program in programs] for _ in range(repetitions)]
+    return [list(column) for column in zip(*rounds, strict=True)]
+
+
+def ratio(
+    name: str,
+    above: list[float],
+    below: list[float],
+    *,
+    goal: float | None = None,
+    at_least: bool = True,
+    note: Callable[[float, float], str] | None = None,
+) -> Measurement:
+    """The ratio above/below of numbers taken in turn; `note` describes the two medians."""
+    ratios = sorted(a / b for a, b in zip(above, below, strict=True))
+    words = note(statistics.median(above), statistics.median(below)) if note else ""
+    return Measurement(
+        name, statistics.median(ratios), ratios[0], ratios[-1], goal, at_least, note=words
+    )
+
+
+def value(
+    name: str, values: list[float], *, unit: str, goal: float | None = None, note: str = ""
+) -> Measurement:
+    """A number of its own, which must be at most `goal`."""
+    ordered = sorted(values)
+    return Measurement(
+        name, statistics.median(ordered), ordered[0], ordered[-1], goal, False, unit, note
+    )
+
+
+def show(measurements: list[Measurement]) -> None:
+    table = Table("measured", "median", "extremes", "goal", "", "", title_justify="left")
+    for m in measurements:
+        goal = "" if m.goal is None else f"{'≥' if m.at_least else '≤'} {m.goal:g}"
+        verdict = "" if m.goal is None else "[red]missed[/red]" if m.missed else "met"
+        table.add_row(
+            m.name,
+            f"{m.median:.2f} {m.unit}",
+            f"{m.low:.2f} to {m.high:.2f}",
+            goal,
+            verdict,
+            m.note,
+        )
+    Console(width=150).print(table)

@@ -1,0 +1,264 @@
+"""Our kernel and network against SimPy: same programs, same virtual times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+import simpy
+from benchmarks.micro.harness import Measurement, host_seconds, in_turn, ratio
+
+from outpace.cluster import NetworkLaw
+from outpace.kernel import Kernel, Mailbox
+from outpace.simulation.network import Network
+from outpace.units import SECOND
+
+PAIRS = 64
+LATENCY_S, BANDWIDTH = 0.001, 1.25e8
+SIZE_BYTES = 50_000
+LATENCY_NS, TRANSFER_NS = 1_000_000, 400_000
+
+
+def measure(quick: bool) -> list[Measurement]:
+    rounds, repetitions = (200, 3) if quick else (1000, 7)
+    timeouts, messages = 64 * rounds * 4, 2 * PAIRS * rounds
+    networked = 2 * PAIRS * rounds // 2
+    for peer in (simpy_resources, simpy_callbacks):
+        assert our_network(10) == peer(10), "the models differ"
+
+    def against(
+        name: str,
+        ours: Callable[[], object],
+        theirs: Callable[[], object],
+        goal: float | None,
+        count: int,
+    ) -> Measurement:
+        def seconds_of(work: Callable[[], object]) -> Callable[[], float]:
+            return lambda: host_seconds(work)
+
+        # The first pair warms up.
+        above, below = in_turn([seconds_of(theirs), seconds_of(ours)], repetitions + 1)
+        return ratio(
+            name,
+            above[1:],
+            below[1:],
+            goal=goal,
+            note=lambda t, o: f"{count / o / 1e3:.0f} k/s, SimPy {count / t / 1e3:.0f} k/s",
+        )
+
+    return [
+        against(
+            "timeouts, 64 walkers",
+            lambda: our_timeouts(rounds * 4),
+            lambda: simpy_timeouts(rounds * 4),
+            1.4,
+            timeouts,
+        ),
+        against(
+            "ping-pong: mailboxes / SimPy Stores",
+            lambda: our_ping_pong(rounds),
+            lambda: simpy_ping_pong(rounds),
+            2.5,
+            messages,
+        ),
+        against(
+            "ping-pong: our network / SimPy Resources, same network",
+            lambda: our_network(rounds // 2),
+            lambda: simpy_resources(rounds // 2),
+            1.8,
+            networked,
+        ),
+        against(
+            "ping-pong: our network / SimPy, callbacks by hand, same network",
+            lambda: our_network(rounds // 2),
+            lambda: simpy_callbacks(rounds // 2),
+            None,
+            networked,
+        ),
+        against(
+            "ping-pong: our network / bare SimPy Stores, no network",
+            lambda: our_network(rounds // 2),
+            lambda: simpy_ping_pong(rounds // 2),
+            None,
+            networked,
+        ),
+    ]
+
+
+# -- timeouts --------------------------------------------------------------------------
+
+
+def our_timeouts(steps: int) -> int:
+    kernel = Kernel()
+
+    async def walk(delay_s: float) -> None:
+        for _ in range(steps):
+            await kernel.sleep(delay_s)
+
+    for k in range(64):
+        kernel.spawn(walk((100 + k) / SECOND))
+    return kernel.run()
+
+
+def simpy_timeouts(steps: int) -> int:
+    env = simpy.Environment()
+
+    def walk(delay: int) -> Generator[Any, Any, None]:
+        timeout = env.timeout
+        for _ in range(steps):
+            yield timeout(delay)
+
+    for k in range(64):
+        env.process(walk(100 + k))
+    env.run()
+    return int(env.now)
+
+
+# -- ping-pong in no time ----------------------------------------------------------------
+
+
+def our_ping_pong(rounds: int) -> None:
+    kernel = Kernel()
+
+    async def play(mine: Mailbox[int], other: Mailbox[int], serves: bool) -> None:
+        if serves:
+            other.put(0)
+        for _ in range(rounds):
+            ball = await mine.get()
+            other.put(ball)
+
+    for _ in range(PAIRS):
+        a, b = Mailbox[int](kernel), Mailbox[int](kernel)
+        kernel.spawn(play(a, b, True))
+        kernel.spawn(play(b, a, False))
+    kernel.run()
+
+
+def simpy_ping_pong(rounds: int) -> None:
+    env = simpy.Environment()
+
+    def play(mine: simpy.Store, other: simpy.Store, serves: bool) -> Generator[Any, Any, None]:
+        if serves:
+            other.put(0)
+        for _ in range(rounds):
+            ball = yield mine.get()
+            other.put(ball)  # a put into an unbounded store need not be waited for
+
+    for _ in range(PAIRS):
+        a, b = simpy.Store(env), simpy.Store(env)
+        env.process(play(a, b, True))
+        env.process(play(b, a, False))
+    env.run()
+
+
+# -- ping-pong over a serialised network ---------------------------------------------------
+
+
+def our_network(rounds: int) -> int:
+    kernel = Kernel()
+    network = Network(kernel, NetworkLaw(LATENCY_S, BANDWIDTH))
+
+    async def play(me: str, other: str, mine: Mailbox[int], serves: bool) -> None:
+        if serves:
+            network.send(me, other, 0, SIZE_BYTES)
+        for _ in range(rounds):
+            ball = await mine.get()
+            network.send(me, other, ball, SIZE_BYTES)
+
+    async def settle() -> None:  # the last ball is still on its way
+        await kernel.sleep((2 * rounds + 1) * (LATENCY_NS + TRANSFER_NS) / SECOND)
+
+    for k in range(PAIRS):
+        a, b = f"a-{k}", f"b-{k}"
+        boxes = network.add(a), network.add(b)
+        kernel.spawn(play(a, b, boxes[0], True))
+        kernel.spawn(play(b, a, boxes[1], False))
+    kernel.spawn(settle())
+    return kernel.run()
+
+
+class SimpyNode:
+    """A node of the same network: sends one message at a time, receives one at a time."""
+
+    def __init__(self, env: simpy.Environment) -> None:
+        self.sender = simpy.Resource(env)
+        self.receiver = simpy.Resource(env)
+        self.inbox = simpy.Store(env)
+
+
+def simpy_resources(rounds: int) -> int:
+    """As SimPy's documentation would have it: a process per message, two Resources held."""
+    env = simpy.Environment()
+
+    def transfer(source: SimpyNode, target: SimpyNode, message: int) -> Generator[Any, Any, None]:
+        with source.sender.request() as sending:
+            yield sending
+            with target.receiver.request() as receiving:
+                yield receiving
+                yield env.timeout(TRANSFER_NS)
+        yield env.timeout(LATENCY_NS)
+        target.inbox.put(message)
+
+    def play(me: SimpyNode, other: SimpyNode, serves: bool) -> Generator[Any, Any, None]:
+        if serves:
+            env.process(transfer(me, other, 0))
+        for _ in range(rounds):
+            ball = yield me.inbox.get()
+            env.process(transfer(me, other, ball))
+
+    for _ in range(PAIRS):
+        a, b = SimpyNode(env), SimpyNode(env)
+        env.process(play(a, b, True))
+        env.process(play(b, a, False))
+    env.run()
+    return int(env.now)
+
+
+class SimpyFlags:
+    """The same node with flags and a queue of its own instead of Resources."""
+
+    __slots__ = ("inbox", "queue", "receiving", "sending")
+
+    def __init__(self, env: simpy.Environment) -> None:
+        self.sending = self.receiving = False
+        self.queue: list[tuple[SimpyFlags, int]] = []
+        self.inbox = simpy.Store(env)
+
+
+def simpy_callbacks(rounds: int) -> int:
+    """Written for speed: no processes for messages, callbacks on Timeouts.
+
+    It knows only this traffic: it does not wake senders that wait for a receiver.
+    """
+    env = simpy.Environment()
+
+    def send(source: SimpyFlags, target: SimpyFlags, message: int) -> None:
+        if source.sending or target.receiving:
+            source.queue.append((target, message))
+            return
+        source.sending = target.receiving = True
+
+        def deliver(_: simpy.Event) -> None:
+            target.inbox.put(message)
+
+        def finish(_: simpy.Event) -> None:
+            source.sending = target.receiving = False
+            env.timeout(LATENCY_NS).callbacks.append(deliver)
+            if source.queue:
+                send(source, *source.queue.pop(0))
+
+        env.timeout(TRANSFER_NS).callbacks.append(finish)
+
+    def play(me: SimpyFlags, other: SimpyFlags, serves: bool) -> Generator[Any, Any, None]:
+        if serves:
+            send(me, other, 0)
+        for _ in range(rounds):
+            ball = yield me.inbox.get()
+            send(me, other, ball)
+
+    for _ in range(PAIRS):
+        a, b = SimpyFlags(env), SimpyFlags(env)
+        env.process(play(a, b, True))
+        env.process(play(b, a, False))
+    env.run()
+    return int(env.now)

@@ -1,0 +1,128 @@
+"""Folders of runs made by hand, and a reader of reports."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from outpace import folder as files
+from outpace.recorder import METRICS
+from outpace.shard import NOBODY, Outcome
+from outpace.sync.decision import Decision, Reason
+from outpace.trace import ParquetSink, Trace
+
+MS = 1_000_000  # ns
+
+
+def make_run(
+    folder: Path,
+    *,
+    accuracy: Sequence[tuple[float, float]] = (),
+    config: Mapping[str, Any] | None = None,
+    **summary: Any,
+) -> Path:
+    """A run's folder without a trace. accuracy: (time, value) of its evaluations."""
+    folder.mkdir(parents=True)
+    whole = {
+        "status": "complete",
+        "error": None,
+        "virtual_time_s": 10.0,
+        "iterations": [10, 10],
+        "gradients_applied": 20,
+        "delayed_pulls": 4,
+        "staleness": {"mean": 0.0, "max": 0, "histogram": {"0": 20}},
+        "seconds": {"compute": 5.0, "communicate": 1.0, "wait": 4.0},
+        "train_loss": None,
+        "accuracy": accuracy[-1][1] if accuracy else None,
+        "bytes_sent": 1000,
+        **summary,
+    }
+    base = {"task": {"kind": "digits-mlp"}, "workers": 2, "servers": 1, "seed": 0}
+    files.write_config(folder, {**base, "sync": {"kind": "asp"}, **(config or {})})
+    files.write_summary(folder, whole)
+    rows = [
+        {"time_s": time_s, "updates": n, "gradients": n, "train_loss": 1.0, "accuracy": value}
+        for n, (time_s, value) in enumerate(accuracy)
+    ]
+    files.write_table(folder / files.METRICS, pa.Table.from_pylist(rows, schema=METRICS))
+    return folder
+
+
+def write_waiting_trace(folder: Path) -> None:
+    """Worker 1 waits at server 0 from 110 to 300 ms for worker 0; both compute alone before."""
+    sink = ParquetSink(folder / files.TRACE)
+    trace = Trace(sink)
+    held = Decision(4, Reason.BEYOND_BOUND, lead=3, bound=3)
+    at_once = Decision(None, Reason.WITHIN_BOUND, lead=0, bound=3)
+    trace.push(0, 1, 3, 110 * MS, 110 * MS, 0, Outcome.APPLIED, 0)
+    trace.pull(0, 0, 0, 300 * MS, 300 * MS, 1, 1, at_once, NOBODY)
+    trace.pull(0, 1, 3, 110 * MS, 300 * MS, 1, 4, held, 0)
+    trace.iteration(0, 0, 0, 290 * MS, 310 * MS, 0, 0)
+    trace.iteration(1, 3, 0, 100 * MS, 310 * MS, 190 * MS, 0)
+    trace.flush()
+    sink.close()
+
+
+class Page(HTMLParser):
+    """A parsed report: its elements, the text in each, and the data of its figures."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.ids: set[str] = set()
+        self.text = ""  # without scripts and styles
+        self.rows: list[list[str]] = []  # of the summary
+        self._open: str | None = None
+        self._scripts: list[str] = []
+        self._in_summary = False
+        self.feed(path.read_text(encoding="utf-8"))
+        self.close()
+        # A no-break space is a space to whoever reads.
+        self.text = " ".join(self.text.split())
+        (figures,) = (s for s in self._scripts if s.startswith("{"))
+        self.figures: dict[str, Any] = json.loads(figures)
+
+    @property
+    def scripts(self) -> int:
+        return len(self._scripts)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        attributes = dict(attrs)
+        self.tags.append((tag, attributes))
+        if attributes.get("id"):
+            self.ids.add(str(attributes["id"]))
+        if tag in ("script", "style"):
+            self._open = tag
+        if tag == "script":
+            self._scripts.append("")
+        if tag == "table":
+            self._in_summary = attributes.get("id") == "summary-table"
+        if self._in_summary and tag == "tr":
+            self.rows.append([])
+        if self._in_summary and tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == self._open:
+            self._open = None
+        if tag == "table":
+            self._in_summary = False
+        self.text += " "
+
+    def handle_data(self, data: str) -> None:
+        if self._open == "script":
+            self._scripts[-1] += data
+        elif self._open is None:
+            self.text += data
+            if self._in_summary and self.rows and self.rows[-1]:
+                self.rows[-1][-1] += data.replace("\N{NO-BREAK SPACE}", " ").strip()
+
+    def cell(self, run: str, column: str) -> str:
+        """What the summary says, with its ★ if it is marked."""
+        (row,) = (row for row in self.rows[1:] if row[0] == run)
+        return row[[title.lower() for title in self.rows[0]].index(column.lower())]

@@ -1,0 +1,94 @@
+"""The report in a browser: everything is drawn, nothing complains, on a phone too."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from outpace.report import write_report
+
+CHROMIUM = next((p for name in ("chromium", "chromium-browser", "google-chrome")
+                 if (p := shutil.which(name))), None)  # fmt: skip
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
+]
+
+# What is drawn, asked after clicking every control; written where --dump-dom shows it.
+PROBE = """<script>
+const wanted = __WANTED__;
+for (const button of document.querySelectorAll("button[data-choice]")) button.click();
+for (const menu of document.querySelectorAll("select[data-choice]")) {
+  menu.value = menu.options[menu.options.length - 1].value;
+  menu.dispatchEvent(new Event("change", { bubbles: true }));
+}
+setTimeout(() => {
+  const lines = wanted.map((id) => {
+    const plot = document.getElementById(id).querySelector(".plot");
+    const svg = plot.querySelectorAll("svg.main-svg").length;
+    const drawn = plot.querySelectorAll(".point, .scatterlayer .js-line, .legend .traces").length;
+    const caption = plot.parentElement.querySelector("figcaption").textContent;
+    return [id, svg, drawn, Math.round(plot.getBoundingClientRect().height), caption].join("|");
+  });
+  const wide = document.documentElement.scrollWidth > document.documentElement.clientWidth;
+  const remote = performance.getEntriesByType("resource").length;
+  const probe = document.createElement("pre");
+  probe.id = "probe";
+  probe.textContent = ["PROBE", wide ? "wide" : "fits", remote, ...lines].join("\\n");
+  document.body.append(probe);
+}, 1500);
+</script></body>"""
+
+
+def look(path: Path, tmp_path: Path, width: int, figures: list[str]) -> list[str]:
+    """Open the report with a probe in it; the probe's lines. Fails on any console error."""
+    html = path.read_text(encoding="utf-8")
+    probed = tmp_path / "probed.html"
+    probe = PROBE.replace("__WANTED__", str(figures))
+    assert html.count("</body>") >= 1
+    head, _, tail = html.rpartition("</body>")
+    probed.write_text(head + probe + tail, encoding="utf-8")
+    assert CHROMIUM is not None
+    done = subprocess.run(
+        [
+            CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
+            "--disable-background-networking", "--disable-component-update", "--disable-sync",
+            "--disable-dev-shm-usage", f"--user-data-dir={tmp_path / 'profile'}",
+            f"--window-size={width},900", "--virtual-time-budget=8000",
+            "--enable-logging=stderr", "--dump-dom", probed.as_uri(),
+        ],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    complaints = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    assert not complaints, complaints
+    found = re.search(r'<pre id="probe">(.*?)</pre>', done.stdout, re.DOTALL)
+    assert found, "the page's script did not come to its end"
+    return found.group(1).splitlines()
+
+
+@pytest.mark.parametrize("width", [1280, 500])  # Chromium opens no narrower window
+@pytest.mark.parametrize("names", [["SSP"], ["BSP", "SSP", "ASP", "failed", "timing"]])
+def test_a_report_draws_all_figures_without_complaint(simulated, tmp_path, width, names):
+    path = tmp_path / "report.html"
+    write_report([simulated[name] for name in names], path)
+    figures = ["figure-progress", "figure-workers", "figure-timeline", "figure-staleness"]
+    figures += ["figure-split"] if len(names) > 1 else []
+    head, fits, remote, *lines = look(path, tmp_path, width, figures)
+    assert (head, fits, remote) == ("PROBE", "fits", "0")
+    assert len(lines) == len(figures)
+    for line in lines:
+        name, svg, drawn, height, _ = line.split("|")
+        assert int(svg) >= 2, line
+        assert int(drawn) > 0, line
+        assert 200 <= int(height) <= 1200, line
+        assert name in figures
+    captions = {line.split("|")[0]: line.split("|")[4] for line in lines}
+    if names == ["SSP"]:  # the controls' last options were chosen
+        assert captions["figure-timeline"].startswith("The longest wait: worker")
+        assert captions["figure-progress"].startswith("A gradient is one worker's mini-batch")
