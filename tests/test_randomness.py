@@ -1,7 +1,6 @@
 """Streams: pure functions of what they are for."""
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

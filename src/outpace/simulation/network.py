@@ -124,22 +124,26 @@ class Network:
             self._send_next(sender)
 
     def _send_next(self, sender: Node) -> None:
-        """The sender is free: start the first message that can go; ask for those before it."""
-        outbox, asked = sender.outbox, sender.asked
-        while True:
-            for place, transfer in enumerate(outbox):
-                receiver = transfer.receiver
-                if receiver in asked:
-                    continue
-                if not receiver.receiving:
-                    break
-                self._ask(sender, receiver)
-            else:
+        """The sender is free: start what can go, until it is busy."""
+        while not sender.sending:
+            place = self._first_that_can_go(sender)
+            if place is None:
                 return
-            del outbox[place]
+            transfer = sender.outbox[place]
+            del sender.outbox[place]
             self._start(transfer)
-            if sender.sending:
-                return
+
+    def _first_that_can_go(self, sender: Node) -> int | None:
+        """Its place in the queue. The busy receivers before it are asked to tell."""
+        asked = sender.asked
+        for place, transfer in enumerate(sender.outbox):
+            receiver = transfer.receiver
+            if receiver in asked:
+                continue
+            if not receiver.receiving:
+                return place
+            self._ask(sender, receiver)
+        return None
 
     def _ask(self, sender: Node, receiver: Node) -> None:
         if receiver not in sender.asked:
