@@ -162,11 +162,10 @@ class Simulation:
             self._progress(max(shares))
 
 
-class _Server:
-    """The context of a server's program."""
+class _Node:
+    """What the contexts of servers and workers have in common."""
 
-    def __init__(self, kernel: Kernel, network: Network, name: str, shard: Shard) -> None:
-        self.shard = shard
+    def __init__(self, kernel: Kernel, network: Network, name: str) -> None:
         self._kernel, self._network, self._name = kernel, network, name
         mailbox: Mailbox[Message] = network.add(name)
         self.recv = mailbox.get
@@ -179,7 +178,15 @@ class _Server:
         self._network.send(self._name, to, message, size_bytes(message))
 
 
-class _Worker:
+class _Server(_Node):
+    """The context of a server's program."""
+
+    def __init__(self, kernel: Kernel, network: Network, name: str, shard: Shard) -> None:
+        super().__init__(kernel, network, name)
+        self.shard = shard
+
+
+class _Worker(_Node):
     """The context of a worker's program."""
 
     def __init__(
@@ -189,25 +196,18 @@ class _Worker:
         servers: Sequence[str],
         run_time: Callable[[int, int, Time], float],
     ) -> None:
+        super().__init__(simulation.kernel, simulation.network, worker_name(worker))
         self.worker, self.servers = worker, servers
         self._simulation, self._run_time = simulation, run_time
-        self._kernel, self._network = simulation.kernel, simulation.network
         self._workload: Workload = simulation._workload
         self._recorder = simulation.recorder
-        self._name = worker_name(worker)
         experiment = simulation._experiment
         limit = experiment.stop.iterations
         self._last = math.inf if limit is None else limit
         self._coins = Stream(experiment.seed, "coin", worker, lambda source, n: source.random(n))
-        mailbox: Mailbox[Message] = self._network.add(self._name)
-        self.recv = mailbox.get
-
-    @property
-    def now(self) -> Time:
-        return self._kernel.now
 
     def send(self, to: str, message: Message) -> None:
-        self._network.send(self._name, to, message, size_bytes(message))
+        super().send(to, message)
         if isinstance(message, Leave):
             self._simulation._leaves += 1
 
