@@ -200,11 +200,11 @@ class Future(Generic[T]):
 class Mailbox(Generic[T]):
     """A queue of messages; each goes to one receiver, in order."""
 
-    __slots__ = ("_kernel", "_messages", "_waiters", "name")
+    __slots__ = ("_kernel", "_messages", "_ready", "_waiters", "name")
 
     def __init__(self, kernel: Kernel, name: str = "a mailbox") -> None:
         self.name = name
-        self._kernel = kernel
+        self._kernel, self._ready = kernel, kernel._ready
         self._messages: deque[T] = deque()
         self._waiters: deque[Walker[Any]] = deque()
 
@@ -214,7 +214,9 @@ class Mailbox(Generic[T]):
     def put(self, message: T) -> None:
         """Hand the message to the longest-waiting receiver, or keep it for the next."""
         if self._waiters:
-            self._kernel._make_ready(self._waiters.popleft(), message)
+            walker = self._waiters.popleft()  # Kernel._make_ready, spelt out: half the cost
+            walker._blocked_on, walker._value = None, message
+            self._ready.append(walker)
         else:
             self._messages.append(message)
 

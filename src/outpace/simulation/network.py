@@ -23,27 +23,30 @@ from outpace.units import SECOND, Time, nanoseconds
 
 
 class Transfer:
-    """One message on its way. Times in ns; -1: not yet."""
+    """One message on its way; its times in ns, set as they come."""
 
-    __slots__ = (
-        "delivered", "message", "receiver", "requested", "sender", "size_bytes", "started",
-    )  # fmt: skip
+    __slots__ = ("delivered", "link", "message", "requested", "size_bytes", "started")
 
-    def __init__(
-        self, sender: Node, receiver: Node, message: object, size_bytes: int, requested: Time
-    ) -> None:
-        self.sender, self.receiver = sender, receiver
-        self.message, self.size_bytes = message, size_bytes
+    def __init__(self, link: Link, message: object, size_bytes: int, requested: Time) -> None:
+        self.link, self.message, self.size_bytes = link, message, size_bytes
         self.requested: Time = requested
-        self.started: Time = -1
-        self.delivered: Time = -1
+        self.started: Time
+        self.delivered: Time
+
+    @property
+    def sender(self) -> Node:
+        return self.link.sender
+
+    @property
+    def receiver(self) -> Node:
+        return self.link.receiver
 
 
 class Node:
     """A computer: its mailbox and the state of its connection. Made by `Network.add`."""
 
     __slots__ = (
-        "asked", "bandwidth", "flying", "latency", "mailbox", "name", "outbox", "receiving",
+        "asked", "bandwidth", "latency", "links", "mailbox", "name", "outbox", "receiving",
         "sending", "waiting",
     )  # fmt: skip
 
@@ -54,7 +57,29 @@ class Node:
         self.outbox: deque[Transfer] = deque()
         self.asked: set[Node] = set()  # busy receivers that will tell this node
         self.waiting: deque[Node] = deque()  # senders that this node will tell
-        self.flying: dict[Node, deque[Transfer]] = {}  # by receiver: sent, not delivered
+        self.links: dict[str, Link] = {}  # to the receivers it has sent to, by name
+
+
+class Link:
+    """What there is between a sender and a receiver: the slower of the two ends."""
+
+    __slots__ = (
+        "_bandwidth", "_duration", "_size", "flying", "latency", "put", "receiver", "sender",
+    )  # fmt: skip
+
+    def __init__(self, sender: Node, receiver: Node) -> None:
+        self.sender, self.receiver, self.put = sender, receiver, receiver.mailbox.put
+        self.latency: Time = max(sender.latency, receiver.latency)
+        self.flying: deque[Transfer] = deque()  # sent, not delivered; in this order
+        self._bandwidth = min(sender.bandwidth, receiver.bandwidth)
+        self._size, self._duration = 0, 0  # of the last transfer: most are of one size
+
+    def duration(self, size_bytes: int) -> Time:
+        """How long so many bytes occupy both ends."""
+        if size_bytes != self._size:
+            self._size = size_bytes
+            self._duration = math.floor(size_bytes / self._bandwidth * SECOND + 0.5)
+        return self._duration
 
 
 Log: TypeAlias = Callable[[Transfer], None]
@@ -67,6 +92,7 @@ class Network:
         self.messages = 0
         self.bytes_sent = 0
         self._kernel, self._law, self._log = kernel, law, log
+        self._instantaneous = law is None
         self._nodes: dict[str, Node] = {}
 
     def add(self, name: str) -> Mailbox[Any]:
@@ -85,34 +111,35 @@ class Network:
         """Queue a message. Raises KeyError for an unknown node."""
         self.messages += 1
         self.bytes_sent += size_bytes
-        source, target = self._nodes[sender], self._nodes[receiver]
-        transfer = Transfer(source, target, message, size_bytes, self._kernel.now)
-        if self._law is None:
+        source = self._nodes[sender]
+        link = source.links.get(receiver)
+        if link is None:
+            link = source.links[receiver] = Link(source, self._nodes[receiver])
+        transfer = Transfer(link, message, size_bytes, self._kernel.now)
+        if self._instantaneous:
             transfer.started = self._kernel.now
             self._deliver(transfer)
-        elif source.sending or target.receiving or target in source.asked:
+        elif source.sending or link.receiver.receiving:
             source.outbox.append(transfer)
             if not source.sending:
-                self._ask(source, target)
+                self._ask(source, link.receiver)
         else:
             self._start(transfer)
 
     def _start(self, transfer: Transfer) -> None:
         """Both ends are free: begin. They are busy afterwards if it takes any time."""
-        sender, receiver, now = transfer.sender, transfer.receiver, self._kernel.now
+        link, now = transfer.link, self._kernel.now
         transfer.started = now
-        duration = 0
-        if transfer.size_bytes:
-            bandwidth = min(sender.bandwidth, receiver.bandwidth)
-            duration = math.floor(transfer.size_bytes / bandwidth * SECOND + 0.5)
+        duration = link.duration(transfer.size_bytes) if transfer.size_bytes else 0
         if duration:
-            sender.sending = receiver.receiving = True
+            link.sender.sending = link.receiver.receiving = True
             self._kernel.call_at(now + duration, self._finish, transfer)
         else:
             self._arrive(transfer)
 
     def _finish(self, transfer: Transfer) -> None:
-        sender, receiver = transfer.sender, transfer.receiver
+        link = transfer.link
+        sender, receiver = link.sender, link.receiver
         sender.sending = receiver.receiving = False
         self._arrive(transfer)
         while receiver.waiting and not receiver.receiving:
@@ -120,7 +147,7 @@ class Network:
             asker.asked.discard(receiver)
             if not asker.sending:  # else it looks again when it has finished
                 self._send_next(asker)
-        if not sender.sending:
+        if sender.outbox and not sender.sending:
             self._send_next(sender)
 
     def _send_next(self, sender: Node) -> None:
@@ -137,7 +164,7 @@ class Network:
         """Its place in the queue. The busy receivers before it are asked to tell."""
         asked = sender.asked
         for place, transfer in enumerate(sender.outbox):
-            receiver = transfer.receiver
+            receiver = transfer.link.receiver
             if receiver in asked:
                 continue
             if not receiver.receiving:
@@ -151,20 +178,19 @@ class Network:
             receiver.waiting.append(sender)
 
     def _arrive(self, transfer: Transfer) -> None:
-        latency = max(transfer.sender.latency, transfer.receiver.latency)
-        if latency:
-            # By pair: two that arrive at the same time stay in order, also if ties are shuffled.
-            flying = transfer.sender.flying.setdefault(transfer.receiver, deque())
-            flying.append(transfer)
-            self._kernel.call_at(self._kernel.now + latency, self._land, flying)
+        link = transfer.link
+        if link.latency:
+            # By link: two that arrive at the same time stay in order, also if ties are shuffled.
+            link.flying.append(transfer)
+            self._kernel.call_at(self._kernel.now + link.latency, self._land, link)
         else:
             self._deliver(transfer)
 
-    def _land(self, flying: deque[Transfer]) -> None:
-        self._deliver(flying.popleft())
+    def _land(self, link: Link) -> None:
+        self._deliver(link.flying.popleft())
 
     def _deliver(self, transfer: Transfer) -> None:
-        transfer.receiver.mailbox.put(transfer.message)
+        transfer.link.put(transfer.message)
         if self._log is not None:
             transfer.delivered = self._kernel.now
             self._log(transfer)
