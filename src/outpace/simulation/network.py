@@ -8,6 +8,10 @@ passed over to be told; a receiver that becomes free tells the first who asked a
 not sending. So waking costs O(1), and messages of one sender to one receiver stay in
 order as long as their latencies are equal. A message without tensors takes its turn
 like any other, and no time.
+
+A transfer is one event, its delivery. That its ends are free again is only a time;
+an event is made of it where somebody waits for it. While such a *wake* is due, the end
+counts as busy, so nobody who comes at that very moment gets in front of who waited.
 """
 
 from __future__ import annotations
@@ -46,14 +50,16 @@ class Node:
     """A computer: its mailbox and the state of its connection. Made by `Network.add`."""
 
     __slots__ = (
-        "asked", "bandwidth", "latency", "links", "mailbox", "name", "outbox", "receiving",
-        "sending", "waiting",
+        "asked", "bandwidth", "latency", "links", "mailbox", "name", "outbox", "receive_wake",
+        "receiving_until", "send_wake", "sending_until", "waiting",
     )  # fmt: skip
 
     def __init__(self, name: str, mailbox: Mailbox[Any], latency: Time, bandwidth: float) -> None:
         self.name, self.mailbox = name, mailbox
         self.latency, self.bandwidth = latency, bandwidth
-        self.sending = self.receiving = False
+        self.sending_until: Time = 0
+        self.receiving_until: Time = 0
+        self.send_wake = self.receive_wake = False
         self.outbox: deque[Transfer] = deque()
         self.asked: set[Node] = set()  # busy receivers that will tell this node
         self.waiting: deque[Node] = deque()  # senders that this node will tell
@@ -115,14 +121,19 @@ class Network:
         link = source.links.get(receiver)
         if link is None:
             link = source.links[receiver] = Link(source, self._nodes[receiver])
-        transfer = Transfer(link, message, size_bytes, self._kernel.now)
+        now = self._kernel.now
+        transfer = Transfer(link, message, size_bytes, now)
         if self._instantaneous:
-            transfer.started = self._kernel.now
+            transfer.started = now
             self._deliver(transfer)
-        elif source.sending or link.receiver.receiving:
+        elif source.send_wake:
             source.outbox.append(transfer)
-            if not source.sending:
-                self._ask(source, link.receiver)
+        elif now < source.sending_until:
+            source.outbox.append(transfer)
+            self._wake_sender_later(source)
+        elif now < link.receiver.receiving_until or link.receiver.receive_wake:
+            source.outbox.append(transfer)
+            self._ask(source, link.receiver)
         else:
             self._start(transfer)
 
@@ -132,27 +143,46 @@ class Network:
         transfer.started = now
         duration = link.duration(transfer.size_bytes) if transfer.size_bytes else 0
         if duration:
-            link.sender.sending = link.receiver.receiving = True
-            self._kernel.call_at(now + duration, self._finish, transfer)
+            sender, receiver = link.sender, link.receiver
+            sender.sending_until = receiver.receiving_until = now + duration
+            if receiver.waiting and not receiver.receive_wake:
+                self._wake_receiver_later(receiver)
+            if sender.outbox and not sender.send_wake:
+                self._wake_sender_later(sender)
+        delay = duration + link.latency
+        if delay or link.flying:
+            # By link: two that arrive at the same time stay in order, also if ties are shuffled.
+            link.flying.append(transfer)
+            self._kernel.call_at(now + delay, self._land, link)
         else:
-            self._arrive(transfer)
+            self._deliver(transfer)
 
-    def _finish(self, transfer: Transfer) -> None:
-        link = transfer.link
-        sender, receiver = link.sender, link.receiver
-        sender.sending = receiver.receiving = False
-        self._arrive(transfer)
-        while receiver.waiting and not receiver.receiving:
+    def _wake_sender_later(self, sender: Node) -> None:
+        sender.send_wake = True
+        self._kernel.call_at(sender.sending_until, self._wake_sender, sender)
+
+    def _wake_receiver_later(self, receiver: Node) -> None:
+        receiver.receive_wake = True
+        self._kernel.call_at(receiver.receiving_until, self._wake_receiver, receiver)
+
+    def _wake_sender(self, sender: Node) -> None:
+        sender.send_wake = False
+        self._send_next(sender)
+
+    def _wake_receiver(self, receiver: Node) -> None:
+        """Tell who asked first and is not sending, until somebody sends to it."""
+        receiver.receive_wake = False
+        now = self._kernel.now
+        while receiver.waiting and receiver.receiving_until <= now:
             asker = receiver.waiting.popleft()
             asker.asked.discard(receiver)
-            if not asker.sending:  # else it looks again when it has finished
+            if asker.sending_until <= now and not asker.send_wake:
                 self._send_next(asker)
-        if sender.outbox and not sender.sending:
-            self._send_next(sender)
 
     def _send_next(self, sender: Node) -> None:
         """The sender is free: start what can go, until it is busy."""
-        while not sender.sending:
+        now = self._kernel.now
+        while sender.sending_until <= now:
             place = self._first_that_can_go(sender)
             if place is None:
                 return
@@ -162,12 +192,12 @@ class Network:
 
     def _first_that_can_go(self, sender: Node) -> int | None:
         """Its place in the queue. The busy receivers before it are asked to tell."""
-        asked = sender.asked
+        asked, now = sender.asked, self._kernel.now
         for place, transfer in enumerate(sender.outbox):
             receiver = transfer.link.receiver
             if receiver in asked:
                 continue
-            if not receiver.receiving:
+            if receiver.receiving_until <= now and not receiver.receive_wake:
                 return place
             self._ask(sender, receiver)
         return None
@@ -176,15 +206,8 @@ class Network:
         if receiver not in sender.asked:
             sender.asked.add(receiver)
             receiver.waiting.append(sender)
-
-    def _arrive(self, transfer: Transfer) -> None:
-        link = transfer.link
-        if link.latency:
-            # By link: two that arrive at the same time stay in order, also if ties are shuffled.
-            link.flying.append(transfer)
-            self._kernel.call_at(self._kernel.now + link.latency, self._land, link)
-        else:
-            self._deliver(transfer)
+            if not receiver.receive_wake:
+                self._wake_receiver_later(receiver)
 
     def _land(self, link: Link) -> None:
         self._deliver(link.flying.popleft())
