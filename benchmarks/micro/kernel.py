@@ -79,7 +79,7 @@ def measure(quick: bool) -> list[Measurement]:
             "ping-pong: our network / bare SimPy Stores, no network",
             lambda: our_network(rounds // 2),
             lambda: simpy_ping_pong(rounds // 2),
-            None,
+            1.8,
             networked,
         ),
     ]
