@@ -48,7 +48,8 @@ Clock: TypeAlias = Callable[[Time | None], Time | None]
 # so that no comparison gets to the functions.
 Event: TypeAlias = tuple[Time, int, Callable[[Any], None] | None, Any]
 
-_LAST: Final = 1 << 96  # added to its order, an event comes after all others of its time
+_LATE: Final = 1 << 95  # added to its order, an event comes after the others of its time
+_LAST: Final = 1 << 96  # and after those
 _MANY_DEAD: Final = 100
 
 
@@ -375,11 +376,17 @@ class Kernel:
 
     # -- for runtimes ----------------------------------------------------------
 
-    def call_at(self, time: Time, function: Callable[[Any], None], argument: Any = None) -> None:
-        """Call `function(argument)` at `time` (ns), outside of any walker."""
+    def call_at(
+        self, time: Time, function: Callable[[Any], None], argument: Any = None, late: bool = False
+    ) -> None:
+        """Call `function(argument)` at `time` (ns), outside of any walker.
+
+        `late`: after all events of that time that are not late, whenever they are made.
+        """
         if time < self.now:
             raise ValueError(f"{seconds(time)} s is past: it is {seconds(self.now)} s")
-        heappush(self._events, (time, next(self._orders), function, argument))
+        order = next(self._orders) + _LATE if late else next(self._orders)
+        heappush(self._events, (time, order, function, argument))
 
     def stop(self) -> None:
         """End `run` before time advances, after what else is due now."""

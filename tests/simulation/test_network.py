@@ -453,7 +453,7 @@ def reference_deliveries(law, traffic):
     return delivered
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=300)
 @given(LAWS, TRAFFIC)
 def test_delivery_times_are_those_of_a_brute_force_reference(law, traffic):
     # Sizes that hardly ever add up to the same times.

@@ -159,7 +159,8 @@ class Network:
 
     def _wake_sender_later(self, sender: Node) -> None:
         sender.send_wake = True
-        self._kernel.call_at(sender.sending_until, self._wake_sender, sender)
+        # Late: receivers that become free at the same time tell those who asked them first.
+        self._kernel.call_at(sender.sending_until, self._wake_sender, sender, late=True)
 
     def _wake_receiver_later(self, receiver: Node) -> None:
         receiver.receive_wake = True
