@@ -114,12 +114,15 @@ def test_overrides_apply_together_and_a_kind_resets_its_mapping(here):
         (["workers=-2"], "workers must be at least 1, not -2"),
         (["workers=many"], "workers must be a whole number, not 'many'"),
         (["workers=2.5"], "workers must be a whole number, not 2.5"),
-        (["sync.staleness=-1"], "sync.staleness must be at least 0, not -1"),
+        (["sync.staleness=-1"], "sync.staleness must be from 0 to 2^31 − 1, not -1"),
         (["sync.kind=ssp"], "sync.staleness is missing"),
         (["sync=null"], "sync must be a mapping"),
-        (["compute.mean_s=.nan"], "compute.mean_s must be a positive number of seconds, not nan"),
+        (["compute.mean_s=.nan"], "compute.mean_s must be a positive number of seconds, at most"),
+            ["compute.mean_s=.nan"],
+            "compute.mean_s must be a positive number of seconds, at most 1e9, not nan",
+        ),
         (["compute.mean_s=0"], "compute.mean_s must be a positive"),
-        (["compute.cv=-0.1"], "compute.cv must be a number of at least 0"),
+        (["compute.cv=-0.1"], "compute.cv must be a number from 0 to 1000"),
         (["network.latency_s=-1"], "network.latency_s must be"),
         (["network.bandwidth_bytes_per_s=0"], "network.bandwidth_bytes_per_s must be"),
         (["optimizer.lr=.inf"], "optimizer.lr must be a positive number"),
@@ -140,6 +143,18 @@ def test_overrides_apply_together_and_a_kind_resets_its_mapping(here):
         (["task={kind: python, target: 'none.py:make'}"], "there is no file"),
         (["task={kind: python, target: 'nowhere.at.all:make'}"], "there is no module"),
         (["variants=[{name: a}]"], "use outpace compare"),
+        (["workers=99999999999999999999999"], "workers must be at most 1,000,000"),
+        (["sync.staleness=99999999999999999999"], "sync.staleness must be from 0"),
+        (["compute.mean_s=1e300"], "compute.mean_s must be"),
+        (["compute.cv=1e200"], "compute.cv must be"),
+        (["network.latency_s=1e300"], "network.latency_s must be"),
+        (["network.bandwidth_bytes_per_s=1e-300"], "network.bandwidth_bytes_per_s must be"),
+        (["network.nodes={worker-9: {latency_s: 1}}"], "config.yaml: network.nodes: no node"),
+        (["stop.virtual_time_s=1e300"], "stop.virtual_time_s must be"),
+        (["evaluate.every_s=1e-12"], "evaluate.every_s must be"),
+        (["optimizer.lr=1e300"], "optimizer.lr must be"),
+        (["sync.kind=[a]"], "sync.kind: unknown kind ['a']"),
+        (["task={kind: digits-mlp, x: " + "[" * 3000 + "]" * 3000 + "}"], "too deeply"),
     ],
 )
 def test_bad_input_is_refused_in_words_and_leaves_nothing(here, capsys, overrides, words):
@@ -235,6 +250,90 @@ def test_a_task_that_cannot_be_made_is_refused(here, capsys, function, words):
     target = f"task={{kind: python, target: 'my_task.py:{function}'}}"
     assert words in refused(capsys, "simulate", "config.yaml", target, "--out", "run")
     assert not (here / "run").exists()
+
+
+ODD_TASKS = """\
+import sys
+import torch
+from outpace import Task
+
+x = torch.randn(64, 3)
+
+def task(**changes):
+    fields = dict(model=torch.nn.Linear(3, 1), loss=torch.nn.functional.mse_loss,
+                  train=(x, x[:, :1]), test=(x, x[:, :1]))
+    return Task(**{**fields, **changes})
+
+def regression():
+    return task()
+
+def half():
+    return task(model=torch.nn.Linear(3, 1).bfloat16(),
+                train=(x.bfloat16(), x[:, :1].bfloat16()), test=None)
+
+def leaves():
+    sys.exit(0)
+
+def leaves_later():
+    return task(loss=lambda o, t: sys.exit(0), test=None)
+
+def bad_accuracy():
+    return task(accuracy=lambda o, t: 1 / 0)
+
+def no_module():
+    return task(model="x")
+
+def meta():
+    return task(model=torch.nn.Linear(3, 1, device="meta"))
+
+def a_list():
+    return task(train=[x, x[:, :1]])
+"""
+
+
+def odd(here, name: str, *more: str) -> tuple[str, ...]:
+    (here / "odd.py").write_text(ODD_TASKS)
+    target = f"task={{kind: python, target: 'odd.py:{name}'}}"
+    return ("simulate", "config.yaml", target, "optimizer.lr=0.01", *more, "--out", "run")
+
+
+@pytest.mark.parametrize("name", ["regression", "half"])
+def test_a_task_without_classes_has_no_accuracy(here, name):
+    assert outpace(*odd(here, name)) == 0
+    assert files.read_summary(here / "run")["accuracy"] is None
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("leaves", "raised SystemExit"),
+        ("no_module", "is a str, no nn.Module"),
+        ("meta", "meta device"),
+        ("a_list", "must be a tuple"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(here, capsys, name, words):
+    assert words in refused(capsys, *odd(here, name))
+    assert not (here / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["leaves_later", "bad_accuracy"])
+def test_a_task_that_gives_up_on_its_way_fails_the_run(here, capsys, name):
+    assert outpace(*odd(here, name)) == 1
+    assert "the task raised in" in capsys.readouterr().err
+    assert files.read_summary(here / "run")["status"] == "failed"
+
+
+def test_a_target_that_can_never_be_measured_is_refused(here, capsys):
+    arguments = odd(here, "regression", "stop={target_accuracy: 0.9}")
+    assert "no accuracy to reach" in refused(capsys, *arguments)
+
+
+def test_what_cannot_start_in_a_comparison_is_found_before_the_first_run(here, capsys):
+    variants = "variants=[{name: a}, {name: b, servers: 5000}]"
+    message = refused(capsys, "compare", "config.yaml", variants, "--out", "all")
+    assert "variant b: servers: 5000 servers cannot share" in message
+    assert not (here / "all").exists()
 
 
 def failed(here, capsys, *arguments: str) -> tuple[str, dict]:
@@ -354,6 +453,8 @@ def test_an_interrupted_run_leaves_a_valid_folder_marked_partial(here, signal_nu
         while process.poll() is None and not summary.exists():
             pass  # the folder is there as soon as the run starts
         process.send_signal(signal_number)
+        if signal_number == signal.SIGINT:  # impatience: the folder is completed all the same
+            process.send_signal(signal_number)
         _, errors = process.communicate(timeout=60)
     finally:
         process.kill()

@@ -4,7 +4,9 @@ They raise ValueError, in `__post_init__`: a value is refused in the same words 
 it came from YAML, the command line or Python.
 """
 
-import math
+from typing import Final
+
+LARGEST: Final = 1e9  # seconds, factors, rates: what lies beyond is a slip of the pen
 
 
 def require(condition: bool, key: str, must: str, value: object) -> None:
@@ -14,10 +16,10 @@ def require(condition: bool, key: str, must: str, value: object) -> None:
 
 
 def positive(value: float) -> bool:
-    """Greater than zero and finite."""
-    return 0 < value < math.inf
+    """Greater than zero, and at most LARGEST."""
+    return 0 < value <= LARGEST
 
 
 def not_negative(value: float) -> bool:
-    """At least zero and finite."""
-    return 0 <= value < math.inf
+    """At least zero, and at most LARGEST."""
+    return 0 <= value <= LARGEST

@@ -55,7 +55,7 @@ def _errors_in_words(command: Callable[_P, None]) -> Callable[_P, None]:
             typer.echo(f"error: {error}", err=True)
             raise typer.Exit(1) from None
         except KeyboardInterrupt:
-            typer.echo("interrupted: the folder is complete and marked partial", err=True)
+            typer.echo("interrupted; a run that had started is kept, marked partial", err=True)
             raise typer.Exit(130) from None
 
     return wrapped

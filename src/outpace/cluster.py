@@ -33,8 +33,8 @@ class Slow:
     until_s: float = math.inf
 
     def __post_init__(self) -> None:
-        require(positive(self.factor), "factor", "a positive number", self.factor)
-        require(not_negative(self.from_s), "from_s", "a number of at least 0", self.from_s)
+        require(positive(self.factor), "factor", "a positive number, at most 1e9", self.factor)
+        require(not_negative(self.from_s), "from_s", "a number from 0 to 1e9", self.from_s)
         require(self.until_s > self.from_s, "until_s", f"after {self.from_s}", self.until_s)
         for worker in self.workers:
             require(worker >= 0, "workers", "worker numbers from 0", worker)
@@ -49,8 +49,13 @@ class _Law(ABC):
     slow: tuple[Slow, ...] = field(default=())
 
     def __post_init__(self) -> None:
-        require(positive(self.mean_s), "mean_s", "a positive number of seconds", self.mean_s)
-        require(not_negative(self.worker_cv), "worker_cv", "a number of at least 0", self.worker_cv)
+        require(
+            positive(self.mean_s),
+            "mean_s",
+            "a positive number of seconds, at most 1e9",
+            self.mean_s,
+        )
+        require(not_negative(self.worker_cv), "worker_cv", "a number from 0 to 1e9", self.worker_cv)
 
     @abstractmethod
     def shape(self) -> Draw:
@@ -93,7 +98,7 @@ class _Spread(_Law, ABC):
 
     def __post_init__(self) -> None:
         super(_Spread, self).__post_init__()
-        require(not_negative(self.cv), "cv", "a number of at least 0", self.cv)
+        require(0 <= self.cv <= 1000, "cv", "a number from 0 to 1000", self.cv)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,14 +189,15 @@ class NetworkLaw:
         return latency_s, bandwidth
 
     def require_nodes(self, names: list[str]) -> None:
-        """Raise ConfigError if `nodes` names one that is not there."""
+        """Raise ValueError if `nodes` names one that is not there."""
         for node in self.nodes:
             if node not in names:
-                raise ConfigError(f"network.nodes: no node {node!r}.{did_you_mean(node, names)}")
+                raise ValueError(f"network.nodes: no node {node!r}.{did_you_mean(node, names)}")
 
 
 def _check_link(latency_s: float | None, bandwidth: float | None) -> None:
     if latency_s is not None:
-        require(not_negative(latency_s), "latency_s", "a number of at least 0", latency_s)
+        require(not_negative(latency_s), "latency_s", "a number from 0 to 1e9", latency_s)
     if bandwidth is not None:
-        require(positive(bandwidth), "bandwidth_bytes_per_s", "a positive number", bandwidth)
+        key, must = "bandwidth_bytes_per_s", "from 1 to 1e18; leave it out for infinite"
+        require(1 <= bandwidth <= 1e18, key, must, bandwidth)

@@ -11,7 +11,7 @@ from typing import Any
 from outpace import folder as files
 from outpace.config import Experiment, experiment_from
 from outpace.errors import ConfigError, RunError
-from outpace.experiment import Result, report_on, simulate
+from outpace.experiment import Result, check, report_on, simulate
 from outpace.simulation.run import Progress
 from outpace.yamlfile import merged
 
@@ -50,7 +50,7 @@ def variants_from(data: Mapping[str, Any], source: str, folder: Path) -> list[Va
             problems.append(f"{where} must be a mapping with a name, not {entry!r}")
             continue
         name = entry["name"]
-        if not re.fullmatch(r"[^\s/\\.][^/\\]*", name):
+        if not re.fullmatch(r"[^\s/\\.][^/\\\x00-\x1f]{0,99}", name) or name == files.REPORT:
             problems.append(f"{where}.name names a folder too: {name!r} cannot be one")
         if name.casefold() in names:
             problems.append(f"{where}.name: there already is a variant {name!r}")
@@ -78,20 +78,30 @@ def compare(
     A run that fails is a row like the others, and the others go on. Raises ConfigError
     before anything is written if `out` exists and is not empty.
     """
+    for variant in variants:
+        try:
+            check(variant.experiment)
+        except ConfigError as error:
+            raise ConfigError(f"variant {variant.name}: {error}") from error
     if out is not None:
         files.new_folder(out)
-    rows = []
-    for variant in variants:
-        place = None if out is None else out / variant.name
-        try:
-            result = simulate(variant.experiment, place, progress=progress(variant))
-        except RunError as error:
-            summary = {"status": "failed", "error": str(error)}
-            if place is not None:
-                summary = files.read_summary(place)
-            rows.append(Row(variant, summary, None, str(error)))
-        else:
-            rows.append(Row(variant, result.summary, result, None))
-    if out is not None:
-        report_on([out / variant.name for variant in variants], out / files.REPORT)
+    rows: list[Row] = []
+    try:
+        for variant in variants:
+            rows.append(_run(variant, out, progress(variant)))
+    finally:  # after Ctrl-C, too: over what there is
+        if out is not None and rows:
+            report_on([out / row.variant.name for row in rows], out / files.REPORT)
     return rows
+
+
+def _run(variant: Variant, out: Path | None, progress: Progress | None) -> Row:
+    place = None if out is None else out / variant.name
+    try:
+        result = simulate(variant.experiment, place, progress=progress)
+    except RunError as error:
+        summary = {"status": "failed", "error": str(error)}
+        if place is not None:
+            summary = files.read_summary(place)
+        return Row(variant, summary, None, str(error))
+    return Row(variant, result.summary, result, None)

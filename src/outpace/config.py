@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import reprlib
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -53,7 +54,7 @@ class Stop:
         if self.virtual_time_s is not None:
             require(
                 positive(self.virtual_time_s),
-                "virtual_time_s", "a positive number of seconds", self.virtual_time_s,
+                "virtual_time_s", "a positive number of seconds, at most 1e9", self.virtual_time_s,
             )  # fmt: skip
         if self.target_accuracy is not None:
             require(
@@ -74,7 +75,7 @@ class Evaluate:
         if self.every_updates is not None:
             require(self.every_updates > 0, "every_updates", "at least 1", self.every_updates)
         if self.every_s is not None:
-            require(positive(self.every_s), "every_s", "a positive number", self.every_s)
+            require(1e-6 <= self.every_s <= 1e9, "every_s", "from 1e-6 to 1e9", self.every_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,9 +95,12 @@ class Experiment:
     evaluate: Evaluate = field(default_factory=Evaluate)
 
     def __post_init__(self) -> None:
-        require(self.workers > 0, "workers", "at least 1", self.workers)
-        require(self.servers > 0, "servers", "at least 1", self.servers)
+        for key in ("workers", "servers"):
+            count = getattr(self, key)
+            require(count > 0, key, "at least 1", count)
+            require(count <= 10**6, key, "at most 1,000,000", count)
         require(self.batch_size > 0, "batch_size", "at least 1", self.batch_size)
+        require(self.batch_size <= 10**9, "batch_size", "at most 1e9", self.batch_size)
         require(0 <= self.seed < 2**63, "seed", "from 0 to 2^63 − 1", self.seed)
         if self.network is not None:
             names = [worker_name(n) for n in range(self.workers)]
@@ -127,16 +131,20 @@ def experiment_from(data: Mapping[str, Any], source: str, folder: Path | None = 
     `source` names the data in errors; the file of a `python` task is looked up in
     `folder`, by default the current one. Raises ConfigError listing all that is wrong.
     """
-    problems = list(_unknown_keys(Experiment, data, ""))
+    problems = []
+    try:
+        problems = list(_unknown_keys(Experiment, data, ""))
+        text = "" if problems else json.dumps(_whole(data))
+    except (RecursionError, ValueError):
+        problems = ["it is nested too deeply, or contains itself"]
+    except TypeError as error:
+        problems = [f"not plain data: {error}"]
     if not problems:
         try:
-            text = json.dumps(_whole(data))
             experiment = _ADAPTER.validate_json(text, strict=True)
             return _with_absolute_target(experiment, folder or Path.cwd())
         except pydantic.ValidationError as error:
             problems = [_in_words(problem, data) for problem in error.errors()]
-        except TypeError as error:
-            problems = [f"not plain data: {error}"]
     raise ConfigError("\n".join(f"{source}: {problem}" for problem in problems))
 
 
@@ -183,15 +191,16 @@ def _unknown_keys(expected: Any, data: Any, path: str) -> Iterator[str]:
     options = _options(expected)
     if options and not isinstance(data, Mapping):
         if data is not None or types.NoneType not in typing.get_args(expected):
-            yield f"{path or 'the configuration'} must be a mapping, not {data!r}"
+            yield f"{path or 'the configuration'} must be a mapping, not {_short(data)}"
         return
     if len(options) > 1:
         kinds = {_kind(option): option for option in options}
         if "kind" not in data:
             yield f"{path}.kind is missing. Known: {', '.join(sorted(kinds))}."
             return
-        if data["kind"] not in kinds:
-            yield f"{path}.kind: unknown kind {data['kind']!r}.{did_you_mean(data['kind'], kinds)}"
+        kind = data["kind"]
+        if not isinstance(kind, str) or kind not in kinds:
+            yield f"{path}.kind: unknown kind {_short(kind)}.{did_you_mean(kind, kinds)}"
             return
         options = [kinds[data["kind"]]]
     if options:
@@ -242,6 +251,10 @@ _WORDS = {
 }
 
 
+def _short(value: Any) -> str:
+    return reprlib.repr(value)
+
+
 def _in_words(problem: Any, data: Any) -> str:
     path, value = _locate(problem["loc"], data)
     kind = problem["type"]
@@ -252,8 +265,8 @@ def _in_words(problem: Any, data: Any) -> str:
         separator = "" if not path else ": " if message.startswith("needs") else "."
         return f"{path}{separator}{message}"
     if kind in ("enum", "literal_error"):
-        return f"{path} must be {problem['ctx']['expected']}, not {value!r}"
-    return f"{path} {_WORDS.get(kind, problem['msg'])}, not {value!r}"
+        return f"{path} must be {problem['ctx']['expected']}, not {_short(value)}"
+    return f"{path or 'the configuration'} {_WORDS.get(kind, problem['msg'])}, not {_short(value)}"
 
 
 def _locate(location: tuple[int | str, ...], data: Any) -> tuple[str, Any]:

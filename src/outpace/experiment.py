@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
+import signal
+import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,6 +61,15 @@ def as_experiment(experiment: ExperimentLike) -> Experiment:
         return experiment_from(experiment, "the configuration")
     path = Path(experiment)
     return experiment_from(read_yaml(path), str(path), path.parent)
+
+
+def check(experiment: Experiment) -> None:
+    """Raise ConfigError if its task cannot be made, cut or trained; runs nothing."""
+    with one_thread_own_randomness():
+        workload = experiment.task.workload(
+            experiment.workers, experiment.batch_size, experiment.seed
+        )
+        Simulation(experiment, workload, Trace(MemorySink())).close()
 
 
 def simulate(
@@ -121,16 +134,27 @@ class _Run:
         started = time.perf_counter()
         try:
             self.simulation.run()
-        except RunError as error:
-            self._finish("failed", time.perf_counter() - started, str(error))
+        except KeyboardInterrupt:
+            self._finish("partial", time.perf_counter() - started, "interrupted")
             raise
-        except BaseException as error:  # Ctrl-C, or a fault of ours: the folder says which
-            reason = "interrupted" if isinstance(error, KeyboardInterrupt) else repr(error)
-            self._finish("partial", time.perf_counter() - started, reason)
+        except BaseException as error:
+            reason = str(error) if isinstance(error, RunError) else repr(error)
+            self._finish("failed", time.perf_counter() - started, reason)
             raise
         return self._finish("complete", time.perf_counter() - started, None)
 
     def _finish(self, status: str, host_s: float, error: str | None) -> Result:
+        with uninterrupted():
+            try:
+                return self._complete(status, host_s, error)
+            except OSError as fault:
+                reason = f"cannot complete the folder {self.out}: {fault}"
+                if self.out is not None:
+                    with contextlib.suppress(OSError):
+                        files.write_summary(self.out, self._summary("failed", host_s, reason))
+                raise RunError(reason) from fault
+
+    def _complete(self, status: str, host_s: float, error: str | None) -> Result:
         self.simulation.close()
         self.sink.close()
         summary = self._summary(status, host_s, error)
@@ -162,6 +186,26 @@ class _Run:
         }
 
 
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM wait until the block is done; in the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    late: list[int] = []
+    before = {
+        number: signal.signal(number, lambda n, _: late.append(n))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if late and sys.exc_info()[0] is None:
+        raise KeyboardInterrupt
+
+
 def report_on(folders: Sequence[Path], path: Path) -> None:
     """Write the report over these runs, if the extra `report` is installed."""
     if importlib.util.find_spec("plotly") is not None:
@@ -177,7 +221,7 @@ def parameters_digest(blocks: Sequence[Block]) -> str:
     if tensors:
         flat = torch.cat(tensors)
         digest.update(f"{flat.dtype} {flat.numel()} ".encode())
-        digest.update(flat.numpy().tobytes())
+        digest.update(flat.view(torch.uint8).numpy().tobytes())
     else:
         digest.update(f"phantom {sum(block.nbytes for block in blocks)}".encode())
     return digest.hexdigest()

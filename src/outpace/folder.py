@@ -38,9 +38,9 @@ REPORT: Final = "report.html"
 
 def new_folder(path: Path) -> Path:
     """Make the folder. Raises ConfigError if it holds something already."""
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise ConfigError(f"{path} exists and is not an empty folder; choose another --out")
     try:
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise ConfigError(f"{path} exists and is not an empty folder; choose another --out")
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"cannot make the folder {path}: {error.strerror}") from error
@@ -92,7 +92,7 @@ def read_summary(folder: Path) -> dict[str, Any]:
     """Raises ConfigError if this is not the folder of a run."""
     try:
         summary: dict[str, Any] = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(f"{folder} is not the folder of a run: it has no {SUMMARY}") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot read {folder / SUMMARY}: {error}") from error

@@ -147,8 +147,11 @@ class ParquetSink:
         self._open().write_batch(batch)
 
     def close(self) -> None:
-        self._open().close()
-        self._partial.replace(self._path)
+        try:
+            self._open().close()
+            self._partial.replace(self._path)
+        finally:
+            self._partial.unlink(missing_ok=True)
 
     def table(self) -> pa.Table:
         return pq.read_table(self._path)

@@ -32,7 +32,7 @@ class Sgd:
     momentum: float = 0.0
 
     def __post_init__(self) -> None:
-        require(positive(self.lr), "lr", "a positive number", self.lr)
+        require(positive(self.lr), "lr", "a positive number, at most 1e9", self.lr)
         require(0 <= self.momentum < 1, "momentum", "in [0, 1)", self.momentum)
 
     def on(self, parameters: torch.Tensor) -> Step:

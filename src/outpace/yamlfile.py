@@ -36,6 +36,8 @@ def parse_yaml(text: str, source: str) -> Any:
     """Plain data from YAML text. Raises ConfigError with the line."""
     try:
         return YAML(typ="safe", pure=True).load(text)
+    except RecursionError:
+        raise ConfigError(f"{source}: it is nested too deeply") from None
     except (YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""

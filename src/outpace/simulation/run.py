@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 
 from outpace.config import Experiment
-from outpace.errors import DivergenceError, OutpaceError, RunError
+from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError
 from outpace.kernel import DeadlockError, Kernel, Mailbox, WalkerError
 from outpace.messages import (
     Block,
@@ -34,6 +34,7 @@ from outpace.trace import Trace
 from outpace.units import Time, nanoseconds, seconds
 from outpace.updaters import parameter_block
 
+_END_OF_TIME: Time = 2**63 - 1  # 292 years; the trace keeps times in 64 bits
 Progress = Callable[[float], None]  # share of the run done, in [0, 1]
 
 
@@ -56,6 +57,11 @@ class Simulation:
         self.kernel = Kernel(tie_seed=tie_seed)
         self._experiment, self._workload, self._trace = experiment, workload, trace
         self._progress = progress or (lambda _: None)
+        if experiment.stop.target_accuracy is not None and not workload.has_accuracy:
+            raise ConfigError(
+                "stop.target_accuracy: this task has no accuracy to reach; "
+                "give it test data and an accuracy, or stop by iterations or time"
+            )
         workload.cut(even_slices(workload.size, experiment.servers))
         self.recorder = Recorder(trace, experiment.workers, self._on_update)
         self.network = Network(self.kernel, experiment.network, message_log)
@@ -88,10 +94,10 @@ class Simulation:
         `close` must be called afterwards, whatever happened.
         """
         evaluate, stop = self._experiment.evaluate, self._experiment.stop
-        until = None if stop.virtual_time_s is None else nanoseconds(stop.virtual_time_s)
-        if evaluate.every_updates or evaluate.every_s:
-            self._evaluate()
+        until = _END_OF_TIME if stop.virtual_time_s is None else nanoseconds(stop.virtual_time_s)
         try:
+            if evaluate.every_updates or evaluate.every_s:
+                self._evaluate()
             self.kernel.run(until)
         except WalkerError as error:
             if isinstance(error.error, OutpaceError):
@@ -143,7 +149,10 @@ class Simulation:
     def _evaluate(self) -> None:
         """At zero virtual time."""
         self._evaluated_at = self._versions()
-        evaluation = self._workload.evaluate(self.parameters())
+        try:
+            evaluation = self._workload.evaluate(self.parameters())
+        except (Exception, SystemExit) as error:
+            raise RunError(f"the task raised in an evaluation: {brief(error)}") from error
         self.recorder.evaluated(self.kernel.now, self._evaluated_at[0], evaluation)
         target = self._experiment.stop.target_accuracy
         if target is not None and (evaluation.accuracy or 0.0) >= target:
@@ -225,7 +234,7 @@ class _Worker(_Node):
         # Only now: what is cancelled meanwhile is never computed.
         try:
             loss, gradient = self._workload.gradient(parameters, self.worker, iteration)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise RunError(
                 f"the task raised in worker {self.worker}, iteration {iteration}: {brief(error)}"
             ) from error
@@ -253,12 +262,18 @@ def one_thread_own_randomness() -> Iterator[None]:
     """What a simulation needs of torch, given back afterwards.
 
     One thread, because sums over several depend on their number; the user's random
-    state is left as it was.
+    state and default dtype are left as they were.
     """
-    threads, state = torch.get_num_threads(), torch.get_rng_state()
+    threads, state, dtype = (
+        torch.get_num_threads(),
+        torch.get_rng_state(),
+        torch.get_default_dtype(),
+    )
     torch.set_num_threads(1)
+    torch.set_default_dtype(torch.float32)
     try:
         yield
     finally:
+        torch.set_default_dtype(dtype)
         torch.set_num_threads(threads)
         torch.set_rng_state(state)

@@ -27,7 +27,7 @@ class Ssp:
     scale: Scale = Scale.MEAN
 
     def __post_init__(self) -> None:
-        require(self.staleness >= 0, "staleness", "at least 0", self.staleness)
+        require(0 <= self.staleness < 2**31, "staleness", "from 0 to 2^31 − 1", self.staleness)
 
     def may_answer(self, pull: Pull, view: ShardView) -> Decision:
         lead = pull.iteration - view.clock

@@ -56,7 +56,7 @@ class Timing:
     parameters: int = 1_000_000
 
     def __post_init__(self) -> None:
-        require(self.parameters > 0, "parameters", "at least 1", self.parameters)
+        require(0 < self.parameters <= 10**15, "parameters", "from 1 to 1e15", self.parameters)
 
     def workload(self, workers: int, batch_size: int, seed: int) -> CuttableWorkload:
         return TimingWorkload(self.parameters)
@@ -80,7 +80,7 @@ class PythonTask:
         def make() -> Task:
             try:
                 task = function(**self.arguments)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise ConfigError(f"task.target: {self.target} raised {brief(error)}") from error
             if not isinstance(task, Task):
                 raise ConfigError(
@@ -99,4 +99,10 @@ def _supervised(
     make: Callable[[], Task], workers: int, batch_size: int, seed: int
 ) -> SupervisedWorkload:
     torch.manual_seed(seed)  # initial weights; whoever runs this restores the generator
-    return SupervisedWorkload(make(), workers, batch_size, seed)
+    task = make()
+    try:
+        return SupervisedWorkload(task, workers, batch_size, seed)
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"this task cannot be trained: {brief(error)}") from error

@@ -12,7 +12,7 @@ import torch
 from outpace.errors import ConfigError
 from outpace.messages import Block
 from outpace.tasks.sampler import Sampler
-from outpace.tasks.task import Data, Evaluation, Task
+from outpace.tasks.task import Data, Evaluation, Task, fraction_correct
 
 _EVALUATION_BATCH: Final = 100
 _TRAIN_SAMPLES_EVALUATED: Final = 1000
@@ -32,6 +32,8 @@ class SupervisedWorkload:
         _require_samples(task.train, "train")
         if task.test is not None:
             _require_samples(task.test, "test")
+        if not isinstance(task.model, torch.nn.Module):
+            raise ConfigError(f"the task's model is a {type(task.model).__name__}, no nn.Module")
         named = [(n, p) for n, p in task.model.named_parameters() if p.requires_grad]
         if not named:
             raise ConfigError("the task's model has no parameter with requires_grad")
@@ -40,6 +42,9 @@ class SupervisedWorkload:
             raise ConfigError(
                 f"the model's parameters must share one dtype and device, not {sorted(kinds)}"
             )
+        if named[0][1].is_meta:
+            raise ConfigError("the model's parameters are on the meta device: they have no values")
+        self._accuracy = task.accuracy if _has_accuracy(task) else None
         self._parameters = [p for _, p in named]
         self._flat = torch.cat([p.detach().reshape(-1) for p in self._parameters])
         bounds = accumulate((p.numel() for p in self._parameters), initial=0)
@@ -56,7 +61,7 @@ class SupervisedWorkload:
 
     @property
     def has_accuracy(self) -> bool:
-        return self._task.test is not None and self._task.accuracy is not None
+        return self._accuracy is not None
 
     def cut(self, slices: Sequence[slice]) -> None:
         """From now on exchange one block for each of these slices of the flat vector."""
@@ -109,7 +114,7 @@ class SupervisedWorkload:
         """Mean loss and accuracy over the first samples."""
         samples = min(samples, _length(data))
         loss, correct = 0.0, 0.0
-        accuracy = self._task.accuracy
+        accuracy = self._accuracy
         for first in range(0, samples, _EVALUATION_BATCH):
             indices = torch.arange(first, min(first + _EVALUATION_BATCH, samples))
             inputs, targets = _samples(data, indices)
@@ -131,7 +136,25 @@ def _samples(data: Data, indices: torch.Tensor) -> tuple[torch.Tensor, torch.Ten
     return inputs, targets
 
 
+def _has_accuracy(task: Task) -> bool:
+    """The default one counts classes, which are whole numbers."""
+    if task.test is None or task.accuracy is not fraction_correct:
+        return task.test is not None and task.accuracy is not None
+    _, targets = _samples(task.test, torch.zeros(1, dtype=torch.int64))
+    return not targets.is_floating_point()
+
+
 def _require_samples(data: Data, name: str) -> None:
+    pair = isinstance(data, tuple) and len(data) == 2
+    if not isinstance(data, torch.utils.data.Dataset) and not (
+        pair and all(isinstance(part, torch.Tensor) for part in data)
+    ):
+        raise ConfigError(
+            f"the task's {name} data must be a tuple (inputs, targets) of two tensors or a "
+            f"map-style torch Dataset, not a {type(data).__name__}"
+        )
+    if isinstance(data, torch.utils.data.IterableDataset):
+        raise ConfigError(f"the task's {name} data must be a map-style Dataset, with a length")
     if isinstance(data, tuple) and len(data[0]) != len(data[1]):
         raise ConfigError(
             f"the task's {name} data has {len(data[0])} inputs but {len(data[1])} targets"

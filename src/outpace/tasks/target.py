@@ -33,7 +33,7 @@ def load_target(target: str) -> Callable[..., Any]:
         module = _load_file(Path(where)) if where.endswith(".py") else _load_module(where)
     except ConfigError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(f"task.target: importing {where} raised {brief(error)}") from error
     if not hasattr(module, name):
         names = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]

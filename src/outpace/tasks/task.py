@@ -26,8 +26,9 @@ class Task:
 
     `train` and `test` are (inputs, targets), tensors with one row per sample, or a
     map-style torch Dataset of such pairs. `loss(output, target)` is the mean over the
-    batch, a scalar. `accuracy(output, target)`, a number in [0, 1], or None if the task
-    has none; without `test` only the training loss is evaluated.
+    batch, a scalar. `accuracy(output, target)` is a number in [0, 1]; left out, it is the
+    share of classes guessed right, and none where targets are floating-point numbers.
+    Without `test` only the training loss is evaluated.
     """
 
     model: torch.nn.Module
