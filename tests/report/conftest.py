@@ -36,7 +36,7 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "SSP": {"sync": {"kind": "ssp", "staleness": 2}},
         "ASP": {"sync": {"kind": "asp"}},
         "timing": {"sync": {"kind": "bsp"}, "task": {"kind": "timing"}},
-        "failed": {"sync": {"kind": "asp"}, "optimizer": {"kind": "sgd", "lr": 1e30}},
+        "failed": {"sync": {"kind": "asp"}, "optimizer": {"kind": "sgd", "lr": 1e9}},
     }
     for name, variant in variants.items():
         try:
