@@ -374,6 +374,14 @@ class Kernel:
         finally:
             self._call_off(alarm)
 
+    @property
+    def nothing_due(self) -> bool:
+        """Will nothing but the limits of this run and who asks fall due any more?"""
+        return not self._ready and all(
+            self._is_dead(event) or (event[2] is _ring and event[3] in self._ends)
+            for event in self._events
+        )
+
     # -- for runtimes ----------------------------------------------------------
 
     def call_at(

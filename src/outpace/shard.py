@@ -261,8 +261,8 @@ class Shard:
             return
         for worker, version, arrived in self._contributions.pop(iteration):
             self._settle(worker, iteration, version, arrived, now, Outcome.APPLIED)
-        divisor = total.count if self._policy.scale is Scale.MEAN else 1
-        self._update(total.total(), divisor, cause, iteration)
+        gradient = total.mean() if self._policy.scale is Scale.MEAN else total.total()
+        self._update(gradient, 1, cause, iteration)
 
     def _update(self, gradient: Block, divisor: int, worker: int, iteration: int) -> None:
         self._block.update(gradient, divisor)

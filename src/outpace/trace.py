@@ -18,6 +18,7 @@ the run. The digest is over those integers: what happened, not how it was stored
 from __future__ import annotations
 
 import hashlib
+from array import array
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -51,7 +52,8 @@ _WORDS: Final = {
     "reason": [reason.name.lower().replace("_", "-") for reason in Reason],
 }
 
-Row: TypeAlias = tuple[int, ...]
+_WIDTH: Final = len(SCHEMA)
+
 Sink: TypeAlias = Callable[[pa.RecordBatch], None]
 
 
@@ -60,25 +62,25 @@ class Trace:
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
-        self._rows: list[Row] = []
+        self._rows = array("q")  # one after another, _WIDTH numbers each
         self._hash = hashlib.sha256()
 
     def iteration(
         self, worker: int, iteration: int, started: Time, computed: Time, finished: Time,
         held: Time, last_shard: int,
     ) -> None:  # fmt: skip
-        self._rows.append(
+        self._rows.extend(
             (_ITERATION, worker, last_shard, iteration, started, finished, computed, held,
              NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE)
         )  # fmt: skip
-        if len(self._rows) >= _CHUNK:
+        if len(self._rows) >= _CHUNK * _WIDTH:
             self.flush()
 
     def push(
         self, shard: int, worker: int, iteration: int, arrived: Time, settled: Time, version: int,
         outcome: Outcome, staleness: int,
     ) -> None:  # fmt: skip
-        self._rows.append(
+        self._rows.extend(
             (_PUSH, worker, shard, iteration, arrived, settled, NONE, NONE, version,
              staleness if staleness >= 0 else NONE, outcome, NONE, NONE, NONE, NONE, NONE)
         )  # fmt: skip
@@ -87,7 +89,7 @@ class Trace:
         self, shard: int, worker: int, iteration: int, arrived: Time, answered: Time, version: int,
         clock: int, decision: Decision, released_by: int,
     ) -> None:  # fmt: skip
-        self._rows.append(
+        self._rows.extend(
             (_PULL, worker, shard, iteration, arrived, answered, NONE, NONE, version, NONE, NONE,
              clock, decision.reason, decision.lead, decision.bound,
              NONE if released_by == NOBODY else released_by)
@@ -97,8 +99,8 @@ class Trace:
         """Hand over what has gathered."""
         if not self._rows:
             return
-        table = np.array(self._rows, dtype=np.int64)
-        self._rows.clear()
+        table = np.frombuffer(self._rows, dtype=np.int64).reshape(-1, _WIDTH)
+        self._rows = array("q")
         self._hash.update(table.tobytes())
         self._sink(_batch(table))
 

@@ -17,7 +17,8 @@ from outpace.aggregate import TreeSum
 from outpace.checks import positive, require
 from outpace.messages import Block, Phantom
 
-Step: TypeAlias = Callable[[torch.Tensor], None]  # gradient -> parameters changed in place
+# (gradient, divisor) -> parameters changed in place by a step along gradient / divisor
+Step: TypeAlias = Callable[[torch.Tensor, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +40,8 @@ class Sgd:
         """What takes one step on these parameters (1-D, changed in place)."""
         if self.momentum == 0:  # torch's own step does this, after 20 µs of Python
 
-            def plain_step(gradient: torch.Tensor) -> None:
-                parameters.add_(gradient, alpha=-self.lr)
+            def plain_step(gradient: torch.Tensor, divisor: int) -> None:
+                parameters.add_(gradient, alpha=-self.lr / divisor)
 
             return plain_step
         variable = torch.nn.Parameter(parameters)  # shares the memory
@@ -48,8 +49,8 @@ class Sgd:
             [variable], lr=self.lr, momentum=self.momentum, foreach=False, fused=False
         )
 
-        def step(gradient: torch.Tensor) -> None:
-            variable.grad = gradient
+        def step(gradient: torch.Tensor, divisor: int) -> None:
+            variable.grad = gradient if divisor == 1 else gradient.div_(divisor)
             optimizer.step()
             variable.grad = None
 
@@ -63,7 +64,7 @@ class ParameterBlock(Protocol):
         """Why this is no gradient for these parameters; empty if it is one."""
 
     def update(self, gradient: Block, divisor: int) -> None:
-        """Divide the gradient by `divisor` (in place) and take one step."""
+        """Take one step along gradient / divisor. The gradient may be changed."""
 
     def new_sum(self, workers: int) -> BlockSum:
         """An empty sum of gradients of so many workers."""
@@ -82,7 +83,11 @@ class BlockSum(Protocol):
 
     def add(self, worker: int, gradient: Block) -> None: ...
 
-    def total(self) -> Block: ...
+    def mean(self) -> Block:
+        """The sum divided by the number of gradients, rounded as a division is."""
+
+    def total(self) -> Block:
+        """The sum."""
 
 
 class TensorBlock:
@@ -106,9 +111,7 @@ class TensorBlock:
 
     def update(self, gradient: Block, divisor: int) -> None:
         assert isinstance(gradient, torch.Tensor)
-        if divisor != 1:
-            gradient.div_(divisor)
-        self._step(gradient)
+        self._step(gradient, divisor)
         self._copy = None
 
     def new_sum(self, workers: int) -> BlockSum:
@@ -129,6 +132,9 @@ class _TensorSum(TreeSum):
     def add(self, worker: int, gradient: Block) -> None:
         assert isinstance(gradient, torch.Tensor)
         super().add(worker, gradient)
+
+    def mean(self) -> torch.Tensor:
+        return self.total().div_(self.count)
 
 
 class PhantomBlock:
@@ -162,6 +168,9 @@ class _PhantomSum:
 
     def add(self, worker: int, gradient: Block) -> None:
         self.count += 1
+
+    def mean(self) -> Phantom:
+        return self._block
 
     def total(self) -> Phantom:
         return self._block

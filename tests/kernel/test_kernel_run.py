@@ -415,3 +415,24 @@ def test_memory_does_not_grow_with_the_number_of_timeouts_that_never_struck():
     kernel.spawn(careful())
     assert grown_bytes(lambda: kernel.run(until=kernel.now + 10 * SECOND)) < 100_000
     kernel.close()
+
+
+def test_a_daemon_that_asks_whether_anything_is_due_does_not_hide_a_deadlock():
+    kernel, ticks = Kernel(), []
+
+    async def tick_until_idle():
+        while True:
+            await kernel.sleep(1)
+            if kernel.nothing_due:
+                return
+            ticks.append(kernel.now)
+
+    async def stuck():
+        await kernel.sleep(2.5)
+        await kernel.wait()
+
+    kernel.spawn(tick_until_idle(), "clock", daemon=True)
+    kernel.spawn(stuck(), "stuck")
+    with pytest.raises(DeadlockError, match="stuck waits for a notification"):
+        kernel.run(until=100 * SECOND)
+    assert ticks == [SECOND, 2 * SECOND]

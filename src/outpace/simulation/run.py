@@ -7,6 +7,7 @@ cluster's laws. Nothing here decides anything about synchronization.
 from __future__ import annotations
 
 import contextlib
+import gc
 import math
 from collections.abc import Callable, Iterator, Sequence
 
@@ -98,7 +99,8 @@ class Simulation:
         try:
             if evaluate.every_updates or evaluate.every_s:
                 self._evaluate()
-            self.kernel.run(until)
+            with _rare_garbage_collection():
+                self.kernel.run(until)
         except WalkerError as error:
             if isinstance(error.error, OutpaceError):
                 where = f"after {seconds(error.at):.6f} s of virtual time"
@@ -139,6 +141,8 @@ class Simulation:
         assert period_s is not None
         while True:
             await self.kernel.sleep(period_s)
+            if self.kernel.nothing_due:
+                return  # a deadlock: this clock must not hide it
             self._evaluate()
 
     def _on_update(self, version: int) -> None:
@@ -255,6 +259,17 @@ class _Worker(_Node):
         self._recorder.iteration_finished(
             self.worker, iteration, started, computed, finished, held, last_server
         )
+
+
+@contextlib.contextmanager
+def _rare_garbage_collection() -> Iterator[None]:
+    """A run makes many short-lived objects and hardly a cycle among them."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(max(thresholds[0], 50_000), *thresholds[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
 
 
 @contextlib.contextmanager
