@@ -5,7 +5,7 @@ receives one at a time; a transfer occupies both ends for bytes / bandwidth. Lat
 comes after it and occupies nobody. A sender that is free looks through its queue from
 the front, takes the first message whose receiver is free, and asks the busy ones it
 passed over to be told; a receiver that becomes free tells the first who asked and is
-not sending. So waking costs O(1), and messages of one sender to one receiver stay in
+not sending. So a receiver tells in O(1), and messages of one sender to one receiver stay in
 order as long as their latencies are equal. A message without tensors takes its turn
 like any other, and no time.
 
