@@ -7,6 +7,7 @@ owns it: the shard may write into the gradient of a push.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TypeAlias
 
 import msgspec
@@ -78,11 +79,13 @@ def size_bytes(message: Message) -> int:
     return 0
 
 
+@cache
 def worker_name(worker: int) -> str:
     """The address of worker n."""
     return f"worker-{worker}"
 
 
+@cache
 def server_name(server: int) -> str:
     """The address of server m."""
     return f"server-{server}"

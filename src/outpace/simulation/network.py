@@ -9,8 +9,9 @@ not sending. So a receiver tells in O(1), and messages of one sender to one rece
 order as long as their latencies are equal. A message without tensors takes its turn
 like any other, and no time.
 
-A transfer is one event, its delivery. That its ends are free again is only a time;
-an event is made of it where somebody waits for it. While such a *wake* is due, the end
+A transfer is one event, its delivery; what arrives with another of the same link (a pull
+behind its push) shares its event. That its ends are free again is only a time; an event
+is made of it where somebody waits for it. While such a *wake* is due, the end
 counts as busy, so nobody who comes at that very moment gets in front of who waited.
 """
 
@@ -29,11 +30,12 @@ from outpace.units import SECOND, Time, nanoseconds
 class Transfer:
     """One message on its way; its times in ns, set as they come."""
 
-    __slots__ = ("delivered", "link", "message", "requested", "size_bytes", "started")
+    __slots__ = ("after", "delivered", "link", "message", "requested", "size_bytes", "started")
 
     def __init__(self, link: Link, message: object, size_bytes: int, requested: Time) -> None:
         self.link, self.message, self.size_bytes = link, message, size_bytes
         self.requested: Time = requested
+        self.after: Transfer | None = None  # on the same link, arrives at the same time
         self.started: Time
         self.delivered: Time
 
@@ -50,7 +52,7 @@ class Node:
     """A computer: its mailbox and the state of its connection. Made by `Network.add`."""
 
     __slots__ = (
-        "asked", "bandwidth", "latency", "links", "mailbox", "name", "outbox", "receive_wake",
+        "bandwidth", "latency", "links", "mailbox", "name", "outbox", "receive_wake",
         "receiving_until", "send_wake", "sending_until", "waiting",
     )  # fmt: skip
 
@@ -61,8 +63,7 @@ class Node:
         self.receiving_until: Time = 0
         self.send_wake = self.receive_wake = False
         self.outbox: deque[Transfer] = deque()
-        self.asked: set[Node] = set()  # busy receivers that will tell this node
-        self.waiting: deque[Node] = deque()  # senders that this node will tell
+        self.waiting: deque[Link] = deque()  # from the senders that this node will tell
         self.links: dict[str, Link] = {}  # to the receivers it has sent to, by name
 
 
@@ -70,13 +71,16 @@ class Link:
     """What there is between a sender and a receiver: the slower of the two ends."""
 
     __slots__ = (
-        "_bandwidth", "_duration", "_size", "flying", "latency", "put", "receiver", "sender",
+        "_bandwidth", "_duration", "_size", "arrival", "asked", "last", "latency", "put",
+        "receiver", "sender",
     )  # fmt: skip
 
     def __init__(self, sender: Node, receiver: Node) -> None:
         self.sender, self.receiver, self.put = sender, receiver, receiver.mailbox.put
         self.latency: Time = max(sender.latency, receiver.latency)
-        self.flying: deque[Transfer] = deque()  # sent, not delivered; in this order
+        self.asked = False  # will the receiver tell the sender when it is free?
+        self.last: Transfer | None = None  # the last one sent, if not delivered
+        self.arrival: Time = 0  # when that will be
         self._bandwidth = min(sender.bandwidth, receiver.bandwidth)
         self._size, self._duration = 0, 0  # of the last transfer: most are of one size
 
@@ -133,7 +137,8 @@ class Network:
             self._wake_sender_later(source)
         elif now < link.receiver.receiving_until or link.receiver.receive_wake:
             source.outbox.append(transfer)
-            self._ask(source, link.receiver)
+            if not link.asked:
+                self._ask(link)
         else:
             self._start(transfer)
 
@@ -149,11 +154,12 @@ class Network:
                 self._wake_receiver_later(receiver)
             if sender.outbox and not sender.send_wake:
                 self._wake_sender_later(sender)
-        delay = duration + link.latency
-        if delay or link.flying:
-            # By link: two that arrive at the same time stay in order, also if ties are shuffled.
-            link.flying.append(transfer)
-            self._kernel.call_at(now + delay, self._land, link)
+        arrival = now + duration + link.latency
+        if link.last is not None and link.arrival == arrival:
+            link.last.after = link.last = transfer
+        elif arrival > now:
+            link.last, link.arrival = transfer, arrival
+            self._kernel.call_at(arrival, self._land, transfer)
         else:
             self._deliver(transfer)
 
@@ -175,10 +181,11 @@ class Network:
         receiver.receive_wake = False
         now = self._kernel.now
         while receiver.waiting and receiver.receiving_until <= now:
-            asker = receiver.waiting.popleft()
-            asker.asked.discard(receiver)
-            if asker.sending_until <= now and not asker.send_wake:
-                self._send_next(asker)
+            link = receiver.waiting.popleft()
+            link.asked = False
+            sender = link.sender
+            if sender.sending_until <= now and not sender.send_wake:
+                self._send_next(sender)
 
     def _send_next(self, sender: Node) -> None:
         """The sender is free: start what can go, until it is busy."""
@@ -193,25 +200,32 @@ class Network:
 
     def _first_that_can_go(self, sender: Node) -> int | None:
         """Its place in the queue. The busy receivers before it are asked to tell."""
-        asked, now = sender.asked, self._kernel.now
+        now = self._kernel.now
         for place, transfer in enumerate(sender.outbox):
-            receiver = transfer.link.receiver
-            if receiver in asked:
+            link = transfer.link
+            if link.asked:
                 continue
+            receiver = link.receiver
             if receiver.receiving_until <= now and not receiver.receive_wake:
                 return place
-            self._ask(sender, receiver)
+            self._ask(link)
         return None
 
-    def _ask(self, sender: Node, receiver: Node) -> None:
-        if receiver not in sender.asked:
-            sender.asked.add(receiver)
-            receiver.waiting.append(sender)
-            if not receiver.receive_wake:
-                self._wake_receiver_later(receiver)
+    def _ask(self, link: Link) -> None:
+        link.asked = True
+        receiver = link.receiver
+        receiver.waiting.append(link)
+        if not receiver.receive_wake:
+            self._wake_receiver_later(receiver)
 
-    def _land(self, link: Link) -> None:
-        self._deliver(link.flying.popleft())
+    def _land(self, first: Transfer) -> None:
+        each: Transfer | None = first
+        while each is not None:
+            self._deliver(each)
+            last, each = each, each.after
+        link = first.link
+        if link.last is last:
+            link.last = None
 
     def _deliver(self, transfer: Transfer) -> None:
         transfer.link.put(transfer.message)
