@@ -188,28 +188,24 @@ class Network:
                 self._send_next(sender)
 
     def _send_next(self, sender: Node) -> None:
-        """The sender is free: start what can go, until it is busy."""
-        now = self._kernel.now
-        while sender.sending_until <= now:
-            place = self._first_that_can_go(sender)
-            if place is None:
-                return
-            transfer = sender.outbox[place]
-            del sender.outbox[place]
-            self._start(transfer)
+        """The sender is free: start what can go, until it is busy.
 
-    def _first_that_can_go(self, sender: Node) -> int | None:
-        """Its place in the queue. The busy receivers before it are asked to tell."""
-        now = self._kernel.now
-        for place, transfer in enumerate(sender.outbox):
-            link = transfer.link
-            if link.asked:
-                continue
-            receiver = link.receiver
-            if receiver.receiving_until <= now and not receiver.receive_wake:
-                return place
-            self._ask(link)
-        return None
+        The busy receivers it passes over are asked to tell.
+        """
+        now, outbox = self._kernel.now, sender.outbox
+        while sender.sending_until <= now:
+            for place, transfer in enumerate(outbox):
+                link = transfer.link
+                if link.asked:
+                    continue
+                receiver = link.receiver
+                if receiver.receiving_until <= now and not receiver.receive_wake:
+                    break
+                self._ask(link)
+            else:
+                return
+            del outbox[place]
+            self._start(transfer)
 
     def _ask(self, link: Link) -> None:
         link.asked = True
