@@ -200,12 +200,12 @@ class Network:
                     continue
                 receiver = link.receiver
                 if receiver.receiving_until <= now and not receiver.receive_wake:
+                    del outbox[place]
+                    self._start(transfer)
                     break
                 self._ask(link)
             else:
                 return
-            del outbox[place]
-            self._start(transfer)
 
     def _ask(self, link: Link) -> None:
         link.asked = True
