@@ -15,6 +15,7 @@ from outpace.report import events as module
 from outpace.report.events import Totals, read_events, read_totals
 from outpace.report.lanes import MOST, choose_lanes, first_span, span_around
 from outpace.report.page import _totals
+from outpace.report.reading import Unreadable
 from outpace.report.runs import Run, read_runs
 from outpace.report.split import shown_workers, split_of_workers
 from outpace.report.timeline import timeline
@@ -180,6 +181,8 @@ def test_of_many_workers_those_waited_for_are_shown(tmp_path, monkeypatch):
 def test_a_trace_that_names_more_workers_than_there_are_is_not_used(tmp_path):
     folder = make_run(tmp_path / "a")
     write_waiting_trace(folder)
-    assert read_totals(folder / files.TRACE, 1, 10.0) is None
+    with pytest.raises(Unreadable, match=r"trace\.parquet: it names worker 1, of 1 workers"):
+        read_totals(folder / files.TRACE, 1, 10.0)
     assert read_totals(folder / files.TRACE, 2, 10.0) is not None
-    assert read_totals(tmp_path / "absent", 2, 10.0) is None
+    with pytest.raises(Unreadable, match="absent: there is no such file"):
+        read_totals(tmp_path / "absent", 2, 10.0)

@@ -170,7 +170,8 @@ def _throughput(runs: Sequence[Run]) -> str:
 def iterations_per_s(run: Run) -> float | None:
     """Of all workers together."""
     counts, time_s = run.summary.get("iterations"), run.number("virtual_time_s")
-    return float(sum(counts)) / time_s if isinstance(counts, list) and time_s else None
+    known = isinstance(counts, list) and all(isinstance(count, int) for count in counts)
+    return float(sum(counts)) / time_s if known and counts and time_s else None
 
 
 def _gradients_per_s(run: Run) -> float | None:

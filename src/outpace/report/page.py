@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from importlib import import_module, metadata, resources
 from pathlib import Path
 from string import Template
+from typing import Final
 
 from outpace.errors import ConfigError
-from outpace.folder import write_text
+from outpace.folder import replace_file
 from outpace.report.configuration import configuration
 from outpace.report.events import Totals, read_totals
 from outpace.report.figure import Figure
 from outpace.report.findings import findings
 from outpace.report.progress import progress
+from outpace.report.reading import Unreadable, reading
 from outpace.report.runs import Run, read_runs
 from outpace.report.split import split_of_runs, split_of_workers
 from outpace.report.staleness import staleness
@@ -23,21 +25,41 @@ from outpace.report.target import common_target
 from outpace.report.timeline import timeline
 from outpace.report.words import embedded, escaped, listed
 
+# One of them is near the start of every report; the second in those older than the first.
+_MARKS: Final = (b'<meta name="generator" content="outpace">', b'<p class="brand">Outpace</p>')
+_START: Final = 1 << 14  # bytes
+_MOST_WORKERS: Final = 1_000_000
 
-def write_report(folders: Sequence[Path], path: Path) -> None:
+
+def write_report(folders: Sequence[Path], path: Path) -> list[str]:
     """Write the report over the runs in these folders, or over the only one, to `path`.
 
-    Runs that failed or were cut off are in it with their status. Raises ConfigError if a
-    folder is not that of a run, plotly is not installed or `path` cannot be written.
+    Runs that failed or were cut off are in it with their status; files that are missing or
+    damaged are left out. Returns a line for each of those: the file and the cause. Raises
+    ConfigError if a folder is not that of a run, plotly is not installed or `path` cannot
+    be written.
     """
     plotly = _plotly()
     runs = read_runs([Path(folder) for folder in folders])
     # A name or message with half a surrogate pair must not keep the rest from being read.
-    page = _page(runs, plotly).encode("utf-8", "replace").decode("utf-8")
+    page = _page(runs, plotly).encode("utf-8", "replace")
     try:
-        write_text(Path(path), page)
+        replace_file(Path(path), lambda partial: partial.write_bytes(page))
     except OSError as error:
         raise ConfigError(f"cannot write the report {path}: {error.strerror}") from error
+    return [problem for run in runs for problem in run.problems]
+
+
+def is_report(path: Path) -> bool:
+    """Whether there is a report made by this module."""
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            start = file.read(_START)
+    except OSError:
+        return False
+    return any(mark in start for mark in _MARKS)
 
 
 def _plotly() -> str:
@@ -85,17 +107,23 @@ def _page(runs: Sequence[Run], plotly: str) -> str:
 def _totals(run: Run) -> Totals | None:
     counts = run.summary.get("iterations")
     workers = len(counts) if isinstance(counts, list) else run.setting("workers")
-    if not isinstance(workers, int):
+    try:
+        with reading(run.trace):
+            if not isinstance(workers, int) or not 0 < workers <= _MOST_WORKERS:
+                run.trace.stat()
+                raise ValueError("no other file says how many workers there were")
+        return read_totals(run.trace, workers, run.number("virtual_time_s") or 0.0)
+    except Unreadable as error:
+        run.problems.append(str(error))
         return None
-    return read_totals(run.trace, workers, run.number("virtual_time_s") or 0.0)
 
 
 def _what(runs: Sequence[Run]) -> str:
     """Task, workers, servers and seed; several where the runs differ."""
 
     def values(*keys: str) -> list[str]:
-        found = dict.fromkeys(run.setting(*keys) for run in runs)
-        return [str(value) for value in found if value is not None]
+        found = (run.setting(*keys) for run in runs)
+        return list(dict.fromkeys(str(value) for value in found if value is not None))
 
     def counted(noun: str, key: str) -> str:
         numbers = values(key)

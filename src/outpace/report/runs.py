@@ -7,18 +7,18 @@ readable summary is no run.
 
 from __future__ import annotations
 
-import math
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from outpace.errors import ConfigError
-from outpace.folder import CONFIG, METRICS, TRACE, read_config, read_summary
+from outpace.folder import CONFIG, METRICS, SUMMARY, TRACE, read_config, read_summary
+from outpace.report.reading import Unreadable, one_line, reading
 
 Series = list[float | None]
 _COLUMNS: Final = ("time_s", "updates", "gradients", "accuracy", "train_loss", "test_loss")
@@ -26,7 +26,10 @@ _COLUMNS: Final = ("time_s", "updates", "gradients", "accuracy", "train_loss", "
 
 @dataclass(frozen=True)
 class Run:
-    """One folder's summary, configuration and metrics; `trace` is only a path."""
+    """One folder's summary, configuration and metrics; `trace` is only a path.
+
+    problems: a line for each file that could not be read; whoever reads the trace adds it.
+    """
 
     name: str
     summary: Mapping[str, Any]
@@ -34,6 +37,7 @@ class Run:
     config_text: str
     metrics: Mapping[str, Series]  # by column, each of the same length
     trace: Path
+    problems: list[str] = field(default_factory=list)
 
     @property
     def status(self) -> str:
@@ -71,7 +75,7 @@ class Run:
         return {
             int(key): int(count)
             for key, count in counts.items()
-            if str(key).isdigit() and _number(count) is not None
+            if str(key).isdecimal() and _number(count) is not None
         }
 
     @property
@@ -118,30 +122,46 @@ def names_of(folders: Sequence[Path]) -> list[str]:
     return names
 
 
-def _read(folder: Path, name: str) -> Run:
-    summary = read_summary(folder)
+def read_summary_of(folder: Path) -> Mapping[str, Any]:
+    """Raises ConfigError if this is not the folder of a run."""
+    try:
+        summary: Any = read_summary(folder)
+    except RecursionError:
+        raise ConfigError(f"cannot read {folder / SUMMARY}: it is nested too deeply") from None
     if not isinstance(summary, Mapping):
-        raise ConfigError(f"{folder / 'summary.json'} must hold a mapping")
+        raise ConfigError(f"{folder / SUMMARY} must hold a mapping")
+    return summary
+
+
+def _read(folder: Path, name: str) -> Run:
+    summary = read_summary_of(folder)
+    problems: list[str] = []
     try:
         config, text = read_config(folder), (folder / CONFIG).read_text(encoding="utf-8")
     except (ConfigError, OSError, UnicodeDecodeError) as error:
         config, text = {}, f"# {error}\n"
-    return Run(name, summary, config, text, _metrics(folder / METRICS), folder / TRACE)
+        problems.append(one_line(error))
+    try:
+        metrics = _metrics(folder / METRICS)
+    except Unreadable as error:
+        metrics = {name: [] for name in _COLUMNS}
+        problems.append(str(error))
+    return Run(name, summary, config, text, metrics, folder / TRACE, problems)
 
 
 def _metrics(path: Path) -> dict[str, Series]:
-    try:
-        table = pq.read_table(path)
-    except (OSError, pa.ArrowException):
-        return {name: [] for name in _COLUMNS}
-    return {
-        name: [_number(value) for value in table[name].to_pylist()]
-        if name in table.column_names
-        else [None] * table.num_rows
-        for name in _COLUMNS
-    }
+    with reading(path), pq.ParquetFile(path) as file:
+        names = set(_COLUMNS).intersection(file.schema_arrow.names)
+        table = file.read(sorted(names), use_threads=False)
+        return {
+            name: [_number(value) for value in table[name].to_pylist()]
+            if name in names
+            else [None] * file.metadata.num_rows
+            for name in _COLUMNS
+        }
 
 
 def _number(value: Any) -> float | None:
-    usable = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return value if usable else None
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return value if abs(value) <= sys.float_info.max else None

@@ -13,6 +13,7 @@ from outpace.report.events import Events, Totals, Wait, read_events
 from outpace.report.figure import Choice, Figure, Plot, View, axis
 from outpace.report.lanes import choose_lanes, first_span, span_around
 from outpace.report.picture import Picture
+from outpace.report.reading import Unreadable
 from outpace.report.runs import Run
 from outpace.report.words import listed, percent, seconds
 
@@ -26,10 +27,16 @@ def timeline(runs: Sequence[Run], totals: Sequence[Totals | None]) -> Figure:
     known = [(run, sums) for run, sums in zip(runs, totals, strict=True) if sums is not None]
     first = first_span([sums for _, sums in known]) if known else (0, 1)
     views: list[View] = []
+    drawn: list[str] = []
     lanes = 1
     for run, sums in known:
         around = span_around(sums.longest, first[1]) if sums.longest else first
-        begin, middle = read_events(run.trace, [first, around])
+        try:
+            begin, middle = read_events(run.trace, [first, around])
+        except Unreadable as error:
+            run.problems.append(str(error))
+            continue
+        drawn.append(run.name)
         for span, events, longest in ((first, begin, None), (around, middle, sums.longest)):
             shown = choose_lanes(events, len(sums.iterations), _concerned(events, longest))
             lanes = max(lanes, len(shown))
@@ -39,7 +46,7 @@ def timeline(runs: Sequence[Run], totals: Sequence[Totals | None]) -> Figure:
         "figure-timeline",
         "Timeline of the workers: when each computed, communicated and waited",
         views,
-        [Choice("Run", [run.name for run, _ in known]), Choice("When", [FIRST, LONGEST])],
+        [Choice("Run", drawn), Choice("When", [FIRST, LONGEST])],
         height=150 + 27 * lanes,
         tall=True,
         instead="There is no readable trace with a finished iteration.",
