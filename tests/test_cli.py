@@ -276,7 +276,8 @@ def leaves():
     sys.exit(0)
 
 def leaves_later():
-    return task(loss=lambda o, t: sys.exit(0), test=None)
+    mse = torch.nn.functional.mse_loss
+    return task(loss=lambda o, t: mse(o, t) if o.requires_grad else sys.exit(0), test=None)
 
 def bad_accuracy():
     return task(accuracy=lambda o, t: 1 / 0)
@@ -469,3 +470,26 @@ def test_an_interrupted_run_leaves_a_valid_folder_marked_partial(here, signal_nu
 def test_help_does_not_wait_for_torch():
     code = "import sys, outpace.cli; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_report_over_damaged_runs_says_which_files_it_is_without(here, capsys):
+    for name in ("one", "two"):
+        arguments = ("stop.iterations=3", "--out", f"all/{name}")
+        assert outpace("simulate", "config.yaml", *arguments) == 0
+    (here / "all" / "one" / files.TRACE).write_bytes(b"PAR1")
+    (here / "all" / "two" / files.METRICS).unlink()
+    capsys.readouterr()
+    assert outpace("report", "all", "all/", "all/two") == 0
+    printed = capsys.readouterr()
+    assert printed.out == f"report: {files.REPORT}\n"
+    assert [line.partition(": ")[0] for line in printed.err.splitlines()] == [
+        "note", "note", "warning", "warning",
+    ]  # fmt: skip
+    assert f"warning: all/one/{files.TRACE}: " in printed.err
+    assert f"warning: all/two/{files.METRICS}: there is no such file" in printed.err
+    Path(files.REPORT).write_text("mine")
+    assert "name another file with --out" in refused(capsys, "report", "all/one", "all/two")
+    assert Path(files.REPORT).read_text() == "mine"
+    (here / "all" / "one" / files.SUMMARY).unlink()
+    assert files.SUMMARY in refused(capsys, "report", "all/one", "--out", "none.html")
+    assert not Path("none.html").exists()

@@ -11,10 +11,10 @@ the user's own model in virtual time, and then run unchanged for real.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # not from typing: until the command guards itself, little is imported
 if TYPE_CHECKING:
+    from typing import Any
+
     from outpace.comparison import Row, Variant, compare, variants_from
     from outpace.config import Evaluate, Experiment, Stop, experiment_from
     from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError
@@ -38,7 +38,13 @@ def __getattr__(name: str) -> Any:
     """Import on first use: `outpace --help` need not wait for torch."""
     if name not in _HOME:
         raise AttributeError(f"module 'outpace' has no attribute {name!r}")
+    import importlib
+
     return getattr(importlib.import_module(f"outpace.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 __all__ = [

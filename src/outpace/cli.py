@@ -7,6 +7,7 @@ after Ctrl-C, with the folder completed and marked partial.
 from __future__ import annotations
 
 import functools
+import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -61,6 +62,26 @@ def _errors_in_words(command: Callable[_P, None]) -> Callable[_P, None]:
     return wrapped
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"outpace {version('outpace')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _all(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
 @app.command()
 @_errors_in_words
 def simulate(config: _Config, overrides: _Overrides = None, out: _Out = None) -> None:
@@ -112,22 +133,59 @@ def report(
     ],
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="The file to write. Default: report.html in the only DIR."),
+        typer.Option(
+            "--out",
+            help="The file to write, whatever is there. Default: report.html, in the only DIR or "
+            "here, unless that is a file of yours.",
+        ),
     ] = None,
 ) -> None:
     """Make the report of one run, or one report over several."""
-    from outpace.folder import REPORT, SUMMARY
-    from outpace.report import write_report
+    from outpace.folder import REPORT
+    from outpace.report import distinct, is_report, runs_in, write_report
 
-    runs: list[Path] = []
-    for folder in folders:
-        inside = sorted(path.parent for path in folder.glob(f"*/{SUMMARY}"))
-        is_run = (folder / SUMMARY).exists() or not inside
-        runs += [folder] if is_run else inside
+    folders, repeated = distinct(folders)
+    _say("note", repeated)
+    runs, left_out = runs_in(folders)
+    _say("warning", left_out)
+    runs, repeated = distinct(runs)
+    _say("note", repeated)
     if out is None:
         out = folders[0] / REPORT if len(folders) == 1 else Path(REPORT)
-    write_report(runs, out)
+        if os.path.lexists(out) and not is_report(out):
+            raise ConfigError(
+                f"{out} is no report made by Outpace and is left as it is; "
+                "name another file with --out"
+            )
+    _say("warning", write_report(runs, out))
     typer.echo(f"report: {out}")
+
+
+@app.command()
+@_errors_in_words
+def export(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
+    perfetto: Annotated[
+        bool, typer.Option("--perfetto", help="As a file for https://ui.perfetto.dev.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="The file to write, whatever is there. Default: perfetto.pftrace.gz, in RUN.",
+        ),
+    ] = None,
+) -> None:
+    """Write the trace of a run for a tool that shows traces."""
+    from outpace.report.perfetto import PERFETTO, write_perfetto
+    from outpace.report.words import SPACE, size
+
+    if not perfetto:
+        raise ConfigError("name the format to write; there is one: --perfetto")
+    out = out or run / PERFETTO
+    write_perfetto(run, out)
+    written = size(out.stat().st_size).replace(SPACE, " ")
+    typer.echo(f"{out} ({written}): open it at https://ui.perfetto.dev")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -189,6 +247,11 @@ def _print_table(names: Sequence[str], summaries: Sequence[dict[str, Any]]) -> N
     for name, *cells in rows:
         padded = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
         typer.echo("  ".join([name.ljust(widths[0]), *padded]).rstrip())
+
+
+def _say(kind: str, lines: Sequence[str]) -> None:
+    for line in lines:
+        typer.echo(f"{kind}: {line}", err=True)
 
 
 def _say_where(out: Path) -> None:

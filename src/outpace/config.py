@@ -3,7 +3,8 @@
 `Experiment` is the whole configuration as frozen dataclasses. `experiment_from` makes
 one from plain data: keys and kinds are checked against the dataclasses (so that a
 misspelt one gets its nearest neighbour), types by pydantic, ranges by the dataclasses'
-own `__post_init__`, which also guard an Experiment written in Python.
+own `__post_init__`, which also guard an Experiment written in Python. All problems are
+said at once, so far as they can be seen at once.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import pydantic
 
-from outpace.checks import positive, require
+from outpace.checks import noted, positive, require
 from outpace.cluster import ComputeLaw, NetworkLaw
 from outpace.errors import ConfigError, did_you_mean
 from outpace.messages import server_name, worker_name
@@ -29,8 +31,9 @@ from outpace.sync import Asp, Bsp, Ssp
 from outpace.tasks import PythonTask, TaskKind, Timing, absolute_target
 from outpace.updaters import Sgd
 
-_BY_KIND = pydantic.Field(discriminator="kind")
 Sync: TypeAlias = Bsp | Asp | Ssp
+_MACHINES: Final = ("servers", "workers")
+_NODES: Final = 10**6  # at most so many of either
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,47 +85,53 @@ class Evaluate:
 class Experiment:
     """One run. Raises ValueError where values contradict each other."""
 
-    task: Annotated[TaskKind, _BY_KIND]
+    task: TaskKind
     workers: int
-    compute: Annotated[ComputeLaw, _BY_KIND]
-    sync: Annotated[Sync, _BY_KIND]
+    sync: Sync
     stop: Stop
+    compute: ComputeLaw | None = None  # None: what it really takes; not in virtual time
     seed: int = 0
     servers: int = 1
     network: NetworkLaw | None = None  # None: instantaneous
     optimizer: Sgd = field(default_factory=Sgd)
     batch_size: int = 32  # per worker
     evaluate: Evaluate = field(default_factory=Evaluate)
+    # Of real runs; virtual time is always deterministic, and stops.
+    deterministic: bool = False  # add gradients up in the order of workers, not of arrival
+    non_finite: Literal["refuse", "stop"] = "refuse"  # gradients; refused: that push abstains
 
     def __post_init__(self) -> None:
-        for key in ("workers", "servers"):
+        require(0 <= self.seed < 2**63, "seed", "from 0 to 2^63 − 1", self.seed)
+        limits = (("batch_size", 10**9, "1e9"), *((k, _NODES, "1,000,000") for k in _MACHINES))
+        for key, most, words in limits:
             count = getattr(self, key)
             require(count > 0, key, "at least 1", count)
-            require(count <= 10**6, key, "at most 1,000,000", count)
-        require(self.batch_size > 0, "batch_size", "at least 1", self.batch_size)
-        require(self.batch_size <= 10**9, "batch_size", "at most 1e9", self.batch_size)
-        require(0 <= self.seed < 2**63, "seed", "from 0 to 2^63 − 1", self.seed)
-        if self.network is not None:
-            names = [worker_name(n) for n in range(self.workers)]
-            self.network.require_nodes(names + [server_name(m) for m in range(self.servers)])
-        for period in self.compute.slow:
-            for worker in period.workers:
-                require(
-                    worker < self.workers,
-                    "compute.slow.workers", f"from 0 to {self.workers - 1}", worker,
-                )  # fmt: skip
-        target = self.stop.target_accuracy
-        if target is not None and isinstance(self.task, Timing):
-            raise ValueError("stop.target_accuracy: the task 'timing' has no accuracy")
+            require(count <= most, key, f"at most {words}", count)
+        contradictions = list(self._contradictions())
+        if contradictions:
+            raise ValueError("\n".join(contradictions))
+
+    def _contradictions(self) -> Iterator[str]:
+        if self.stop.target_accuracy is not None and isinstance(self.task, Timing):
+            yield "stop.target_accuracy: the task 'timing' has no accuracy"
         only_target = self.stop.iterations is None and self.stop.virtual_time_s is None
         if only_target and self.evaluate == Evaluate():
-            raise ValueError(
+            yield (
                 "stop.target_accuracy alone would never be looked at: "
                 "set evaluate.every_updates or another stop"
             )
-
-
-_ADAPTER = pydantic.TypeAdapter(Experiment)
+        if not all(0 < getattr(self, key) <= _NODES for key in _MACHINES):
+            return
+        slow = () if self.compute is None else self.compute.slow
+        for worker in (worker for period in slow for worker in period.workers):
+            if worker >= self.workers:
+                yield f"compute.slow.workers must be from 0 to {self.workers - 1}, not {worker}"
+        if self.network is not None:
+            names = [worker_name(n) for n in range(self.workers)]
+            try:
+                self.network.require_nodes(names + [server_name(m) for m in range(self.servers)])
+            except ValueError as error:
+                yield str(error)
 
 
 def experiment_from(data: Mapping[str, Any], source: str, folder: Path | None = None) -> Experiment:
@@ -131,21 +140,18 @@ def experiment_from(data: Mapping[str, Any], source: str, folder: Path | None = 
     `source` names the data in errors; the file of a `python` task is looked up in
     `folder`, by default the current one. Raises ConfigError listing all that is wrong.
     """
-    problems = []
+    problems: list[str] = []
+    experiment: Any = _UNREADABLE
     try:
-        problems = list(_unknown_keys(Experiment, data, ""))
-        text = "" if problems else json.dumps(_whole(data))
+        plain = json.loads(json.dumps(_whole(data)))
+        experiment = _read(Experiment, plain, "", problems)
     except (RecursionError, ValueError):
         problems = ["it is nested too deeply, or contains itself"]
     except TypeError as error:
         problems = [f"not plain data: {error}"]
-    if not problems:
-        try:
-            experiment = _ADAPTER.validate_json(text, strict=True)
-            return _with_absolute_target(experiment, folder or Path.cwd())
-        except pydantic.ValidationError as error:
-            problems = [_in_words(problem, data) for problem in error.errors()]
-    raise ConfigError("\n".join(f"{source}: {problem}" for problem in problems))
+    if problems:
+        raise ConfigError("\n".join(f"{source}: {problem}" for problem in problems))
+    return _with_absolute_target(experiment, folder or Path.cwd())
 
 
 def to_plain(experiment: Experiment) -> dict[str, Any]:
@@ -181,65 +187,11 @@ def _with_absolute_target(experiment: Experiment, folder: Path) -> Experiment:
     return dataclasses.replace(experiment, task=dataclasses.replace(task, target=target))
 
 
-# -- keys and kinds ----------------------------------------------------------------
+# -- reading -------------------------------------------------------------------------
+# Each function adds to the problems, and gives _UNREADABLE if there is no value at all.
 
-
-def _unknown_keys(expected: Any, data: Any, path: str) -> Iterator[str]:
-    """Complaints about keys and kinds that the dataclasses do not have."""
-    if typing.get_origin(expected) is Annotated:
-        expected = typing.get_args(expected)[0]
-    options = _options(expected)
-    if options and not isinstance(data, Mapping):
-        if data is not None or types.NoneType not in typing.get_args(expected):
-            yield f"{path or 'the configuration'} must be a mapping, not {_short(data)}"
-        return
-    if len(options) > 1:
-        kinds = {_kind(option): option for option in options}
-        if "kind" not in data:
-            yield f"{path}.kind is missing. Known: {', '.join(sorted(kinds))}."
-            return
-        kind = data["kind"]
-        if not isinstance(kind, str) or kind not in kinds:
-            yield f"{path}.kind: unknown kind {_short(kind)}.{did_you_mean(kind, kinds)}"
-            return
-        options = [kinds[data["kind"]]]
-    if options:
-        hints = typing.get_type_hints(options[0], include_extras=True)
-        names = [entry.name for entry in dataclasses.fields(options[0])]
-        for key, value in data.items():
-            where = f"{path}.{key}" if path else str(key)
-            if key not in names:
-                yield f"{where}: unknown key.{did_you_mean(key, names)}"
-            else:
-                yield from _unknown_keys(hints[key], value, where)
-        return
-    origin, arguments = typing.get_origin(expected), typing.get_args(expected)
-    if origin is tuple and isinstance(data, list):
-        for place, entry in enumerate(data):
-            yield from _unknown_keys(arguments[0], entry, f"{path}[{place}]")
-    elif origin is dict and isinstance(data, Mapping):
-        for key, entry in data.items():
-            yield from _unknown_keys(arguments[1], entry, f"{path}.{key}")
-
-
-def _options(expected: Any) -> list[type]:
-    """The dataclasses that a value of this type may be."""
-    members = typing.get_args(expected) if _is_union(expected) else (expected,)
-    return [m for m in members if isinstance(m, type) and dataclasses.is_dataclass(m)]
-
-
-def _is_union(expected: Any) -> bool:
-    return typing.get_origin(expected) in (typing.Union, types.UnionType)
-
-
-def _kind(option: type) -> str:
-    (default,) = (f.default for f in dataclasses.fields(option) if f.name == "kind")
-    return str(default)
-
-
-# -- types and ranges ----------------------------------------------------------------
-
-_WORDS = {
+_UNREADABLE: Final = object()
+_WORDS: Final = {
     "int_type": "must be a whole number",
     "int_from_float": "must be a whole number",
     "float_type": "must be a number",
@@ -247,40 +199,129 @@ _WORDS = {
     "bool_type": "must be true or false",
     "tuple_type": "must be a list",
     "dict_type": "must be a mapping",
-    "dataclass_type": "must be a mapping",
 }
+
+
+def _read(expected: Any, data: Any, path: str, problems: list[str]) -> Any:
+    """The value of this type that plain data stands for."""
+    arguments = typing.get_args(expected)
+    options = _options(expected)
+    if options:
+        if data is None and types.NoneType in arguments:
+            return None
+        if not isinstance(data, dict):
+            problems.append(f"{path or 'the configuration'} must be a mapping, not {_short(data)}")
+            return _UNREADABLE
+        option = _chosen(options, data, path, problems)
+        return _UNREADABLE if option is None else _made(option, data, path, problems)
+    if isinstance(data, list) and arguments and _options(arguments[0]):
+        entries = [
+            _read(arguments[0], entry, f"{path}[{place}]", problems)
+            for place, entry in enumerate(data)
+        ]
+        return _UNREADABLE if _UNREADABLE in entries else tuple(entries)
+    if isinstance(data, dict) and arguments and _options(arguments[-1]):
+        named = {
+            key: _read(arguments[-1], entry, f"{path}.{key}", problems)
+            for key, entry in data.items()
+        }
+        return _UNREADABLE if _UNREADABLE in named.values() else named
+    try:
+        return _adapter(expected).validate_json(json.dumps(data), strict=True)
+    except pydantic.ValidationError as error:
+        problems += [_in_words(problem, path) for problem in error.errors()]
+        return _UNREADABLE
+
+
+def _options(expected: Any) -> list[type]:
+    """The dataclasses that a value of this type may be."""
+    union = typing.get_origin(expected) in (typing.Union, types.UnionType)
+    members = typing.get_args(expected) if union else (expected,)
+    return [m for m in members if isinstance(m, type) and dataclasses.is_dataclass(m)]
+
+
+def _chosen(options: list[type], data: Any, path: str, problems: list[str]) -> type | None:
+    """The option of the kind that is asked for."""
+    if len(options) == 1:
+        return options[0]
+    kinds = {_kind(option): option for option in options}
+    if "kind" not in data:
+        problems.append(f"{path}.kind is missing. Known: {', '.join(sorted(kinds))}.")
+        return None
+    kind = data["kind"]
+    if isinstance(kind, str) and kind in kinds:
+        return kinds[kind]
+    problems.append(f"{path}.kind: unknown kind {_short(kind)}.{did_you_mean(kind, kinds)}")
+    return None
+
+
+def _kind(option: type) -> str:
+    (default,) = (f.default for f in dataclasses.fields(option) if f.name == "kind")
+    return str(default)
+
+
+def _made(option: type, data: dict[str, Any], path: str, problems: list[str]) -> Any:
+    """The dataclass of these keys; its own checks are told of what can be read."""
+    hints = typing.get_type_hints(option)
+    prefix = f"{path}." if path else ""
+    values = {}
+    for key, entry in data.items():
+        if key in hints:
+            values[key] = _read(hints[key], entry, prefix + key, problems)
+        else:
+            problems.append(f"{prefix}{key}: unknown key.{did_you_mean(key, hints)}")
+    for entry in dataclasses.fields(option):
+        if entry.name not in data and _default(entry) is _UNREADABLE:
+            problems.append(f"{prefix}{entry.name} is missing")
+            values[entry.name] = _UNREADABLE
+    whole = _UNREADABLE not in values.values()
+    made: Any = _UNREADABLE
+    with noted() as complaints:
+        try:
+            if whole:
+                made = option(**values)
+            else:
+                _check_what_there_is(option, values)
+        except ValueError as error:  # in what there is, it may contradict what is not
+            complaints += str(error).split("\n") if whole else ()
+        except Exception:
+            if whole and not complaints:  # else it stumbled over what is reported anyway
+                raise
+    for complaint in complaints:
+        separator = "" if not path else ": " if complaint.startswith("needs") else "."
+        problems.append(f"{path}{separator}{complaint}")
+    return made
+
+
+def _check_what_there_is(option: type, values: dict[str, Any]) -> None:
+    """Run its checks with defaults for what cannot be read, up to the use of what has none."""
+    partial: Any = object.__new__(option)
+    for entry in dataclasses.fields(option):
+        value = values.get(entry.name, _UNREADABLE)
+        value = _default(entry) if value is _UNREADABLE else value
+        if value is not _UNREADABLE:
+            object.__setattr__(partial, entry.name, value)
+    partial.__post_init__()
+
+
+def _default(entry: dataclasses.Field[Any]) -> Any:
+    if entry.default_factory is not dataclasses.MISSING:
+        return entry.default_factory()
+    return _UNREADABLE if entry.default is dataclasses.MISSING else entry.default
+
+
+@cache
+def _adapter(expected: Any) -> pydantic.TypeAdapter[Any]:
+    return pydantic.TypeAdapter(expected)
+
+
+def _in_words(problem: Any, path: str) -> str:
+    place = path + "".join(f"[{s}]" if isinstance(s, int) else f".{s}" for s in problem["loc"])
+    kind, value = problem["type"], _short(problem["input"])
+    if kind in ("enum", "literal_error"):
+        return f"{place} must be {problem['ctx']['expected']}, not {value}"
+    return f"{place} {_WORDS.get(kind, problem['msg'])}, not {value}"
 
 
 def _short(value: Any) -> str:
     return reprlib.repr(value)
-
-
-def _in_words(problem: Any, data: Any) -> str:
-    path, value = _locate(problem["loc"], data)
-    kind = problem["type"]
-    if kind == "missing":
-        return f"{path} is missing"
-    if kind == "value_error":
-        message = str(problem["ctx"]["error"])
-        separator = "" if not path else ": " if message.startswith("needs") else "."
-        return f"{path}{separator}{message}"
-    if kind in ("enum", "literal_error"):
-        return f"{path} must be {problem['ctx']['expected']}, not {_short(value)}"
-    return f"{path or 'the configuration'} {_WORDS.get(kind, problem['msg'])}, not {_short(value)}"
-
-
-def _locate(location: tuple[int | str, ...], data: Any) -> tuple[str, Any]:
-    """The dotted path and the value there; pydantic's own steps (the kinds) are left out."""
-    path = ""
-    for step in location[:-1]:
-        if isinstance(data, Mapping) and step in data:
-            data, path = data[step], f"{path}.{step}"
-        elif isinstance(data, list) and isinstance(step, int) and step < len(data):
-            data, path = data[step], f"{path}[{step}]"
-    for step in location[-1:]:
-        if isinstance(data, Mapping):
-            known = step in data or step not in {data.get("kind")}
-            data, path = data.get(step), f"{path}.{step}" if known else path
-        elif isinstance(data, list) and isinstance(step, int):
-            data, path = data[step], f"{path}[{step}]"
-    return path.removeprefix("."), data

@@ -1,6 +1,7 @@
 """Reads and writes YAML 1.2, and merges overrides and variants into it.
 
-YAML 1.2, because under 1.1 `1e7` and `1.25e8` are strings and `no` is false. A mapping
+YAML 1.2, because under 1.1 `1e7` and `1.25e8` are strings, `4_000` is a number and `no`
+is false. A mapping
 with a `kind` is a choice: another kind replaces it and takes nothing over; mappings
 without one merge key by key.
 """
@@ -14,8 +15,19 @@ from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
+from ruamel.yaml.nodes import ScalarNode
+from ruamel.yaml.resolver import VersionedResolver
 
 from outpace.errors import ConfigError
+
+
+class _Resolver(VersionedResolver):
+    """Takes `4_000` for text, as YAML 1.2 does and ruamel.yaml does not."""
+
+    def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
+        if kind is ScalarNode and implicit[0] and "_" in value:
+            return self.DEFAULT_SCALAR_TAG
+        return super().resolve(kind, value, implicit)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -35,7 +47,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
 def parse_yaml(text: str, source: str) -> Any:
     """Plain data from YAML text. Raises ConfigError with the line."""
     try:
-        return YAML(typ="safe", pure=True).load(text)
+        yaml = YAML(typ="safe", pure=True)
+        yaml.Resolver = _Resolver
+        return yaml.load(text)
     except RecursionError:
         raise ConfigError(f"{source}: it is nested too deeply") from None
     except (YAMLError, ValueError) as error:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import random
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
+import numpy as np
 import torch
 
 from outpace.checks import require
 from outpace.errors import ConfigError
 from outpace.tasks.digits import digits_cnn, digits_mlp
 from outpace.tasks.supervised import SupervisedWorkload
-from outpace.tasks.target import brief, load_target
+from outpace.tasks.target import brief, is_target, load_target
 from outpace.tasks.task import Task, Workload
 from outpace.tasks.timing import TimingWorkload
 
@@ -73,8 +76,24 @@ class PythonTask:
     arguments: dict[str, Any] = field(default_factory=dict)
     kind: Literal["python"] = "python"
 
+    def __post_init__(self) -> None:
+        require(
+            is_target(self.target),
+            "target", "'file.py:function' or 'package.module:function'", repr(self.target),
+        )  # fmt: skip
+
     def workload(self, workers: int, batch_size: int, seed: int) -> CuttableWorkload:
-        """Raises ConfigError if it cannot be imported, raises, or returns something else."""
+        """Raises ConfigError if it cannot be imported, made, or trained for one batch."""
+        # With a task of its own, thrown away: what a model, a loss or a file remembers of
+        # its use cannot be put back.
+        probed = self.target, repr(self.arguments), workers, batch_size
+        if probed not in _PROBED:
+            with _no_trace():
+                self._supervised(workers, batch_size, seed).probe(self.target)
+            _PROBED.add(probed)
+        return self._supervised(workers, batch_size, seed)
+
+    def _supervised(self, workers: int, batch_size: int, seed: int) -> SupervisedWorkload:
         function = load_target(self.target)
 
         def make() -> Task:
@@ -90,6 +109,23 @@ class PythonTask:
             return task
 
         return _supervised(make, workers, batch_size, seed)
+
+
+_PROBED: set[tuple[object, ...]] = set()  # by this process: `compare` makes a task often
+
+
+@contextlib.contextmanager
+def _no_trace() -> Iterator[None]:
+    """Give the global generators and torch's default dtype back as they were."""
+    python, numpy = random.getstate(), np.random.get_state()
+    state, dtype = torch.get_rng_state(), torch.get_default_dtype()
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+        torch.set_rng_state(state)
+        torch.set_default_dtype(dtype)
 
 
 TaskKind: TypeAlias = DigitsMlp | DigitsCnn | Timing | PythonTask

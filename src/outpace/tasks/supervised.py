@@ -12,6 +12,7 @@ import torch
 from outpace.errors import ConfigError
 from outpace.messages import Block
 from outpace.tasks.sampler import Sampler
+from outpace.tasks.target import brief
 from outpace.tasks.task import Data, Evaluation, Task, fraction_correct
 
 _EVALUATION_BATCH: Final = 100
@@ -83,6 +84,37 @@ class SupervisedWorkload:
         gradients = torch.autograd.grad(loss, self._parameters, materialize_grads=True)
         flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
         return loss.item(), [flat[part] for part in self._slices]
+
+    def probe(self, target: str) -> None:
+        """Raise ConfigError, naming the target, unless the first batch gives a gradient.
+
+        Leaves traces in the model and whatever else the task remembers.
+        """
+        try:
+            inputs, targets = _samples(self._task.train, self._sampler.indices(0, 0))
+            loss = self._task.loss(self._task.model(inputs), targets)
+            problem = self._fault(loss)
+        except (Exception, SystemExit) as error:
+            problem = f"its first batch raised {brief(error)}"
+        if problem:
+            raise ConfigError(f"task.target: {target}: {problem}")
+
+    def _fault(self, loss: object) -> str:
+        """What is wrong with a loss; an empty text if nothing is."""
+        if not isinstance(loss, torch.Tensor):
+            return f"its loss must be a scalar tensor, not a {type(loss).__name__}"
+        if loss.numel() != 1:
+            return (
+                f"its loss must be a scalar, such as the mean over the batch, "
+                f"not of shape {tuple(loss.shape)}"
+            )
+        found = loss.requires_grad and any(
+            gradient is not None
+            for gradient in torch.autograd.grad(loss, self._parameters, allow_unused=True)
+        )
+        if not found:
+            return "its loss has no gradient: it does not depend on the model's parameters"
+        return ""
 
     def evaluate(self, parameters: Sequence[Block]) -> Evaluation:
         self._load(parameters)

@@ -14,15 +14,8 @@ from outpace.errors import ConfigError, did_you_mean
 
 
 def absolute_target(target: str, folder: Path) -> str:
-    """The same target with the path of its file made absolute, seen from `folder`.
-
-    Raises ConfigError unless it has the form `where:function`.
-    """
-    where, separator, name = target.rpartition(":")
-    if not separator or not where or not name:
-        raise ConfigError(
-            f"task.target: {target!r} must be 'file.py:function' or 'package.module:function'"
-        )
+    """The same target with the path of its file made absolute, seen from `folder`."""
+    where, _, name = target.rpartition(":")
     return f"{(folder / where).resolve()}:{name}" if where.endswith(".py") else target
 
 
@@ -43,6 +36,12 @@ def load_target(target: str) -> Callable[..., Any]:
         raise ConfigError(f"task.target: {name!r} in {where} is not a function")
     found: Callable[..., Any] = function
     return found
+
+
+def is_target(text: str) -> bool:
+    """Whether it has the form `where:function`."""
+    where, _, name = text.rpartition(":")
+    return bool(where and name)
 
 
 def brief(error: BaseException) -> str:

@@ -1,0 +1,117 @@
+"""A configuration is told all that is wrong with it, in one message."""
+
+from __future__ import annotations
+
+import pytest
+
+from outpace.cluster import Constant
+from outpace.config import Experiment, Stop, experiment_from
+from outpace.errors import ConfigError
+from outpace.sync import Bsp
+from outpace.tasks import PythonTask, Timing
+from outpace.yamlfile import parse_yaml, with_overrides, write_yaml
+
+BASE = """\
+task: {kind: timing}
+workers: 4
+compute: {kind: lognormal, mean_s: 0.1, cv: 0.1}
+network: {latency_s: 0.001}
+sync: {kind: ssp, staleness: 3}
+stop: {iterations: 20}
+"""
+
+
+def problems(*overrides: str) -> set[str]:
+    """The lines of the refusal, without the name of the source."""
+    with pytest.raises(ConfigError) as error:
+        experiment_from(with_overrides(parse_yaml(BASE, "base"), overrides), "x.yaml")
+    lines = str(error.value).split("\n")
+    assert all(line.startswith("x.yaml: ") for line in lines)
+    assert len(set(lines)) == len(lines)
+    return {line.removeprefix("x.yaml: ") for line in lines}
+
+
+def test_ranges_inside_and_outside_of_a_mapping():
+    assert problems("workers=0", "sync.staleness=-1", "compute.mean_s=0", "compute.cv=-1") == {
+        "workers must be at least 1, not 0",
+        "sync.staleness must be from 0 to 2^31 − 1, not -1",
+        "compute.mean_s must be a positive number of seconds, at most 1e9, not 0.0",
+        "compute.cv must be a number from 0 to 1000, not -1.0",
+    }
+
+
+def test_keys_kinds_types_ranges_and_what_is_missing():
+    assert problems(
+        "servrs=2", "servers=2.5", "batch_size=0", "workers=0",
+        "sync.kind=spp", "network.latency_s=-1", "network.log=3", "compute.kind=constant",
+    ) == {
+        "servrs: unknown key. Did you mean 'servers'?",
+        "servers must be a whole number, not 2.5",
+        "batch_size must be at least 1, not 0",
+        "workers must be at least 1, not 0",
+        "sync.kind: unknown kind 'spp'. Did you mean 'ssp'?",
+        "network.latency_s must be a number from 0 to 1e9, not -1.0",
+        "network.log must be true or false, not 3",
+        "compute.mean_s is missing",
+    }  # fmt: skip
+
+
+def test_entries_of_lists_and_mappings_are_named():
+    slow = "compute.slow=[{workers: [0], factor: -1, from_s: -1}, {workers: [a], factor: 0}]"
+    assert problems(slow, "network.nodes={worker-0: {latency_s: -2}, worker-1: 3}") == {
+        "compute.slow[0].factor must be a positive number, at most 1e9, not -1.0",
+        "compute.slow[0].from_s must be a number from 0 to 1e9, not -1.0",
+        "compute.slow[1].factor must be a positive number, at most 1e9, not 0.0",
+        "compute.slow[1].workers[0] must be a whole number, not 'a'",
+        "network.nodes.worker-0.latency_s must be a number from 0 to 1e9, not -2.0",
+        "network.nodes.worker-1 must be a mapping, not 3",
+    }
+
+
+def test_contradictions_are_named_together():
+    slow = "compute.slow=[{workers: [7, 8], factor: 2}]"
+    found = problems("stop={target_accuracy: 0.5}", slow, "network.nodes={w: {}}")
+    assert {
+        "stop.target_accuracy: the task 'timing' has no accuracy",
+        "compute.slow.workers must be from 0 to 3, not 7",
+        "compute.slow.workers must be from 0 to 3, not 8",
+    } < found
+    assert len(found) == 5
+
+
+@pytest.mark.parametrize(
+    ("overrides", "only"),
+    [
+        (["stop={iterations: many}"], "stop.iterations must be a whole number, not 'many'"),
+        (["stop={target_accuracy: 0.5}", "task={kind: timng}", "evaluate={every_s: x}"], None),
+        (["workers=0", "compute.slow=[{workers: [0], factor: 2}]"], "workers must be"),
+        (["workers=many", "network.nodes={worker-9: {}}"], "workers must be a whole"),
+    ],
+)
+def test_nothing_is_said_of_what_follows_from_an_error(overrides, only):
+    found = problems(*overrides)
+    assert len(found) == (1 if only else 2)
+    assert not only or found.pop().startswith(only)
+
+
+def test_values_from_python_are_refused_at_the_first_error():
+    law = Constant(mean_s=1.0)
+    with pytest.raises(ValueError, match="workers must be at least 1"):
+        Experiment(task=Timing(), workers=0, compute=law, sync=Bsp(), stop=Stop(1))
+    with pytest.raises(ValueError, match=r"target must be 'file\.py:function'"):
+        PythonTask("nothing")
+
+
+@pytest.mark.parametrize("text", ["4_000", "-1_0", "0x_ff", "1_0.5", "1_0e3", "1.0_1", "_", "_1"])
+def test_underscores_make_text(text):
+    assert parse_yaml(f"a: {text}\nb: [{text}]", "x") == {"a": text, "b": [text]}
+    assert with_overrides({}, [f"a={text}"]) == {"a": text}
+    assert parse_yaml(write_yaml({"a": text}), "x") == {"a": text}
+    assert problems(f"workers={text}") == {f"workers must be a whole number, not {text!r}"}
+
+
+def test_numbers_are_numbers():
+    text = "[4000, 1e7, 1.25e8, -3, .5, 0x1f, .inf, true, null, no, '4_000', 4000.0]"
+    assert parse_yaml(text, "x") == [
+        4000, 1e7, 1.25e8, -3, 0.5, 31, float("inf"), True, None, "no", "4_000", 4000.0,
+    ]  # fmt: skip

@@ -1,0 +1,78 @@
+"""The command as a process: its version, and Ctrl-C while it is still importing."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+import sys
+
+import pytest
+
+import outpace
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *command], check=False, capture_output=True, text=True, timeout=60
+    )
+
+
+def test_the_version_is_printed():
+    ended = run("-m", "outpace", "--version")
+    assert ended.returncode == 0
+    assert ended.stdout == f"outpace {importlib.metadata.version('outpace')}\n"
+    assert ended.stdout == f"outpace {outpace.__version__}\n"
+
+
+def test_the_installed_command_is_the_guarded_one():
+    (command,) = importlib.metadata.entry_points(group="console_scripts", name="outpace")
+    assert command.value == "outpace.__main__:main"
+
+
+# Imports `outpace.__main__` as the command does, then gets a Ctrl-C on the import of a module.
+INTERRUPTED = """
+import os, signal, sys
+import outpace.__main__
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+                for _ in range(1000):
+                    pass
+            except {swallowed}:
+                pass
+
+sys.meta_path.insert(0, Finder())
+sys.argv[1:] = ["report", "nothing-there"]
+outpace.__main__.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "swallowed"),
+    [
+        ("outpace.cli", "ZeroDivisionError"),
+        ("typer", "ZeroDivisionError"),
+        ("typer", "BaseException"),
+        ("torch", "BaseException"),
+    ],
+)
+def test_ctrl_c_on_an_import_ends_it_quietly(module, swallowed):
+    ended = run("-c", INTERRUPTED.format(module=module, swallowed=swallowed))
+    assert ended.returncode == 130
+    assert ended.stderr == ""
+
+
+def test_an_ignored_ctrl_c_stays_ignored():
+    ignoring = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+    code = ignoring + INTERRUPTED.format(module="typer", swallowed="ZeroDivisionError")
+    assert run("-c", code).returncode == 2, "there is nothing to report on"
+
+
+def test_what_is_imported_on_first_use_is_listed():
+    code = "import outpace, sys; print(*dir(outpace)); sys.exit('typing' in sys.modules)"
+    ended = run("-c", code)
+    assert ended.returncode == 0, "nothing heavy before the command guards itself"
+    assert set(outpace.__all__) < set(ended.stdout.split())

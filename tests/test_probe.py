@@ -1,0 +1,138 @@
+"""A task of the user's own is tried on one batch before its run; the run does not notice."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import torch
+
+import outpace
+from outpace.config import experiment_from
+from outpace.tasks import kinds
+
+TASKS = """\
+import random
+import numpy as np
+import torch
+from outpace import Task
+
+x = torch.randn(64, 3, generator=torch.Generator().manual_seed(1))
+y = (x[:, 0] > 0).long()
+cross_entropy = torch.nn.functional.cross_entropy
+calls = []
+noise = torch.rand(())
+
+def task(loss=cross_entropy):
+    return Task(torch.nn.Linear(3, 2), loss, (x, y))
+
+def per_sample():
+    return task(lambda o, t: cross_entropy(o, t, reduction="none"))
+
+def one_element():
+    return task(lambda o, t: cross_entropy(o, t).reshape(1))
+
+def detached():
+    return task(lambda o, t: cross_entropy(o.detach(), t))
+
+def elsewhere():
+    other = torch.zeros((), requires_grad=True)
+    return task(lambda o, t: other * 2)
+
+def a_float():
+    return task(lambda o, t: cross_entropy(o, t).item())
+
+def raises():
+    return task(lambda o, t: 1 / 0)
+
+def leaves():
+    return task(lambda o, t: exit(0))
+
+def wrong_shape():
+    return Task(torch.nn.Linear(4, 2), cross_entropy, (x, y))
+
+class Noisy(torch.utils.data.Dataset):
+    def __init__(self):
+        self.own = random.Random(3)
+
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, i):
+        mine = noise + self.own.random() + random.random() + float(np.random.rand())
+        return x[i] + (mine + torch.rand(())).float(), y[i]
+
+def remembers():
+    # Whatever can remember that it was used does.
+    seen = []
+
+    def loss(output, target):
+        seen.append(1)
+        calls.append(1)
+        return cross_entropy(output, target) * (1 + 1 / (len(seen) + len(calls)))
+
+    model = torch.nn.Sequential(
+        torch.nn.Linear(3, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.5),
+        torch.nn.Linear(8, 2),
+    )
+    torch.set_default_dtype(torch.float64)
+    return Task(model, loss, Noisy())
+"""
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    (tmp_path / "tasks.py").write_text(TASKS)
+    monkeypatch.setattr(kinds, "_PROBED", set())
+
+    def run(function: str, out: str | None = None) -> outpace.Result:
+        plain = {
+            "task": {"kind": "python", "target": f"tasks.py:{function}"},
+            "workers": 2,
+            "compute": {"kind": "lognormal", "mean_s": 1.0, "cv": 0.5},
+            "sync": {"kind": "asp"},
+            "batch_size": 8,
+            "evaluate": {"every_updates": 5},
+            "stop": {"iterations": 10},
+        }
+        experiment = experiment_from(plain, "test", tmp_path)
+        random.seed(5)
+        np.random.seed(5)
+        return outpace.simulate(experiment, None if out is None else tmp_path / out)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        ("per_sample", r"its loss must be a scalar, .* not of shape \(8,\)"),
+        ("detached", "its loss has no gradient"),
+        ("elsewhere", "its loss has no gradient"),
+        ("a_float", "its loss must be a scalar tensor, not a float"),
+        ("raises", "its first batch raised ZeroDivisionError: .*tasks.py, line"),
+        ("leaves", "its first batch raised SystemExit: 0"),
+        ("wrong_shape", "its first batch raised RuntimeError: mat1 and mat2"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before_the_run(run, tmp_path, function, words):
+    with pytest.raises(outpace.ConfigError, match=rf"tasks\.py:{function}: {words}") as refusal:
+        run(function, "out")
+    assert refusal.value.exit_code == 2
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("function", ["task", "one_element", "remembers"])
+def test_the_run_does_not_notice(run, function):
+    state = torch.get_rng_state()
+    probed = run(function)
+    assert len(kinds._PROBED) == 1
+    alone = run(function)  # known to be fine: not tried again
+    assert len(kinds._PROBED) == 1
+    assert torch.equal(torch.get_rng_state(), state)
+    for digest in ("parameters_digest", "trace_digest"):
+        assert probed.summary[digest] == alone.summary[digest]
+    assert probed.metrics.equals(alone.metrics)
+    for name, value in alone.parameters.items():
+        assert torch.equal(probed.parameters[name], value), name
