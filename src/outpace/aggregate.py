@@ -53,6 +53,27 @@ class TreeSum:
         return self._pending[1]
 
 
+class ArrivalSum:
+    """The sum in the order of arrival: one buffer, and another last bit each time."""
+
+    __slots__ = ("_sum", "count")
+
+    def __init__(self, workers: int) -> None:
+        self.count = 0
+        self._sum: torch.Tensor | None = None
+
+    def add(self, worker: int, gradient: torch.Tensor) -> None:
+        """Add it; the first one becomes the sum."""
+        self.count += 1
+        self._sum = gradient if self._sum is None else self._sum.add_(gradient)
+
+    def total(self) -> torch.Tensor:
+        """The sum. Raises ValueError if nothing was added."""
+        if self._sum is None:
+            raise ValueError("nothing was added to this sum")
+        return self._sum
+
+
 def tree_sum(gradients: Iterable[torch.Tensor]) -> torch.Tensor:
     """The sum of the gradients of workers 0, 1, ... as a shard computes it; they are kept."""
     copies = [gradient.clone() for gradient in gradients]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import importlib.util
 import signal
 import sys
@@ -19,13 +18,12 @@ import torch
 
 from outpace import folder as files
 from outpace.config import Experiment, experiment_from, to_plain
+from outpace.digest import parameters_digest
+from outpace.engine import Engine
 from outpace.errors import RunError
-from outpace.messages import Block
 from outpace.simulation.messagelog import MessageLog
 from outpace.simulation.run import Progress, Simulation, one_thread_own_randomness
-from outpace.tasks import Workload
 from outpace.trace import MemorySink, ParquetSink, Trace
-from outpace.units import seconds
 from outpace.yamlfile import read_yaml
 
 ExperimentLike = Experiment | Mapping[str, Any] | str | Path
@@ -35,7 +33,7 @@ ExperimentLike = Experiment | Mapping[str, Any] | str | Path
 class Result:
     """What came out of a run.
 
-    summary: as in summary.json. metrics: one row per evaluation (`recorder.METRICS`).
+    summary: as in summary.json. metrics: one row per evaluation (`metrics.METRICS`).
     parameters: the model's state_dict; empty for `timing`. trace: one row per event
     (`trace.SCHEMA`), read from the folder if there is one. `folder` is None if the run
     was kept in memory.
@@ -102,38 +100,29 @@ def simulate(
         simulation = Simulation(
             experiment, workload, trace, progress=progress, message_log=log, tie_seed=tie_seed
         )
-        run = _Run(experiment, workload, simulation, trace, sink, log, out)
-        try:
-            run.open_folder()
-        except BaseException:
-            simulation.close()
-            raise
-        return run.drive()
+        return _Run(experiment, simulation, trace, sink, log, out).drive()
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """A simulation with the places its results go to."""
+    """An engine with the places its results go to."""
 
     experiment: Experiment
-    workload: Workload
-    simulation: Simulation
+    engine: Engine
     trace: Trace
     sink: MemorySink | ParquetSink
     log: MessageLog | None
     out: Path | None
 
-    def open_folder(self) -> None:
-        """Make it; what is there if we are killed says that the run was not completed."""
-        if self.out is not None:
-            files.new_folder(self.out)
-            files.write_config(self.out, to_plain(self.experiment))
-            files.write_summary(self.out, self._summary("partial", 0.0, "the run was killed"))
-
     def drive(self) -> Result:
+        try:
+            self._open_folder()
+        except BaseException:
+            self.engine.close()
+            raise
         started = time.perf_counter()
         try:
-            self.simulation.run()
+            self.engine.run()
         except KeyboardInterrupt:
             self._finish("partial", time.perf_counter() - started, "interrupted")
             raise
@@ -142,6 +131,13 @@ class _Run:
             self._finish("failed", time.perf_counter() - started, reason)
             raise
         return self._finish("complete", time.perf_counter() - started, None)
+
+    def _open_folder(self) -> None:
+        """Make it; what is there if we are killed says that the run was not completed."""
+        if self.out is not None:
+            files.new_folder(self.out)
+            files.write_config(self.out, to_plain(self.experiment))
+            files.write_summary(self.out, self._summary("partial", 0.0, "the run was killed"))
 
     def _finish(self, status: str, host_s: float, error: str | None) -> Result:
         with uninterrupted():
@@ -155,11 +151,11 @@ class _Run:
                 raise RunError(reason) from fault
 
     def _complete(self, status: str, host_s: float, error: str | None) -> Result:
-        self.simulation.close()
+        self.engine.close()
         self.sink.close()
         summary = self._summary(status, host_s, error)
-        metrics = self.simulation.recorder.metrics()
-        parameters = self.workload.state_dict(self.simulation.parameters())
+        metrics = self.engine.metrics.table()
+        parameters = self.engine.state_dict()
         if self.out is not None:
             files.write_table(self.out / files.METRICS, metrics)
             files.write_model(self.out, parameters)
@@ -170,19 +166,15 @@ class _Run:
         return Result(self.experiment, summary, metrics, parameters, self.sink.table, self.out)
 
     def _summary(self, status: str, host_s: float, error: str | None) -> dict[str, Any]:
-        simulation = self.simulation
-        recorder = simulation.recorder
+        engine = self.engine
         return {
             "status": status,
             "error": error,
-            "virtual_time_s": seconds(simulation.kernel.now),
-            **recorder.summary(),
-            "messages": simulation.messages,
-            "bytes_sent": simulation.network.bytes_sent,
-            "time_to_target_s": recorder.time_to(self.experiment.stop.target_accuracy),
-            "parameters_digest": parameters_digest(simulation.parameters()),
+            **engine.times(host_s),
+            **engine.totals.summary(self.experiment.workers),
+            **engine.metrics.summary(self.experiment.stop.target_accuracy),
+            "parameters_digest": parameters_digest(engine.parameters()),
             "trace_digest": self.trace.digest(),
-            "simulated_in_s": host_s,
         }
 
 
@@ -212,16 +204,3 @@ def report_on(folders: Sequence[Path], path: Path) -> None:
         from outpace.report import write_report
 
         write_report(folders, path)
-
-
-def parameters_digest(blocks: Sequence[Block]) -> str:
-    """SHA-256 of the flat parameter vector: its dtype, length and bytes."""
-    digest = hashlib.sha256()
-    tensors = [block for block in blocks if isinstance(block, torch.Tensor)]
-    if tensors:
-        flat = torch.cat(tensors)
-        digest.update(f"{flat.dtype} {flat.numel()} ".encode())
-        digest.update(flat.view(torch.uint8).numpy().tobytes())
-    else:
-        digest.update(f"phantom {sum(block.nbytes for block in blocks)}".encode())
-    return digest.hexdigest()

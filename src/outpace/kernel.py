@@ -396,6 +396,11 @@ class Kernel:
         order = next(self._orders) + _LATE if late else next(self._orders)
         heappush(self._events, (time, order, function, argument))
 
+    def catch_up(self) -> None:
+        """Look at a real clock again, after work that took real time."""
+        if self._clock is not virtual_clock:
+            self.now = max(self.now, self._clock(self.now) or 0)
+
     def stop(self) -> None:
         """End `run` before time advances, after what else is due now."""
         self._end_at(self.now, _raise_end)

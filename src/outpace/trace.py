@@ -53,17 +53,26 @@ _WORDS: Final = {
 }
 
 _WIDTH: Final = len(SCHEMA)
+# Of the narrow columns: what their numbers must stay below.
+_LIMITS: Final = [
+    (place, len(_WORDS[entry.name]) if entry.name in _WORDS else 2**31)
+    for place, entry in enumerate(SCHEMA)
+    if entry.type != _INT
+]
 
+Table: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 Sink: TypeAlias = Callable[[pa.RecordBatch], None]
 
 
-class Trace:
-    """Takes records and hands them on in chunks. Implements `ShardObserver` in part."""
+class Rows:
+    """Takes records and hands them on in chunks, as one table of integers each.
 
-    def __init__(self, sink: Sink) -> None:
-        self._sink = sink
+    Implements `ShardObserver` in part.
+    """
+
+    def __init__(self, take: Callable[[Table], None]) -> None:
+        self._take = take
         self._rows = array("q")  # one after another, _WIDTH numbers each
-        self._hash = hashlib.sha256()
 
     def iteration(
         self, worker: int, iteration: int, started: Time, computed: Time, finished: Time,
@@ -97,10 +106,27 @@ class Trace:
 
     def flush(self) -> None:
         """Hand over what has gathered."""
-        if not self._rows:
-            return
-        table = np.frombuffer(self._rows, dtype=np.int64).reshape(-1, _WIDTH)
-        self._rows = array("q")
+        if self._rows:
+            rows, self._rows = self._rows, array("q")
+            self._take(np.frombuffer(rows, dtype=np.int64).reshape(-1, _WIDTH))
+
+
+class Trace(Rows):
+    """The rows of a run, hashed and stored."""
+
+    def __init__(self, sink: Sink) -> None:
+        super().__init__(self.add)
+        self._sink = sink
+        self._hash = hashlib.sha256()
+
+    def add(self, table: Table) -> None:
+        """Take rows that somebody else recorded. Raises ValueError if they cannot be rows."""
+        if table.ndim != 2 or table.shape[1] != _WIDTH:
+            raise ValueError(f"rows of {_WIDTH} numbers are due, not a table {table.shape}")
+        for place, most in _LIMITS:
+            numbers = table[:, place]
+            if not ((numbers == NONE) | ((numbers >= 0) & (numbers < most))).all():
+                raise ValueError(f"{SCHEMA.names[place]} is out of range")
         self._hash.update(table.tobytes())
         self._sink(_batch(table))
 
@@ -109,7 +135,7 @@ class Trace:
         return self._hash.hexdigest()
 
 
-def _batch(table: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> pa.RecordBatch:
+def _batch(table: Table) -> pa.RecordBatch:
     columns = []
     for place, entry in enumerate(SCHEMA):
         numbers = table[:, place]

@@ -13,7 +13,7 @@ from typing import Literal, Protocol, TypeAlias
 
 import torch
 
-from outpace.aggregate import TreeSum
+from outpace.aggregate import ArrivalSum, TreeSum
 from outpace.checks import positive, require
 from outpace.messages import Block, Phantom
 
@@ -93,10 +93,11 @@ class BlockSum(Protocol):
 class TensorBlock:
     """Real parameters: `parameters` (1-D) is copied."""
 
-    def __init__(self, parameters: torch.Tensor, optimizer: Sgd) -> None:
+    def __init__(self, parameters: torch.Tensor, optimizer: Sgd, deterministic: bool = True):
         self._parameters = parameters.detach().clone()
         self._step = optimizer.on(self._parameters)
         self._copy: torch.Tensor | None = None
+        self._deterministic = deterministic
 
     def refusal(self, gradient: Block) -> str:
         wanted = self._parameters
@@ -115,7 +116,7 @@ class TensorBlock:
         self._copy = None
 
     def new_sum(self, workers: int) -> BlockSum:
-        return _TensorSum(workers)
+        return _TreeBlockSum(workers) if self._deterministic else _ArrivalBlockSum(workers)
 
     def is_finite(self) -> bool:
         # A dot product costs a twentieth of isfinite().all(). It also overflows, to
@@ -128,7 +129,16 @@ class TensorBlock:
         return self._copy
 
 
-class _TensorSum(TreeSum):
+class _TreeBlockSum(TreeSum):
+    def add(self, worker: int, gradient: Block) -> None:
+        assert isinstance(gradient, torch.Tensor)
+        super().add(worker, gradient)
+
+    def mean(self) -> torch.Tensor:
+        return self.total().div_(self.count)
+
+
+class _ArrivalBlockSum(ArrivalSum):
     def add(self, worker: int, gradient: Block) -> None:
         assert isinstance(gradient, torch.Tensor)
         super().add(worker, gradient)
@@ -176,8 +186,13 @@ class _PhantomSum:
         return self._block
 
 
-def parameter_block(initial: Block, optimizer: Sgd) -> ParameterBlock:
-    """The block that starts from these parameters."""
+def parameter_block(
+    initial: Block, optimizer: Sgd, *, deterministic: bool = True
+) -> ParameterBlock:
+    """The block that starts from these parameters.
+
+    `deterministic`: gradients are added up in the order of the workers, not of arrival.
+    """
     if isinstance(initial, Phantom):
         return PhantomBlock(initial.nbytes)
-    return TensorBlock(initial, optimizer)
+    return TensorBlock(initial, optimizer, deterministic)

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from outpace import folder as files
-from outpace.recorder import METRICS
+from outpace.metrics import METRICS
 from outpace.shard import NOBODY, Outcome
 from outpace.sync.decision import Decision, Reason
 from outpace.trace import ParquetSink, Trace

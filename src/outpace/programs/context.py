@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from outpace.errors import ProtocolError
 from outpace.messages import Block, Message
 from outpace.shard import Shard
 from outpace.units import Time
@@ -62,3 +63,6 @@ class ServerContext(Context, Protocol):
 
     @property
     def shard(self) -> Shard: ...
+
+    def refuse(self, message: Message, error: ProtocolError) -> None:
+        """This message broke the protocol: listen to its sender no more, or raise."""

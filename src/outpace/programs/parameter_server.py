@@ -7,6 +7,7 @@ max(i+1, V): whoever fell behind the shards' clock skips what they finished with
 
 from __future__ import annotations
 
+from outpace.errors import ProtocolError
 from outpace.messages import Leave, Pull, Push, Reply, worker_name
 from outpace.programs.context import ServerContext, WorkerContext
 
@@ -45,6 +46,11 @@ async def parameter_server(me: ServerContext) -> None:
     shard = me.shard
     while True:
         message = await me.recv()
-        for reply in shard.receive(message, me.now):
+        try:
+            replies = shard.receive(message, me.now)
+        except ProtocolError as error:  # the shard is as it was
+            me.refuse(message, error)
+            continue
+        for reply in replies:
             reply.parameters = shard.read()
             me.send(worker_name(reply.worker), reply)

@@ -1,4 +1,4 @@
-"""One run in virtual time: real gradients, simulated cluster.
+"""One run in virtual time: real gradients, simulated cluster. An `Engine`.
 
 Wires the parameter-server program to the kernel, the network, the shards and the
 cluster's laws. Nothing here decides anything about synchronization.
@@ -10,11 +10,18 @@ import contextlib
 import gc
 import math
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 
 from outpace.config import Experiment
-from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError
+from outpace.errors import (
+    ConfigError,
+    DivergenceError,
+    OutpaceError,
+    ProtocolError,
+    RunError,
+)
 from outpace.kernel import DeadlockError, Kernel, Mailbox, WalkerError
 from outpace.messages import (
     Block,
@@ -24,9 +31,10 @@ from outpace.messages import (
     size_bytes,
     worker_name,
 )
+from outpace.metrics import Metrics
 from outpace.programs.parameter_server import parameter_server, parameter_server_worker
 from outpace.randomness import Stream
-from outpace.recorder import Recorder
+from outpace.recorder import Recorder, Totals
 from outpace.shard import Shard
 from outpace.simulation.network import Log, Network
 from outpace.slicing import even_slices
@@ -64,7 +72,8 @@ class Simulation:
                 "give it test data and an accuracy, or stop by iterations or time"
             )
         workload.cut(even_slices(workload.size, experiment.servers))
-        self.recorder = Recorder(trace, experiment.workers, self._on_update)
+        self.recorder = Recorder(trace, self._on_update)
+        self.metrics = Metrics()
         self.network = Network(self.kernel, experiment.network, message_log)
         self._shards = [
             Shard(
@@ -80,10 +89,19 @@ class Simulation:
         self._evaluated_at: list[int] = []  # the shards' versions at the last evaluation
         self._spawn()
 
+    def times(self, host_s: float) -> dict[str, Any]:
+        return {"virtual_time_s": seconds(self.kernel.now), "simulated_in_s": host_s}
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        return self._workload.state_dict(self.parameters())
+
     @property
-    def messages(self) -> int:
-        """Pushes, pulls and replies sent, each per shard."""
-        return self.network.messages - self._leaves
+    def totals(self) -> Totals:
+        """What happened so far, in sums."""
+        totals = self.recorder.totals
+        totals.messages = self.network.messages - self._leaves
+        totals.bytes_sent = self.network.bytes_sent
+        return totals
 
     def parameters(self) -> list[Block]:
         """The blocks as the shards have them now."""
@@ -123,6 +141,10 @@ class Simulation:
 
     def _spawn(self) -> None:
         experiment = self._experiment
+        if experiment.compute is None:
+            raise ConfigError(
+                "compute is missing: in virtual time somebody must say how long a step takes"
+            )
         run_time = experiment.compute.run_time(experiment.seed, experiment.workers)
         servers = [server_name(server) for server in range(experiment.servers)]
         for shard, name in zip(self._shards, servers, strict=True):
@@ -157,7 +179,7 @@ class Simulation:
             evaluation = self._workload.evaluate(self.parameters())
         except (Exception, SystemExit) as error:
             raise RunError(f"the task raised in an evaluation: {brief(error)}") from error
-        self.recorder.evaluated(self.kernel.now, self._evaluated_at[0], evaluation)
+        self.metrics.add(self.kernel.now, self._evaluated_at[0], evaluation, self.totals)
         target = self._experiment.stop.target_accuracy
         if target is not None and (evaluation.accuracy or 0.0) >= target:
             self.kernel.stop()
@@ -197,6 +219,9 @@ class _Server(_Node):
     def __init__(self, kernel: Kernel, network: Network, name: str, shard: Shard) -> None:
         super().__init__(kernel, network, name)
         self.shard = shard
+
+    def refuse(self, message: Message, error: ProtocolError) -> None:
+        raise error
 
 
 class _Worker(_Node):
