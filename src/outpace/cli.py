@@ -104,6 +104,36 @@ def simulate(config: _Config, overrides: _Overrides = None, out: _Out = None) ->
 
 @app.command()
 @_errors_in_words
+def run(
+    config: _Config,
+    overrides: _Overrides = None,
+    out: _Out = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Without keys: anyone on this machine may join.")
+    ] = False,
+) -> None:
+    """Run one experiment for real: a process for each server and worker."""
+    from outpace.config import experiment_from
+    from outpace.experiment import run as run_for_real
+    from outpace.folder import free_folder
+    from outpace.yamlfile import read_yaml, with_overrides
+
+    data = with_overrides(read_yaml(config), overrides or [])
+    if "variants" in data:
+        raise ConfigError(f"{config} has variants: use outpace compare {config}")
+    experiment = experiment_from(data, str(config), config.parent)
+    out = out or free_folder(Path("runs"), config.stem)
+    result = run_for_real(experiment, out, insecure=insecure, log=_log)
+    _print_table([out.name], [result.summary])
+    _say_where(out)
+
+
+def _log(text: str) -> None:
+    typer.echo(text, err=True)
+
+
+@app.command()
+@_errors_in_words
 def compare(config: _Config, overrides: _Overrides = None, out: _Out = None) -> None:
     """Run the variants of an experiment on the same seeds and data, and compare them."""
     from outpace.comparison import compare as run

@@ -20,7 +20,7 @@ from outpace import folder as files
 from outpace.config import Experiment, experiment_from, to_plain
 from outpace.digest import parameters_digest
 from outpace.engine import Engine
-from outpace.errors import RunError
+from outpace.errors import ConfigError, RunError
 from outpace.simulation.messagelog import MessageLog
 from outpace.simulation.run import Progress, Simulation, one_thread_own_randomness
 from outpace.trace import MemorySink, ParquetSink, Trace
@@ -101,6 +101,37 @@ def simulate(
             experiment, workload, trace, progress=progress, message_log=log, tie_seed=tie_seed
         )
         return _Run(experiment, simulation, trace, sink, log, out).drive()
+
+
+def run(
+    experiment: ExperimentLike,
+    out: str | Path | None = None,
+    *,
+    insecure: bool = False,
+    log: Callable[[str], None] = lambda _: None,
+) -> Result:
+    """Run an experiment for real: a process for each server and worker, on this machine.
+
+    As `simulate`, but in real time. `network` is ignored (with a notice to `log`); a
+    `compute` law stretches each step to the duration drawn. `insecure`: without keys.
+    Needs the extra `real`.
+    """
+    experiment = as_experiment(experiment)
+    out = None if out is None else Path(out)
+    try:
+        from outpace.real.run import RealRun
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"real runs need the extra 'real': {error}") from None
+    with one_thread_own_randomness():
+        workload = experiment.task.workload(
+            experiment.workers, experiment.batch_size, experiment.seed
+        )
+        if experiment.network is not None:
+            log("network is ignored: this is a real run, over the network there is")
+        sink = MemorySink() if out is None else ParquetSink(out / files.TRACE)
+        trace = Trace(sink)
+        engine = RealRun(experiment, workload, trace, log, insecure=insecure)
+        return _Run(experiment, engine, trace, sink, None, out).drive()
 
 
 @dataclass(frozen=True, slots=True)

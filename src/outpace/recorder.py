@@ -76,10 +76,10 @@ _SUMS: Final = tuple(
 class Recorder:
     """Takes down what happens. Implements `ShardObserver`.
 
-    `on_update` is called with every new version of shard 0.
+    `on_update(shard, version)` is called with every new version.
     """
 
-    def __init__(self, rows: Rows, on_update: Callable[[int], None] = lambda _: None) -> None:
+    def __init__(self, rows: Rows, on_update: Callable[[int, int], None]) -> None:
         self.totals = Totals()
         self._rows, self._on_update = rows, on_update
 
@@ -132,5 +132,4 @@ class Recorder:
         self._rows.pull(shard, worker, iteration, arrived, NONE, NONE, NONE, decision, NOBODY)
 
     def updated(self, shard: int, version: int) -> None:
-        if shard == 0:
-            self._on_update(version)
+        self._on_update(shard, version)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from functools import cache
 
 import pytest
 import torch
 
-from outpace.experiment import simulate
+from outpace.experiment import run, simulate
 
-RUNTIMES = {"virtual time": simulate}
+RUNTIMES = {"virtual time": simulate, "real processes": run}
 SYNCS = {
     "bsp": {"kind": "bsp"},
     "asp": {"kind": "asp"},
@@ -40,6 +41,12 @@ def config(sync: str, **changes):
     }
 
 
+@cache
+def outcome(run, sync):
+    """The run that most tests look at: made once."""
+    return run(config(sync))
+
+
 def rows(result, event):
     return [row for row in result.trace.to_pylist() if row["event"] == event]
 
@@ -47,7 +54,7 @@ def rows(result, event):
 @every_runtime
 @every_sync
 def test_every_iteration_pushes_to_and_pulls_from_every_shard_once(run, sync):
-    result = run(config(sync))
+    result = outcome(run, sync)
     expected = {
         (worker, shard, iteration)
         for worker in range(WORKERS)
@@ -69,7 +76,7 @@ def test_every_iteration_pushes_to_and_pulls_from_every_shard_once(run, sync):
 @every_runtime
 @every_sync
 def test_no_pull_was_answered_beyond_the_bound(run, sync):
-    for row in rows(run(config(sync)), "pull"):
+    for row in rows(outcome(run, sync), "pull"):
         assert row["lead"] == row["iteration"] - row["clock"] or row["released_by"] is not None
         if sync in BOUNDS:
             assert row["iteration"] < row["clock"] + BOUNDS[sync]
@@ -78,7 +85,7 @@ def test_no_pull_was_answered_beyond_the_bound(run, sync):
 @every_runtime
 @every_sync
 def test_the_summary_is_what_the_trace_says(run, sync):
-    result = run(config(sync))
+    result = outcome(run, sync)
     summary, pushes, pulls = result.summary, rows(result, "push"), rows(result, "pull")
     iterations = rows(result, "iteration")
     histogram = Counter(row["staleness"] for row in pushes)
@@ -100,7 +107,7 @@ def test_the_summary_is_what_the_trace_says(run, sync):
 @every_runtime
 @every_sync
 def test_times_follow_each_other(run, sync):
-    result = run(config(sync))
+    result = outcome(run, sync)
     held = {
         (row["worker"], row["shard"], row["iteration"]): row["end_ns"] - row["start_ns"]
         for row in rows(result, "pull")
@@ -116,7 +123,7 @@ def test_times_follow_each_other(run, sync):
 @every_runtime
 @every_sync
 def test_a_read_version_is_one_that_was_handed_out_before(run, sync):
-    result = run(config(sync))
+    result = outcome(run, sync)
     handed_out = {
         (row["worker"], row["shard"], row["iteration"] + 1): row["version"]
         for row in rows(result, "pull")
@@ -164,3 +171,12 @@ def test_run_times_are_the_same_whatever_the_strategy(sync):
         }
 
     assert computed(simulate(config(sync))) == computed(simulate(config("bsp")))
+
+
+@every_runtime
+def test_bsp_reaches_the_same_parameters_on_every_runtime(run):
+    same = config("bsp", deterministic=True, optimizer={"lr": 0.05, "momentum": 0.9})
+    result, expected = run(same), simulate(same)
+    assert result.summary["parameters_digest"] == expected.summary["parameters_digest"]
+    for name, value in expected.parameters.items():
+        assert torch.equal(result.parameters[name], value)

@@ -167,9 +167,9 @@ class Simulation:
                 return  # a deadlock: this clock must not hide it
             self._evaluate()
 
-    def _on_update(self, version: int) -> None:
+    def _on_update(self, shard: int, version: int) -> None:
         every = self._experiment.evaluate.every_updates
-        if every and version % every == 0:
+        if every and shard == 0 and version % every == 0:
             self._evaluate()
 
     def _evaluate(self) -> None:

@@ -1,0 +1,208 @@
+"""What travels between processes: a header for every message, and the kinds of body.
+
+Every field is typed and bounded, so that decoding refuses what cannot be. Tensors do not
+travel in here: a body says what block comes with it, and its bytes follow as frames.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, TypeAlias
+
+import msgspec
+import torch
+
+_LARGEST: Final = 2**62
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=_LARGEST)]
+Index: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=64)]
+Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=100_000)]
+Probability: TypeAlias = Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)]
+
+DTYPES: Final = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64)
+}
+PHANTOM: Final = "phantom"  # bytes that nobody computes with
+
+
+class _Body(msgspec.Struct, array_like=True, gc=False, forbid_unknown_fields=True):
+    pass
+
+
+class BlockHead(_Body):
+    """A block that comes with a body: so many elements of this dtype."""
+
+    dtype: Name
+    elements: Count
+
+    @property
+    def nbytes(self) -> int:
+        return self.elements * (1 if self.dtype == PHANTOM else DTYPES[self.dtype].itemsize)
+
+
+class More(_Body, tag="more"):
+    """The next piece of the block whose body came before."""
+
+    offset: Count  # bytes
+
+
+# -- workers and servers -------------------------------------------------------------
+
+
+class PushBody(_Body, tag="push"):
+    """messages.Push. `settings`: the optimizer's, one mapping for each parameter group."""
+
+    worker: Index
+    iteration: Count
+    version: Count
+    block: BlockHead | None = None
+    settings: list[dict[str, Any]] | None = None
+
+
+class PullBody(_Body, tag="pull"):
+    """messages.Pull"""
+
+    worker: Index
+    iteration: Count
+    coin: Probability
+
+
+class LeaveBody(_Body, tag="leave"):
+    """messages.Leave"""
+
+    worker: Index
+
+
+class ReplyBody(_Body, tag="reply"):
+    """messages.Reply"""
+
+    shard: Index
+    worker: Index
+    iteration: Count
+    version: Count
+    clock: Count
+    held: Count
+    block: BlockHead
+
+
+class Initialize(_Body, tag="initialize"):
+    """Worker 0 to a server: start from this block, by this optimizer.
+
+    groups: for each parameter group the [low, high) ranges of the block it owns.
+    """
+
+    optimizer: Name
+    settings: list[dict[str, Any]]
+    groups: list[list[tuple[Count, Count]]]
+    block: BlockHead
+
+
+class Fetch(_Body, tag="fetch"):
+    """A worker to a server: send me the parameters to start from. Answered by a Snapshot."""
+
+
+class Snapshot(_Body, tag="snapshot"):
+    """The parameters of a shard at a version. `request`: the ReadAll it answers, or 0."""
+
+    shard: Index
+    version: Count
+    request: Count
+    now: Count
+    applied: Count  # gradients, as this shard counts them
+    block: BlockHead
+
+
+# -- members and coordinator -----------------------------------------------------------
+
+
+class Join(_Body, tag="join"):
+    """A process is there. Servers say where they listen, workers what they train."""
+
+    outpace: Name
+    pid: Count
+    endpoint: Text = ""
+    layout: Text = ""  # names, shapes and dtypes of the parameters
+    elements: Count = 0
+    dtype: Name = ""
+    digest: Name = ""  # of the parameters it would start from
+
+
+class Plan(_Body, tag="plan"):
+    """Everybody has joined: who is where, and what to do."""
+
+    experiment: Text  # the configuration as JSON
+    endpoints: list[Text]  # of the servers
+    keys: list[Text]  # their public keys; empty if insecure
+    elements: Count
+    dtype: Name
+    digest: Name  # of the parameters all start from: worker 0's
+
+
+class Ready(_Body, tag="ready"):
+    """It has done what comes before the first iteration."""
+
+
+class Go(_Body, tag="go"):
+    """Everybody is ready; the run's time is `now`. On the coordinator's own machine (`boot`)
+    it is the monotonic clock minus `origin`."""
+
+    now: Count
+    origin: Count
+    boot: Name
+
+
+class ReadAll(_Body, tag="read"):
+    """Coordinator to a server: send a Snapshot that says it answers this request (from 1)."""
+
+    request: Count
+
+
+class Rows(_Body, tag="rows"):
+    """Rows of the trace, as integers, and the sums over all its rows so far."""
+
+    totals: bytes
+    block: BlockHead | None = None
+
+
+class Finished(_Body, tag="finished"):
+    """It has done its part of the run."""
+
+
+class Failed(_Body, tag="failed"):
+    """It cannot go on. `kind`: the class of the error."""
+
+    kind: Name
+    text: Text
+
+
+class Notice(_Body, tag="notice"):
+    """Something a person should know; the run goes on."""
+
+    text: Text
+
+
+class Stop(_Body, tag="stop"):
+    """Coordinator to all: the run is over."""
+
+    reason: Text
+
+
+class Refused(_Body, tag="refused"):
+    """What you sent was not accepted, and nothing further from you will be."""
+
+    reason: Text
+
+
+Body: TypeAlias = (
+    More | PushBody | PullBody | LeaveBody | ReplyBody | Initialize | Fetch | Snapshot
+    | Join | Plan | Ready | Go | ReadAll | Rows | Finished | Failed | Notice | Stop | Refused
+)  # fmt: skip
+
+
+class Header(_Body):
+    """In front of every message. `serial` counts the messages of one connection."""
+
+    run: Count
+    epoch: Count
+    serial: Count
+    body: Body

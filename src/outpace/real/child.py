@@ -1,0 +1,46 @@
+"""Where the processes of a run begin."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+_PR_SET_PDEATHSIG: Final = 1
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent dies. Linux only."""
+    if sys.platform == "linux":
+        parent = os.getppid()
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it died just before
+            os._exit(1)
+
+
+def child(target: Callable[..., None], arguments: Sequence[Any]) -> None:
+    """The first thing a process of a run does."""
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher's business
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    import torch
+
+    torch.set_num_threads(1)
+    target(*arguments)
+
+
+def serve(*arguments: Any) -> None:
+    """A server: arguments of `server.Server`."""
+    from outpace.real.server import Server
+
+    Server(*arguments).run()
+
+
+def work(*arguments: Any) -> None:
+    """A worker of a configuration: arguments of `worker.TaskWorker`."""
+    from outpace.real.worker import task_worker
+
+    task_worker(*arguments)

@@ -1,0 +1,335 @@
+"""The coordinator: who takes part, when it starts and ends, and what came of it.
+
+It runs in the launcher's process, or in `outpace serve`. Phases: everybody joins; the
+servers get the plan and are ready to take parameters; the workers get it, and worker 0
+gives the servers theirs; everybody is ready; go. It ends when all workers have finished,
+or when time is over or the target reached; the servers hand in the final parameters.
+
+Whoever is lost before being done ends the run, with an error that says who. Nothing is
+waited for without a limit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import torch
+import zmq
+
+from outpace import errors
+from outpace.config import Experiment, to_plain
+from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError
+from outpace.kernel import Kernel, Mailbox, TimedOut, WalkerError
+from outpace.messages import Block, server_name, worker_name
+from outpace.real.bodies import (
+    BlockHead,
+    Body,
+    Failed,
+    Finished,
+    Go,
+    Join,
+    Notice,
+    Plan,
+    ReadAll,
+    Ready,
+    Rows,
+    Snapshot,
+    Stop,
+)
+from outpace.real.clock import RealClock
+from outpace.real.member import boot_id
+from outpace.real.sockets import LOOPBACK, Gate, Listener, Log, Refusals, Session
+from outpace.real.wire import Expect, block_elements
+from outpace.recorder import Totals
+from outpace.slicing import even_slices
+from outpace.trace import SCHEMA, Trace
+from outpace.units import nanoseconds
+
+JOIN_S: Final = 120.0  # for the slowest process to start and make its task
+WIND_DOWN_S: Final = 60.0  # for a worker to come to the end of its step
+_LAST_WORDS_S: Final = 0.5  # for what a process said before it died to be read first
+_MOST_ROWS: Final = 1 << 16
+
+Evaluate = Callable[[list[Block], Snapshot], None]  # blocks, shard 0's snapshot
+
+
+class Coordinator:
+    """One run's. `evaluate` is given consistent snapshots; it may call `end`."""
+
+    def __init__(
+        self, experiment: Experiment, session: Session, keys: dict[str, str], trace: Trace,
+        evaluate: Evaluate, log: Log, address: str = LOOPBACK,
+    ) -> None:  # fmt: skip
+        self.clock = RealClock()
+        self.kernel = Kernel(self.clock)
+        self.experiment, self.session = experiment, session
+        self.workers = [worker_name(worker) for worker in range(experiment.workers)]
+        self.servers = [server_name(server) for server in range(experiment.servers)]
+        self.joined: dict[str, Join] = {}
+        self.finished: set[str] = set()
+        self.started = False
+        self.totals_of: dict[str, Totals] = {}
+        self.final: list[Block] | None = None
+        self.final_at: Snapshot | None = None  # shard 0's, with version and time
+        self._keys, self._trace, self._evaluate, self._log = keys, trace, evaluate, log
+        self._context: zmq.Context[Any] = zmq.Context()
+        self._said = self._new_mailbox()
+        self._requests = self._last_request = 0
+        self._snapshots: dict[tuple[int, int], dict[int, tuple[Snapshot, Block]]] = {}
+        self._ending: str | None = None
+        self._over = False
+        refusals = Refusals(log)
+        self._gate = Gate(self._context, self.clock, refusals)
+        self._gate.admitted.update({key: name for name, key in keys.items()})
+        self.listener = Listener(
+            self._context, self.clock, session, refusals,
+            names=dict.fromkeys([*self.servers, *self.workers]), expected=self._expected,
+            on_message=self._take, on_lost=self._lost, address=address,
+        )  # fmt: skip
+
+    @property
+    def totals(self) -> Totals:
+        """What happened so far, over all processes."""
+        whole = Totals()
+        for part in self.totals_of.values():
+            whole.add(part)
+        return whole
+
+    # -- the phases ------------------------------------------------------------------
+
+    def run(self) -> None:
+        """All of it. Raises RunError or ConfigError naming who failed."""
+        self._drive(self._conduct())
+
+    def wind_down(self, limit_s: float) -> None:
+        """End early but in order: stop the workers, take the parameters as they are."""
+        if self.started and not self._over:
+            self.kernel.close()
+            self._said = self._new_mailbox()
+            self._drive(self._end_in_order(limit_s))
+
+    def end(self, reason: str) -> None:
+        """Stop the workers: time is over, or the target reached."""
+        if self._ending is None:
+            self._ending = reason
+            for name in self.workers:
+                if name not in self.finished:
+                    self.listener.send(name, Stop(reason))
+
+    def close(self) -> None:
+        self.kernel.close()
+        self.listener.close()
+        self._gate.close()
+        self._context.term()
+
+    def _new_mailbox(self) -> Mailbox[tuple[str, Body]]:
+        return Mailbox(self.kernel, "what members say")
+
+    def _drive(self, phases: Any) -> None:
+        self.kernel.spawn(phases, "the coordinator")
+        try:
+            self.kernel.run()
+        except WalkerError as error:
+            raise error.error from None
+
+    async def _conduct(self) -> None:
+        everybody = self.servers + self.workers
+        await self._all(everybody, Join, "join", JOIN_S)
+        plan = self._plan()
+        await self._order(self.servers, plan, Ready, "be ready for the parameters", JOIN_S)
+        self._tell(self.workers, plan)
+        await self._all(everybody, Ready, "be ready", JOIN_S)
+        self.clock.origin += self.clock.now
+        self.kernel.now = 0
+        self.started = True
+        self._tell(everybody, Go(0, self.clock.origin, boot_id()))
+        stop, evaluate = self.experiment.stop, self.experiment.evaluate
+        if stop.virtual_time_s is not None:
+            self.kernel.call_at(nanoseconds(stop.virtual_time_s), self._time_is_over)
+        if evaluate.every_s is not None:
+            self.kernel.spawn(self._read_every(evaluate.every_s), "evaluation", daemon=True)
+        await self._finish(self.workers, None)
+        await self._hand_in()
+
+    async def _end_in_order(self, limit_s: float) -> None:
+        lost = [name for name in self.workers if name not in self.listener.peers]
+        self.finished.update(lost)
+        self.end("the run ends early")
+        await self._finish(self.workers, limit_s)
+        await self._hand_in()
+
+    async def _hand_in(self) -> None:
+        """The servers give their parameters and what is left of the trace, and end."""
+        self._last_request = self._read_all()
+        while self.final is None:
+            await self._next(WIND_DOWN_S, "hand in its parameters", self.servers)
+        self._tell(self.servers, Stop("the run is over"))
+        await self._finish(self.servers, WIND_DOWN_S)
+        self._over = True
+
+    async def _finish(self, names: list[str], limit_s: float | None) -> None:
+        """Wait until they have finished; the limit counts from when the run is to end."""
+        while not self.finished.issuperset(names):
+            limit = limit_s if limit_s is not None else WIND_DOWN_S if self._ending else None
+            await self._next(limit, "finish", [n for n in names if n not in self.finished])
+
+    async def _order(
+        self, names: list[str], body: Body, answer: type[Body], what: str, limit_s: float
+    ) -> None:
+        self._tell(names, body)
+        await self._all(names, answer, what, limit_s)
+
+    async def _all(self, names: list[str], kind: type[Body], what: str, limit_s: float) -> None:
+        """Wait until each has said that."""
+        missing = set(names)
+        while missing:
+            name, body = await self._next(limit_s, what, sorted(missing))
+            if isinstance(body, kind):
+                missing.discard(name)
+
+    async def _next(
+        self, limit_s: float | None, what: str, missing: Iterable[str]
+    ) -> tuple[str, Body]:
+        if limit_s is None:
+            return await self._said.get()
+        try:
+            with self.kernel.timeout(limit_s):
+                return await self._said.get()
+        except TimedOut:
+            raise RunError(f"{', '.join(missing)} did not {what} within {limit_s:.0f} s") from None
+
+    def _plan(self) -> Plan:
+        """What everybody trains. Raises ConfigError if workers disagree."""
+        first, *others = (self.joined[name] for name in self.workers)
+        for name, join in zip(self.workers[1:], others, strict=True):
+            if join.layout != first.layout:
+                raise ConfigError(
+                    f"{name} trains other parameters than worker-0: {join.layout[:200]!r}, "
+                    f"not {first.layout[:200]!r}"
+                )
+            if join.digest != first.digest:
+                self._log(f"{name} starts from other values than worker-0, whose values win")
+        joins = [self.joined[name] for name in self.servers]
+        even_slices(first.elements, len(self.servers))  # raises if there are too many servers
+        return Plan(
+            json.dumps(to_plain(self.experiment)),
+            [join.endpoint for join in joins],
+            [self._keys[name] for name in self.servers] if self._keys else [],
+            first.elements, first.dtype, first.digest,
+        )  # fmt: skip
+
+    def _tell(self, names: list[str], body: Body) -> None:
+        for name in names:
+            self.listener.send(name, body)
+
+    def _time_is_over(self, _: object) -> None:
+        self.end("its time is over")
+
+    async def _read_every(self, period_s: float) -> None:
+        while True:
+            await self.kernel.sleep(period_s)
+            self._read_all()
+
+    def _read_all(self) -> int:
+        self._requests += 1
+        self._snapshots[self._requests, 0] = {}
+        self._tell(self.servers, ReadAll(self._requests))
+        return self._requests
+
+    # -- what comes in -------------------------------------------------------------------
+
+    def _expected(self, name: str) -> Expect:
+        def expected(body: Body) -> tuple[str, int] | None:
+            head: BlockHead | None = getattr(body, "block", None)
+            if isinstance(body, Rows) and head is not None:
+                fits = head.elements <= _MOST_ROWS * len(SCHEMA)
+                return ("int64", head.elements) if fits else None
+            if isinstance(body, Snapshot) and name == server_name(body.shard):
+                return self._block_of(body.shard)
+            return None
+
+        return expected
+
+    def _block_of(self, server: int) -> tuple[str, int]:
+        first = self.joined[self.workers[0]]
+        part = even_slices(first.elements, len(self.servers))[server]
+        return first.dtype, block_elements(first.dtype, part)
+
+    def _take(self, name: str, body: Body, block: Block | None) -> None:
+        if isinstance(body, Rows):
+            self._add_rows(name, body, block)
+        elif isinstance(body, Notice):
+            self._log(f"{name}: {body.text}" if name not in body.text else body.text)
+        elif isinstance(body, Failed):
+            raise _error(name, body)
+        else:
+            if isinstance(body, Join):
+                self.joined[name] = body
+            elif isinstance(body, Finished):
+                self.finished.add(name)
+            elif isinstance(body, Snapshot):
+                assert block is not None
+                self._add_snapshot(body, block)
+            self._said.put((name, body))
+
+    def _add_rows(self, name: str, body: Rows, block: Block | None) -> None:
+        try:
+            totals = msgspec.msgpack.decode(body.totals, type=Totals)
+            if block is not None:
+                assert isinstance(block, torch.Tensor)
+                table: np.ndarray[Any, Any] = block.numpy().reshape(-1, len(SCHEMA))
+                self._trace.add(table)
+        except (msgspec.DecodeError, ValueError) as error:
+            self.listener.refuse(name, f"its trace cannot be read: {error}")
+            return
+        self.totals_of[name] = totals
+
+    def _add_snapshot(self, body: Snapshot, block: Block) -> None:
+        key = (body.request, body.version if body.request == 0 else 0)
+        parts = self._snapshots.setdefault(key, {})
+        parts[body.shard] = body, block
+        if len(parts) < len(self.servers):
+            return
+        del self._snapshots[key]
+        blocks = [parts[server][1] for server in range(len(self.servers))]
+        first = parts[0][0]
+        if body.request and body.request == self._last_request:
+            self.final, self.final_at = blocks, first
+        else:
+            self._evaluate(blocks, first)
+
+    def _lost(self, name: str) -> None:
+        if name not in self.finished:
+            self._fail_later(
+                f"{name} is lost: its connection closed, or it said nothing for "
+                f"{self.session.lease_s:g} s"
+            )
+
+    def process_ended(self, name: str, how: str) -> None:
+        """The launcher says so."""
+        if name not in self.finished:
+            self._fail_later(f"{name} {how} before it was done", sooner=True)
+
+    def _fail_later(self, text: str, sooner: bool = False) -> None:
+        """Unless it says itself what went wrong, in a message that is still on its way."""
+        wait_s = _LAST_WORDS_S * (0.5 if sooner else 1.0)
+        self.kernel.call_at(self.kernel.now + nanoseconds(wait_s), self._fail, text)
+
+    def _fail(self, text: str) -> None:
+        name = text.split()[0]
+        if name not in self.finished:
+            raise RunError(text)
+
+
+def _error(name: str, failed: Failed) -> OutpaceError:
+    kinds = {"ConfigError": ConfigError, "DivergenceError": DivergenceError}
+    number = name.removeprefix("worker-")
+    named = name in failed.text or f"worker {number}" in failed.text
+    kind = kinds.get(failed.kind, RunError)
+    known = failed.kind in vars(errors)
+    text = failed.text if known else f"{failed.kind}: {failed.text}"
+    return kind(text if named else f"{name}: {text}")

@@ -1,0 +1,139 @@
+"""One run on real processes of this machine. An `Engine`."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import torch
+
+from outpace.config import Experiment, to_plain
+from outpace.errors import ConfigError, OutpaceError, RunError
+from outpace.messages import Block
+from outpace.metrics import Metrics
+from outpace.real import child
+from outpace.real.bodies import Snapshot
+from outpace.real.coordinator import Coordinator
+from outpace.real.launcher import Processes
+from outpace.real.member import COORDINATOR, Link
+from outpace.real.sockets import Keys, Log, Session, new_keys
+from outpace.recorder import Totals
+from outpace.slicing import even_slices
+from outpace.tasks import CuttableWorkload, brief
+from outpace.trace import Trace
+from outpace.units import Time, seconds
+
+LEASE_S: Final = 10.0
+_EARLY_END_S: Final = 5.0  # for workers to come to the end of a step when the run ends early
+
+
+class RealRun:
+    """Coordinator in this process; servers and workers in processes of their own.
+
+    Raises ConfigError where the experiment does not fit its task.
+    """
+
+    def __init__(
+        self, experiment: Experiment, workload: CuttableWorkload, trace: Trace, log: Log, *,
+        insecure: bool = False, lease_s: float = LEASE_S,
+        watch: Callable[[RealRun], None] | None = None,
+    ) -> None:  # fmt: skip
+        self._experiment, self._workload, self._trace = experiment, workload, trace
+        if experiment.stop.target_accuracy is not None and not workload.has_accuracy:
+            raise ConfigError(
+                "stop.target_accuracy: this task has no accuracy to reach; "
+                "give it test data and an accuracy, or stop by iterations or time"
+            )
+        workload.cut(even_slices(workload.size, experiment.servers))
+        self._initial = workload.initial_parameters()
+        self.metrics = Metrics()
+        self._evaluated: int | None = None  # the version
+        run, epoch = secrets.randbits(62), 0
+        servers = [f"server-{m}" for m in range(experiment.servers)]
+        workers = [f"worker-{n}" for n in range(experiment.workers)]
+        names = [COORDINATOR, *servers, *workers]
+        keys: dict[str, Keys] = {} if insecure else {name: new_keys() for name in names}
+        self._public = {name: pair.public for name, pair in keys.items()}
+
+        def session(name: str) -> Session:
+            return Session(run, epoch, lease_s, keys.get(name))
+
+        self.coordinator = Coordinator(
+            experiment, session(COORDINATOR), self._public, trace, self._evaluate, log
+        )
+        endpoint, key = self.coordinator.listener.endpoint, self._public.get(COORDINATOR, "")
+        self._links = {name: Link(name, endpoint, key, session(name)) for name in names}
+        self._servers, self._workers = servers, workers
+        self.processes = Processes(self.coordinator.clock, self.coordinator.process_ended)
+        self._watch = watch
+        self._closed = False
+
+    # -- Engine -----------------------------------------------------------------------
+
+    @property
+    def totals(self) -> Totals:
+        return self.coordinator.totals
+
+    def times(self, host_s: float) -> dict[str, Any]:
+        return {"wall_time_s": seconds(self._ended)}
+
+    def run(self) -> None:
+        experiment, coordinator = self._experiment, self.coordinator
+        workers_keys = {n: k for n, k in self._public.items() if n in self._workers}
+        for index, name in enumerate(self._servers):
+            self.processes.start(
+                name, child.serve, self._links[name], index, experiment.workers, workers_keys
+            )
+        plain = to_plain(experiment)
+        for index, name in enumerate(self._workers):
+            self.processes.start(name, child.work, self._links[name], index, plain)
+        if experiment.evaluate.every_updates or experiment.evaluate.every_s:
+            self._evaluate(self._initial, None)
+        if self._watch is not None:
+            self._watch(self)
+        coordinator.run()
+        at = coordinator.final_at
+        if coordinator.final is not None and at is not None and at.version != self._evaluated:
+            self._evaluate(coordinator.final, at)
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        # An error is reported already, or it is Ctrl-C: here the folder gets what can be had.
+        with contextlib.suppress(OutpaceError):
+            self.coordinator.wind_down(_EARLY_END_S)
+        self.processes.stop()
+        self.coordinator.close()
+        self._trace.flush()
+
+    def parameters(self) -> Sequence[Block]:
+        return self.coordinator.final or self._initial
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        return self._workload.state_dict(self.parameters())
+
+    # ----------------------------------------------------------------------------------
+
+    @property
+    def _ended(self) -> Time:
+        coordinator = self.coordinator
+        if coordinator.final_at is not None:
+            return coordinator.final_at.now
+        return coordinator.clock.now if coordinator.started else 0
+
+    def _evaluate(self, blocks: Sequence[Block], at: Snapshot | None) -> None:
+        """`at`: where these blocks come from; None: they are the initial ones."""
+        self._evaluated = 0 if at is None else at.version
+        try:
+            evaluation = self._workload.evaluate(blocks)
+        except (Exception, SystemExit) as error:
+            raise RunError(f"the task raised in an evaluation: {brief(error)}") from error
+        totals = self.totals
+        totals.applied = 0 if at is None else at.applied  # the servers' reports lag behind
+        self.metrics.add(0 if at is None else at.now, self._evaluated, evaluation, totals)
+        target = self._experiment.stop.target_accuracy
+        if target is not None and (evaluation.accuracy or 0.0) >= target:
+            self.coordinator.end("the target accuracy is reached")

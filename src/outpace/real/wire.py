@@ -1,0 +1,199 @@
+"""Messages to frames and back, without any IO.
+
+A message is a header frame (msgpack, see `bodies`) and, where it carries a block, a frame
+with the block's first piece; the other pieces follow, each behind a small header of its
+own. Pieces of about a megabyte let the receiver copy one while the next is under way.
+
+Nothing is trusted. The header must decode into its types; run, membership epoch and
+serial number must be the expected ones, so that frames of another run, and frames played
+again, are refused; a block must have the dtype and length that its receiver expects
+*before* memory is set aside for it. Whatever is wrong raises WireError and the receiver
+is as it was. There is no pickle and nothing is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, TypeAlias
+
+import msgspec
+import numpy as np
+import torch
+
+from outpace.errors import OutpaceError
+from outpace.messages import Block, Phantom
+from outpace.real.bodies import DTYPES, PHANTOM, BlockHead, Body, Header, More
+
+PIECE_BYTES: Final = 1 << 20
+HEADER_BYTES: Final = 1 << 22  # no header is longer
+
+Frame: TypeAlias = Any  # bytes, memoryview, or anything with the buffer protocol
+# What block may come with this body, as (dtype, elements); None: whatever it is, refuse.
+Expect: TypeAlias = Callable[[Body], "tuple[str, int] | None"]
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_DECODER: Final = msgspec.msgpack.Decoder(Header)
+_ZEROS: Final = memoryview(bytes(PIECE_BYTES))
+
+
+class WireError(OutpaceError):
+    """What came in is not a message of this run."""
+
+
+def head_of(block: Block) -> BlockHead:
+    """What the receiver is told about a block."""
+    if isinstance(block, Phantom):
+        return BlockHead(PHANTOM, block.nbytes)
+    return BlockHead(str(block.dtype).removeprefix("torch."), block.numel())
+
+
+def block_elements(dtype: str, part: slice) -> int:
+    """The elements on the wire of this part of the parameters; a phantom counts bytes."""
+    elements: int = part.stop - part.start
+    return elements * (4 if dtype == PHANTOM else 1)
+
+
+class Outgoing:
+    """One direction of one connection: numbers the messages."""
+
+    __slots__ = ("_epoch", "_run", "_serial")
+
+    def __init__(self, run: int, epoch: int) -> None:
+        self._run, self._epoch, self._serial = run, epoch, 0
+
+    def frames(self, body: Body, block: Block | None = None) -> Iterator[list[Frame]]:
+        """The parts to send, each a list of frames. Memory of the block is not copied."""
+        if block is None:
+            yield [self._header(body)]
+            return
+        size = block.nbytes
+        data = None if isinstance(block, Phantom) else _bytes_of(block)
+        for offset in range(0, max(size, 1), PIECE_BYTES):
+            end = min(offset + PIECE_BYTES, size)
+            piece = _ZEROS[: end - offset] if data is None else data[offset:end]
+            yield [self._header(More(offset) if offset else body), piece]
+
+    def _header(self, body: Body) -> bytes:
+        header = Header(self._run, self._epoch, self._serial, body)
+        self._serial += 1
+        return _ENCODER.encode(header)
+
+
+class Incoming:
+    """The other direction: checks what comes and puts blocks together."""
+
+    __slots__ = ("_body", "_data", "_epoch", "_expect", "_filled", "_run", "_serial")
+
+    def __init__(self, run: int, epoch: int, expect: Expect) -> None:
+        self._run, self._epoch, self._expect = run, epoch, expect
+        self._serial = 0
+        self._body: Body | None = None  # of the block that is being put together
+        self._data: torch.Tensor | Phantom | None = None
+        self._filled = 0
+
+    def take(self, frames: Sequence[Frame]) -> tuple[Body, Block | None] | None:
+        """A whole message, or None while pieces of its block are missing.
+
+        Raises WireError; then nothing has changed, and the message is as if never sent.
+        """
+        if not 1 <= len(frames) <= 2:
+            raise WireError(f"a message has 1 or 2 frames, not {len(frames)}")
+        header = self._header(frames[0])
+        piece = memoryview(frames[1]).cast("B") if len(frames) == 2 else None
+        body = header.body
+        if isinstance(body, More):
+            return self._continue(body, piece)
+        if self._body is not None:
+            raise WireError(f"{_kind(body)} came in the middle of a block")
+        head: BlockHead | None = getattr(body, "block", None)
+        if head is None:
+            if piece is not None:
+                raise WireError(f"{_kind(body)} came with bytes that it does not announce")
+            self._serial += 1
+            return body, None
+        if piece is None:
+            raise WireError(f"{_kind(body)} announces a block and has none")
+        self._require_expected(body, head)
+        if len(piece) != min(head.nbytes, PIECE_BYTES):
+            raise WireError(f"{_kind(body)}: the first piece has {len(piece)} bytes")
+        self._begin(body, head)
+        return self._fill(piece)
+
+    def _header(self, frame: Frame) -> Header:
+        if len(memoryview(frame)) > HEADER_BYTES:
+            raise WireError("the header is too long")
+        try:
+            header = _DECODER.decode(frame)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
+            raise WireError(f"the header cannot be decoded: {error}") from None
+        if header.run != self._run:
+            raise WireError("it belongs to another run")
+        if header.epoch != self._epoch:
+            raise WireError(f"it is of membership epoch {header.epoch}, this is {self._epoch}")
+        if header.serial != self._serial:
+            raise WireError(
+                f"it has serial number {header.serial} where {self._serial} was due: "
+                "lost, repeated or played again"
+            )
+        return header
+
+    def _require_expected(self, body: Body, head: BlockHead) -> None:
+        if head.dtype != PHANTOM and head.dtype not in DTYPES:
+            raise WireError(f"{_kind(body)}: dtype {head.dtype!r} is not known")
+        expected = self._expect(body)
+        if expected is None:
+            raise WireError(f"{_kind(body)} may not come with a block here")
+        if (head.dtype, head.elements) != expected:
+            raise WireError(
+                f"{_kind(body)} has {head.elements} elements of {head.dtype} "
+                f"where {expected[1]} of {expected[0]} were due"
+            )
+
+    def _continue(self, more: More, piece: memoryview | None) -> tuple[Body, Block | None] | None:
+        if self._body is None or piece is None:
+            raise WireError("a piece came without the block it belongs to")
+        rest = self._data_bytes() - self._filled
+        if more.offset != self._filled or len(piece) != min(rest, PIECE_BYTES):
+            raise WireError(
+                f"a piece of {len(piece)} bytes at {more.offset} does not continue "
+                f"a block of which {self._filled} bytes are there and {rest} are due"
+            )
+        return self._fill(piece)
+
+    def _begin(self, body: Body, head: BlockHead) -> None:
+        self._body, self._filled = body, 0
+        if head.dtype == PHANTOM:
+            self._data = Phantom(head.nbytes)
+        else:
+            self._data = torch.empty(head.elements, dtype=DTYPES[head.dtype])
+
+    def _data_bytes(self) -> int:
+        assert self._data is not None
+        return self._data.nbytes
+
+    def _fill(self, piece: memoryview) -> tuple[Body, Block | None] | None:
+        data, body = self._data, self._body
+        assert data is not None
+        assert body is not None
+        self._serial += 1
+        end = self._filled + len(piece)
+        if isinstance(data, torch.Tensor):
+            _numpy_bytes(data)[self._filled : end] = np.frombuffer(piece, np.uint8)
+        self._filled = end
+        if end < data.nbytes:
+            return None
+        self._body = self._data = None
+        return body, data
+
+
+def _numpy_bytes(tensor: torch.Tensor) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    return tensor.view(torch.uint8).numpy()
+
+
+def _bytes_of(tensor: torch.Tensor) -> memoryview:
+    """The memory of a tensor that is contiguous and 1-D."""
+    return memoryview(_numpy_bytes(tensor.detach()))  # type: ignore[arg-type]
+
+
+def _kind(body: Body) -> str:
+    return f"a {type(body).__name__.removesuffix('Body').lower()}"

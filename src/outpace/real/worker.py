@@ -1,0 +1,295 @@
+"""A worker process: the program over connections to all servers."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+import torch
+
+from outpace.config import Experiment, experiment_from
+from outpace.digest import parameters_digest
+from outpace.errors import DivergenceError, RunError
+from outpace.kernel import Mailbox
+from outpace.messages import (
+    Block,
+    Leave,
+    Message,
+    Phantom,
+    Pull,
+    Push,
+    Reply,
+    server_name,
+    size_bytes,
+)
+from outpace.programs.parameter_server import parameter_server_worker
+from outpace.randomness import Stream
+from outpace.real.bodies import (
+    Body,
+    Fetch,
+    Go,
+    Initialize,
+    LeaveBody,
+    Plan,
+    PullBody,
+    PushBody,
+    Ready,
+    Refused,
+    ReplyBody,
+    Snapshot,
+)
+from outpace.real.member import Link, Member, report_failure
+from outpace.real.sockets import Caller
+from outpace.real.wire import Expect, head_of
+from outpace.slicing import even_slices
+from outpace.tasks import brief
+from outpace.units import Time, seconds
+
+
+class Worker(Member, ABC):
+    """Worker number `worker`; subclasses say what it trains. The context of the program."""
+
+    def __init__(self, link: Link, worker: int, seed: int) -> None:
+        super().__init__(link)
+        self.worker = worker
+        self.servers: list[str] = []
+        self._mailbox = Mailbox[Reply](self.kernel, f"the mailbox of {self.name}")
+        self._snapshots = Mailbox[tuple[int, Block]](self.kernel, "the initial parameters")
+        self.recv: Callable[[], Coroutine[Any, Any, Message]] = self._mailbox.get
+        self._callers: dict[str, Caller] = {}
+        self._blocks: list[Block] = []
+        self._coins = Stream(seed, "coin", worker, lambda source, n: source.random(n))
+
+    # -- what is trained ----------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def layout(self) -> str:
+        """The parameters' names, shapes and dtypes: equal in all workers."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """The number of trainable parameters."""
+
+    @abstractmethod
+    def cut(self, slices: Sequence[slice]) -> list[Block]:
+        """From now on exchange one block per slice; these are the initial ones."""
+
+    @abstractmethod
+    def initialize(self, server: int, block: Block) -> Initialize:
+        """What worker 0 tells server m to start from."""
+
+    @abstractmethod
+    async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
+        """Compute the gradient, one block for each server; None: abstain."""
+
+    @abstractmethod
+    def must_stop(self, iteration: int) -> bool: ...
+
+    # -- its part in the run ---------------------------------------------------------
+
+    def run(self) -> None:
+        """Work until there is nothing left to do, or the coordinator says stop."""
+        self.kernel.spawn(self.work(), self.name)
+        self.drive()
+
+    async def work(self) -> None:
+        """Join, find the servers, agree on the initial parameters, train."""
+        whole = self.cut([slice(0, self.size)])
+        digest = parameters_digest(whole)
+        dtype = head_of(whole[0]).dtype
+        self.join(layout=self.layout, digest=digest, elements=self.size, dtype=dtype)
+        plan = await self.order(Plan)
+        self._blocks = self.cut(even_slices(plan.elements, len(plan.endpoints)))
+        self._call(plan)
+        if self.worker == 0:
+            for server, block in enumerate(self._blocks):
+                body = self.initialize(server, block)
+                self._callers[server_name(server)].send(body, block)
+        elif digest != plan.digest:
+            await self._fetch()
+        self.coordinator.send(Ready())
+        self.start_clock(await self.order(Go))
+        self.kernel.spawn(self.report(), f"{self.name}'s report", daemon=True)
+        await parameter_server_worker(self)
+
+    def _call(self, plan: Plan) -> None:
+        for server, (endpoint, block) in enumerate(zip(plan.endpoints, self._blocks, strict=True)):
+            name = server_name(server)
+            self.servers.append(name)
+            self._callers[name] = Caller(
+                self.context, self.clock, self.session, name=self.name, peer=name,
+                endpoint=endpoint, key=plan.keys[server] if plan.keys else "",
+                expect=_expect(server, block), on_message=self._take, on_lost=self._lost,
+            )  # fmt: skip
+
+    async def _fetch(self) -> None:
+        """Take the servers' parameters: worker 0 has others than this one."""
+        for caller in self._callers.values():
+            caller.send(Fetch())
+        for _ in self._callers:
+            shard, block = await self._snapshots.get()
+            self._blocks[shard] = block
+
+    def close(self) -> None:
+        for caller in self._callers.values():
+            caller.close()
+        super().close()
+
+    # -- the context of the program ----------------------------------------------------
+
+    @property
+    def now(self) -> Time:
+        return self.clock.now
+
+    def initial_parameters(self) -> list[Block]:
+        return list(self._blocks)
+
+    def coin(self, iteration: int) -> float:
+        return self._coins[iteration]
+
+    def send(self, to: str, message: Message) -> None:
+        caller = self._callers[to]
+        totals = self.recorder.totals
+        if isinstance(message, Push):
+            totals.messages += 1
+            totals.bytes_sent += size_bytes(message)
+            gradient = message.gradient
+            head = None if gradient is None else head_of(gradient)
+            body = PushBody(message.worker, message.iteration, message.version, head)
+            body.settings = self.settings() if gradient is not None else None
+            caller.send(body, gradient)
+        elif isinstance(message, Pull):
+            totals.messages += 1
+            caller.send(PullBody(message.worker, message.iteration, message.coin))
+        else:
+            assert isinstance(message, Leave)
+            caller.send(LeaveBody(message.worker))
+
+    def settings(self) -> list[dict[str, Any]] | None:
+        """The optimizer's, to travel with a push; None: as they were at the start."""
+        return None
+
+    def iteration_finished(
+        self, iteration: int, started: Time, computed: Time, finished: Time, held: Time,
+        last_server: int,
+    ) -> None:  # fmt: skip
+        self.recorder.iteration_finished(
+            self.worker, iteration, started, computed, finished,
+            min(held, finished - computed), last_server,
+        )  # fmt: skip
+
+    # -- what comes in -------------------------------------------------------------------
+
+    def _take(self, peer: str, body: Body, block: Block | None) -> None:
+        if isinstance(body, ReplyBody):
+            self._mailbox.put(
+                Reply(
+                    body.shard, body.worker, body.iteration, body.version, body.clock, body.held,
+                    block,
+                )
+            )  # fmt: skip
+        elif isinstance(body, Snapshot):
+            assert block is not None
+            self._snapshots.put((body.shard, block))
+        elif isinstance(body, Refused):
+            raise RunError(f"{peer} refused {self.name}: {body.reason}")
+        else:
+            raise RunError(f"{peer} sent {self.name} a {type(body).__name__}")
+
+    def _lost(self, peer: str) -> None:
+        raise RunError(f"{self.name} lost the connection to {peer}")
+
+
+class TaskWorker(Worker):
+    """Trains the task of a configuration."""
+
+    def __init__(self, link: Link, worker: int, experiment: Experiment) -> None:
+        super().__init__(link, worker, experiment.seed)
+        self._workload = experiment.task.workload(
+            experiment.workers, experiment.batch_size, experiment.seed
+        )
+        self._last = math.inf if experiment.stop.iterations is None else experiment.stop.iterations
+        self._refuse = experiment.non_finite == "refuse"
+        law = experiment.compute
+        self._run_time = None if law is None else law.run_time(experiment.seed, experiment.workers)
+
+    @property
+    def layout(self) -> str:
+        return f"{self._workload.size} parameters"
+
+    @property
+    def size(self) -> int:
+        return self._workload.size
+
+    def cut(self, slices: Sequence[slice]) -> list[Block]:
+        self._workload.cut(slices)
+        return self._workload.initial_parameters()
+
+    def initialize(self, server: int, block: Block) -> Initialize:
+        return Initialize("", [], [], head_of(block))
+
+    def must_stop(self, iteration: int) -> bool:
+        return iteration >= self._last
+
+    async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
+        started = self.now
+        drawn_s = self._run_time(self.worker, iteration, started) if self._run_time else 0.0
+        gradient = self._gradient(parameters, iteration)
+        self.kernel.catch_up()
+        rest_s = drawn_s - seconds(self.now - started)
+        if rest_s > 0:
+            await self.kernel.sleep(rest_s)
+        return gradient
+
+    def _gradient(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
+        try:
+            loss, gradient = self._workload.gradient(parameters, self.worker, iteration)
+        except (Exception, SystemExit) as error:
+            raise RunError(
+                f"the task raised in worker {self.worker}, iteration {iteration}: {brief(error)}"
+            ) from error
+        if is_finite(loss, gradient):
+            self.recorder.gradient_computed(self.worker, loss)
+            return gradient
+        what = (
+            f"the loss or gradient of worker {self.worker} is not finite in its iteration "
+            f"{iteration}"
+        )
+        if not self._refuse:
+            raise DivergenceError(f"{what}; try a smaller learning rate")
+        self.notice(f"{what}: it is not pushed")
+        self.recorder.gradient_computed(self.worker, None)
+        return [None] * len(gradient)
+
+
+def is_finite(loss: float | None, gradient: Sequence[Block]) -> bool:
+    """Is all of it?"""
+    return (loss is None or math.isfinite(loss)) and all(
+        isinstance(block, Phantom) or math.isfinite(torch.dot(block, block)) for block in gradient
+    )
+
+
+def _expect(server: int, block: Block) -> Expect:
+    """Only the block of this server may come, and only from it."""
+    head = head_of(block)
+    due = head.dtype, head.elements
+
+    def expected(body: Body) -> tuple[str, int] | None:
+        named = isinstance(body, ReplyBody | Snapshot) and body.shard == server
+        return due if named else None
+
+    return expected
+
+
+def task_worker(link: Link, worker: int, plain: dict[str, Any]) -> None:
+    """Run worker `worker` of this configuration; what goes wrong is told to the coordinator."""
+    try:
+        made = TaskWorker(link, worker, experiment_from(plain, "the configuration"))
+    except Exception as error:
+        report_failure(link, error)
+        return
+    made.run()
