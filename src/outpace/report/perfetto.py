@@ -1,0 +1,307 @@
+"""A run's trace as a file that https://ui.perfetto.dev opens.
+
+Under "workers", a track per worker: compute, communicate, wait for the server that
+answered last. Under "servers", for each: the pulls it held, the pushes it got, the
+staleness of the gradients it applied, its clock. An arrow leads from a mark on the worker
+whose push released another one to the end of that one's wait.
+
+The format is Perfetto's own, protobuf packets, written by hand: in the older JSON,
+overlapping slices have no row per server and arrows are bound by rounded times. Packets
+leave as rows come in, so memory does not grow with the run.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from outpace.errors import ConfigError
+from outpace.folder import TRACE, replace_file
+from outpace.report.reading import Unreadable, reading
+from outpace.report.runs import read_summary_of
+
+PERFETTO: Final = "perfetto.pftrace.gz"
+NULL: Final = -(2**63)
+
+_BATCH: Final = 1 << 14  # rows
+_WORDS: Final = ("event", "outcome", "reason")
+_NUMBERS: Final = (
+    "worker", "shard", "iteration", "start_ns", "end_ns", "computed_ns", "held_ns", "version",
+    "staleness", "clock", "lead", "bound", "released_by",
+)  # fmt: skip
+_WORKERS, _SERVERS = 1, 2  # processes
+_Row: TypeAlias = dict[str, Any]
+
+
+def write_perfetto(run: Path, out: Path) -> None:
+    """Convert the trace in the folder of a run into a gzipped file.
+
+    Raises ConfigError if it is no such folder, if its trace cannot be read or `out` not be
+    written.
+    """
+    read_summary_of(run)
+    try:
+        replace_file(out, lambda partial: _write(run / TRACE, partial))
+    except Unreadable as error:
+        raise ConfigError(str(error)) from error
+    except OSError as error:
+        raise ConfigError(f"cannot write {out}: {error.strerror or error}") from error
+
+
+def _write(trace: Path, path: Path) -> None:
+    # Without a name and time of its own: of equal traces, equal files.
+    with path.open("wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
+        events = _Events(_Packets(packed.write))
+        draw = {"iteration": events.iteration, "push": events.push, "pull": events.pull}
+        for row in _rows(trace):
+            draw[row["event"]](row)
+        events.finish()
+
+
+def _rows(path: Path) -> Iterator[_Row]:
+    """The rows, in the file's order; a number that is null is NULL. Raises Unreadable."""
+    with reading(path):
+        for batch in _batches(path, (*_WORDS, *_NUMBERS)):
+            words = {name: batch[name].cast(pa.string()).to_pylist() for name in _WORDS}
+            numbers = {n: batch[n].cast(pa.int64()).fill_null(NULL).to_numpy() for n in _NUMBERS}
+            _require_sense(np.array(words["event"]), numbers)
+            columns = [*words.values(), *(column.tolist() for column in numbers.values())]
+            for values in zip(*columns, strict=True):
+                yield dict(zip((*_WORDS, *_NUMBERS), values, strict=True))
+
+
+def _batches(path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    # One row group after the other: a reader over many keeps something of each.
+    with pq.ParquetFile(path) as file:
+        for group in range(file.num_row_groups):
+            yield from file.iter_batches(_BATCH, [group], columns, use_threads=False)
+
+
+def _require_sense(event: Any, of: Mapping[str, Any]) -> None:
+    if not np.isin(event, ("iteration", "push", "pull")).all():
+        raise ValueError("an event in it is of an unknown kind")
+    if min(of[name].min(initial=0) for name in ("worker", "shard", "iteration", "start_ns")) < 0:
+        raise ValueError("an event in it lacks a worker, server, iteration or time")
+    start, end, computed, held = (of[n] for n in ("start_ns", "end_ns", "computed_ns", "held_ns"))
+    parts = (computed >= start) & (held >= 0) & (end - computed >= held) | (event != "iteration")
+    unanswered = (event == "pull") & (end == NULL)
+    if not ((end >= start) & parts | unanswered).all():
+        raise ValueError("an event in it ends before it begins")
+
+
+class _Events:
+    """Draws row after row; those of one worker and of one server must be in order.
+
+    Of a real run, those of different ones are not: an iteration is drawn when the pull is
+    known that it waited for.
+    """
+
+    def __init__(self, packets: _Packets) -> None:
+        self._packets = packets
+        self._workers = packets.track(0, "workers", 0, process=_WORKERS)
+        self._servers = packets.track(0, "servers", 0, process=_SERVERS)
+        self._flows = 0
+        self._released: dict[int, list[_Row]] = {}  # server -> pulls that one push released
+        self._undrawn: dict[int, deque[_Row]] = defaultdict(deque)  # by worker
+        self._held: dict[int, dict[tuple[int, int], _Row]] = defaultdict(dict)
+        self._clocks: dict[int, int] = {}
+
+    def iteration(self, row: _Row) -> None:
+        self._undrawn[row["worker"]].append(row)
+        self._draw(row["worker"])
+
+    def finish(self) -> None:
+        """Draw what still waits for more."""
+        for shard in list(self._released):
+            self._release(shard)
+        for rows in self._undrawn.values():
+            for row in rows:
+                self._iteration(row, {})
+
+    def _draw(self, worker: int) -> None:
+        rows, held = self._undrawn[worker], self._held[worker]
+        while rows:
+            iteration, shard = rows[0]["iteration"], rows[0]["shard"]
+            pull = held.get((iteration, shard), {})
+            if rows[0]["held_ns"] and not pull:
+                return
+            self._iteration(rows.popleft(), pull)
+            for key in [key for key in held if key[0] <= iteration]:
+                del held[key]
+
+    def _iteration(self, row: _Row, pull: _Row) -> None:
+        computed, end, held = row["computed_ns"], row["end_ns"], row["held_ns"]
+        server, put = f"server-{row['shard']}", self._packets.slice
+        args = {"iteration": row["iteration"], "last shard": server}
+        # If the server's clock is another one, the wait keeps its length and stays inside.
+        until = max(computed + held, min(pull.get("end_ns", end), end))
+        since = until - held
+        track = self._worker(row["worker"])
+        put(track, row["start_ns"], computed, "compute", args)
+        if since > computed:
+            put(track, computed, since, "communicate", args)
+        if held:
+            by = {"released by": f"worker-{pull['released_by']}"} if pull else {}
+            put(track, since, until, f"wait for {server}", args | by)
+        flow = pull["flow"] if held and pull and pull["end_ns"] <= until else 0
+        if end > until or flow:
+            put(track, until, end, "communicate", args, ends=flow)
+
+    def push(self, row: _Row) -> None:
+        server, start, end = self._server(row["shard"]), row["start_ns"], row["end_ns"]
+        names = ("iteration", "version", "staleness", "outcome")
+        args = {name: row[name] for name in names if row[name] != NULL}
+        # On arrival: marks of the same moment are drawn one under the other, and under
+        # BSP all of an iteration are settled at once.
+        pushes = self._packets.track(server, "pushes", 1)
+        args["settled after ns"] = end - start
+        self._packets.mark(pushes, start, f"push worker-{row['worker']}", args)
+        if "staleness" in args:
+            staleness = self._packets.track(server, "staleness", 2, counter=True)
+            self._packets.count(staleness, end, row["staleness"])
+
+    def pull(self, row: _Row) -> None:
+        worker, shard, end, by = (row[n] for n in ("worker", "shard", "end_ns", "released_by"))
+        server = self._server(shard)
+        if end != NULL and self._clocks.get(shard) != row["clock"]:
+            self._clocks[shard] = row["clock"]
+            clock = self._packets.track(server, "clock", 3, counter=True)
+            self._packets.count(clock, end, row["clock"])
+        args = {name: row[name] for name in ("iteration", "reason", "lead", "bound")}
+        if by != NULL:
+            args["released by"] = f"worker-{by}"
+            others = self._released.get(shard)
+            if others and (others[0]["end_ns"], others[0]["released_by"]) != (end, by):
+                self._release(shard)
+            self._released.setdefault(shard, []).append(row)
+        elif end != NULL:
+            return  # answered at once
+        pulls = self._packets.track(server, "held pulls", 0, lane=worker)
+        until = None if end == NULL else end
+        self._packets.slice(pulls, row["start_ns"], until, f"hold worker-{worker}", args)
+
+    def _release(self, shard: int) -> None:
+        """Mark it at the worker that did it; the arrows start there."""
+        pulls = self._released.pop(shard)
+        for row in pulls:
+            row["flow"] = self._flows = self._flows + 1
+        track = self._worker(pulls[0]["released_by"])
+        args: dict[str, int | str] = {"server": f"server-{shard}", "workers": len(pulls)}
+        flows = [row["flow"] for row in pulls]
+        self._packets.mark(track, pulls[0]["end_ns"], "release", args, starts=flows)
+        for row in pulls:
+            self._held[row["worker"]][row["iteration"], shard] = row
+            self._draw(row["worker"])
+
+    def _worker(self, worker: int) -> int:
+        return self._packets.track(self._workers, f"worker-{worker}", worker, thread=True)
+
+    def _server(self, shard: int) -> int:
+        return self._packets.track(self._servers, f"server-{shard}", shard)
+
+
+class _Packets:
+    """The format: https://perfetto.dev/docs/reference/synthetic-track-event."""
+
+    def __init__(self, write: Callable[[bytes], object]) -> None:
+        self._write = write
+        self._tracks: dict[tuple[int, str, int], int] = {}
+
+    def track(
+        self, parent: int, name: str, rank: int, *, lane: int = 0, process: int = 0,
+        thread: bool = False, counter: bool = False,
+    ) -> int:  # fmt: skip
+        """Its number; described when first asked for.
+
+        rank: its place among its siblings. lane: what overlaps needs tracks of its own;
+        those of one name are shown as one.
+        """
+        known = self._tracks.get((parent, name, lane))
+        if known:
+            return known
+        track = self._tracks[parent, name, lane] = len(self._tracks) + 1
+        fields = [_number(1, track), _bytes(2, name.encode()), _number(11, 3), _number(12, rank)]
+        if parent:
+            fields.append(_number(5, parent))
+        if process:
+            fields.append(_bytes(3, _number(1, process) + _bytes(6, name.encode())))
+        if thread:  # a number is needed; low ones have meanings
+            number = _number(1, _WORKERS) + _number(2, 1000 + rank)
+            fields.append(_bytes(4, number + _bytes(5, name.encode())))
+        if counter:
+            fields.append(_bytes(8, b""))
+        self._packet(_bytes(60, b"".join(fields)))
+        return track
+
+    def slice(
+        self, track: int, start: int, end: int | None, name: str, args: Mapping[str, int | str],
+        *, ends: int = 0,
+    ) -> None:  # fmt: skip
+        """end: None if it never did; ends: the arrow that does at its start."""
+        self._event(1, track, start, _named(name, args) + (_fixed(48, ends) if ends else b""))
+        if end is not None:
+            self._event(2, track, end)
+
+    def mark(
+        self, track: int, at: int, name: str, args: Mapping[str, int | str],
+        *, starts: Sequence[int] = (),
+    ) -> None:  # fmt: skip
+        """starts: the arrows that do here."""
+        flows = b"".join(_fixed(47, flow) for flow in starts)
+        self._event(3, track, at, _named(name, args) + flows)
+
+    def count(self, track: int, at: int, value: int) -> None:
+        self._event(4, track, at, _number(30, value))
+
+    def _event(self, kind: int, track: int, at: int, fields: bytes = b"") -> None:
+        event = _number(9, kind) + _number(11, track) + fields
+        self._packet(_number(8, at) + _bytes(11, event))
+
+    def _packet(self, fields: bytes) -> None:
+        self._write(_bytes(1, fields + b"\x50\x01"))  # all in sequence 1
+
+
+def _named(name: str, args: Mapping[str, int | str]) -> bytes:
+    return b"".join([_bytes(23, name.encode()), *(_annotation(*item) for item in args.items())])
+
+
+@lru_cache(1 << 14)
+def _annotation(key: str, value: int | str) -> bytes:
+    held = _number(4, value) if isinstance(value, int) else _bytes(6, value.encode())
+    return _bytes(4, _bytes(10, key.encode()) + held)
+
+
+@lru_cache(1 << 10)
+def _tag(field: int, kind: int) -> bytes:
+    return _varint(field << 3 | kind)
+
+
+def _number(field: int, value: int) -> bytes:
+    return _tag(field, 0) + _varint(value)
+
+
+def _fixed(field: int, value: int) -> bytes:
+    return _tag(field, 1) + value.to_bytes(8, "little")
+
+
+def _bytes(field: int, value: bytes) -> bytes:
+    return _tag(field, 2) + _varint(len(value)) + value
+
+
+def _varint(value: int) -> bytes:
+    """Seven bits a byte, the lowest first; a negative number as 64 bits."""
+    value &= 2**64 - 1
+    parts = bytearray()
+    while value > 127:
+        parts.append(value & 127 | 128)
+        value >>= 7
+    parts.append(value)
+    return bytes(parts)
