@@ -27,8 +27,9 @@ from outpace.checks import noted, positive, require
 from outpace.cluster import ComputeLaw, NetworkLaw
 from outpace.errors import ConfigError, did_you_mean
 from outpace.messages import server_name, worker_name
+from outpace.python_optimizer import PythonOptimizer
 from outpace.sync import Asp, Bsp, Ssp
-from outpace.tasks import PythonTask, TaskKind, Timing, absolute_target
+from outpace.tasks import PythonTask, Script, TaskKind, Timing, absolute_target
 from outpace.updaters import Sgd
 
 Sync: TypeAlias = Bsp | Asp | Ssp
@@ -49,9 +50,6 @@ class Stop:
     target_accuracy: float | None = None
 
     def __post_init__(self) -> None:
-        limits = (self.iterations, self.virtual_time_s, self.target_accuracy)
-        if all(limit is None for limit in limits):
-            raise ValueError("needs at least one of iterations, virtual_time_s, target_accuracy")
         if self.iterations is not None:
             require(self.iterations > 0, "iterations", "at least 1", self.iterations)
         if self.virtual_time_s is not None:
@@ -88,12 +86,12 @@ class Experiment:
     task: TaskKind
     workers: int
     sync: Sync
-    stop: Stop
+    stop: Stop = field(default_factory=Stop)  # a script ends by itself
     compute: ComputeLaw | None = None  # None: what it really takes; not in virtual time
     seed: int = 0
     servers: int = 1
     network: NetworkLaw | None = None  # None: instantaneous
-    optimizer: Sgd = field(default_factory=Sgd)
+    optimizer: Sgd | PythonOptimizer = field(default_factory=Sgd)
     batch_size: int = 32  # per worker
     evaluate: Evaluate = field(default_factory=Evaluate)
     # Of real runs; virtual time is always deterministic, and stops.
@@ -112,9 +110,15 @@ class Experiment:
             raise ValueError("\n".join(contradictions))
 
     def _contradictions(self) -> Iterator[str]:
+        if self.stop == Stop() and not isinstance(self.task, Script):
+            yield "stop: needs at least one of iterations, virtual_time_s, target_accuracy"
         if self.stop.target_accuracy is not None and isinstance(self.task, Timing):
             yield "stop.target_accuracy: the task 'timing' has no accuracy"
-        only_target = self.stop.iterations is None and self.stop.virtual_time_s is None
+        only_target = (
+            self.stop.target_accuracy is not None
+            and self.stop.iterations is None
+            and self.stop.virtual_time_s is None
+        )
         if only_target and self.evaluate == Evaluate():
             yield (
                 "stop.target_accuracy alone would never be looked at: "
@@ -180,11 +184,13 @@ def _whole(value: Any) -> Any:
 
 
 def _with_absolute_target(experiment: Experiment, folder: Path) -> Experiment:
-    task = experiment.task
-    if not isinstance(task, PythonTask):
-        return experiment
-    target = absolute_target(task.target, folder)
-    return dataclasses.replace(experiment, task=dataclasses.replace(task, target=target))
+    changes: dict[str, Any] = {}
+    for key in ("task", "optimizer"):
+        named = getattr(experiment, key)
+        if isinstance(named, PythonTask | PythonOptimizer):
+            target = absolute_target(named.target, folder)
+            changes[key] = dataclasses.replace(named, target=target)
+    return dataclasses.replace(experiment, **changes) if changes else experiment
 
 
 # -- reading -------------------------------------------------------------------------

@@ -8,7 +8,7 @@ owns it: the shard may write into the gradient of a push.
 from __future__ import annotations
 
 from functools import cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 import torch
@@ -25,6 +25,17 @@ class Phantom(msgspec.Struct, frozen=True, gc=False):
 Block: TypeAlias = torch.Tensor | Phantom
 
 
+class StepSettings(msgspec.Struct):
+    """What a user's own optimizer says of one step; it travels with the gradient.
+
+    groups: the settings of each parameter group (lr and the like). unused: the numbers of
+    the parameters that got no gradient; nothing is done to one that nobody used.
+    """
+
+    groups: list[dict[str, Any]]
+    unused: list[int] = []
+
+
 class Push(msgspec.Struct, gc=False):
     """`worker` has finished `iteration`; here is its gradient on one shard.
 
@@ -36,6 +47,7 @@ class Push(msgspec.Struct, gc=False):
     iteration: int
     version: int  # of the shard's parameters that the gradient was computed from
     gradient: Block | None = None
+    settings: StepSettings | None = None
 
 
 class Pull(msgspec.Struct, gc=False):

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import enum
 from collections import defaultdict
-from typing import Protocol
+from typing import Any, Protocol
 
 from outpace.errors import DivergenceError, ProtocolError
-from outpace.messages import Block, Leave, Message, Pull, Push, Reply
+from outpace.messages import Block, Leave, Message, Pull, Push, Reply, StepSettings
 from outpace.sync.decision import Decision
 from outpace.sync.policy import Apply, Policy, Scale
 from outpace.units import Time
@@ -62,6 +62,25 @@ class ShardObserver(Protocol):
         """The parameters have a new version."""
 
 
+class _Settings:
+    """Those of one iteration: the lowest worker's, and what nobody used."""
+
+    def __init__(self) -> None:
+        self._worker: int | None = None
+        self._groups: list[dict[str, Any]] = []
+        self._unused: set[int] | None = None
+
+    def add(self, worker: int, settings: StepSettings) -> None:
+        if self._worker is None or worker < self._worker:
+            self._worker, self._groups = worker, settings.groups
+        unused = set(settings.unused)
+        self._unused = unused if self._unused is None else self._unused & unused
+
+    @property
+    def agreed(self) -> StepSettings:
+        return StepSettings(self._groups, sorted(self._unused or ()))
+
+
 class View:
     """What the policy sees (`sync.policy.ShardView`); kept up to date by the shard."""
 
@@ -99,6 +118,7 @@ class Shard:
         self._at = {-1: workers}  # watermark -> live workers that have it
         self._sums: dict[int, BlockSum] = {}  # iteration -> gradients awaiting its end
         self._contributions: dict[int, list[tuple[int, int, Time]]] = defaultdict(list)
+        self._settings: dict[int, _Settings] = {}  # of those gradients
         self._waiting: dict[int, list[tuple[Pull, Time, Decision]]] = defaultdict(list)
 
     @property
@@ -164,7 +184,7 @@ class Shard:
         elif self._policy.apply is Apply.ON_ARRIVAL:
             divisor = self._view.workers if self._policy.scale is Scale.MEAN else 1
             self._settle(push.worker, push.iteration, push.version, now, now, Outcome.APPLIED)
-            self._update(push.gradient, divisor, push.worker, push.iteration)
+            self._update(push.gradient, divisor, push.worker, push.iteration, push.settings)
         elif late:
             self._settle(push.worker, push.iteration, push.version, now, now, Outcome.DROPPED)
         else:
@@ -254,6 +274,8 @@ class Shard:
             self._sums[iteration] = self._block.new_sum(self._view.workers)
         self._sums[iteration].add(push.worker, gradient)
         self._contributions[iteration].append((push.worker, push.version, now))
+        if push.settings is not None:
+            self._settings.setdefault(iteration, _Settings()).add(push.worker, push.settings)
 
     def _apply_iteration(self, iteration: int, cause: int, now: Time) -> None:
         total = self._sums.pop(iteration, None)
@@ -262,10 +284,14 @@ class Shard:
         for worker, version, arrived in self._contributions.pop(iteration):
             self._settle(worker, iteration, version, arrived, now, Outcome.APPLIED)
         gradient = total.mean() if self._policy.scale is Scale.MEAN else total.total()
-        self._update(gradient, 1, cause, iteration)
+        settings = self._settings.pop(iteration, None)
+        self._update(gradient, 1, cause, iteration, settings.agreed if settings else None)
 
-    def _update(self, gradient: Block, divisor: int, worker: int, iteration: int) -> None:
-        self._block.update(gradient, divisor)
+    def _update(
+        self, gradient: Block, divisor: int, worker: int, iteration: int,
+        settings: StepSettings | None,
+    ) -> None:  # fmt: skip
+        self._block.update(gradient, divisor, settings)
         self.version += 1
         if not self._block.is_finite():
             raise DivergenceError(
@@ -299,7 +325,9 @@ class Shard:
                 f"worker {push.worker} says that it read version {push.version} of shard "
                 f"{self.index}, which is at {self.version}"
             )
-        if push.gradient is not None and (refusal := self._block.refusal(push.gradient)):
+        if push.gradient is not None and (
+            refusal := self._block.refusal(push.gradient, push.settings)
+        ):
             raise ProtocolError(
                 f"worker {push.worker}, iteration {push.iteration}, shard {self.index}: {refusal}"
             )

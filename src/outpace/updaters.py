@@ -15,10 +15,11 @@ import torch
 
 from outpace.aggregate import ArrivalSum, TreeSum
 from outpace.checks import positive, require
-from outpace.messages import Block, Phantom
+from outpace.messages import Block, Phantom, StepSettings
 
-# (gradient, divisor) -> parameters changed in place by a step along gradient / divisor
-Step: TypeAlias = Callable[[torch.Tensor, int], None]
+# (gradient, divisor, settings) -> parameters changed in place by a step along
+# gradient / divisor, with the settings of a user's optimizer if there are any
+Step: TypeAlias = Callable[[torch.Tensor, int, StepSettings | None], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +37,14 @@ class Sgd:
         require(positive(self.lr), "lr", "a positive number, at most 1e9", self.lr)
         require(0 <= self.momentum < 1, "momentum", "in [0, 1)", self.momentum)
 
+    def refusal(self, settings: StepSettings | None) -> str:
+        return "" if settings is None else "the optimizer of this run takes no settings"
+
     def on(self, parameters: torch.Tensor) -> Step:
         """What takes one step on these parameters (1-D, changed in place)."""
         if self.momentum == 0:  # torch's own step does this, after 20 µs of Python
 
-            def plain_step(gradient: torch.Tensor, divisor: int) -> None:
+            def plain_step(gradient: torch.Tensor, divisor: int, _: StepSettings | None) -> None:
                 parameters.add_(gradient, alpha=-self.lr / divisor)
 
             return plain_step
@@ -49,7 +53,7 @@ class Sgd:
             [variable], lr=self.lr, momentum=self.momentum, foreach=False, fused=False
         )
 
-        def step(gradient: torch.Tensor, divisor: int) -> None:
+        def step(gradient: torch.Tensor, divisor: int, _: StepSettings | None) -> None:
             variable.grad = gradient if divisor == 1 else gradient.div_(divisor)
             optimizer.step()
             variable.grad = None
@@ -57,13 +61,23 @@ class Sgd:
         return step
 
 
+class Optimizer(Protocol):
+    """Makes steps."""
+
+    def refusal(self, settings: StepSettings | None) -> str:
+        """Why a push may not come with these; empty if it may."""
+
+    def on(self, parameters: torch.Tensor) -> Step:
+        """What takes one step on these parameters (1-D, changed in place)."""
+
+
 class ParameterBlock(Protocol):
     """The parameters of one shard and what may be done with them."""
 
-    def refusal(self, gradient: Block) -> str:
-        """Why this is no gradient for these parameters; empty if it is one."""
+    def refusal(self, gradient: Block, settings: StepSettings | None) -> str:
+        """Why this is no gradient for these parameters, or they no settings; empty if they are."""
 
-    def update(self, gradient: Block, divisor: int) -> None:
+    def update(self, gradient: Block, divisor: int, settings: StepSettings | None) -> None:
         """Take one step along gradient / divisor. The gradient may be changed."""
 
     def new_sum(self, workers: int) -> BlockSum:
@@ -93,13 +107,13 @@ class BlockSum(Protocol):
 class TensorBlock:
     """Real parameters: `parameters` (1-D) is copied."""
 
-    def __init__(self, parameters: torch.Tensor, optimizer: Sgd, deterministic: bool = True):
+    def __init__(self, parameters: torch.Tensor, optimizer: Optimizer, deterministic: bool = True):
         self._parameters = parameters.detach().clone()
-        self._step = optimizer.on(self._parameters)
+        self._optimizer, self._step = optimizer, optimizer.on(self._parameters)
         self._copy: torch.Tensor | None = None
         self._deterministic = deterministic
 
-    def refusal(self, gradient: Block) -> str:
+    def refusal(self, gradient: Block, settings: StepSettings | None) -> str:
         wanted = self._parameters
         if not isinstance(gradient, torch.Tensor):
             return f"a gradient must be a tensor, not {type(gradient).__name__}"
@@ -108,11 +122,11 @@ class TensorBlock:
                 f"the gradient has shape {tuple(gradient.shape)} and {gradient.dtype}, "
                 f"the parameters have {tuple(wanted.shape)} and {wanted.dtype}"
             )
-        return ""
+        return self._optimizer.refusal(settings)
 
-    def update(self, gradient: Block, divisor: int) -> None:
+    def update(self, gradient: Block, divisor: int, settings: StepSettings | None) -> None:
         assert isinstance(gradient, torch.Tensor)
-        self._step(gradient, divisor)
+        self._step(gradient, divisor, settings)
         self._copy = None
 
     def new_sum(self, workers: int) -> BlockSum:
@@ -153,12 +167,12 @@ class PhantomBlock:
     def __init__(self, nbytes: int) -> None:
         self._block = Phantom(nbytes)
 
-    def refusal(self, gradient: Block) -> str:
+    def refusal(self, gradient: Block, settings: StepSettings | None) -> str:
         if gradient.nbytes == self._block.nbytes:
             return ""
         return f"the gradient has {gradient.nbytes} bytes, the parameters {self._block.nbytes}"
 
-    def update(self, gradient: Block, divisor: int) -> None:
+    def update(self, gradient: Block, divisor: int, settings: StepSettings | None) -> None:
         pass
 
     def new_sum(self, workers: int) -> BlockSum:
@@ -187,7 +201,7 @@ class _PhantomSum:
 
 
 def parameter_block(
-    initial: Block, optimizer: Sgd, *, deterministic: bool = True
+    initial: Block, optimizer: Optimizer, *, deterministic: bool = True
 ) -> ParameterBlock:
     """The block that starts from these parameters.
 

@@ -5,6 +5,7 @@ from outpace.tasks.kinds import (
     DigitsCnn,
     DigitsMlp,
     PythonTask,
+    Script,
     TaskKind,
     Timing,
 )
@@ -17,6 +18,7 @@ __all__ = [
     "DigitsMlp",
     "Evaluation",
     "PythonTask",
+    "Script",
     "Task",
     "TaskKind",
     "Timing",

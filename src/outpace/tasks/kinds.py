@@ -128,7 +128,23 @@ def _no_trace() -> Iterator[None]:
         torch.set_default_dtype(dtype)
 
 
-TaskKind: TypeAlias = DigitsMlp | DigitsCnn | Timing | PythonTask
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A user's training script that calls `outpace.attach`; for real runs only."""
+
+    path: str
+    arguments: tuple[str, ...] = ()
+    kind: Literal["script"] = "script"
+
+    def workload(self, workers: int, batch_size: int, seed: int) -> CuttableWorkload:
+        """Always raises ConfigError."""
+        raise ConfigError(
+            f"task: the script {self.path} can only be run for real (outpace run); "
+            "to try strategies on its model in virtual time, make a python task of it"
+        )
+
+
+TaskKind: TypeAlias = DigitsMlp | DigitsCnn | Timing | PythonTask | Script
 
 
 def _supervised(
