@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from outpace.comparison import Row, Variant, compare, variants_from
     from outpace.config import Evaluate, Experiment, Stop, experiment_from
     from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError
-    from outpace.experiment import Result, simulate
+    from outpace.experiment import Result, run, simulate
+    from outpace.script import attach, finish, rank, sampler, world_size
     from outpace.tasks import Task
 
 __version__ = "0.1.0"
@@ -29,7 +30,9 @@ _HOME = {
     "Evaluate": "config", "Experiment": "config", "Stop": "config", "experiment_from": "config",
     "ConfigError": "errors", "DivergenceError": "errors", "OutpaceError": "errors",
     "RunError": "errors",
-    "Result": "experiment", "simulate": "experiment",
+    "Result": "experiment", "run": "experiment", "simulate": "experiment",
+    "attach": "script", "finish": "script", "rank": "script", "sampler": "script",
+    "world_size": "script",
     "Task": "tasks",
 }  # fmt: skip
 
@@ -59,8 +62,14 @@ __all__ = [
     "Stop",
     "Task",
     "Variant",
+    "attach",
     "compare",
     "experiment_from",
+    "finish",
+    "rank",
+    "run",
+    "sampler",
     "simulate",
     "variants_from",
+    "world_size",
 ]

@@ -208,8 +208,10 @@ _WORDS: Final = {
 }
 
 
-def _read(expected: Any, data: Any, path: str, problems: list[str]) -> Any:
-    """The value of this type that plain data stands for."""
+def _read(
+    expected: Any, data: Any, path: str, problems: list[str], usual: type | None = None
+) -> Any:
+    """The value of this type that plain data stands for; of kind `usual` if it names none."""
     arguments = typing.get_args(expected)
     options = _options(expected)
     if options:
@@ -218,7 +220,8 @@ def _read(expected: Any, data: Any, path: str, problems: list[str]) -> Any:
         if not isinstance(data, dict):
             problems.append(f"{path or 'the configuration'} must be a mapping, not {_short(data)}")
             return _UNREADABLE
-        option = _chosen(options, data, path, problems)
+        option = usual if usual in options and "kind" not in data else None
+        option = option or _chosen(options, data, path, problems)
         return _UNREADABLE if option is None else _made(option, data, path, problems)
     if isinstance(data, list) and arguments and _options(arguments[0]):
         entries = [
@@ -271,9 +274,10 @@ def _made(option: type, data: dict[str, Any], path: str, problems: list[str]) ->
     hints = typing.get_type_hints(option)
     prefix = f"{path}." if path else ""
     values = {}
+    usual = {entry.name: type(_default(entry)) for entry in dataclasses.fields(option)}
     for key, entry in data.items():
         if key in hints:
-            values[key] = _read(hints[key], entry, prefix + key, problems)
+            values[key] = _read(hints[key], entry, prefix + key, problems, usual[key])
         else:
             problems.append(f"{prefix}{key}: unknown key.{did_you_mean(key, hints)}")
     for entry in dataclasses.fields(option):

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import torch
@@ -23,8 +23,13 @@ from outpace.engine import Engine
 from outpace.errors import ConfigError, RunError
 from outpace.simulation.messagelog import MessageLog
 from outpace.simulation.run import Progress, Simulation, one_thread_own_randomness
+from outpace.tasks import Script
 from outpace.trace import MemorySink, ParquetSink, Trace
 from outpace.yamlfile import read_yaml
+
+if TYPE_CHECKING:
+    from outpace.real.run import RealRun
+    from outpace.real.training import Training
 
 ExperimentLike = Experiment | Mapping[str, Any] | str | Path
 
@@ -108,13 +113,16 @@ def run(
     out: str | Path | None = None,
     *,
     insecure: bool = False,
+    lease_s: float = 10.0,
     log: Callable[[str], None] = lambda _: None,
+    watch: Callable[[RealRun], None] | None = None,
 ) -> Result:
     """Run an experiment for real: a process for each server and worker, on this machine.
 
     As `simulate`, but in real time. `network` is ignored (with a notice to `log`); a
-    `compute` law stretches each step to the duration drawn. `insecure`: without keys.
-    Needs the extra `real`.
+    `compute` law stretches each step to the duration drawn. `insecure`: without keys. A
+    process that says nothing for `lease_s` seconds ends the run. `watch` is called once
+    all processes are started. Needs the extra `real`.
     """
     experiment = as_experiment(experiment)
     out = None if out is None else Path(out)
@@ -123,15 +131,24 @@ def run(
     except ModuleNotFoundError as error:
         raise ConfigError(f"real runs need the extra 'real': {error}") from None
     with one_thread_own_randomness():
-        workload = experiment.task.workload(
-            experiment.workers, experiment.batch_size, experiment.seed
-        )
+        training = _training(experiment)
         if experiment.network is not None:
             log("network is ignored: this is a real run, over the network there is")
         sink = MemorySink() if out is None else ParquetSink(out / files.TRACE)
         trace = Trace(sink)
-        engine = RealRun(experiment, workload, trace, log, insecure=insecure)
+        engine = RealRun(
+            experiment, training, trace, log, insecure=insecure, lease_s=lease_s, watch=watch
+        )
         return _Run(experiment, engine, trace, sink, None, out).drive()
+
+
+def _training(experiment: Experiment) -> Training:
+    from outpace.real.training import ScriptTraining, TaskTraining
+
+    if isinstance(experiment.task, Script):
+        return ScriptTraining(experiment)
+    workload = experiment.task.workload(experiment.workers, experiment.batch_size, experiment.seed)
+    return TaskTraining(experiment, workload)
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,6 +126,11 @@ class Shard:
         """V, the number of iterations finished."""
         return self._view.clock
 
+    @property
+    def live(self) -> int:
+        """How many workers have not left."""
+        return self._view.live
+
     def read(self) -> Block:
         """The parameters of this version: one copy, shared by all who read it, never changed."""
         return self._block.read()

@@ -16,12 +16,15 @@ Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=_LARGEST)]
 Index: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=64)]
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=100_000)]
+Layout: TypeAlias = Annotated[str, msgspec.Meta(max_length=2_000_000)]
 Probability: TypeAlias = Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)]
 
 DTYPES: Final = {
     str(dtype).removeprefix("torch."): dtype
-    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64)
-}
+    for dtype in (
+        torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8,
+    )
+}  # fmt: skip
 PHANTOM: Final = "phantom"  # bytes that nobody computes with
 
 
@@ -50,13 +53,14 @@ class More(_Body, tag="more"):
 
 
 class PushBody(_Body, tag="push"):
-    """messages.Push. `settings`: the optimizer's, one mapping for each parameter group."""
+    """messages.Push. `settings` and `unused` as in messages.StepSettings."""
 
     worker: Index
     iteration: Count
     version: Count
     block: BlockHead | None = None
     settings: list[dict[str, Any]] | None = None
+    unused: list[Index] = []
 
 
 class PullBody(_Body, tag="pull"):
@@ -88,17 +92,20 @@ class ReplyBody(_Body, tag="reply"):
 class Initialize(_Body, tag="initialize"):
     """Worker 0 to a server: start from this block, by this optimizer.
 
-    groups: for each parameter group the [low, high) ranges of the block it owns.
+    optimizer: empty, or the name of the user's; then groups has for each of its parameter
+    groups the (parameter number, low, high) of its pieces of the block.
     """
 
     optimizer: Name
     settings: list[dict[str, Any]]
-    groups: list[list[tuple[Count, Count]]]
+    groups: list[list[tuple[Index, Count, Count]]]
     block: BlockHead
 
 
 class Fetch(_Body, tag="fetch"):
-    """A worker to a server: send me the parameters to start from. Answered by a Snapshot."""
+    """A worker to a server: send a Snapshot. `final`: once all workers have left."""
+
+    final: bool = False
 
 
 class Snapshot(_Body, tag="snapshot"):
@@ -121,21 +128,27 @@ class Join(_Body, tag="join"):
     outpace: Name
     pid: Count
     endpoint: Text = ""
-    layout: Text = ""  # names, shapes and dtypes of the parameters
+    layout: Layout = ""  # names, shapes and dtypes of the parameters
+    extras: Count = 0  # bytes of what the model has beside them
     elements: Count = 0
     dtype: Name = ""
     digest: Name = ""  # of the parameters it would start from
 
 
 class Plan(_Body, tag="plan"):
-    """Everybody has joined: who is where, and what to do."""
+    """Everybody has joined: who is where, and what they start from."""
 
-    experiment: Text  # the configuration as JSON
     endpoints: list[Text]  # of the servers
     keys: list[Text]  # their public keys; empty if insecure
     elements: Count
     dtype: Name
     digest: Name  # of the parameters all start from: worker 0's
+
+
+class Extras(_Body, tag="extras"):
+    """The bytes of worker 0's buffers and untrained parameters: at the start, and at the end."""
+
+    block: BlockHead
 
 
 class Ready(_Body, tag="ready"):
@@ -195,7 +208,8 @@ class Refused(_Body, tag="refused"):
 
 Body: TypeAlias = (
     More | PushBody | PullBody | LeaveBody | ReplyBody | Initialize | Fetch | Snapshot
-    | Join | Plan | Ready | Go | ReadAll | Rows | Finished | Failed | Notice | Stop | Refused
+    | Join | Plan | Extras | Ready | Go | ReadAll | Rows | Finished | Failed | Notice | Stop
+    | Refused
 )  # fmt: skip
 
 
@@ -206,3 +220,12 @@ class Header(_Body):
     epoch: Count
     serial: Count
     body: Body
+
+
+class Envelope(_Body):
+    """A Header whose body is still to be decoded."""
+
+    run: Count
+    epoch: Count
+    serial: Count
+    body: msgspec.Raw

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import multiprocessing
 import os
 import signal
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 _PR_SET_PDEATHSIG: Final = 1
+_PR_SET_NAME: Final = 15
 
 
 def die_with_parent() -> None:
@@ -21,9 +23,16 @@ def die_with_parent() -> None:
             os._exit(1)
 
 
+def show_name() -> None:
+    """Have `ps` and `top` show this process by its name. Linux only."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_NAME, multiprocessing.current_process().name.encode())
+
+
 def child(target: Callable[..., None], arguments: Sequence[Any]) -> None:
     """The first thing a process of a run does."""
     die_with_parent()
+    show_name()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher's business
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     import torch
@@ -44,3 +53,10 @@ def work(*arguments: Any) -> None:
     from outpace.real.worker import task_worker
 
     task_worker(*arguments)
+
+
+def script(link: Any, number: int, experiment: Any) -> None:
+    """A worker that runs a user's script: see `attach`."""
+    from outpace.real.script import run_script
+
+    run_script(link, number, experiment)

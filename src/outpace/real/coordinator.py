@@ -11,7 +11,7 @@ waited for without a limit.
 
 from __future__ import annotations
 
-import json
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -21,13 +21,14 @@ import torch
 import zmq
 
 from outpace import errors
-from outpace.config import Experiment, to_plain
+from outpace.config import Experiment
 from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError
 from outpace.kernel import Kernel, Mailbox, TimedOut, WalkerError
 from outpace.messages import Block, server_name, worker_name
 from outpace.real.bodies import (
     BlockHead,
     Body,
+    Extras,
     Failed,
     Finished,
     Go,
@@ -43,7 +44,7 @@ from outpace.real.bodies import (
 from outpace.real.clock import RealClock
 from outpace.real.member import boot_id
 from outpace.real.sockets import LOOPBACK, Gate, Listener, Log, Refusals, Session
-from outpace.real.wire import Expect, block_elements
+from outpace.real.wire import Expect, block_elements, head_of
 from outpace.recorder import Totals
 from outpace.slicing import even_slices
 from outpace.trace import SCHEMA, Trace
@@ -78,6 +79,8 @@ class Coordinator:
         self._keys, self._trace, self._evaluate, self._log = keys, trace, evaluate, log
         self._context: zmq.Context[Any] = zmq.Context()
         self._said = self._new_mailbox()
+        self._heard: Counter[tuple[str, type[Body]]] = Counter()
+        self.extras: Block | None = None  # worker 0's buffers, as it sent them last
         self._requests = self._last_request = 0
         self._snapshots: dict[tuple[int, int], dict[int, tuple[Snapshot, Block]]] = {}
         self._ending: str | None = None
@@ -140,9 +143,14 @@ class Coordinator:
         everybody = self.servers + self.workers
         await self._all(everybody, Join, "join", JOIN_S)
         plan = self._plan()
-        await self._order(self.servers, plan, Ready, "be ready for the parameters", JOIN_S)
+        self._tell(self.servers, plan)
+        await self._all(self.servers, Ready, "be ready for the parameters", JOIN_S)
         self._tell(self.workers, plan)
-        await self._all(everybody, Ready, "be ready", JOIN_S)
+        if self.joined[self.workers[0]].extras:
+            await self._all(self.workers[:1], Extras, "send its buffers", JOIN_S)
+            self._forward_extras()
+        await self._all(self.workers, Ready, "be ready", JOIN_S)
+        await self._all(self.servers, Ready, "have the parameters", JOIN_S, times=2)
         self.clock.origin += self.clock.now
         self.kernel.now = 0
         self.started = True
@@ -177,19 +185,12 @@ class Coordinator:
             limit = limit_s if limit_s is not None else WIND_DOWN_S if self._ending else None
             await self._next(limit, "finish", [n for n in names if n not in self.finished])
 
-    async def _order(
-        self, names: list[str], body: Body, answer: type[Body], what: str, limit_s: float
+    async def _all(
+        self, names: list[str], kind: type[Body], what: str, limit_s: float, times: int = 1
     ) -> None:
-        self._tell(names, body)
-        await self._all(names, answer, what, limit_s)
-
-    async def _all(self, names: list[str], kind: type[Body], what: str, limit_s: float) -> None:
-        """Wait until each has said that."""
-        missing = set(names)
-        while missing:
-            name, body = await self._next(limit_s, what, sorted(missing))
-            if isinstance(body, kind):
-                missing.discard(name)
+        """Wait until each has said that, so many times."""
+        while missing := [name for name in names if self._heard[name, kind] < times]:
+            await self._next(limit_s, what, missing)
 
     async def _next(
         self, limit_s: float | None, what: str, missing: Iterable[str]
@@ -208,15 +209,14 @@ class Coordinator:
         for name, join in zip(self.workers[1:], others, strict=True):
             if join.layout != first.layout:
                 raise ConfigError(
-                    f"{name} trains other parameters than worker-0: {join.layout[:200]!r}, "
-                    f"not {first.layout[:200]!r}"
+                    f"{name} trains other parameters than worker-0: "
+                    f"{_difference(join.layout, first.layout)}"
                 )
             if join.digest != first.digest:
                 self._log(f"{name} starts from other values than worker-0, whose values win")
         joins = [self.joined[name] for name in self.servers]
         even_slices(first.elements, len(self.servers))  # raises if there are too many servers
         return Plan(
-            json.dumps(to_plain(self.experiment)),
             [join.endpoint for join in joins],
             [self._keys[name] for name in self.servers] if self._keys else [],
             first.elements, first.dtype, first.digest,
@@ -225,6 +225,11 @@ class Coordinator:
     def _tell(self, names: list[str], body: Body) -> None:
         for name in names:
             self.listener.send(name, body)
+
+    def _forward_extras(self) -> None:
+        assert self.extras is not None
+        for name in self.workers[1:]:
+            self.listener.send(name, Extras(head_of(self.extras)), self.extras)
 
     def _time_is_over(self, _: object) -> None:
         self.end("its time is over")
@@ -248,6 +253,8 @@ class Coordinator:
             if isinstance(body, Rows) and head is not None:
                 fits = head.elements <= _MOST_ROWS * len(SCHEMA)
                 return ("int64", head.elements) if fits else None
+            if isinstance(body, Extras) and name == self.workers[0]:
+                return "uint8", self.joined[name].extras
             if isinstance(body, Snapshot) and name == server_name(body.shard):
                 return self._block_of(body.shard)
             return None
@@ -274,6 +281,9 @@ class Coordinator:
             elif isinstance(body, Snapshot):
                 assert block is not None
                 self._add_snapshot(body, block)
+            elif isinstance(body, Extras):
+                self.extras = block
+            self._heard[name, type(body)] += 1
             self._said.put((name, body))
 
     def _add_rows(self, name: str, body: Rows, block: Block | None) -> None:
@@ -333,3 +343,10 @@ def _error(name: str, failed: Failed) -> OutpaceError:
     known = failed.kind in vars(errors)
     text = failed.text if known else f"{failed.kind}: {failed.text}"
     return kind(text if named else f"{name}: {text}")
+
+
+def _difference(this: str, that: str) -> str:
+    """Where two layouts begin to differ."""
+    place = next((n for n, (a, b) in enumerate(zip(this, that, strict=False)) if a != b), 0)
+    low = max(0, place - 60)
+    return f"...{this[low : place + 60]!r} where that has {that[low : place + 60]!r}"

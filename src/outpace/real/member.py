@@ -80,6 +80,7 @@ class Member:
         self.orders = Mailbox[Body](self.kernel, f"the coordinator's orders to {link.name}")
         self.recorder = Recorder(TraceRows(self._send_rows), self._updated)
         self.stopped = False  # by the coordinator
+        self.closed = False
         self._rows = self.recorder._rows
         self._reported = b""
         self.coordinator = Caller(
@@ -145,6 +146,7 @@ class Member:
         self.coordinator.send(Finished())
 
     def close(self) -> None:
+        self.closed = True
         self.kernel.close()
         self.coordinator.close()
         self.context.term()  # waits until what was sent is delivered, or a second

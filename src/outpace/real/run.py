@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import torch
 
-from outpace.config import Experiment, to_plain
-from outpace.errors import ConfigError, OutpaceError, RunError
+from outpace.config import Experiment
+from outpace.errors import OutpaceError, RunError
 from outpace.messages import Block
 from outpace.metrics import Metrics
 from outpace.real import child
@@ -19,9 +19,9 @@ from outpace.real.coordinator import Coordinator
 from outpace.real.launcher import Processes
 from outpace.real.member import COORDINATOR, Link
 from outpace.real.sockets import Keys, Log, Session, new_keys
+from outpace.real.training import Training
 from outpace.recorder import Totals
-from outpace.slicing import even_slices
-from outpace.tasks import CuttableWorkload, brief
+from outpace.tasks import brief
 from outpace.trace import Trace
 from outpace.units import Time, seconds
 
@@ -30,24 +30,15 @@ _EARLY_END_S: Final = 5.0  # for workers to come to the end of a step when the r
 
 
 class RealRun:
-    """Coordinator in this process; servers and workers in processes of their own.
-
-    Raises ConfigError where the experiment does not fit its task.
-    """
+    """Coordinator in this process; servers and workers in processes of their own."""
 
     def __init__(
-        self, experiment: Experiment, workload: CuttableWorkload, trace: Trace, log: Log, *,
+        self, experiment: Experiment, training: Training, trace: Trace, log: Log, *,
         insecure: bool = False, lease_s: float = LEASE_S,
         watch: Callable[[RealRun], None] | None = None,
     ) -> None:  # fmt: skip
-        self._experiment, self._workload, self._trace = experiment, workload, trace
-        if experiment.stop.target_accuracy is not None and not workload.has_accuracy:
-            raise ConfigError(
-                "stop.target_accuracy: this task has no accuracy to reach; "
-                "give it test data and an accuracy, or stop by iterations or time"
-            )
-        workload.cut(even_slices(workload.size, experiment.servers))
-        self._initial = workload.initial_parameters()
+        self._experiment, self._training, self._trace = experiment, training, trace
+        self._initial = training.initial
         self.metrics = Metrics()
         self._evaluated: int | None = None  # the version
         run, epoch = secrets.randbits(62), 0
@@ -84,11 +75,11 @@ class RealRun:
         workers_keys = {n: k for n, k in self._public.items() if n in self._workers}
         for index, name in enumerate(self._servers):
             self.processes.start(
-                name, child.serve, self._links[name], index, experiment.workers, workers_keys
+                name, child.serve, self._links[name], index, experiment, workers_keys
             )
-        plain = to_plain(experiment)
         for index, name in enumerate(self._workers):
-            self.processes.start(name, child.work, self._links[name], index, plain)
+            target, arguments = self._training.worker(index)
+            self.processes.start(name, target, self._links[name], index, *arguments)
         if experiment.evaluate.every_updates or experiment.evaluate.every_s:
             self._evaluate(self._initial, None)
         if self._watch is not None:
@@ -113,7 +104,10 @@ class RealRun:
         return self.coordinator.final or self._initial
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        return self._workload.state_dict(self.parameters())
+        coordinator = self.coordinator
+        first = coordinator.joined.get(self._workers[0])
+        layout = "" if first is None else first.layout
+        return self._training.state_dict(self.parameters(), layout, coordinator.extras)
 
     # ----------------------------------------------------------------------------------
 
@@ -128,9 +122,11 @@ class RealRun:
         """`at`: where these blocks come from; None: they are the initial ones."""
         self._evaluated = 0 if at is None else at.version
         try:
-            evaluation = self._workload.evaluate(blocks)
+            evaluation = self._training.evaluate(blocks)
         except (Exception, SystemExit) as error:
             raise RunError(f"the task raised in an evaluation: {brief(error)}") from error
+        if evaluation is None:
+            return
         totals = self.totals
         totals.applied = 0 if at is None else at.applied  # the servers' reports lag behind
         self.metrics.add(0 if at is None else at.now, self._evaluated, evaluation, totals)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Coroutine
-from typing import Any
-
-from outpace.config import experiment_from
+from outpace.config import Experiment
 from outpace.errors import ProtocolError
 from outpace.kernel import Mailbox
-from outpace.messages import Block, Leave, Message, Pull, Push, Reply, worker_name
+from outpace.messages import (
+    Block,
+    Leave,
+    Message,
+    Pull,
+    Push,
+    Reply,
+    StepSettings,
+    worker_name,
+)
 from outpace.programs.parameter_server import parameter_server
+from outpace.python_optimizer import PythonOptimizer
 from outpace.real.bodies import (
     Body,
     Fetch,
@@ -26,34 +32,41 @@ from outpace.real.bodies import (
     Snapshot,
 )
 from outpace.real.member import Link, Member
-from outpace.real.sockets import Gate, Listener, Refusals
+from outpace.real.sockets import LOOPBACK, Gate, Listener, Refusals
 from outpace.real.wire import block_elements, head_of
 from outpace.shard import Shard
 from outpace.slicing import even_slices
+from outpace.torch_optimizers import TorchOptimizer
 from outpace.units import Time
-from outpace.updaters import parameter_block
+from outpace.updaters import Optimizer, parameter_block
 
 
 class Server(Member):
     """Owns shard `index`. Workers call it; `keys` are theirs by name."""
 
-    def __init__(self, link: Link, index: int, workers: int, keys: dict[str, str]) -> None:
+    def __init__(
+        self, link: Link, index: int, experiment: Experiment, keys: dict[str, str],
+        address: str = LOOPBACK,
+    ) -> None:  # fmt: skip
         super().__init__(link)
-        self.index, self.workers = index, workers
+        self.index = index
+        self._experiment = experiment
         self.shard: Shard | None = None
         self.messages = Mailbox[Message](self.kernel, f"the mailbox of {self.name}")
         self._block: tuple[str, int] | None = None  # dtype and elements, once planned
         self._every = 0  # versions between snapshots
         self._waiting: list[str] = []  # who wants the initial parameters
-        self._initialized = Mailbox[Block](self.kernel, "worker-0's parameters")
+        self.waiting_for_all: list[str] = []  # and who the final ones
+        self._initialized = Mailbox[tuple[Initialize, Block]](self.kernel, "worker-0's parameters")
         refusals = Refusals(self.notice)
         self._gate = Gate(self.context, self.clock, refusals)
         self._gate.admitted.update({key: name for name, key in keys.items()})
-        names = {worker_name(worker): worker for worker in range(workers)}
+        names = {worker_name(worker): worker for worker in range(experiment.workers)}
         self._numbers = names
         self.listener = Listener(
             self.context, self.clock, self.session, refusals, names=names,
             expected=lambda _: self._expected, on_message=self._take, on_lost=self._lost,
+            address=address,
         )  # fmt: skip
 
     def run(self) -> None:
@@ -64,22 +77,18 @@ class Server(Member):
     async def _serve(self) -> None:
         self.join(endpoint=self.listener.endpoint)
         plan = await self.order(Plan)
-        experiment = experiment_from(json.loads(plan.experiment), "the plan")
+        experiment = self._experiment
         part = even_slices(plan.elements, experiment.servers)[self.index]
         self._block = plan.dtype, block_elements(plan.dtype, part)
         self.coordinator.send(Ready())  # to take the parameters
-        block = await self._initialized.get()
-        optimizer = experiment.optimizer
-        self.shard = Shard(
-            self.index,
-            parameter_block(block, optimizer, deterministic=experiment.deterministic),
-            experiment.workers,
-            experiment.sync,
-            self.recorder,
+        initialize, initial = await self._initialized.get()
+        block = parameter_block(
+            initial, self._optimizer(initialize), deterministic=experiment.deterministic
         )
+        self.shard = Shard(self.index, block, experiment.workers, experiment.sync, self.recorder)
         self._every = experiment.evaluate.every_updates or 0
         for name in self._waiting:
-            self._send_initial(name)
+            self._send_parameters(name)
         self.coordinator.send(Ready())
         self.start_clock(await self.order(Go))
         self.kernel.spawn(
@@ -88,6 +97,15 @@ class Server(Member):
         self.kernel.spawn(self.report(), f"{self.name}'s report", daemon=True)
         while True:
             self._send_snapshot((await self.order(ReadAll)).request)
+
+    def _optimizer(self, asked: Initialize) -> Optimizer:
+        """The configuration's, or the one that a script attached."""
+        optimizer = self._experiment.optimizer
+        if not asked.optimizer:
+            return optimizer
+        if isinstance(optimizer, PythonOptimizer):  # named by the launch, not by a message
+            return optimizer.of_groups(asked.groups, asked.settings)
+        return TorchOptimizer(asked.optimizer, asked.groups, asked.settings)
 
     def finish(self) -> None:
         if self.shard is not None:
@@ -107,13 +125,15 @@ class Server(Member):
             else:
                 self.messages.put(message)
         elif isinstance(body, Fetch):
-            if self.shard is None:
+            if body.final and not self._all_left:
+                self.waiting_for_all.append(peer)
+            elif self.shard is None:
                 self._waiting.append(peer)
             else:
-                self._send_initial(peer)
+                self._send_parameters(peer)
         elif isinstance(body, Initialize) and peer == worker_name(0) and self.shard is None:
             assert block is not None
-            self._initialized.put(block)
+            self._initialized.put((body, block))
         else:
             self.listener.refuse(peer, f"a {type(body).__name__} is nothing it may send")
 
@@ -124,10 +144,23 @@ class Server(Member):
         if self._every and version % self._every == 0:
             self._send_snapshot(0)
 
-    def _send_initial(self, peer: str) -> None:
-        assert self.shard is not None
-        block = self.shard.read()
-        self.listener.send(peer, Snapshot(self.index, 0, 0, 0, 0, head_of(block)), block)
+    @property
+    def _all_left(self) -> bool:
+        return self.shard is not None and self.shard.live == 0
+
+    def answer_if_all_left(self) -> None:
+        """Send those who wait for it the final parameters."""
+        if self._all_left:
+            for peer in self.waiting_for_all:
+                self._send_parameters(peer)
+            self.waiting_for_all.clear()
+
+    def _send_parameters(self, peer: str) -> None:
+        shard = self.shard
+        assert shard is not None
+        block = shard.read()
+        body = Snapshot(self.index, shard.version, 0, self.clock.now, 0, head_of(block))
+        self.listener.send(peer, body, block)
 
     def _send_snapshot(self, request: int) -> None:
         shard = self.shard
@@ -150,13 +183,18 @@ class _Context:
 
     def __init__(self, server: Server, shard: Shard) -> None:
         self.shard = shard
-        self.recv: Callable[[], Coroutine[Any, Any, Message]] = server.messages.get
+        self._server = server
         self._clock, self._listener = server.clock, server.listener
         self._totals = server.recorder.totals
 
     @property
     def now(self) -> Time:
         return self._clock.now
+
+    async def recv(self) -> Message:
+        if self._server.waiting_for_all:
+            self._server.answer_if_all_left()
+        return await self._server.messages.get()
 
     def send(self, to: str, message: Message) -> None:
         assert isinstance(message, Reply)
@@ -178,7 +216,8 @@ class _Context:
 def _message(body: Body, block: Block | None) -> Push | Pull | Leave | None:
     """The shard's message of this body, if it is one."""
     if isinstance(body, PushBody):
-        return Push(body.worker, body.iteration, body.version, block)
+        settings = None if body.settings is None else StepSettings(body.settings, body.unused)
+        return Push(body.worker, body.iteration, body.version, block, settings)
     if isinstance(body, PullBody):
         return Pull(body.worker, body.iteration, body.coin)
     if isinstance(body, LeaveBody):

@@ -4,17 +4,17 @@ A message is a header frame (msgpack, see `bodies`) and, where it carries a bloc
 with the block's first piece; the other pieces follow, each behind a small header of its
 own. Pieces of about a megabyte let the receiver copy one while the next is under way.
 
-Nothing is trusted. The header must decode into its types; run, membership epoch and
-serial number must be the expected ones, so that frames of another run, and frames played
-again, are refused; a block must have the dtype and length that its receiver expects
-*before* memory is set aside for it. Whatever is wrong raises WireError and the receiver
-is as it was. There is no pickle and nothing is imported.
+Nothing is trusted. Run, membership epoch and serial number must be the expected ones, so
+that frames of another run, and frames played again, are refused; only then is the body
+decoded, which must fit its types; a block must have the dtype and length that its receiver
+expects *before* memory is set aside for it. Whatever is wrong raises WireError and the
+receiver is as it was. There is no pickle and nothing is imported.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -22,7 +22,7 @@ import torch
 
 from outpace.errors import OutpaceError
 from outpace.messages import Block, Phantom
-from outpace.real.bodies import DTYPES, PHANTOM, BlockHead, Body, Header, More
+from outpace.real.bodies import DTYPES, PHANTOM, BlockHead, Body, Envelope, Header, More
 
 PIECE_BYTES: Final = 1 << 20
 HEADER_BYTES: Final = 1 << 22  # no header is longer
@@ -32,8 +32,12 @@ Frame: TypeAlias = Any  # bytes, memoryview, or anything with the buffer protoco
 Expect: TypeAlias = Callable[[Body], "tuple[str, int] | None"]
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
-_DECODER: Final = msgspec.msgpack.Decoder(Header)
+_ENVELOPES: Final[msgspec.msgpack.Decoder[Envelope]] = msgspec.msgpack.Decoder(Envelope)
+_BODIES: Final[msgspec.msgpack.Decoder[Body]] = msgspec.msgpack.Decoder(Body)
 _ZEROS: Final = memoryview(bytes(PIECE_BYTES))
+_REASON: Final = 200  # characters of an error, which may quote what came in
+
+T = TypeVar("T")
 
 
 class WireError(OutpaceError):
@@ -98,9 +102,8 @@ class Incoming:
         """
         if not 1 <= len(frames) <= 2:
             raise WireError(f"a message has 1 or 2 frames, not {len(frames)}")
-        header = self._header(frames[0])
+        body = self._open(frames[0])
         piece = memoryview(frames[1]).cast("B") if len(frames) == 2 else None
-        body = header.body
         if isinstance(body, More):
             return self._continue(body, piece)
         if self._body is not None:
@@ -119,13 +122,11 @@ class Incoming:
         self._begin(body, head)
         return self._fill(piece)
 
-    def _header(self, frame: Frame) -> Header:
+    def _open(self, frame: Frame) -> Body:
+        """The body, if the message is the one that is due."""
         if len(memoryview(frame)) > HEADER_BYTES:
             raise WireError("the header is too long")
-        try:
-            header = _DECODER.decode(frame)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
-            raise WireError(f"the header cannot be decoded: {error}") from None
+        header = _decode(_ENVELOPES, frame)
         if header.run != self._run:
             raise WireError("it belongs to another run")
         if header.epoch != self._epoch:
@@ -135,7 +136,7 @@ class Incoming:
                 f"it has serial number {header.serial} where {self._serial} was due: "
                 "lost, repeated or played again"
             )
-        return header
+        return _decode(_BODIES, header.body)
 
     def _require_expected(self, body: Body, head: BlockHead) -> None:
         if head.dtype != PHANTOM and head.dtype not in DTYPES:
@@ -161,11 +162,14 @@ class Incoming:
         return self._fill(piece)
 
     def _begin(self, body: Body, head: BlockHead) -> None:
-        self._body, self._filled = body, 0
         if head.dtype == PHANTOM:
             self._data = Phantom(head.nbytes)
         else:
-            self._data = torch.empty(head.elements, dtype=DTYPES[head.dtype])
+            try:
+                self._data = torch.empty(head.elements, dtype=DTYPES[head.dtype])
+            except RuntimeError:  # of torch's allocator
+                raise WireError(f"{_kind(body)}: no memory for {head.nbytes} bytes") from None
+        self._body, self._filled = body, 0
 
     def _data_bytes(self) -> int:
         assert self._data is not None
@@ -184,6 +188,13 @@ class Incoming:
             return None
         self._body = self._data = None
         return body, data
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[T], data: Frame) -> T:
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
+        raise WireError(f"the header cannot be decoded: {error}"[:_REASON]) from None
 
 
 def _numpy_bytes(tensor: torch.Tensor) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:

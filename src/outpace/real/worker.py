@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any
 
 import torch
 
-from outpace.config import Experiment, experiment_from
+from outpace.config import Experiment
 from outpace.digest import parameters_digest
 from outpace.errors import DivergenceError, RunError
 from outpace.kernel import Mailbox
@@ -21,6 +21,7 @@ from outpace.messages import (
     Pull,
     Push,
     Reply,
+    StepSettings,
     server_name,
     size_bytes,
 )
@@ -28,6 +29,7 @@ from outpace.programs.parameter_server import parameter_server_worker
 from outpace.randomness import Stream
 from outpace.real.bodies import (
     Body,
+    Extras,
     Fetch,
     Go,
     Initialize,
@@ -52,11 +54,12 @@ class Worker(Member, ABC):
     """Worker number `worker`; subclasses say what it trains. The context of the program."""
 
     def __init__(self, link: Link, worker: int, seed: int) -> None:
-        super().__init__(link)
+        super().__init__(link, self._expected)
         self.worker = worker
         self.servers: list[str] = []
         self._mailbox = Mailbox[Reply](self.kernel, f"the mailbox of {self.name}")
-        self._snapshots = Mailbox[tuple[int, Block]](self.kernel, "the initial parameters")
+        self.snapshots = Mailbox[tuple[int, Block]](self.kernel, "the servers' parameters")
+        self._extras = Mailbox[torch.Tensor](self.kernel, "worker-0's buffers")
         self.recv: Callable[[], Coroutine[Any, Any, Message]] = self._mailbox.get
         self._callers: dict[str, Caller] = {}
         self._blocks: list[Block] = []
@@ -73,6 +76,14 @@ class Worker(Member, ABC):
     @abstractmethod
     def size(self) -> int:
         """The number of trainable parameters."""
+
+    @property
+    def extras(self) -> torch.Tensor:
+        """What beside the parameters shall be equal at the start; shape (bytes,), uint8."""
+        return torch.empty(0, dtype=torch.uint8)
+
+    def take_extras(self, data: torch.Tensor) -> None:
+        """Take worker 0's."""
 
     @abstractmethod
     def cut(self, slices: Sequence[slice]) -> list[Block]:
@@ -101,7 +112,11 @@ class Worker(Member, ABC):
         whole = self.cut([slice(0, self.size)])
         digest = parameters_digest(whole)
         dtype = head_of(whole[0]).dtype
-        self.join(layout=self.layout, digest=digest, elements=self.size, dtype=dtype)
+        extras = self.extras
+        self.join(
+            layout=self.layout, digest=digest, elements=self.size, dtype=dtype,
+            extras=extras.numel(),
+        )  # fmt: skip
         plan = await self.order(Plan)
         self._blocks = self.cut(even_slices(plan.elements, len(plan.endpoints)))
         self._call(plan)
@@ -111,6 +126,10 @@ class Worker(Member, ABC):
                 self._callers[server_name(server)].send(body, block)
         elif digest != plan.digest:
             await self._fetch()
+        if extras.numel() and self.worker == 0:
+            self.coordinator.send(Extras(head_of(extras)), extras)
+        elif extras.numel():
+            self.take_extras(await self._extras.get())
         self.coordinator.send(Ready())
         self.start_clock(await self.order(Go))
         self.kernel.spawn(self.report(), f"{self.name}'s report", daemon=True)
@@ -131,7 +150,7 @@ class Worker(Member, ABC):
         for caller in self._callers.values():
             caller.send(Fetch())
         for _ in self._callers:
-            shard, block = await self._snapshots.get()
+            shard, block = await self.snapshots.get()
             self._blocks[shard] = block
 
     def close(self) -> None:
@@ -160,7 +179,9 @@ class Worker(Member, ABC):
             gradient = message.gradient
             head = None if gradient is None else head_of(gradient)
             body = PushBody(message.worker, message.iteration, message.version, head)
-            body.settings = self.settings() if gradient is not None else None
+            settings = self.settings()
+            if settings is not None and gradient is not None:
+                body.settings, body.unused = settings.groups, settings.unused
             caller.send(body, gradient)
         elif isinstance(message, Pull):
             totals.messages += 1
@@ -169,7 +190,7 @@ class Worker(Member, ABC):
             assert isinstance(message, Leave)
             caller.send(LeaveBody(message.worker))
 
-    def settings(self) -> list[dict[str, Any]] | None:
+    def settings(self) -> StepSettings | None:
         """The optimizer's, to travel with a push; None: as they were at the start."""
         return None
 
@@ -182,7 +203,27 @@ class Worker(Member, ABC):
             min(held, finished - computed), last_server,
         )  # fmt: skip
 
+    def send_leave(self) -> None:
+        """Tell all servers that this worker is done."""
+        for name in self.servers:
+            self.send(name, Leave(self.worker))
+
+    @property
+    def callers(self) -> Collection[Caller]:
+        """The connections to the servers."""
+        return self._callers.values()
+
     # -- what comes in -------------------------------------------------------------------
+
+    def _expected(self, body: Body) -> tuple[str, int] | None:
+        return ("uint8", self.extras.numel()) if isinstance(body, Extras) else None
+
+    def _order(self, peer: str, body: Body, block: Block | None) -> None:
+        if isinstance(body, Extras):
+            assert isinstance(block, torch.Tensor)
+            self._extras.put(block)
+        else:
+            super()._order(peer, body, block)
 
     def _take(self, peer: str, body: Body, block: Block | None) -> None:
         if isinstance(body, ReplyBody):
@@ -194,7 +235,7 @@ class Worker(Member, ABC):
             )  # fmt: skip
         elif isinstance(body, Snapshot):
             assert block is not None
-            self._snapshots.put((body.shard, block))
+            self.snapshots.put((body.shard, block))
         elif isinstance(body, Refused):
             raise RunError(f"{peer} refused {self.name}: {body.reason}")
         else:
@@ -285,10 +326,10 @@ def _expect(server: int, block: Block) -> Expect:
     return expected
 
 
-def task_worker(link: Link, worker: int, plain: dict[str, Any]) -> None:
+def task_worker(link: Link, worker: int, experiment: Experiment) -> None:
     """Run worker `worker` of this configuration; what goes wrong is told to the coordinator."""
     try:
-        made = TaskWorker(link, worker, experiment_from(plain, "the configuration"))
+        made = TaskWorker(link, worker, experiment)
     except Exception as error:
         report_failure(link, error)
         return

@@ -1,0 +1,21 @@
+"""This process's place in a run, if it has one: set by who started it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+
+@dataclass(slots=True)
+class Place:
+    """link, experiment and worker are those of `outpace.real`, once there is a run."""
+
+    number: int = 0
+    workers: int = 1
+    link: Any = None
+    experiment: Any = None
+    worker: Any = None  # once `attach` was called
+    looked: bool = False  # in the environment, already
+
+
+HERE: Final = Place()

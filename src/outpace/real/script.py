@@ -1,0 +1,51 @@
+"""Runs a user's script as a worker's process."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+import traceback
+from pathlib import Path
+
+from outpace.config import Experiment
+from outpace.errors import ConfigError, OutpaceError, RunError
+from outpace.place import HERE
+from outpace.real.attach import RunOver, end_script
+from outpace.real.member import Link, report_failure
+from outpace.tasks import Script, brief
+
+
+def run_script(link: Link, number: int, experiment: Experiment) -> None:
+    """As `python script arguments` would; afterwards the worker leaves the run.
+
+    What goes wrong is told to the coordinator; the traceback of a user's error is printed.
+    """
+    task = experiment.task
+    assert isinstance(task, Script)
+    HERE.link, HERE.experiment = link, experiment
+    HERE.number, HERE.workers = number, experiment.workers
+    sys.argv = [task.path, *task.arguments]
+    sys.path[0:0] = [str(Path(task.path).parent)]
+    problem: Exception | None = None
+    try:
+        runpy.run_path(task.path, run_name="__main__")
+    except RunOver:
+        pass
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            problem = RunError(f"worker {number}: {task.path} ended with exit code {end.code}")
+    except OutpaceError as error:
+        problem = error
+    except Exception as error:
+        traceback.print_exc()
+        problem = RunError(f"worker {number}: {task.path} raised {brief(error)}")
+    if problem is None and HERE.worker is None:
+        problem = ConfigError(
+            f"{task.path} ended without calling outpace.attach(model, optimizer): "
+            "there is nothing to share"
+        )
+    if HERE.worker is None:
+        assert problem is not None
+        report_failure(link, problem)
+    else:
+        end_script(HERE.worker, problem)

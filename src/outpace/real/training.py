@@ -1,0 +1,120 @@
+"""What a real run trains: the task of a configuration, or a user's script."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from outpace.config import Experiment
+from outpace.errors import ConfigError
+from outpace.messages import Block
+from outpace.real import child
+from outpace.real.bodies import DTYPES
+from outpace.slicing import even_slices
+from outpace.tasks import CuttableWorkload, Evaluation, Script
+
+
+class Training(Protocol):
+    """Of one run."""
+
+    @property
+    def initial(self) -> list[Block]:
+        """The blocks it starts from, as far as this process knows them."""
+
+    def worker(self, index: int) -> tuple[Callable[..., None], tuple[Any, ...]]:
+        """What the process of worker n runs, and the arguments after its link and number."""
+
+    def evaluate(self, blocks: Sequence[Block]) -> Evaluation | None:
+        """None: nobody here can evaluate it."""
+
+    def state_dict(
+        self, blocks: Sequence[Block], layout: str, extras: Block | None
+    ) -> dict[str, torch.Tensor]:
+        """The parameters under their names. `layout`, `extras`: as worker 0 told them."""
+
+
+class TaskTraining:
+    """Raises ConfigError where the experiment does not fit its task."""
+
+    def __init__(self, experiment: Experiment, workload: CuttableWorkload) -> None:
+        if experiment.stop.target_accuracy is not None and not workload.has_accuracy:
+            raise ConfigError(
+                "stop.target_accuracy: this task has no accuracy to reach; "
+                "give it test data and an accuracy, or stop by iterations or time"
+            )
+        workload.cut(even_slices(workload.size, experiment.servers))
+        self._experiment, self._workload = experiment, workload
+        self.initial = workload.initial_parameters()
+
+    def worker(self, index: int) -> tuple[Callable[..., None], tuple[Any, ...]]:
+        return child.work, (self._experiment,)
+
+    def evaluate(self, blocks: Sequence[Block]) -> Evaluation:
+        return self._workload.evaluate(blocks)
+
+    def state_dict(
+        self, blocks: Sequence[Block], layout: str, extras: Block | None
+    ) -> dict[str, torch.Tensor]:
+        return self._workload.state_dict(blocks)
+
+
+class ScriptTraining:
+    """The model is made in the workers; here its layout is known once worker 0 has joined."""
+
+    initial: list[Block] = []  # noqa: RUF012  # never changed
+
+    def __init__(self, experiment: Experiment) -> None:
+        assert isinstance(experiment.task, Script)
+        self._experiment = experiment
+
+    def worker(self, index: int) -> tuple[Callable[..., None], tuple[Any, ...]]:
+        return child.script, (self._experiment,)
+
+    def evaluate(self, blocks: Sequence[Block]) -> None:
+        return None
+
+    def state_dict(
+        self, blocks: Sequence[Block], layout: str, extras: Block | None
+    ) -> dict[str, torch.Tensor]:
+        if not blocks:
+            return {}
+        known = json.loads(layout)
+        flat = torch.cat([block for block in blocks if isinstance(block, torch.Tensor)])
+        found, place = {}, 0
+        for name, shape, dtype in known["parameters"]:
+            size = _product(shape)
+            found[name] = flat[place : place + size].reshape(shape).to(DTYPES[dtype]).clone()
+            place += size
+        if isinstance(extras, torch.Tensor):
+            found.update(unpacked(known["extras"], extras))
+        return found
+
+
+def packed(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The bytes of tensors, one after another; shape (bytes,), uint8."""
+    parts = [tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for tensor in tensors]
+    return torch.cat(parts) if parts else torch.empty(0, dtype=torch.uint8)
+
+
+def unpacked(layout: Sequence[tuple[str, list[int], str]], data: torch.Tensor) -> dict[str, Any]:
+    """The tensors of these names, shapes and dtypes. Raises ValueError if the size differs."""
+    found, place = {}, 0
+    for name, shape, dtype in layout:
+        kind = getattr(torch, dtype)
+        size = _product(shape) * kind.itemsize
+        piece = data[place : place + size].clone()
+        found[name] = piece.view(kind).reshape(shape)
+        place += size
+    if place != len(data):
+        raise ValueError(f"{len(data)} bytes are not the {place} that the layout has")
+    return found
+
+
+def _product(shape: Sequence[int]) -> int:
+    size = 1
+    for length in shape:
+        size *= length
+    return size

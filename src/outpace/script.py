@@ -1,0 +1,115 @@
+"""What a user's training script calls: two lines make it a worker of a run.
+
+    model, optimizer = outpace.attach(model, optimizer)
+    loader = DataLoader(data, batch_size, sampler=outpace.sampler(data))
+
+Without Outpace's launcher, or `outpace serve`, there is nobody to talk to, and the script
+trains alone as if these lines were not there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sized
+from typing import Any, Final, TypeVar, cast
+
+import torch
+
+from outpace.errors import ConfigError
+from outpace.place import HERE
+
+ModelT = TypeVar("ModelT", bound=torch.nn.Module)
+OptimizerT = TypeVar("OptimizerT", bound=torch.optim.Optimizer)
+
+# Where a worker's number and how many there are may stand; "OUTPACE_CONNECT" says where
+# the run is. Outpace's own, torchrun, SLURM, Open MPI.
+CONNECT: Final = "OUTPACE_CONNECT"
+_PLACES: Final = (
+    ("OUTPACE_RANK", "OUTPACE_WORLD_SIZE"),
+    ("RANK", "WORLD_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+)
+
+
+def attach(model: ModelT, optimizer: OptimizerT) -> tuple[ModelT, OptimizerT]:
+    """Make this script a worker. Returns the model and the optimizer, to be used as before.
+
+    `optimizer.step()` now pushes the gradients and pulls parameters; the servers take the
+    optimizer's steps, with the settings its groups have at that moment. Its own state
+    stays empty. Alone (no launcher), both come back untouched.
+
+    Raises ConfigError if this model cannot be shared, or this process's place in the run
+    is not clear.
+    """
+    if not _in_a_run():
+        return model, optimizer
+    if HERE.worker is not None:
+        raise ConfigError("outpace.attach was called already: one model per script")
+    from outpace.real.attach import attached
+
+    HERE.worker = attached(HERE.link, HERE.number, HERE.experiment, model, optimizer)
+    return model, optimizer
+
+
+def rank() -> int:
+    """This worker's number, from 0; 0 when the script runs alone."""
+    _in_a_run()
+    return HERE.number
+
+
+def world_size() -> int:
+    """The number of workers; 1 when the script runs alone."""
+    _in_a_run()
+    return HERE.workers
+
+
+def sampler(
+    dataset: Sized, *, shuffle: bool = True, seed: int = 0, drop_last: bool = False
+) -> torch.utils.data.DistributedSampler[Any]:
+    """For a DataLoader: this worker's share of the dataset. Call its `set_epoch` each epoch."""
+    return torch.utils.data.DistributedSampler(
+        cast("torch.utils.data.Dataset[Any]", dataset),
+        num_replicas=world_size(),
+        rank=rank(),
+        shuffle=shuffle,
+        seed=seed,
+        drop_last=drop_last,
+    )
+
+
+def finish() -> None:
+    """Leave the run, wait until all workers have left, and load the final parameters.
+
+    A script that ends without it leaves too, with the parameters of its last pull.
+    Without effect when the script runs alone.
+    """
+    if HERE.worker is not None:
+        HERE.worker.leave(fetch=True)
+
+
+def _in_a_run() -> bool:
+    """Look, once, whether this process is part of a run; raises ConfigError if that is unclear."""
+    if HERE.link is None and not HERE.looked:
+        HERE.looked = True
+        place = _place()
+        if CONNECT in os.environ:
+            from outpace.real.rendezvous import join_from_file
+
+            join_from_file(os.environ[CONNECT], place)
+        elif place is not None and place[1] > 1:
+            raise ConfigError(
+                f"this is process {place[0]} of {place[1]}, but {CONNECT} is not set: start "
+                "`outpace serve` and set it to the file that it writes"
+            )
+    return HERE.link is not None
+
+
+def _place() -> tuple[int, int] | None:
+    for rank_key, size_key in _PLACES:
+        if rank_key in os.environ and size_key in os.environ:
+            try:
+                return int(os.environ[rank_key]), int(os.environ[size_key])
+            except ValueError:
+                raise ConfigError(f"{rank_key} and {size_key} must be whole numbers") from None
+    return None
