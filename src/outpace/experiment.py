@@ -28,7 +28,7 @@ from outpace.trace import MemorySink, ParquetSink, Trace
 from outpace.yamlfile import read_yaml
 
 if TYPE_CHECKING:
-    from outpace.real.run import RealRun
+    from outpace.real.run import Outside, RealRun
     from outpace.real.training import Training
 
 ExperimentLike = Experiment | Mapping[str, Any] | str | Path
@@ -116,13 +116,15 @@ def run(
     lease_s: float = 10.0,
     log: Callable[[str], None] = lambda _: None,
     watch: Callable[[RealRun], None] | None = None,
+    outside: Outside | None = None,
 ) -> Result:
     """Run an experiment for real: a process for each server and worker, on this machine.
 
     As `simulate`, but in real time. `network` is ignored (with a notice to `log`); a
     `compute` law stretches each step to the duration drawn. `insecure`: without keys. A
     process that says nothing for `lease_s` seconds ends the run. `watch` is called once
-    all processes are started. Needs the extra `real`.
+    all processes are started. `outside`: somebody else starts the workers. Needs the
+    extra `real`.
     """
     experiment = as_experiment(experiment)
     out = None if out is None else Path(out)
@@ -137,8 +139,9 @@ def run(
         sink = MemorySink() if out is None else ParquetSink(out / files.TRACE)
         trace = Trace(sink)
         engine = RealRun(
-            experiment, training, trace, log, insecure=insecure, lease_s=lease_s, watch=watch
-        )
+            experiment, training, trace, log, insecure=insecure, lease_s=lease_s, watch=watch,
+            outside=outside,
+        )  # fmt: skip
         return _Run(experiment, engine, trace, sink, None, out).drive()
 
 

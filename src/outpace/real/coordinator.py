@@ -63,7 +63,7 @@ class Coordinator:
 
     def __init__(
         self, experiment: Experiment, session: Session, keys: dict[str, str], trace: Trace,
-        evaluate: Evaluate, log: Log, address: str = LOOPBACK,
+        evaluate: Evaluate, log: Log, join_s: float = JOIN_S, address: str = LOOPBACK,
     ) -> None:  # fmt: skip
         self.clock = RealClock()
         self.kernel = Kernel(self.clock)
@@ -76,6 +76,7 @@ class Coordinator:
         self.totals_of: dict[str, Totals] = {}
         self.final: list[Block] | None = None
         self.final_at: Snapshot | None = None  # shard 0's, with version and time
+        self._join_s = join_s
         self._keys, self._trace, self._evaluate, self._log = keys, trace, evaluate, log
         self._context: zmq.Context[Any] = zmq.Context()
         self._said = self._new_mailbox()
@@ -141,16 +142,16 @@ class Coordinator:
 
     async def _conduct(self) -> None:
         everybody = self.servers + self.workers
-        await self._all(everybody, Join, "join", JOIN_S)
+        await self._all(everybody, Join, "join", self._join_s)
         plan = self._plan()
         self._tell(self.servers, plan)
-        await self._all(self.servers, Ready, "be ready for the parameters", JOIN_S)
+        await self._all(self.servers, Ready, "be ready for the parameters", self._join_s)
         self._tell(self.workers, plan)
         if self.joined[self.workers[0]].extras:
-            await self._all(self.workers[:1], Extras, "send its buffers", JOIN_S)
+            await self._all(self.workers[:1], Extras, "send its buffers", self._join_s)
             self._forward_extras()
-        await self._all(self.workers, Ready, "be ready", JOIN_S)
-        await self._all(self.servers, Ready, "have the parameters", JOIN_S, times=2)
+        await self._all(self.workers, Ready, "be ready", self._join_s)
+        await self._all(self.servers, Ready, "have the parameters", self._join_s, times=2)
         self.clock.origin += self.clock.now
         self.kernel.now = 0
         self.started = True

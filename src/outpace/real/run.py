@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -18,7 +20,8 @@ from outpace.real.bodies import Snapshot
 from outpace.real.coordinator import Coordinator
 from outpace.real.launcher import Processes
 from outpace.real.member import COORDINATOR, Link
-from outpace.real.sockets import Keys, Log, Session, new_keys
+from outpace.real.rendezvous import CONNECT, write_rendezvous
+from outpace.real.sockets import LOOPBACK, Keys, Log, Session, new_keys
 from outpace.real.training import Training
 from outpace.recorder import Totals
 from outpace.tasks import brief
@@ -29,16 +32,28 @@ LEASE_S: Final = 10.0
 _EARLY_END_S: Final = 5.0  # for workers to come to the end of a step when the run ends early
 
 
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """The workers are started by somebody else, perhaps elsewhere.
+
+    host: the address of this machine that they can reach. connect: the file for them,
+    which holds their keys.
+    """
+
+    host: str
+    connect: Path
+
+
 class RealRun:
     """Coordinator in this process; servers and workers in processes of their own."""
 
     def __init__(
         self, experiment: Experiment, training: Training, trace: Trace, log: Log, *,
-        insecure: bool = False, lease_s: float = LEASE_S,
+        insecure: bool = False, lease_s: float = LEASE_S, outside: Outside | None = None,
         watch: Callable[[RealRun], None] | None = None,
     ) -> None:  # fmt: skip
         self._experiment, self._training, self._trace = experiment, training, trace
-        self._initial = training.initial
+        self._initial, self._log = training.initial, log
         self.metrics = Metrics()
         self._evaluated: int | None = None  # the version
         run, epoch = secrets.randbits(62), 0
@@ -52,11 +67,14 @@ class RealRun:
             return Session(run, epoch, lease_s, keys.get(name))
 
         self.coordinator = Coordinator(
-            experiment, session(COORDINATOR), self._public, trace, self._evaluate, log
-        )
+            experiment, session(COORDINATOR), self._public, trace, self._evaluate, log,
+            training.join_s, address=f"tcp://{outside.host}" if outside else LOOPBACK,
+        )  # fmt: skip
         endpoint, key = self.coordinator.listener.endpoint, self._public.get(COORDINATOR, "")
         self._links = {name: Link(name, endpoint, key, session(name)) for name in names}
         self._servers, self._workers = servers, workers
+        self._outside = outside
+        self._worker_keys = {name: keys[name] for name in workers if name in keys}
         self.processes = Processes(self.coordinator.clock, self.coordinator.process_ended)
         self._watch = watch
         self._closed = False
@@ -72,14 +90,14 @@ class RealRun:
 
     def run(self) -> None:
         experiment, coordinator = self._experiment, self.coordinator
-        workers_keys = {n: k for n, k in self._public.items() if n in self._workers}
+        worker_keys = {name: pair.public for name, pair in self._worker_keys.items()}
+        host = self._outside.host if self._outside is not None else None
+        address = LOOPBACK if host is None else f"tcp://{host}"
         for index, name in enumerate(self._servers):
             self.processes.start(
-                name, child.serve, self._links[name], index, experiment, workers_keys
+                name, child.serve, self._links[name], index, experiment, worker_keys, address
             )
-        for index, name in enumerate(self._workers):
-            target, arguments = self._training.worker(index)
-            self.processes.start(name, target, self._links[name], index, *arguments)
+        self._start_workers()
         if experiment.evaluate.every_updates or experiment.evaluate.every_s:
             self._evaluate(self._initial, None)
         if self._watch is not None:
@@ -88,6 +106,21 @@ class RealRun:
         at = coordinator.final_at
         if coordinator.final is not None and at is not None and at.version != self._evaluated:
             self._evaluate(coordinator.final, at)
+
+    def _start_workers(self) -> None:
+        if self._outside is not None:
+            write_rendezvous(
+                self._outside.connect, self._links[COORDINATOR], self._worker_keys,
+                self._experiment,
+            )  # fmt: skip
+            self._log(
+                f"waiting for {len(self._workers)} workers: start them with "
+                f"{CONNECT}={self._outside.connect}"
+            )
+            return
+        for index, name in enumerate(self._workers):
+            target, arguments = self._training.worker(index)
+            self.processes.start(name, target, self._links[name], index, *arguments)
 
     def close(self) -> None:
         if self._closed:

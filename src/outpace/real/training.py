@@ -24,6 +24,10 @@ class Training(Protocol):
     def initial(self) -> list[Block]:
         """The blocks it starts from, as far as this process knows them."""
 
+    @property
+    def join_s(self) -> float:
+        """How long the workers may take to get ready."""
+
     def worker(self, index: int) -> tuple[Callable[..., None], tuple[Any, ...]]:
         """What the process of worker n runs, and the arguments after its link and number."""
 
@@ -38,6 +42,8 @@ class Training(Protocol):
 
 class TaskTraining:
     """Raises ConfigError where the experiment does not fit its task."""
+
+    join_s = 120.0
 
     def __init__(self, experiment: Experiment, workload: CuttableWorkload) -> None:
         if experiment.stop.target_accuracy is not None and not workload.has_accuracy:
@@ -65,6 +71,7 @@ class ScriptTraining:
     """The model is made in the workers; here its layout is known once worker 0 has joined."""
 
     initial: list[Block] = []  # noqa: RUF012  # never changed
+    join_s = 1800.0  # what a script does before it calls attach is its own affair
 
     def __init__(self, experiment: Experiment) -> None:
         assert isinstance(experiment.task, Script)
