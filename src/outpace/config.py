@@ -190,6 +190,8 @@ def _with_absolute_target(experiment: Experiment, folder: Path) -> Experiment:
         if isinstance(named, PythonTask | PythonOptimizer):
             target = absolute_target(named.target, folder)
             changes[key] = dataclasses.replace(named, target=target)
+        elif isinstance(named, Script):
+            changes[key] = dataclasses.replace(named, path=named.absolute(folder))
     return dataclasses.replace(experiment, **changes) if changes else experiment
 
 

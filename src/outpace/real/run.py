@@ -53,7 +53,8 @@ class RealRun:
         watch: Callable[[RealRun], None] | None = None,
     ) -> None:  # fmt: skip
         self._experiment, self._training, self._trace = experiment, training, trace
-        self._initial, self._log = training.initial, log
+        self._initial = self._known = training.initial
+        self._log = log
         self.metrics = Metrics()
         self._evaluated: int | None = None  # the version
         run, epoch = secrets.randbits(62), 0
@@ -130,11 +131,14 @@ class RealRun:
         with contextlib.suppress(OutpaceError):
             self.coordinator.wind_down(_EARLY_END_S)
         self.processes.stop()
+        if self._outside is not None:
+            self._outside.connect.unlink(missing_ok=True)  # nobody can join any more
         self.coordinator.close()
         self._trace.flush()
 
     def parameters(self) -> Sequence[Block]:
-        return self.coordinator.final or self._initial
+        """At the end; if they were lost with a server, those evaluated last."""
+        return self.coordinator.final or self._known
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         coordinator = self.coordinator
@@ -153,7 +157,7 @@ class RealRun:
 
     def _evaluate(self, blocks: Sequence[Block], at: Snapshot | None) -> None:
         """`at`: where these blocks come from; None: they are the initial ones."""
-        self._evaluated = 0 if at is None else at.version
+        self._evaluated, self._known = 0 if at is None else at.version, list(blocks)
         try:
             evaluation = self._training.evaluate(blocks)
         except (Exception, SystemExit) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -75,6 +76,9 @@ class ScriptTraining:
 
     def __init__(self, experiment: Experiment) -> None:
         assert isinstance(experiment.task, Script)
+        path = experiment.task.path
+        if path != "-" and not Path(path).is_file():
+            raise ConfigError(f"there is no script {path}")
         self._experiment = experiment
 
     def worker(self, index: int) -> tuple[Callable[..., None], tuple[Any, ...]]:

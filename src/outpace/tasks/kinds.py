@@ -6,6 +6,7 @@ import contextlib
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -130,11 +131,18 @@ def _no_trace() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A user's training script that calls `outpace.attach`; for real runs only."""
+    """A user's training script that calls `outpace.attach`; for real runs only.
+
+    path "-": the workers are started by somebody else.
+    """
 
     path: str
     arguments: tuple[str, ...] = ()
     kind: Literal["script"] = "script"
+
+    def absolute(self, folder: Path) -> str:
+        """The path, seen from `folder`."""
+        return self.path if self.path == "-" else str((folder / self.path).resolve())
 
     def workload(self, workers: int, batch_size: int, seed: int) -> CuttableWorkload:
         """Always raises ConfigError."""

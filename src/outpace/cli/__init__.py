@@ -1,0 +1,29 @@
+"""The command line: outpace simulate | compare | run | serve | report | export.
+
+Exit codes: 0; 1 if a run failed; 2 if the input was wrong and nothing was started; 130
+after Ctrl-C, with the folder completed and marked partial.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+
+from outpace.cli import real, reports, virtual
+from outpace.cli.base import app
+
+__all__ = ["app", "main", "real", "reports", "virtual"]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of the command `outpace`. What comes after -- is for a user's script."""
+    signal.signal(signal.SIGTERM, _as_interrupt)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    cut = given.index("--") if "--" in given else len(given)
+    app(args=given[:cut], prog_name="outpace", obj=given[cut + 1 :])
+
+
+def _as_interrupt(_: int, __: FrameType | None) -> None:
+    raise KeyboardInterrupt

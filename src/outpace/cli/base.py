@@ -1,0 +1,140 @@
+"""What the commands share: the app, errors in words, progress, the table."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, ParamSpec
+
+import typer
+
+from outpace.errors import OutpaceError
+
+_P = ParamSpec("_P")
+
+app = typer.Typer(
+    help="Train past stragglers: try strategies in virtual time, then run them for real.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+Config = Annotated[Path, typer.Argument(metavar="CONFIG", help="A YAML file.")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[KEY=VALUE]...",
+        help="Overrides, as in workers=8 sync.kind=ssp sync.staleness=3.",
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", help="The folder to write, new or empty. Default: runs/NAME, numbered."),
+]
+
+
+def errors_in_words(command: Callable[_P, None]) -> Callable[_P, None]:
+    """Turn what goes wrong into one message and an exit code."""
+
+    @functools.wraps(command)
+    def wrapped(*args: _P.args, **kwargs: _P.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+        except OutpaceError as error:
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(error.exit_code) from None
+        except OSError as error:
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(1) from None
+        except KeyboardInterrupt:
+            typer.echo("interrupted; a run that had started is kept, marked partial", err=True)
+            raise typer.Exit(130) from None
+
+    return wrapped
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"outpace {version('outpace')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _all(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+@contextmanager
+def progress_bars() -> Iterator[Callable[[str], Callable[[float], None]]]:
+    """Progress bars, where somebody is looking. Yields what makes a bar of a name."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import TimeRemainingColumn as Remaining
+
+    columns = (TextColumn("{task.fields[label]}", markup=False), BarColumn(), TaskProgressColumn())
+    console = Console(stderr=True)
+    with Progress(
+        *columns, TimeElapsedColumn(), Remaining(), console=console, disable=not console.is_terminal
+    ) as progress:
+
+        def bar(label: str) -> Callable[[float], None]:
+            for earlier in progress.task_ids:
+                progress.update(earlier, completed=1.0)
+            task = progress.add_task("", total=1.0, label=label)
+            return lambda share: progress.update(task, completed=min(share, 1.0))
+
+        yield bar
+        for task in progress.task_ids:
+            progress.update(task, completed=1.0)
+
+
+_COLUMNS: list[tuple[str, Callable[[dict[str, Any]], str]]] = [
+    ("status", lambda s: str(s["status"])),
+    ("time s", lambda s: _number(s.get("virtual_time_s", s.get("wall_time_s")), ".2f")),
+    ("gradients", lambda s: f"{s['gradients_applied']}"),
+    ("stale", lambda s: _number(s["staleness"]["mean"], ".2f")),
+    ("delayed", lambda s: f"{s['delayed_pulls']}"),
+    ("wait s", lambda s: f"{s['seconds']['wait']:.2f}"),
+    ("loss", lambda s: _number(s["train_loss"], ".4f")),
+    ("accuracy", lambda s: _number(s["accuracy"], ".4f")),
+]
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def print_table(names: Sequence[str], summaries: Sequence[dict[str, Any]]) -> None:
+    """One row per run. Not fitted to the terminal: a number cut short would be another one."""
+    rows = [["", *(title for title, _ in _COLUMNS)]]
+    for name, summary in zip(names, summaries, strict=True):
+        rows.append([name, *(cell(summary) for _, cell in _COLUMNS)])
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    for name, *cells in rows:
+        padded = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
+        typer.echo("  ".join([name.ljust(widths[0]), *padded]).rstrip())
+
+
+def say(kind: str, lines: Sequence[str]) -> None:
+    for line in lines:
+        typer.echo(f"{kind}: {line}", err=True)
+
+
+def say_where(out: Path) -> None:
+    from outpace.folder import REPORT
+
+    if (out / REPORT).exists():
+        typer.echo(f"report: {out / REPORT}")
+    else:
+        typer.echo(f"results: {out}  (no report: pip install 'outpace[report]')")

@@ -1,0 +1,107 @@
+"""outpace run | serve: real processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from outpace.cli.base import Out, Overrides, app, errors_in_words, print_table, say_where
+from outpace.errors import ConfigError
+
+_Insecure = Annotated[
+    bool, typer.Option("--insecure", help="Without keys: anyone who can connect may join.")
+]
+_Workers = Annotated[int | None, typer.Option("--workers", help="As workers=N.")]
+_Servers = Annotated[int | None, typer.Option("--servers", help="As servers=M.")]
+
+
+@app.command()
+@errors_in_words
+def run(
+    context: typer.Context,
+    config: Annotated[
+        Path, typer.Argument(metavar="CONFIG|SCRIPT", help="A YAML file, or a training script.")
+    ],
+    overrides: Overrides = None,
+    workers: _Workers = None,
+    servers: _Servers = None,
+    out: Out = None,
+    insecure: _Insecure = False,
+) -> None:
+    """Run one experiment for real: a process for each server and worker.
+
+    A script (.py) calls outpace.attach; its own arguments come after --, as in
+    outpace run train.py --workers 4 sync.kind=ssp sync.staleness=3 -- --epochs 2
+    """
+    from outpace.yamlfile import read_yaml
+
+    arguments: Sequence[str] = context.obj or ()
+    if config.suffix == ".py":
+        data = _script(str(config), arguments)
+    elif arguments:
+        raise ConfigError(f"what comes after -- is for scripts, and {config} is none")
+    else:
+        data = read_yaml(config)
+    _run(data, _counts(workers, servers, overrides), str(config), config.parent, out, insecure)
+
+
+@app.command()
+@errors_in_words
+def serve(
+    workers: Annotated[int, typer.Option("--workers", help="How many will come.")],
+    connect: Annotated[
+        Path, typer.Option("--connect", help="The file to write for them. It holds their keys.")
+    ],
+    overrides: Overrides = None,
+    servers: _Servers = None,
+    host: Annotated[
+        str, typer.Option("--host", help="The address of this machine that they can reach.")
+    ] = "127.0.0.1",
+    out: Out = None,
+    insecure: _Insecure = False,
+) -> None:
+    """Start coordinator and servers for workers that torchrun, SLURM or Kubernetes start.
+
+    They run a script that calls outpace.attach, with OUTPACE_CONNECT set to the file.
+    """
+    from outpace.real.run import Outside
+
+    counts = _counts(workers, servers, overrides)
+    _run(_script("-", ()), counts, "serve", Path.cwd(), out, insecure, Outside(host, connect))
+
+
+def _script(path: str, arguments: Sequence[str]) -> dict[str, Any]:
+    task = {"kind": "script", "path": path, "arguments": list(arguments)}
+    return {"task": task, "sync": {"kind": "bsp"}}
+
+
+def _counts(workers: int | None, servers: int | None, overrides: Sequence[str] | None) -> list[str]:
+    """The options as overrides, before those that were given as such."""
+    given = (("workers", workers), ("servers", servers))
+    return [f"{key}={count}" for key, count in given if count is not None] + list(overrides or ())
+
+
+def _run(
+    data: dict[str, Any], overrides: list[str], source: str, folder: Path, out: Path | None,
+    insecure: bool, outside: Any = None,
+) -> None:  # fmt: skip
+    from outpace.config import experiment_from
+    from outpace.experiment import run as run_for_real
+    from outpace.folder import free_folder
+    from outpace.yamlfile import with_overrides
+
+    data = with_overrides(data, overrides)
+    if "variants" in data:
+        raise ConfigError(f"{source} has variants: use outpace compare {source}")
+    experiment = experiment_from(data, source, folder if source.endswith("yaml") else Path.cwd())
+    out = out or free_folder(Path("runs"), Path(source).stem)
+    result = run_for_real(experiment, out, insecure=insecure, log=_log, outside=outside)
+    print_table([out.name], [result.summary])
+    say_where(out)
+
+
+def _log(text: str) -> None:
+    typer.echo(text, err=True)

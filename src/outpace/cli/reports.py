@@ -1,0 +1,75 @@
+"""outpace report | export: from the folders of runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from outpace.cli.base import app, errors_in_words, say
+from outpace.errors import ConfigError
+
+
+@app.command()
+@errors_in_words
+def report(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="Folders of runs, or of a comparison.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="The file to write, whatever is there. Default: report.html, in the only DIR or "
+            "here, unless that is a file of yours.",
+        ),
+    ] = None,
+) -> None:
+    """Make the report of one run, or one report over several."""
+    from outpace.folder import REPORT
+    from outpace.report import distinct, is_report, runs_in, write_report
+
+    folders, repeated = distinct(folders)
+    say("note", repeated)
+    runs, left_out = runs_in(folders)
+    say("warning", left_out)
+    runs, repeated = distinct(runs)
+    say("note", repeated)
+    if out is None:
+        out = folders[0] / REPORT if len(folders) == 1 else Path(REPORT)
+        if os.path.lexists(out) and not is_report(out):
+            raise ConfigError(
+                f"{out} is no report made by Outpace and is left as it is; "
+                "name another file with --out"
+            )
+    say("warning", write_report(runs, out))
+    typer.echo(f"report: {out}")
+
+
+@app.command()
+@errors_in_words
+def export(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
+    perfetto: Annotated[
+        bool, typer.Option("--perfetto", help="As a file for https://ui.perfetto.dev.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="The file to write, whatever is there. Default: perfetto.pftrace.gz, in RUN.",
+        ),
+    ] = None,
+) -> None:
+    """Write the trace of a run for a tool that shows traces."""
+    from outpace.report.perfetto import PERFETTO, write_perfetto
+    from outpace.report.words import SPACE, size
+
+    if not perfetto:
+        raise ConfigError("name the format to write; there is one: --perfetto")
+    out = out or run / PERFETTO
+    write_perfetto(run, out)
+    written = size(out.stat().st_size).replace(SPACE, " ")
+    typer.echo(f"{out} ({written}): open it at https://ui.perfetto.dev")
