@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
+import torch
+
 from outpace.config import Experiment
-from outpace.errors import ProtocolError
+from outpace.errors import DivergenceError, ProtocolError
 from outpace.kernel import Mailbox
 from outpace.messages import (
     Block,
@@ -120,6 +124,8 @@ class Server(Member):
     def _take(self, peer: str, body: Body, block: Block | None) -> None:
         message = _message(body, block)
         if message is not None:
+            if isinstance(message, Push):
+                self._require_finite(message)
             if message.worker != self._numbers[peer]:
                 self.listener.refuse(peer, f"it speaks for worker {message.worker}")
             else:
@@ -136,6 +142,17 @@ class Server(Member):
             self._initialized.put((body, block))
         else:
             self.listener.refuse(peer, f"a {type(body).__name__} is nothing it may send")
+
+    def _require_finite(self, push: Push) -> None:
+        """A gradient that is not becomes an abstaining push. The worker should have seen it."""
+        gradient = push.gradient
+        if not isinstance(gradient, torch.Tensor) or math.isfinite(torch.dot(gradient, gradient)):
+            return
+        what = f"worker {push.worker}'s gradient of iteration {push.iteration} is not finite"
+        if self._experiment.non_finite == "stop":
+            raise DivergenceError(f"{what}; try a smaller learning rate")
+        self.notice(f"{what}: {self.name} does not apply it")
+        push.gradient = push.settings = None
 
     def _lost(self, peer: str) -> None:
         pass  # the coordinator loses it too, and knows whether it was done
