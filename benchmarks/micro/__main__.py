@@ -6,9 +6,9 @@ import argparse
 import sys
 
 import torch
-from benchmarks.micro import gradients, harness, kernel, messages
+from benchmarks.micro import gradients, harness, kernel, messages, real
 
-PARTS = {"kernel": kernel, "gradients": gradients, "messages": messages}
+PARTS = {"kernel": kernel, "gradients": gradients, "messages": messages, "real": real}
 
 
 def main() -> int:

@@ -20,7 +20,8 @@ from outpace.updaters import Step
 class PythonOptimizer:
     """`target` is `file.py:function` or `module:function`: parameter groups → optimizer.
 
-    The optimizer must work element by element: a server may own half of a tensor.
+    A script's groups come with the settings that they have there. The optimizer must work
+    element by element: a server may own half of a tensor.
     """
 
     target: str
@@ -42,7 +43,10 @@ class PythonOptimizer:
 
     def of_groups(self, groups: Groups, settings: Sequence[dict[str, Any]]) -> TorchOptimizer:
         """The same for a script's parameter groups. Raises ConfigError if it cannot be made."""
-        function = load_target(self.target)
+        try:
+            function = load_target(self.target)
+        except ConfigError as error:
+            raise ConfigError(str(error).replace("task.", "optimizer.", 1)) from error
 
         def make(groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
             try:

@@ -49,6 +49,7 @@ def attach(model: ModelT, optimizer: OptimizerT) -> tuple[ModelT, OptimizerT]:
     from outpace.real.attach import attached
 
     HERE.worker = attached(HERE.link, HERE.number, HERE.experiment, model, optimizer)
+    HERE.worker.start()
     return model, optimizer
 
 

@@ -25,6 +25,7 @@ from outpace.sync.policy import Apply, Policy, Scale
 from outpace.units import Time
 from outpace.updaters import BlockSum, ParameterBlock
 
+_LARGEST_SKIP = 100_000  # iterations by which a push may lie before all others
 NOBODY = -1  # released by: the pull was answered at once
 
 
@@ -324,6 +325,11 @@ class Shard:
             raise ProtocolError(
                 f"worker {push.worker} pushed iteration {push.iteration} after {seen}: "
                 "a worker's iterations must increase"
+            )
+        if push.iteration > self._view.fastest + _LARGEST_SKIP:
+            raise ProtocolError(
+                f"worker {push.worker} pushed iteration {push.iteration}, when nobody had pushed "
+                f"any after {self._view.fastest}"
             )
         if not 0 <= push.version <= self.version:
             raise ProtocolError(

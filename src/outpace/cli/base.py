@@ -117,7 +117,9 @@ def _number(value: float | None, form: str) -> str:
 
 def print_table(names: Sequence[str], summaries: Sequence[dict[str, Any]]) -> None:
     """One row per run. Not fitted to the terminal: a number cut short would be another one."""
-    rows = [["", *(title for title, _ in _COLUMNS)]]
+    clocks = {"wall" if "wall_time_s" in summary else "virtual" for summary in summaries}
+    clock = "".join(f"{name} " for name in clocks) if len(clocks) == 1 else ""
+    rows = [["", *(title.replace("time s", f"{clock}time s") for title, _ in _COLUMNS)]]
     for name, summary in zip(names, summaries, strict=True):
         rows.append([name, *(cell(summary) for _, cell in _COLUMNS)])
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]

@@ -91,6 +91,7 @@ def _run(
     from outpace.config import experiment_from
     from outpace.experiment import run as run_for_real
     from outpace.folder import free_folder
+    from outpace.real.live import watch
     from outpace.yamlfile import with_overrides
 
     data = with_overrides(data, overrides)
@@ -98,7 +99,9 @@ def _run(
         raise ConfigError(f"{source} has variants: use outpace compare {source}")
     experiment = experiment_from(data, source, folder if source.endswith("yaml") else Path.cwd())
     out = out or free_folder(Path("runs"), Path(source).stem)
-    result = run_for_real(experiment, out, insecure=insecure, log=_log, outside=outside)
+    result = run_for_real(
+        experiment, out, insecure=insecure, log=_log, watch=watch, outside=outside
+    )
     print_table([out.name], [result.summary])
     say_where(out)
 

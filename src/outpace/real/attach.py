@@ -13,21 +13,23 @@ from __future__ import annotations
 
 import atexit
 import json
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 
 from outpace.config import Experiment
-from outpace.errors import ConfigError, RunError
+from outpace.errors import ConfigError, DivergenceError, RunError
 from outpace.kernel import WalkerError
 from outpace.messages import Block, StepSettings
+from outpace.python_optimizer import PythonOptimizer
 from outpace.real.bodies import DTYPES, Extras, Failed, Fetch, Initialize
 from outpace.real.member import Link
 from outpace.real.training import packed, unpacked
 from outpace.real.wire import head_of
 from outpace.real.worker import Worker, is_finite
-from outpace.torch_optimizers import plain_settings
+from outpace.torch_optimizers import plain_settings, require_known
 from outpace.units import seconds
 
 
@@ -39,11 +41,12 @@ def attached(
     link: Link, number: int, experiment: Experiment, model: torch.nn.Module,
     optimizer: torch.optim.Optimizer,
 ) -> AttachedWorker:  # fmt: skip
-    """Join the run; returns when the first iteration may start."""
+    """The worker that `optimizer.step()` now drives; still to be started."""
+    if not isinstance(experiment.optimizer, PythonOptimizer):  # which is made on the servers
+        require_known(type(optimizer))
     worker = AttachedWorker(link, number, experiment, model, optimizer)
     _take_over(optimizer, worker)
-    atexit.register(end_script, worker, None)  # if whoever runs the script does not
-    worker.start()
+    atexit.register(_at_exit, worker)  # if whoever runs the script does not end it
     return worker
 
 
@@ -57,16 +60,19 @@ class AttachedWorker(Worker):
         self._model, self._optimizer = model, optimizer
         self._groups = [list(group["params"]) for group in optimizer.param_groups]
         self._names, self._parameters = _shared(model, self._groups)
-        self._flat = torch.cat(
-            [p.detach().cpu().reshape(-1) for p in self._parameters]
-        )  # what is on the servers, as last pulled
+        self._dtype = self._parameters[0].dtype
+        devices = {p.device for p in self._parameters}
+        self._device = devices.pop() if len(devices) == 1 else None  # None: several
+        self._size = sum(p.numel() for p in self._parameters)
+        self._current_settings()  # raises if they cannot travel
         super().__init__(link, number, experiment.seed)
         self._limit = experiment.stop.iterations
         self._refuse = experiment.non_finite == "refuse"
         law = experiment.compute
         self._run_time = None if law is None else law.run_time(experiment.seed, experiment.workers)
-        self._slices = [slice(0, self.size)]
+        self._slices = [slice(0, self._size)]
         self._step_settings: StepSettings | None = None
+        self._iteration = 0
         self._left = False
         self._program = self.kernel.spawn(self.work(), self.name)
 
@@ -74,11 +80,11 @@ class AttachedWorker(Worker):
 
     @property
     def size(self) -> int:
-        return self._flat.numel()
+        return self._size
 
     @property
     def layout(self) -> str:
-        dtype = _dtype_name(self._flat)
+        dtype = _dtype_name(self._dtype)
         return json.dumps(
             {
                 "parameters": [
@@ -86,6 +92,7 @@ class AttachedWorker(Worker):
                     for name, p in zip(self._names, self._parameters, strict=True)
                 ],
                 "extras": self._beside_layout(),
+                "aliases": self._aliases(),
                 "optimizer": type(self._optimizer).__name__,
                 "groups": [len(group) for group in self._groups],
             }
@@ -103,20 +110,32 @@ class AttachedWorker(Worker):
         }
 
     def _beside_layout(self) -> list[tuple[str, list[int], str]]:
-        return [(n, list(t.shape), _dtype_name(t)) for n, t in self._beside().items()]
+        return [(n, list(t.shape), _dtype_name(t.dtype)) for n, t in self._beside().items()]
+
+    def _aliases(self) -> list[tuple[str, str]]:
+        """Further names of tensors that the model has more than once, with their first ones."""
+        named = dict(zip(self._names, self._parameters, strict=True)) | self._beside()
+        first = {id(tensor): name for name, tensor in named.items()}
+        return [
+            (name, first[id(tensor)])
+            for name, tensor in self._model.state_dict(keep_vars=True).items()
+            if name not in named and id(tensor) in first
+        ]
 
     @property
     def extras(self) -> torch.Tensor:
         return packed(list(self._beside().values()))
 
     def take_extras(self, data: torch.Tensor) -> None:
+        beside = self._beside()
         with torch.no_grad():
             for name, value in unpacked(self._beside_layout(), data).items():
-                self._beside()[name].copy_(value)
+                beside[name].copy_(value)
 
     def cut(self, slices: Sequence[slice]) -> list[Block]:
         self._slices = list(slices)
-        return [self._flat[part].clone() for part in slices]
+        flat = self._flat([p.detach() for p in self._parameters])
+        return [flat[part].clone() for part in slices]
 
     def initialize(self, server: int, block: Block) -> Initialize:
         part = self._slices[server]
@@ -133,7 +152,8 @@ class AttachedWorker(Worker):
         )
 
     def _current_settings(self) -> list[dict[str, Any]]:
-        return [plain_settings(group) for group in self._optimizer.param_groups]
+        known = self._optimizer.defaults
+        return [plain_settings(group, known) for group in self._optimizer.param_groups]
 
     def settings(self) -> StepSettings | None:
         return self._step_settings
@@ -145,28 +165,46 @@ class AttachedWorker(Worker):
 
     def start(self) -> None:
         """Join the run; returns when the first iteration may start."""
+        if _has_taken_steps(self._optimizer):
+            self.tell_of_lost_state()
         self._drive()
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Push the gradients of the model's parameters; return with the next parameters in it."""
+        if self._left:
+            raise RunError(f"{self.name} has left the run: it cannot take another step")
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if self._left:
-            raise RunError(f"{self.name} has left the run: it cannot take another step")
         self._program.notify(self._gradient())
         self._drive()
         return loss
 
     def leave(self, *, fetch: bool = False) -> None:
-        """No data left: nobody waits for this worker any more."""
+        """No data left: nobody waits for this worker any more. `fetch`: the final parameters."""
+        if self._left:
+            return
+        self._left = True
+        # Beside the program, which stays where it waits.
+        goodbye = self.kernel.spawn(self._goodbye(fetch), f"{self.name} leaves")
+        while not goodbye.done and not self.stopped:
+            self._run_kernel()
+        self._hand_over()
+        if not goodbye.done:
+            raise RunOver(0)
+
+    def tell_of_lost_state(self) -> None:
+        """The servers' optimizer starts with an empty state."""
         if not self._left:
-            self._left = True
-            self._say_goodbye(fetch)
+            self.notice(
+                f"the optimizer of {self.name} has taken steps before: their traces "
+                "(momentum and the like) stay behind, the servers' optimizer begins afresh"
+            )
 
     async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
         self._load(parameters)
+        self._iteration = iteration
         started = self.now
         drawn_s = self._run_time(self.worker, iteration, started) if self._run_time else 0.0
         self.kernel.stop()  # back to the user, once this walker waits
@@ -178,24 +216,19 @@ class AttachedWorker(Worker):
         return gradient
 
     def _drive(self) -> None:
+        """Until the user's code has to go on."""
+        self._run_kernel()
+        if self._program.done or self.stopped:
+            self._left = True
+            self._hand_over()
+            early = self.stopped is not None and self.stopped.early
+            raise RunOver("outpace: the run was ended early" if early else 0)
+
+    def _run_kernel(self) -> None:
         try:
             self.kernel.run()
         except WalkerError as error:
             raise error.error from None
-        if self._program.done or self.stopped:
-            self._left = True
-            self.finish()
-            raise RunOver(0)
-
-    def _say_goodbye(self, fetch: bool) -> None:
-        """Beside the program, which stays where it waits."""
-        goodbye = self.kernel.spawn(self._goodbye(fetch), f"{self.name} leaves")
-        try:
-            while not goodbye.done and not self.stopped:
-                self.kernel.run()
-        except WalkerError as error:
-            raise error.error from None
-        self.finish()
 
     async def _goodbye(self, fetch: bool) -> None:
         self.send_leave()
@@ -207,9 +240,12 @@ class AttachedWorker(Worker):
                 shard, block = await self.snapshots.get()
                 blocks[shard] = block
             self._load(blocks)
+        self.kernel.stop()
+
+    def _hand_over(self) -> None:
+        """Worker 0's buffers are part of the result."""
         if self.worker == 0 and (extras := self.extras).numel():
             self.coordinator.send(Extras(head_of(extras)), extras)
-        self.kernel.stop()
 
     # -- gradients and parameters ------------------------------------------------------
 
@@ -218,34 +254,38 @@ class AttachedWorker(Worker):
         optimizer = self._optimizer
         unused = [n for n, p in enumerate(self._parameters) if p.grad is None]
         self._step_settings = StepSettings(self._current_settings(), unused)
+        self.recorder.gradient_computed(self.worker, None)
         abstain = [None] * len(self._slices)
         found_inf = getattr(optimizer, "found_inf", None)  # what GradScaler hands over
         if found_inf is not None and float(found_inf) > 0:
-            self.recorder.gradient_computed(self.worker, None)
             return abstain
-        flat = torch.cat([_flat_gradient(p, self._flat.dtype) for p in self._parameters])
+        flat = self._flat([_gradient_of(p) for p in self._parameters])
         scale = getattr(optimizer, "grad_scale", None)
         if scale is not None:  # as GradScaler.unscale_ does
             flat.mul_(float(scale.double().reciprocal().float()))
-        self.recorder.gradient_computed(self.worker, None)
-        if is_finite(None, [flat]):
+        # The dot product in is_finite is quick, and overflows before its summands do.
+        if is_finite(None, [flat]) or bool(flat.isfinite().all()):
             return [flat[part] for part in self._slices]
-        what = f"a gradient of {self.name} is not finite"
+        what = f"the gradient of {self.name} is not finite in its iteration {self._iteration}"
         if not self._refuse:
-            raise RunError(f"{what}; try a smaller learning rate")
+            raise DivergenceError(f"{what}; try a smaller learning rate")
         self.notice(f"{what}: it is not pushed")
         return abstain
+
+    def _flat(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+        """A copy of them as one vector, where messages come from."""
+        if self._device is None:
+            tensors = [tensor.cpu() for tensor in tensors]
+        return torch.cat([tensor.reshape(-1) for tensor in tensors]).cpu()
 
     def _load(self, blocks: Sequence[Block]) -> None:
         """Put the pulled parameters into the model."""
         self._blocks = list(blocks)
-        for part, block in zip(self._slices, blocks, strict=True):
-            assert isinstance(block, torch.Tensor)
-            self._flat[part] = block
-        pieces = torch.split(self._flat, [p.numel() for p in self._parameters])
+        there = [block for block in blocks if isinstance(block, torch.Tensor)]
+        if self._device is not None and self._device.type != "cpu":  # few large copies
+            there = [block.to(self._device) for block in there]
         with torch.no_grad():
-            for parameter, piece in zip(self._parameters, pieces, strict=True):
-                parameter.copy_(piece.view(parameter.shape))
+            torch._foreach_copy_(self._parameters, _like(self._parameters, there))
 
 
 def _shared(
@@ -260,49 +300,96 @@ def _shared(
         raise ConfigError(
             f"the optimizer has {len(strange)} parameters that the model does not have"
         )
+    named = [(name, p) for name, p in named if p.numel()]
     kinds = {str(p.dtype) for _, p in named}
     if len(kinds) != 1 or named[0][1].dtype not in DTYPES.values():
         raise ConfigError(
             f"the optimizer's parameters must share one floating-point dtype, not {sorted(kinds)}"
         )
+    if any(p.is_meta for _, p in named):
+        raise ConfigError("the optimizer's parameters are on the meta device: they have no values")
     return [name for name, _ in named], [p for _, p in named]
 
 
-def _flat_gradient(parameter: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def _like(parameters: Iterable[torch.Tensor], blocks: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """What the blocks have for each parameter: views, but where one lies in several blocks."""
+    found = []
+    server = place = 0  # of what comes next
+    for parameter in parameters:
+        parts: list[torch.Tensor] = []
+        missing = parameter.numel()
+        while missing:
+            part = blocks[server][place : place + missing]
+            parts.append(part)
+            place += len(part)
+            missing -= len(part)
+            if place == len(blocks[server]):
+                server, place = server + 1, 0
+        whole = parts[0] if len(parts) == 1 else torch.cat(parts)
+        found.append(whole.view(parameter.shape))
+    return found
+
+
+def _gradient_of(parameter: torch.Tensor) -> torch.Tensor:
     gradient = parameter.grad
     if gradient is None:
-        return torch.zeros(parameter.numel(), dtype=dtype)
-    if gradient.is_sparse:
+        return torch.zeros_like(parameter)
+    if gradient.layout is not torch.strided:
         raise ConfigError("sparse gradients cannot be shared: make the embedding dense")
-    return gradient.detach().to("cpu", dtype).reshape(-1)
+    return gradient.detach()
 
 
-def _dtype_name(tensor: torch.Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _has_taken_steps(optimizer: torch.optim.Optimizer) -> bool:
+    """Or was given the state of one that has."""
+    return any(
+        float(state.get("step", 1)) > 0 and any(value is not None for value in state.values())
+        for state in optimizer.state.values()
+    )
 
 
 def _take_over(optimizer: torch.optim.Optimizer, worker: AttachedWorker) -> None:
     """Have `optimizer.step` call the worker's, and everything else stay as it is.
 
     A class of its own rather than an attribute: schedulers and hooks wrap what the class
-    has. One that was made before has wrapped the old step already, and is told.
+    has. One that was made before has wrapped the old step, as an attribute that goes.
     """
-    kind = type(optimizer)
-    wrapped = optimizer.__dict__.pop("step", None) is not None
+    kind: Any = type(optimizer)
+    optimizer.__dict__.pop("step", None)
 
     def step(self: Any, closure: Callable[[], Any] | None = None) -> Any:
-        if wrapped:
-            self._opt_called = True  # what the scheduler's wrapper would have noted
+        self._opt_called = True  # schedulers look at it
         return worker.step(closure)
 
+    def add_param_group(self: Any, group: dict[str, Any]) -> None:
+        raise ConfigError("add all parameter groups before outpace.attach: the servers share them")
+
+    def load_state_dict(self: Any, state: dict[str, Any]) -> None:
+        kind.load_state_dict(self, state)
+        if _has_taken_steps(self):
+            worker.tell_of_lost_state()
+
+    def reduce(self: Any, _: Any) -> Any:
+        """A copy is an optimizer as it was before. (Protocols from 2 on check the class.)"""
+        make, (_, *arguments), *rest = kind.__reduce_ex__(self, 0)
+        return (make, (kind, *arguments), *rest)
+
+    hooked: Any = torch.optim.Optimizer.profile_hook_step(step)
+    hooked.hooked = hooked._wrapped_by_lr_sched = True  # by all who would do so
     members = {
-        "step": torch.optim.Optimizer.profile_hook_step(step),
+        "step": hooked,
+        "add_param_group": add_param_group,
+        "load_state_dict": load_state_dict,
+        "__reduce_ex__": reduce,
         # GradScaler then calls step() always, and says whether to skip it.
         "_step_supports_amp_scaling": True,
+        "__module__": kind.__module__,
+        "__qualname__": kind.__qualname__,
     }
     optimizer.__class__ = type(kind.__name__, (kind,), members)
-    if wrapped:
-        optimizer.step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
 
 
 def end_script(worker: AttachedWorker, error: Exception | None) -> None:
@@ -312,7 +399,15 @@ def end_script(worker: AttachedWorker, error: Exception | None) -> None:
     try:
         if error is None:
             worker.leave()
+            worker.finish()  # not before: the launcher ends who has finished
         else:
             worker.coordinator.send(Failed(type(error).__name__, str(error)))
+    except RunOver:
+        worker.finish()
     finally:
         worker.close()
+
+
+def _at_exit(worker: AttachedWorker) -> None:
+    error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)  # unhandled
+    end_script(worker, error if isinstance(error, Exception) else None)

@@ -195,9 +195,10 @@ class Notice(_Body, tag="notice"):
 
 
 class Stop(_Body, tag="stop"):
-    """Coordinator to all: the run is over."""
+    """Coordinator to all: the run is over. `early`: not as it was meant to end."""
 
     reason: Text
+    early: bool = False
 
 
 class Refused(_Body, tag="refused"):

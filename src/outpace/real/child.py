@@ -7,7 +7,9 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
+from multiprocessing.connection import wait
 from typing import Any, Final
 
 _PR_SET_PDEATHSIG: Final = 1
@@ -23,6 +25,20 @@ def die_with_parent() -> None:
             os._exit(1)
 
 
+def end_with_launcher() -> None:
+    """End this process once the launcher is gone, or has forgotten it: interrupted in the
+    middle of `Processes.start`, it does not know that there is such a process."""
+    launcher = multiprocessing.parent_process()
+    assert launcher is not None
+    sentinel = launcher.sentinel
+
+    def watch() -> None:
+        wait([sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, name="watch the launcher", daemon=True).start()
+
+
 def show_name() -> None:
     """Have `ps` and `top` show this process by its name. Linux only."""
     if sys.platform == "linux":
@@ -32,6 +48,7 @@ def show_name() -> None:
 def child(target: Callable[..., None], arguments: Sequence[Any]) -> None:
     """The first thing a process of a run does."""
     die_with_parent()
+    end_with_launcher()
     show_name()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher's business
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

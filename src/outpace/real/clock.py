@@ -25,8 +25,8 @@ class RealClock:
     """Nanoseconds since `origin` (of time.monotonic_ns), moving by themselves.
 
     On one machine all processes share that clock; a process elsewhere is given an origin
-    of its own. `handler` of a socket takes in what is there and says whether it is done;
-    one that is not is called again before anything else is waited for.
+    of its own. The handler of a socket need not take in all that is there: what it leaves
+    is there at the next look, after whoever it woke has run.
     """
 
     def __init__(self, origin: int | None = None) -> None:

@@ -11,6 +11,7 @@ waited for without a limit.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -42,17 +43,18 @@ from outpace.real.bodies import (
     Stop,
 )
 from outpace.real.clock import RealClock
-from outpace.real.member import boot_id
+from outpace.real.member import COORDINATOR, boot_id
 from outpace.real.sockets import LOOPBACK, Gate, Listener, Log, Refusals, Session
 from outpace.real.wire import Expect, block_elements, head_of
 from outpace.recorder import Totals
 from outpace.slicing import even_slices
 from outpace.trace import SCHEMA, Trace
-from outpace.units import nanoseconds
+from outpace.units import Time, nanoseconds, seconds
 
 JOIN_S: Final = 120.0  # for the slowest process to start and make its task
 WIND_DOWN_S: Final = 60.0  # for a worker to come to the end of its step
 _LAST_WORDS_S: Final = 0.5  # for what a process said before it died to be read first
+_ENDED, _SILENT, _MISSED = range(3)  # how directly it is known that a process is lost
 _MOST_ROWS: Final = 1 << 16
 
 Evaluate = Callable[[list[Block], Snapshot], None]  # blocks, shard 0's snapshot
@@ -73,6 +75,7 @@ class Coordinator:
         self.joined: dict[str, Join] = {}
         self.finished: set[str] = set()
         self.started = False
+        self.when_started: Callable[[], None] | None = None
         self.totals_of: dict[str, Totals] = {}
         self.final: list[Block] | None = None
         self.final_at: Snapshot | None = None  # shard 0's, with version and time
@@ -85,7 +88,9 @@ class Coordinator:
         self._requests = self._last_request = 0
         self._snapshots: dict[tuple[int, int], dict[int, tuple[Snapshot, Block]]] = {}
         self._ending: str | None = None
-        self._over = False
+        self._over = self._early = False
+        self._failed: set[str] = set()  # said so themselves
+        self._lost_for: dict[str, tuple[int, RunError]] = {}  # name: how directly known, what
         refusals = Refusals(log)
         self._gate = Gate(self._context, self.clock, refusals)
         self._gate.admitted.update({key: name for name, key in keys.items()})
@@ -114,15 +119,17 @@ class Coordinator:
         if self.started and not self._over:
             self.kernel.close()
             self._said = self._new_mailbox()
+            self._early = True
             self._drive(self._end_in_order(limit_s))
 
-    def end(self, reason: str) -> None:
+    def end(self, reason: str, early: bool = False) -> None:
         """Stop the workers: time is over, or the target reached."""
         if self._ending is None:
             self._ending = reason
+            self._said.put((COORDINATOR, Stop(reason)))  # from now on the wait has a limit
             for name in self.workers:
                 if name not in self.finished:
-                    self.listener.send(name, Stop(reason))
+                    self.listener.send(name, Stop(reason, early))
 
     def close(self) -> None:
         self.kernel.close()
@@ -156,50 +163,61 @@ class Coordinator:
         self.kernel.now = 0
         self.started = True
         self._tell(everybody, Go(0, self.clock.origin, boot_id()))
+        if self.when_started is not None:
+            self.when_started()
         stop, evaluate = self.experiment.stop, self.experiment.evaluate
         if stop.virtual_time_s is not None:
             self.kernel.call_at(nanoseconds(stop.virtual_time_s), self._time_is_over)
         if evaluate.every_s is not None:
             self.kernel.spawn(self._read_every(evaluate.every_s), "evaluation", daemon=True)
-        await self._finish(self.workers, None)
-        await self._hand_in()
+        await self._finish(self.workers, WIND_DOWN_S)
+        await self._hand_in(WIND_DOWN_S)
 
     async def _end_in_order(self, limit_s: float) -> None:
-        lost = [name for name in self.workers if name not in self.listener.peers]
-        self.finished.update(lost)
-        self.end("the run ends early")
-        await self._finish(self.workers, limit_s)
-        await self._hand_in()
+        self.end("the run ends early", early=True)
+        with contextlib.suppress(RunError):  # a worker still in its step is left behind
+            await self._finish(self.workers, limit_s)
+        await self._hand_in(limit_s)
 
-    async def _hand_in(self) -> None:
+    async def _hand_in(self, limit_s: float) -> None:
         """The servers give their parameters and what is left of the trace, and end."""
-        self._last_request = self._read_all()
-        while self.final is None:
-            await self._next(WIND_DOWN_S, "hand in its parameters", self.servers)
+        self._ending = self._ending or "the workers have finished"
+        self._last_request, since = self._read_all(), self.kernel.now
+        while self.final is None and self._missing(self.servers) == self.servers:
+            await self._next(limit_s, since, "hand in its parameters", self.servers)
         self._tell(self.servers, Stop("the run is over"))
-        await self._finish(self.servers, WIND_DOWN_S)
+        await self._finish(self.servers, limit_s)
         self._over = True
 
-    async def _finish(self, names: list[str], limit_s: float | None) -> None:
+    async def _finish(self, names: list[str], limit_s: float) -> None:
         """Wait until they have finished; the limit counts from when the run is to end."""
-        while not self.finished.issuperset(names):
-            limit = limit_s if limit_s is not None else WIND_DOWN_S if self._ending else None
-            await self._next(limit, "finish", [n for n in names if n not in self.finished])
+        since: Time | None = None
+        while missing := self._missing(names):
+            if since is None and self._ending is not None:
+                since = self.kernel.now
+            await self._next(limit_s, since, "finish", missing)
+
+    def _missing(self, names: list[str]) -> list[str]:
+        """Those to wait for. When the run ends early, not for those that are lost."""
+        gone = self._failed.union(self._lost_for) if self._early else set[str]()
+        return [name for name in names if name not in self.finished and name not in gone]
 
     async def _all(
         self, names: list[str], kind: type[Body], what: str, limit_s: float, times: int = 1
     ) -> None:
         """Wait until each has said that, so many times."""
+        since = self.kernel.now
         while missing := [name for name in names if self._heard[name, kind] < times]:
-            await self._next(limit_s, what, missing)
+            await self._next(limit_s, since, what, missing)
 
     async def _next(
-        self, limit_s: float | None, what: str, missing: Iterable[str]
+        self, limit_s: float, since: Time | None, what: str, missing: Iterable[str]
     ) -> tuple[str, Body]:
-        if limit_s is None:
+        """What is said next; `since` None: without a limit."""
+        if since is None:
             return await self._said.get()
         try:
-            with self.kernel.timeout(limit_s):
+            with self.kernel.timeout(max(0.0, limit_s - seconds(self.kernel.now - since))):
                 return await self._said.get()
         except TimedOut:
             raise RunError(f"{', '.join(missing)} did not {what} within {limit_s:.0f} s") from None
@@ -254,6 +272,8 @@ class Coordinator:
             if isinstance(body, Rows) and head is not None:
                 fits = head.elements <= _MOST_ROWS * len(SCHEMA)
                 return ("int64", head.elements) if fits else None
+            if self.workers[0] not in self.joined:
+                return None
             if isinstance(body, Extras) and name == self.workers[0]:
                 return "uint8", self.joined[name].extras
             if isinstance(body, Snapshot) and name == server_name(body.shard):
@@ -273,12 +293,13 @@ class Coordinator:
         elif isinstance(body, Notice):
             self._log(f"{name}: {body.text}" if name not in body.text else body.text)
         elif isinstance(body, Failed):
-            raise _error(name, body)
+            self._take_failure(name, body)
         else:
             if isinstance(body, Join):
                 self.joined[name] = body
             elif isinstance(body, Finished):
                 self.finished.add(name)
+                self._lost_for.pop(name, None)
             elif isinstance(body, Snapshot):
                 assert block is not None
                 self._add_snapshot(body, block)
@@ -313,27 +334,41 @@ class Coordinator:
         else:
             self._evaluate(blocks, first)
 
+    def _take_failure(self, name: str, body: Failed) -> None:
+        self._failed.add(name)
+        server = body.text.removeprefix(f"{name} lost the connection to ")
+        if server in self.servers:
+            self._blame(server, _MISSED, f"is lost: {name} lost the connection to it")
+        elif self._early:
+            self._said.put((name, body))
+        else:
+            raise _error(name, body)
+
     def _lost(self, name: str) -> None:
-        if name not in self.finished:
-            self._fail_later(
-                f"{name} is lost: its connection closed, or it said nothing for "
-                f"{self.session.lease_s:g} s"
-            )
+        lease = f"{self.session.lease_s:g} s"
+        self._blame(name, _SILENT, f"is lost: its connection closed, or was silent for {lease}")
 
     def process_ended(self, name: str, how: str) -> None:
         """The launcher says so."""
-        if name not in self.finished:
-            self._fail_later(f"{name} {how} before it was done", sooner=True)
+        self._blame(name, _ENDED, f"{how} before it was done")
 
-    def _fail_later(self, text: str, sooner: bool = False) -> None:
-        """Unless it says itself what went wrong, in a message that is still on its way."""
-        wait_s = _LAST_WORDS_S * (0.5 if sooner else 1.0)
-        self.kernel.call_at(self.kernel.now + nanoseconds(wait_s), self._fail, text)
+    def _blame(self, name: str, how: int, text: str) -> None:
+        """It is lost. In a moment the run ends for it, unless it says itself what went wrong
+        in a message still on its way, or somebody is known more directly to be lost."""
+        known = self._lost_for.get(name)
+        if name in self.finished | self._failed or (known and known[0] <= how):
+            return
+        self._lost_for[name] = how, RunError(f"{name} {text}")
+        if self._early:
+            self._said.put((name, Failed("RunError", text)))
+        else:
+            wait_s = _LAST_WORDS_S * (0.5 if how == _ENDED else 1.0)
+            self.kernel.call_at(self.kernel.now + nanoseconds(wait_s), self._give_up)
 
-    def _fail(self, text: str) -> None:
-        name = text.split()[0]
-        if name not in self.finished:
-            raise RunError(text)
+    def _give_up(self, _: object) -> None:
+        if self._lost_for:
+            _, error = min(self._lost_for.values(), key=lambda known: known[0])
+            raise error
 
 
 def _error(name: str, failed: Failed) -> OutpaceError:

@@ -3,15 +3,17 @@
 They come from a fork server that has imported torch already: importing it eleven times
 takes seven seconds, forking eleven times one. The fork server has a session of its own,
 so Ctrl-C in the terminal reaches the launcher alone, which then ends the run in order.
-On Linux the kernel kills the fork server when the launcher dies, and every process when
-the fork server dies, whatever each is doing; elsewhere they end when they miss the
-coordinator.
+When the launcher dies a thread in every process ends it. On Linux, moreover, the kernel
+kills the fork server when the launcher dies, and every process when the fork server
+dies, whatever each is doing.
 """
 
 from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import multiprocessing.forkserver
+import multiprocessing.resource_tracker
 import signal
 import sys
 import time
@@ -42,6 +44,7 @@ class Processes:
             target=child, args=(target, arguments), name=name, daemon=True
         )
         with _no_main_module():
+            _start_fork_server()
             process.start()
         self._running[name] = process
         self._clock.watch(process.sentinel, lambda: self._ended(name))
@@ -72,6 +75,16 @@ class Processes:
         how = _how(process.exitcode)
         process.close()
         self._on_exit(name, how)
+
+
+def _start_fork_server() -> None:
+    """If there is none. Until it has a session of its own it must not hear of Ctrl-C."""
+    multiprocessing.resource_tracker.ensure_running()  # it would unblock the signal
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        multiprocessing.forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextlib.contextmanager

@@ -79,7 +79,7 @@ class Member:
         self.kernel = Kernel(self.clock)
         self.orders = Mailbox[Body](self.kernel, f"the coordinator's orders to {link.name}")
         self.recorder = Recorder(TraceRows(self._send_rows), self._updated)
-        self.stopped = False  # by the coordinator
+        self.stopped: Stop | None = None  # by the coordinator
         self.closed = False
         self._rows = self.recorder._rows
         self._reported = b""
@@ -155,7 +155,7 @@ class Member:
         if isinstance(body, Refused):
             raise RunError(f"the coordinator refused {self.name}: {body.reason}")
         if isinstance(body, Stop):
-            self.stopped = True
+            self.stopped = body
             self.kernel.stop()
         else:
             self.orders.put(body)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
 import runpy
 import sys
 import traceback
 from pathlib import Path
+
+import numpy as np
 
 from outpace.config import Experiment
 from outpace.errors import ConfigError, OutpaceError, RunError
@@ -26,6 +30,10 @@ def run_script(link: Link, number: int, experiment: Experiment) -> None:
     HERE.number, HERE.workers = number, experiment.workers
     sys.argv = [task.path, *task.arguments]
     sys.path[0:0] = [str(Path(task.path).parent)]
+    # As a process of its own: a DataLoader may start workers, and numpy's numbers are not
+    # those of the fork server, which all ranks would share.
+    multiprocessing.current_process().daemon = False
+    np.random.seed()
     problem: Exception | None = None
     try:
         runpy.run_path(task.path, run_name="__main__")
@@ -39,6 +47,9 @@ def run_script(link: Link, number: int, experiment: Experiment) -> None:
     except Exception as error:
         traceback.print_exc()
         problem = RunError(f"worker {number}: {task.path} raised {brief(error)}")
+    for stream in (sys.stdout, sys.stderr):  # who has finished may be ended
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
     if problem is None and HERE.worker is None:
         problem = ConfigError(
             f"{task.path} ended without calling outpace.attach(model, optimizer): "

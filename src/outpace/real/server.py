@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 
+from outpace.aggregate import all_finite
 from outpace.config import Experiment
 from outpace.errors import DivergenceError, ProtocolError
 from outpace.kernel import Mailbox
@@ -62,7 +61,7 @@ class Server(Member):
         self._waiting: list[str] = []  # who wants the initial parameters
         self.waiting_for_all: list[str] = []  # and who the final ones
         self._initialized = Mailbox[tuple[Initialize, Block]](self.kernel, "worker-0's parameters")
-        refusals = Refusals(self.notice)
+        self._refusals = refusals = Refusals(self.notice)
         self._gate = Gate(self.context, self.clock, refusals)
         self._gate.admitted.update({key: name for name, key in keys.items()})
         names = {worker_name(worker): worker for worker in range(experiment.workers)}
@@ -124,11 +123,11 @@ class Server(Member):
     def _take(self, peer: str, body: Body, block: Block | None) -> None:
         message = _message(body, block)
         if message is not None:
-            if isinstance(message, Push):
-                self._require_finite(message)
             if message.worker != self._numbers[peer]:
                 self.listener.refuse(peer, f"it speaks for worker {message.worker}")
             else:
+                if isinstance(message, Push):
+                    self._require_finite(message)
                 self.messages.put(message)
         elif isinstance(body, Fetch):
             if body.final and not self._all_left:
@@ -146,12 +145,16 @@ class Server(Member):
     def _require_finite(self, push: Push) -> None:
         """A gradient that is not becomes an abstaining push. The worker should have seen it."""
         gradient = push.gradient
-        if not isinstance(gradient, torch.Tensor) or math.isfinite(torch.dot(gradient, gradient)):
+        if not isinstance(gradient, torch.Tensor) or all_finite(gradient):
             return
-        what = f"worker {push.worker}'s gradient of iteration {push.iteration} is not finite"
         if self._experiment.non_finite == "stop":
-            raise DivergenceError(f"{what}; try a smaller learning rate")
-        self.notice(f"{what}: {self.name} does not apply it")
+            raise DivergenceError(
+                f"worker {push.worker}'s gradient of iteration {push.iteration} is not finite; "
+                "try a smaller learning rate"
+            )
+        self._refusals.note(
+            f"a gradient of worker {push.worker} is not finite: {self.name} does not apply it"
+        )
         push.gradient = push.settings = None
 
     def _lost(self, peer: str) -> None:
@@ -211,7 +214,11 @@ class _Context:
     async def recv(self) -> Message:
         if self._server.waiting_for_all:
             self._server.answer_if_all_left()
-        return await self._server.messages.get()
+        while True:
+            message = await self._server.messages.get()
+            assert not isinstance(message, Reply)
+            if not self._listener.refused(worker_name(message.worker)):  # since it came
+                return message
 
     def send(self, to: str, message: Message) -> None:
         assert isinstance(message, Reply)

@@ -1,10 +1,15 @@
 """ZeroMQ sockets that speak `wire`: a Listener for many peers, a Caller for one.
 
-Peers are called by name (worker-3), their ZeroMQ routing identity. With CURVE each
-process has a key pair, and the listener holds the list of who may come: a connection
-whose key is not on it is refused, and a message whose name is not that of its key is
-refused too. A peer that sends what is no message of this run is told so, named in the
-log and never listened to again; everybody else goes on.
+Peers are called by name (worker-3). Their ZeroMQ routing identity is that and a random
+tail: ZeroMQ listens to the first of two with the same identity, so it must be one that
+nobody else can take. With CURVE each process has a key pair, and the listener holds the
+list of who may come: a connection whose key is not on it is refused, and so is a message
+whose name is not that of its key.
+
+Who sends a message of this run under the name of a member becomes that peer, over that
+connection alone; what others send is refused message by message and changes nothing. A
+peer that then sends something else is told so, named in the log and never listened to
+again; everybody else goes on.
 
 A connection that closes, or is silent for a lease (ZeroMQ's heartbeats, sent by its own
 threads even while Python computes), is reported as lost.
@@ -12,6 +17,7 @@ threads even while Python computes), is reported as lost.
 
 from __future__ import annotations
 
+import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -42,13 +48,16 @@ OnLost: TypeAlias = Callable[[str], None]
 LOOPBACK: Final = "tcp://127.0.0.1"
 _AT_ONCE: Final = 64  # messages taken in before the kernel gets its turn
 _CLOSED: Final = -1
+_ATTEMPTS: Final = 5  # handshakes that may end for no known reason before the caller gives up
+_KINDS: Final = 256  # of refusals that are told apart
+_LINE: Final = 400  # characters of one
 _GATE: Final = "inproc://zeromq.zap.01"
 _GONE: Final = zmq.EVENT_DISCONNECTED
-_UNFIT: Final = (
-    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
-)
+_FIT: Final = zmq.EVENT_HANDSHAKE_SUCCEEDED
+_UNCLEAR: Final = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+_UNFIT: Final = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+_LONGEST: Final = max(HEADER_BYTES, PIECE_BYTES) + 64  # bytes of a frame, and what CURVE adds
+_TAIL: Final = "/"  # ends the name in an identity
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +87,20 @@ class Session:
 
 
 class Refusals:
-    """Says what was refused: the first time, and then every time its number doubles."""
+    """Says what was refused: the first time, and then every time its number doubles.
+
+    Neither the log nor memory grows with what strangers think up; what a `member` did is
+    said even when they have thought up too much.
+    """
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self._counts: Counter[str] = Counter()
 
-    def note(self, what: str) -> None:
+    def note(self, what: str, *, member: bool = False) -> None:
+        what = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in what[:_LINE])[:_LINE]
+        if len(self._counts) >= _KINDS and what not in self._counts and not member:
+            what = "refused something else"
         self._counts[what] += 1
         count = self._counts[what]
         if count & (count - 1) == 0:
@@ -102,7 +118,16 @@ class Gate:
         clock.watch(self._socket, self._decide)
 
     def _decide(self) -> None:
-        version, request, _, address, _, mechanism, *credentials = self._socket.recv_multipart()
+        for _ in range(_AT_ONCE):
+            try:
+                self._answer(*self._socket.recv_multipart(zmq.NOBLOCK))
+            except zmq.Again:
+                return
+
+    def _answer(
+        self, version: bytes, request: bytes, _domain: bytes, address: bytes, _identity: bytes,
+        mechanism: bytes, *credentials: bytes,
+    ) -> None:  # fmt: skip
         name = None
         if mechanism == b"CURVE" and len(credentials) == 1:
             name = self.admitted.get(zmq.utils.z85.encode(credentials[0]).decode())
@@ -129,25 +154,37 @@ class _Socket:
         self._socket: zmq.Socket[bytes] = context.socket(kind)
         beat_ms = max(1, int(session.lease_s * 1000))
         for option, value in (
-            (zmq.SNDHWM, 0), (zmq.RCVHWM, 0), (zmq.MAXMSGSIZE, max(HEADER_BYTES, PIECE_BYTES)),
+            (zmq.SNDHWM, 0), (zmq.RCVHWM, 0), (zmq.MAXMSGSIZE, _LONGEST),
             (zmq.HEARTBEAT_IVL, max(1, beat_ms // 5)), (zmq.HEARTBEAT_TIMEOUT, beat_ms),
             (zmq.HANDSHAKE_IVL, 10_000), (zmq.LINGER, 1000),
         ):  # fmt: skip
             self._socket.setsockopt(option, value)
-        self._monitor: zmq.Socket[bytes] = self._socket.get_monitor_socket(_GONE | _UNFIT)
+        self._monitor = self._new_monitor(context)
         clock.watch(self._monitor, self._look)  # first: before the messages of who came after
         clock.watch(self._socket, self._receive)
 
+    def _new_monitor(self, context: zmq.Context[Any]) -> zmq.Socket[bytes]:
+        """As get_monitor_socket, but never full: ZeroMQ's thread waits for a full one, with
+        all that it does, and so does who closes the socket then."""
+        address = f"inproc://monitor-{secrets.token_hex(8)}"
+        self._socket.monitor(address, _GONE | _FIT | _UNCLEAR | _UNFIT)
+        monitor: zmq.Socket[bytes] = context.socket(zmq.PAIR)
+        monitor.set_hwm(0)
+        monitor.connect(address)
+        return monitor
+
     def _look(self) -> None:
-        for _ in range(_AT_ONCE):
+        while True:
             try:
                 event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
             except zmq.Again:
                 return
             if event["event"] == _GONE:
                 self._gone(event["value"])
+            elif event["event"] == _FIT:
+                self._fit()
             else:
-                self._unfit()
+                self._unfit(unclear=event["event"] == _UNCLEAR)
 
     def _receive(self) -> None:
         for _ in range(_AT_ONCE):
@@ -173,7 +210,10 @@ class _Socket:
     def _gone(self, connection: int) -> None:
         raise NotImplementedError
 
-    def _unfit(self) -> None:
+    def _fit(self) -> None:
+        pass
+
+    def _unfit(self, *, unclear: bool) -> None:
         raise NotImplementedError
 
     def close(self, *, at_once: bool = False) -> None:
@@ -188,10 +228,13 @@ class _Socket:
 
 
 class _Peer:
-    __slots__ = ("connection", "incoming", "name", "outgoing")
+    __slots__ = ("connection", "identity", "incoming", "name", "outgoing", "refused")
 
-    def __init__(self, name: str, connection: int, session: Session, expect: Expect) -> None:
-        self.name, self.connection = name, connection
+    def __init__(
+        self, name: str, identity: bytes, connection: int, session: Session, expect: Expect
+    ) -> None:
+        self.name, self.identity, self.connection = name, identity, connection
+        self.refused = False
         self.incoming = Incoming(session.run, session.epoch, expect)
         self.outgoing = Outgoing(session.run, session.epoch)
 
@@ -214,14 +257,15 @@ class Listener(_Socket):
         super().__init__(context, clock, zmq.ROUTER, session)
         self._refusals, self._names, self._expected = refusals, names, expected
         self._on_message, self._on_lost = on_message, on_lost
-        self._peers: dict[bytes, _Peer] = {}
-        self._banned: set[bytes] = set()
+        self._peers: dict[bytes, _Peer] = {}  # by identity
+        self._named: dict[str, _Peer] = {}
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         if session.keys is not None:
             self._socket.curve_server = True
             self._socket.curve_secretkey = session.keys.secret.encode()
             self._socket.curve_publickey = session.keys.public.encode()
             self._socket.zap_domain = b"outpace"
+            self._socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # nobody comes in without the gate
         free = address.count(":") == 1
         try:
             self._socket.bind(f"{address}:*" if free else address)
@@ -233,73 +277,89 @@ class Listener(_Socket):
     @property
     def peers(self) -> list[str]:
         """Those who have sent something acceptable and are still there."""
-        return [peer.name for peer in self._peers.values() if peer.connection != _CLOSED]
+        return [
+            peer.name
+            for peer in self._peers.values()
+            if peer.connection != _CLOSED and not peer.refused
+        ]
 
     def send(self, name: str, body: Body, block: Block | None = None) -> None:
         """To a peer that has called before; without effect if it is gone."""
-        identity = name.encode()
-        peer = self._peers.get(identity)
-        if peer is not None:
+        peer = self._named.get(name)
+        if peer is not None and not peer.refused:
             try:
-                self._send(peer.outgoing, identity, body, block)
+                self._send(peer.outgoing, peer.identity, body, block)
             except zmq.ZMQError as error:  # lost, and the monitor has not said so yet
                 if error.errno != zmq.EHOSTUNREACH:
                     raise
 
+    def refused(self, name: str) -> bool:
+        """Was a message of this peer refused? What it sent before may still be on its way."""
+        peer = self._named.get(name)
+        return peer is not None and peer.refused
+
     def refuse(self, name: str, reason: str) -> None:
         """Tell the peer and the log, and never listen to it again."""
-        self._refuse(name.encode(), reason)
+        peer = self._named.get(name)
+        if peer is not None and not peer.refused:
+            what = f"refused a message of {name!r}, and all further ones: {reason}"
+            self._refusals.note(what, member=True)
+            self.send(name, Refused(reason))
+            peer.refused = True
+            if peer.connection != _CLOSED:
+                self._on_lost(name)
 
     def _take(self, frames: list[zmq.Frame]) -> None:
         identity = bytes(frames[0].buffer)
-        if identity in self._banned:
-            return
-        peer = self._peers.get(identity)
+        name = identity.decode("utf-8", "replace").partition(_TAIL)[0]
+        peer: _Peer | None = None
         try:
+            if self._session.keys is not None:
+                self._require_own_key(name, frames[-1])
+            peer = self._peers.get(identity)
             if peer is None:
-                peer = self._welcome(identity, frames)
-            elif self._session.keys is not None:
-                self._require_own_name(identity, frames[-1])
-            got = peer.incoming.take([frame.buffer for frame in frames[1:]])
+                newcomer = self._newcomer(name, identity, frames[-1])
+                got = newcomer.incoming.take([frame.buffer for frame in frames[1:]])
+                peer = self._peers[identity] = self._named[name] = newcomer
+            elif peer.refused:
+                return
+            else:
+                got = peer.incoming.take([frame.buffer for frame in frames[1:]])
         except WireError as error:
-            self._refuse(identity, str(error))
+            if peer is None:
+                self._refusals.note(f"refused a message of {name[:64]!r}: {error}")
+            else:
+                self.refuse(name, str(error))
             return
-        self._peers[identity] = peer
         if got is not None:
-            self._on_message(peer.name, *got)
+            self._on_message(name, *got)
 
-    def _welcome(self, identity: bytes, frames: list[zmq.Frame]) -> _Peer:
-        """Who may be a peer, on its first message."""
-        self._require_own_name(identity, frames[-1])
-        name = identity.decode("utf-8", "replace")
+    def _newcomer(self, name: str, identity: bytes, frame: zmq.Frame) -> _Peer:
+        """Who will be a peer, if its first message is one of this run."""
         if name not in self._names:
             raise WireError("nobody of that name takes part in this run")
-        connection = int(frames[-1].get(zmq.SRCFD))
-        return _Peer(name, connection, self._session, self._expected(name))
+        if name in self._named:
+            raise WireError("it has been here already, over another connection")
+        self._look()  # an event that is still unread may be of an earlier connection's end
+        connection = int(frame.get(zmq.SRCFD))
+        return _Peer(name, identity, connection, self._session, self._expected(name))
 
-    def _require_own_name(self, identity: bytes, frame: zmq.Frame) -> None:
-        if self._session.keys is not None and frame.get("User-Id") != identity.decode(
-            "utf-8", "replace"
-        ):
-            raise WireError(f"its key is that of {frame.get('User-Id')}")
-
-    def _refuse(self, identity: bytes, reason: str) -> None:
-        self._banned.add(identity)
-        peer = self._peers.get(identity)
-        name = identity.decode("utf-8", "backslashreplace")[:64]
-        self._refusals.note(f"refused a message of {name!r}, and all further ones: {reason}")
-        if peer is not None:
-            self.send(peer.name, Refused(reason))
-            del self._peers[identity]
-            self._on_lost(peer.name)
+    @staticmethod
+    def _require_own_key(name: str, frame: zmq.Frame) -> None:
+        owner = frame.get("User-Id")
+        if owner != name:
+            raise WireError(f"its key is that of {owner}")
 
     def _gone(self, connection: int) -> None:
         for peer in self._peers.values():
             if peer.connection == connection:
                 peer.connection = _CLOSED  # what it sent before is still to be read
-                self._on_lost(peer.name)
+                if not peer.refused:
+                    self._on_lost(peer.name)
+                return
+        self._refusals.note("a connection ended over which nothing of this run had come")
 
-    def _unfit(self) -> None:
+    def _unfit(self, *, unclear: bool) -> None:
         self._refusals.note("refused a connection that does not speak as this run does")
 
 
@@ -315,7 +375,9 @@ class Caller(_Socket):
         self._on_message, self._on_lost = on_message, on_lost
         self._incoming = Incoming(session.run, session.epoch, expect)
         self._outgoing = Outgoing(session.run, session.epoch)
-        self._socket.routing_id = name.encode()
+        self._up = False
+        self._failed = 0  # handshakes in a row
+        self._socket.routing_id = f"{name}{_TAIL}{secrets.token_hex(8)}".encode()
         if session.keys is not None:
             self._socket.curve_serverkey = key.encode()
             self._socket.curve_publickey = session.keys.public.encode()
@@ -336,7 +398,15 @@ class Caller(_Socket):
             self._on_message(self.peer, *got)
 
     def _gone(self, _: int) -> None:
-        self._on_lost(self.peer)
+        if self._up:  # else it was a handshake
+            self._up = False
+            self._on_lost(self.peer)
 
-    def _unfit(self) -> None:
-        raise WireError(f"{self.peer} did not accept this process's key")
+    def _fit(self) -> None:
+        self._up, self._failed = True, 0
+
+    def _unfit(self, *, unclear: bool) -> None:
+        """Busy elsewhere, the peer may let the time for a handshake pass: ZeroMQ tries again."""
+        self._failed += 1
+        if not unclear or self._failed == _ATTEMPTS:
+            raise WireError(f"{self.peer} did not accept this process's key")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -79,10 +80,12 @@ class ScriptTraining:
         path = experiment.task.path
         if path != "-" and not Path(path).is_file():
             raise ConfigError(f"there is no script {path}")
-        self._experiment = experiment
+        self._experiment, self._task = experiment, experiment.task
 
     def worker(self, index: int) -> tuple[Callable[..., None], tuple[Any, ...]]:
-        return child.script, (self._experiment,)
+        path = Path(self._task.path).absolute()  # processes start where the fork server did
+        task = dataclasses.replace(self._task, path=str(path))
+        return child.script, (dataclasses.replace(self._experiment, task=task),)
 
     def evaluate(self, blocks: Sequence[Block]) -> None:
         return None
@@ -101,6 +104,9 @@ class ScriptTraining:
             place += size
         if isinstance(extras, torch.Tensor):
             found.update(unpacked(known["extras"], extras))
+        for name, first in known["aliases"]:
+            if first in found:
+                found[name] = found[first].clone()  # as files want it
         return found
 
 

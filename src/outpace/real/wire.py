@@ -79,8 +79,11 @@ class Outgoing:
 
     def _header(self, body: Body) -> bytes:
         header = Header(self._run, self._epoch, self._serial, body)
+        data = _ENCODER.encode(header)
+        if len(data) > HEADER_BYTES:
+            raise WireError(f"{_kind(body)} is too long to be sent")
         self._serial += 1
-        return _ENCODER.encode(header)
+        return data
 
 
 class Incoming:

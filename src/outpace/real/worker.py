@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from outpace.aggregate import all_finite
 from outpace.config import Experiment
 from outpace.digest import parameters_digest
 from outpace.errors import DivergenceError, RunError
@@ -310,7 +311,7 @@ class TaskWorker(Worker):
 def is_finite(loss: float | None, gradient: Sequence[Block]) -> bool:
     """Is all of it?"""
     return (loss is None or math.isfinite(loss)) and all(
-        isinstance(block, Phantom) or math.isfinite(torch.dot(block, block)) for block in gradient
+        isinstance(block, Phantom) or all_finite(block) for block in gradient
     )
 
 

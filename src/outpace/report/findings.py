@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from outpace.report.events import Totals
-from outpace.report.runs import Run
+from outpace.report.runs import Run, clock
 from outpace.report.target import evaluation_gap_s, same_task
 from outpace.report.words import listed, number, percent, plural, seconds, times
 
@@ -40,11 +40,11 @@ def findings(
 
 
 def _outcome(run: Run) -> str:
-    time_s, gradients = run.number("virtual_time_s"), run.number("gradients_applied")
+    time_s, gradients = run.time_s, run.number("gradients_applied")
     if not run.complete:
         ended = "failed" if run.status == "failed" else f"did not end: it is {run.status}"
         done = f" It had applied {plural(int(gradients), 'gradient')}" if gradients else ""
-        when = f" by {seconds(time_s)} of virtual time" if done and time_s else ""
+        when = f" by {seconds(time_s)} of {clock([run])}" if done and time_s else ""
         return f"This run {ended}.{done}{when}{'.' if done else ''}"
     if not time_s or not gradients:
         return ""
@@ -52,10 +52,10 @@ def _outcome(run: Run) -> str:
     accuracy = run.number("accuracy")
     if accuracy is not None:
         return (
-            f"Ended at {percent(accuracy)} accuracy after {seconds(time_s)} of virtual time "
+            f"Ended at {percent(accuracy)} accuracy after {seconds(time_s)} of {clock([run])} "
             f"and {rate}."
         )
-    return f"Applied {rate} in {seconds(time_s)} of virtual time."
+    return f"Applied {rate} in {seconds(time_s)} of {clock([run])}."
 
 
 def _waited_for(run: Run, totals: Totals | None) -> str:
@@ -125,9 +125,11 @@ def _sooner(runs: Sequence[Run], target: float | None) -> str:
             return f"{names} reached {accuracy} within one evaluation of each other."
         other = others[-1]
     ratio = reached[other.name] / reached[first.name]
+    own = "" if first.real == other.real else f" of {clock([first])}"
     sentence = (
         f"{first.name} reached {accuracy} {times(ratio)} sooner than {other.name}: "
-        f"{seconds(reached[first.name])} against {seconds(reached[other.name])} of virtual time"
+        f"{seconds(reached[first.name])}{own} against {seconds(reached[other.name])} "
+        f"of {clock([other])}"
     )
     stale = first.number("staleness", "mean")
     if stale:
@@ -169,7 +171,7 @@ def _throughput(runs: Sequence[Run]) -> str:
 
 def iterations_per_s(run: Run) -> float | None:
     """Of all workers together."""
-    counts, time_s = run.summary.get("iterations"), run.number("virtual_time_s")
+    counts, time_s = run.summary.get("iterations"), run.time_s
     known = isinstance(counts, list) and all(isinstance(count, int) for count in counts)
     return float(sum(counts)) / time_s if known and counts and time_s else None
 

@@ -112,7 +112,7 @@ def _totals(run: Run) -> Totals | None:
             if not isinstance(workers, int) or not 0 < workers <= _MOST_WORKERS:
                 run.trace.stat()
                 raise ValueError("no other file says how many workers there were")
-        return read_totals(run.trace, workers, run.number("virtual_time_s") or 0.0)
+        return read_totals(run.trace, workers, run.time_s or 0.0)
     except Unreadable as error:
         run.problems.append(str(error))
         return None
@@ -137,6 +137,7 @@ def _what(runs: Sequence[Run]) -> str:
         listed(values("sync", "kind")).upper() if len(runs) == 1 else "",
         counted("worker", "workers"),
         counted("server", "servers"),
+        "real processes" if all(run.real for run in runs) else "",
         f"seed {listed(seeds)}" if seeds else "",
     ]
     return " · ".join(part for part in parts if part)

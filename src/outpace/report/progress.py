@@ -9,7 +9,7 @@ import numpy as np
 
 from outpace.report.events import STEPS, Totals
 from outpace.report.figure import Choice, Figure, Plot, View, axis, colour, dash
-from outpace.report.runs import Run
+from outpace.report.runs import Run, clock
 from outpace.report.words import label, listed, percent
 
 _POINTS: Final = 1000  # per line
@@ -19,7 +19,7 @@ _Y: Final = {
     "test_loss": ("Test loss", "test loss"),
 }
 _X: Final = {
-    "time_s": ("Time", "virtual time (s)"),
+    "time_s": ("Time", ""),  # the clock's name and (s)
     "updates": ("Updates", "updates of the parameters (count)"),
     "gradients": ("Gradients", "gradients applied (count)"),
 }
@@ -41,7 +41,9 @@ def progress(runs: Sequence[Run], totals: Sequence[Totals | None], target: float
     for y in ys:
         for x in _X:
             layout: Plot = {
-                "xaxis": axis(_X[x][1], hoverformat=".4~g", rangemode="tozero"),
+                "xaxis": axis(
+                    _X[x][1] or f"{clock(runs)} (s)", hoverformat=".4~g", rangemode="tozero"
+                ),
                 "yaxis": axis(_Y[y][1], hoverformat=".4~g"),
                 "hovermode": "x unified",
             }
@@ -100,7 +102,7 @@ def _iterations(runs: Sequence[Run], totals: Sequence[Totals | None]) -> Figure:
     """For runs evaluated once or never: how many iterations were done by when."""
     traces = []
     for place, (run, sums) in enumerate(zip(runs, totals, strict=True)):
-        time_s = run.number("virtual_time_s")
+        time_s = run.time_s
         if sums is None or not time_s:
             continue
         traces.append(
@@ -114,7 +116,7 @@ def _iterations(runs: Sequence[Run], totals: Sequence[Totals | None]) -> Figure:
             }
         )
     layout = {
-        "xaxis": axis("virtual time (s)", hoverformat=".4~g", rangemode="tozero"),
+        "xaxis": axis(f"{clock(runs)} (s)", hoverformat=".4~g", rangemode="tozero"),
         "yaxis": axis("iterations finished, all workers (count)", rangemode="tozero"),
         "hovermode": "x unified",
     }

@@ -79,8 +79,18 @@ class Run:
         }
 
     @property
+    def real(self) -> bool:
+        """Whether it ran on real processes."""
+        return "wall_time_s" in self.summary
+
+    @property
+    def time_s(self) -> float | None:
+        """How long it took, by its own clock."""
+        return self.number("wall_time_s" if self.real else "virtual_time_s")
+
+    @property
     def gradients_per_s(self) -> float | None:
-        gradients, time_s = self.number("gradients_applied"), self.number("virtual_time_s")
+        gradients, time_s = self.number("gradients_applied"), self.time_s
         return None if gradients is None or not time_s else gradients / time_s
 
     @property
@@ -96,11 +106,17 @@ class Run:
         return max((a for a in self.metrics["accuracy"] if a is not None), default=None)
 
     def time_to(self, accuracy: float) -> float | None:
-        """Virtual seconds until an evaluation first showed that accuracy."""
+        """Seconds by its clock until an evaluation first showed that accuracy."""
         for time_s, reached in zip(self.metrics["time_s"], self.metrics["accuracy"], strict=True):
             if reached is not None and reached >= accuracy:
                 return time_s
         return None
+
+
+def clock(runs: Sequence[Run]) -> str:
+    """What their times are: `virtual time`, `wall time`, or only `time` if there are both."""
+    kinds = {run.real for run in runs}
+    return "time" if len(kinds) > 1 else "wall time" if kinds == {True} else "virtual time"
 
 
 def read_runs(folders: Sequence[Path]) -> list[Run]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from outpace.report.events import Floats, Totals
 from outpace.report.figure import PHASES, Choice, Figure, Plot, View, axis
-from outpace.report.runs import Run
+from outpace.report.runs import Run, clock
 from outpace.report.words import escaped, label, seconds
 
 _MOST: Final = 32  # workers shown
@@ -25,7 +25,7 @@ def split_of_runs(runs: Sequence[Run]) -> Figure:
         phase: np.array([run.number("seconds", phase) or 0.0 for run in shown]) for phase in PHASES
     }
     layout: Plot = {
-        "xaxis": axis("virtual time, mean per worker (s)", rangemode="tozero"),
+        "xaxis": axis(f"{clock(runs)}, mean per worker (s)", rangemode="tozero"),
         "yaxis": _lanes(labels, ""),
         "barmode": "stack",
         "bargap": 0.35,
@@ -56,7 +56,7 @@ def split_of_workers(runs: Sequence[Run], totals: Sequence[Totals | None]) -> Fi
         }
         layout: Plot = {
             # The same for all runs: switching shows what changes.
-            "xaxis": axis("virtual time in finished iterations (s)", range=[0, longest * 1.02]),
+            "xaxis": axis(f"{clock(runs)} in finished iterations (s)", range=[0, longest * 1.02]),
             "yaxis": _lanes([str(worker) for worker in chosen], "worker"),
             "barmode": "stack",
             "bargap": 0.25,

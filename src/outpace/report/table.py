@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from outpace.report.figure import colour
-from outpace.report.runs import Run
-from outpace.report.words import SPACE, escaped, number, percent, seconds, size
+from outpace.report.runs import Run, clock
+from outpace.report.words import SPACE, escaped, listed, number, percent, seconds, size
 
 NOTHING: Final = "–"
 
@@ -40,7 +40,7 @@ def columns(target: float | None) -> list[Column]:
     to_target = (
         Column(
             f"Time to{SPACE}{percent(target)}",
-            f"virtual time until an evaluation first showed an accuracy of {percent(target)}, "
+            f"time until an evaluation first showed an accuracy of {percent(target)}, "
             "rounded down from what every run with a time here reached",
             lambda run: run.time_to(target),
             seconds,
@@ -55,7 +55,9 @@ def columns(target: float | None) -> list[Column]:
         Column("Train loss", "at the end", of("train_loss"), number, "low"),
         Column("Virtual time", "from start to end of the run",
                of("virtual_time_s"), seconds, "low", total=True),
-        Column("Gradients/s", "applied gradients per virtual second, from start to end",
+        Column("Wall time", "from start to end of the run, on real processes",
+               of("wall_time_s"), seconds, "low", total=True),
+        Column("Gradients/s", "applied gradients per second, from start to end",
                lambda run: run.gradients_per_s, number, "high"),
         Column("Waiting", "share of the workers' time",
                lambda run: run.waiting_share, percent, "low"),
@@ -128,7 +130,7 @@ def summary_table(runs: Sequence[Run], target: float | None) -> str:
         '<table id="summary-table"><thead><tr><th scope="col">Run</th>'
         f'<th scope="col">Status</th>{head}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
-        f'<p class="legend">{_legend(shown, any(marked))}</p>'
+        f'<p class="legend">{_legend(runs, shown, any(marked))}</p>'
     )
 
 
@@ -144,7 +146,8 @@ def summary_tiles(run: Run) -> str:
     return (
         f'<dl id="summary-table" class="tiles"><div><dt>Status</dt>'
         f"<dd>{status_badge(run)}</dd></div>{tiles}</dl>{error}"
-        '<p class="legend">Times are virtual. Compute, communicate and wait are means per worker; '
+        '<p class="legend">'
+        f"{_times([run])}. Compute, communicate and wait are means per worker; "
         "staleness is counted in updates of the parameters.</p>"
     )
 
@@ -167,9 +170,9 @@ def _swatch(place: int) -> str:
     return f'<i class="swatch" style="background:{colour(place)}"></i>'
 
 
-def _legend(shown: Sequence[Column], marked: bool) -> str:
+def _legend(runs: Sequence[Run], shown: Sequence[Column], marked: bool) -> str:
     if not marked:
-        return "Times are virtual."
+        return f"{_times(runs)}."
     high = [c.title.lower() for c in shown if c.better == "high"]
     neutral = [c.title.lower() for c in shown if c.better is None]
     return (
@@ -177,5 +180,13 @@ def _legend(shown: Sequence[Column], marked: bool) -> str:
         f"for {escaped(' and '.join(high))}, the lowest elsewhere. "
         f"Unmarked: columns in which all are alike, and {escaped(' and '.join(neutral))}, "
         "the work itself; totals are marked only if all applied equally many gradients. "
-        "Times are virtual; compute, communicate and wait are means per worker."
+        f"{_times(runs)}; compute, communicate and wait are means per worker."
     )
+
+
+def _times(runs: Sequence[Run]) -> str:
+    """On which clock they are."""
+    if clock(runs) == "time":
+        names = escaped(listed([run.name for run in runs if run.real]))
+        return f"Times of {names} are wall time, on real processes; the others are virtual"
+    return "Times are wall time" if runs[0].real else "Times are virtual"

@@ -14,7 +14,7 @@ from outpace.report.figure import Choice, Figure, Plot, View, axis
 from outpace.report.lanes import choose_lanes, first_span, span_around
 from outpace.report.picture import Picture
 from outpace.report.reading import Unreadable
-from outpace.report.runs import Run
+from outpace.report.runs import Run, clock
 from outpace.report.words import listed, percent, seconds
 
 FIRST, LONGEST = "First iterations", "Around the longest wait"
@@ -41,7 +41,9 @@ def timeline(runs: Sequence[Run], totals: Sequence[Totals | None]) -> Figure:
             shown = choose_lanes(events, len(sums.iterations), _concerned(events, longest))
             lanes = max(lanes, len(shown))
             traces = Picture(shown).of(events)
-            views.append(View(traces, _layout(span, shown), _note(shown, sums, longest)))
+            views.append(
+                View(traces, _layout(span, shown, clock([run])), _note(shown, sums, longest))
+            )
     return Figure(
         "figure-timeline",
         "Timeline of the workers: when each computed, communicated and waited",
@@ -62,11 +64,11 @@ def _concerned(events: Events, longest: Wait | None) -> list[int]:
     return [longest.worker, *(int(worker) for worker in waits["released_by"][chosen])]
 
 
-def _layout(span: tuple[int, int], shown: Sequence[int]) -> Plot:
+def _layout(span: tuple[int, int], shown: Sequence[int], clock: str) -> Plot:
     low, high = (time * 1e-9 for time in span)
     pad = 0.01 * (high - low)
     return {
-        "xaxis": axis("virtual time (s)", range=[low - pad, high]),
+        "xaxis": axis(f"{clock} (s)", range=[low - pad, high]),
         "yaxis": axis(
             "worker",
             tickvals=list(range(len(shown))),

@@ -1,0 +1,170 @@
+"""What a run on real processes is doing, in the terminal, while it goes on.
+
+The kernel of the coordinator draws it, four times a second, from the sums that servers
+and workers report; there is no thread, and nothing at all where nobody is looking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from outpace.config import Experiment
+from outpace.messages import server_name, worker_name
+from outpace.recorder import Totals
+from outpace.units import seconds
+
+if TYPE_CHECKING:
+    from outpace.real.coordinator import Coordinator
+    from outpace.real.run import RealRun
+
+EVERY_S: Final = 0.25
+MOST_ROWS: Final = 16  # more workers than that are shown by quantiles
+_WINDOW: Final = 8  # pictures over which rates are taken
+_QUANTILES: Final = {"least": 0.0, "25 %": 0.25, "median": 0.5, "75 %": 0.75, "most": 1.0}
+_COLUMNS: Final = ("iteration", "lead", "compute %", "communicate %", "wait %", "MB/s")
+
+
+class Sample(NamedTuple):
+    """What was known at a time of the run: each process's sums."""
+
+    time_s: float
+    totals_of: Mapping[str, Totals]
+
+
+def watch(run: RealRun, console: Console | None = None) -> None:
+    """Draw this run until it ends, if standard error is a terminal."""
+    console = console or Console(stderr=True)
+    if console.is_terminal:
+        _Watch(run.coordinator, console)
+
+
+class _Watch:
+    def __init__(self, coordinator: Coordinator, console: Console) -> None:
+        self._coordinator = coordinator
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._live.start()
+        coordinator.when_started = self._started
+        coordinator.kernel.spawn(self._gather(), "the picture of who joins", daemon=True)
+
+    def _started(self) -> None:
+        self._coordinator.kernel.spawn(self._draw(), "the picture of the run", daemon=True)
+
+    async def _gather(self) -> None:
+        coordinator = self._coordinator
+        everybody = coordinator.servers + coordinator.workers
+        try:
+            while not coordinator.started:
+                self._live.update(gathering(everybody, list(coordinator.joined)), refresh=True)
+                await coordinator.kernel.sleep(EVERY_S)
+        finally:
+            if not coordinator.started:
+                self._live.stop()
+
+    async def _draw(self) -> None:
+        coordinator, samples = self._coordinator, [Sample(0.0, {})]
+        try:
+            while True:
+                samples.append(Sample(seconds(coordinator.clock.now), dict(coordinator.totals_of)))
+                del samples[: -_WINDOW - 1]
+                drawn = picture(coordinator.experiment, samples[-1], samples[0])
+                self._live.update(drawn, refresh=True)
+                await coordinator.kernel.sleep(EVERY_S)
+        finally:
+            self._live.stop()
+
+
+def gathering(names: Sequence[str], joined: Sequence[str]) -> Text:
+    """Before the start."""
+    missing = [name for name in names if name not in joined]
+    who = f": {', '.join(missing)}" if len(missing) <= 4 and joined else ""
+    return Text(f"{len(joined)} of {len(names)} processes are there; waiting for the others{who}")
+
+
+def picture(experiment: Experiment, now: Sample, before: Sample) -> RenderableType:
+    """While the run goes on; rates are taken since `before`."""
+    whole = Table.grid(padding=(0, 1))
+    done = share_done(experiment, now)
+    if done is not None:
+        whole.add_row(ProgressBar(total=1.0, completed=done, width=30), f"{100 * done:.0f} %")
+    return Group(whole, Text(overview(experiment, now, before)), _table(experiment, now, before))
+
+
+def share_done(experiment: Experiment, now: Sample) -> float | None:
+    """Of the iterations or of the time, whichever is nearer to its end; None: nobody knows."""
+    stop, shares = experiment.stop, list[float]()
+    if stop.iterations is not None:
+        each = [row[0] / stop.iterations for row in rows(experiment, now, now)]
+        shares.append(sum(each) / len(each))
+    if stop.virtual_time_s is not None:
+        shares.append(now.time_s / stop.virtual_time_s)
+    return min(1.0, max(shares)) if shares else None
+
+
+def overview(experiment: Experiment, now: Sample, before: Sample) -> str:
+    """What is true of the run as a whole, in a line."""
+
+    def servers(sample: Sample) -> Totals:
+        whole = Totals()
+        for server in range(experiment.servers):
+            whole.add(sample.totals_of.get(server_name(server), Totals()))
+        return whole
+
+    late, early = servers(now), servers(before)
+    span_s = now.time_s - before.time_s
+    parts = [f"{now.time_s:.0f} s", f"{late.applied:,} gradients"]
+    if span_s > 0:
+        parts[-1] += f" ({(late.applied - early.applied) / span_s:,.1f}/s)"
+    if count := sum(late.staleness.values()):
+        mean = sum(staleness * n for staleness, n in late.staleness.items()) / count
+        parts.append(f"mean staleness {mean:.2f}")
+    if late.dropped:
+        parts.append(f"{late.dropped:,} dropped")
+    if span_s > 0:
+        sent = (late.bytes_sent - early.bytes_sent) / span_s
+        parts.append(f"servers send {sent / 1e6:,.1f} MB/s")
+    return "  ·  ".join(parts)
+
+
+def rows(experiment: Experiment, now: Sample, before: Sample) -> list[tuple[float, ...]]:
+    """For each worker what _COLUMNS say: shares in percent, of all its time so far."""
+    found = []
+    for worker in range(experiment.workers):
+        name = worker_name(worker)
+        late, early = (sample.totals_of.get(name, Totals()) for sample in (now, before))
+        phases = late.compute, late.communicate, late.wait
+        spent = sum(phases) or 1
+        span_s = now.time_s - before.time_s
+        rate = (late.bytes_sent - early.bytes_sent) / 1e6 / span_s if span_s > 0 else 0.0
+        shares = (100 * phase / spent for phase in phases)
+        found.append((late.iterations.get(worker, 0), *shares, rate))
+    slowest = min(row[0] for row in found)
+    return [(row[0], row[0] - slowest, *row[1:]) for row in found]
+
+
+def _table(experiment: Experiment, now: Sample, before: Sample) -> Table:
+    table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="dim")
+    table.add_column("worker")
+    for title in _COLUMNS:
+        table.add_column(title, justify="right")
+    for label, row in shown(rows(experiment, now, before)):
+        table.add_row(label, *(f"{value:,.0f}" for value in row[:-1]), f"{row[-1]:,.1f}")
+    return table
+
+
+def shown(found: Sequence[tuple[float, ...]]) -> list[tuple[str, tuple[float, ...]]]:
+    """All workers; if there are many, the quantiles of each column by itself."""
+    if len(found) <= MOST_ROWS:
+        return [(str(worker), row) for worker, row in enumerate(found)]
+    columns = [sorted(column) for column in zip(*found, strict=True)]
+    last = len(found) - 1
+    return [
+        (label, tuple(column[round(share * last)] for column in columns))
+        for label, share in _QUANTILES.items()
+    ]

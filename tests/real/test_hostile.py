@@ -1,0 +1,650 @@
+"""Peers that are not what they should be, over real sockets: refused, named, and no harm done."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+import zmq
+
+from outpace.config import experiment_from
+from outpace.errors import OutpaceError
+from outpace.experiment import run, simulate
+from outpace.messages import Block
+from outpace.real.bodies import (
+    BlockHead,
+    Body,
+    Fetch,
+    Go,
+    Header,
+    Initialize,
+    Join,
+    Notice,
+    Plan,
+    PullBody,
+    PushBody,
+    Ready,
+    Refused,
+    ReplyBody,
+    Snapshot,
+)
+from outpace.real.clock import RealClock
+from outpace.real.member import COORDINATOR, Link
+from outpace.real.server import Server
+from outpace.real.sockets import Caller, Gate, Keys, Listener, Refusals, Session, new_keys
+from outpace.real.wire import HEADER_BYTES, Outgoing, WireError, head_of
+
+RUN, EPOCH = 4567, 1
+WORKERS = ["worker-0", "worker-1", "worker-2"]
+both_modes = pytest.mark.parametrize("insecure", [False, True], ids=["keys", "insecure"])
+
+
+class Post:
+    """A listener in this process. Nothing happens but in `until`."""
+
+    def __init__(self, name: str, members: list[str], *, insecure: bool = False) -> None:
+        self.name, self.log = name, list[str]()
+        self.got: list[tuple[str, Body]] = []
+        self.lost: list[str] = []
+        self.keys = {} if insecure else {who: new_keys() for who in [name, *members]}
+        self.context: zmq.Context[Any] = zmq.Context()
+        self.clock = RealClock()
+        refusals = Refusals(self.log.append)
+        self.gate = Gate(self.context, self.clock, refusals)
+        self.gate.admitted.update({self.keys[who].public: who for who in members if self.keys})
+        self.listener = Listener(
+            self.context, self.clock, self.session(name), refusals,
+            names=dict.fromkeys(members), expected=lambda _: expect_any, on_message=self._take,
+            on_lost=self.lost.append,
+        )  # fmt: skip
+        self.callers: list[Caller] = []
+        self.step = lambda: self.clock(self.clock.now + 5_000_000)
+
+    def session(self, who: str) -> Session:
+        return Session(RUN, EPOCH, 10.0, self.keys.get(who))
+
+    def _take(self, name: str, body: Body, block: Block | None) -> None:
+        self.got.append((name, body))
+
+    def call(self, name: str, *, endpoint: str = "", key: str | None = None) -> Honest:
+        return Honest(self, name, endpoint or self.listener.endpoint, key)
+
+    def until(self, condition: Callable[[], Any], limit_s: float = 20.0) -> None:
+        """Let everything in this process go on until then."""
+        deadline = time.monotonic() + limit_s
+        while not condition():
+            assert time.monotonic() < deadline, (self.log, self.got)
+            self.step()
+
+    def until_logged(self, *words: str) -> None:
+        self.until(lambda: any(all(word in line for word in words) for line in self.log))
+
+    def require_heard(self, name: str = "worker-1") -> Honest:
+        """A new, honest caller of that name gets through, both ways."""
+        honest = self.call(name)
+        honest.send(Ready())
+        self.until(lambda: (name, Ready()) in self.got)
+        self.require_reaches(honest, "welcome")
+        return honest
+
+    def require_reaches(self, honest: Honest, text: str) -> None:
+        self.listener.send(honest.name, Notice(text))
+        self.until(lambda: Notice(text) in honest.got)
+
+    def close(self) -> None:
+        for caller in self.callers:
+            caller.close(at_once=True)
+        self.listener.close(at_once=True)
+        self.gate.close()
+        self.context.term()
+
+
+class Honest:
+    """A caller in the same process."""
+
+    def __init__(self, post: Post, name: str, endpoint: str, key: str | None) -> None:
+        self.name = name
+        self.got: list[Body] = []
+        self.lost: list[str] = []
+        if key is None:
+            key = post.keys[post.name].public if post.keys else ""
+        caller = Caller(
+            post.context, post.clock, post.session(name), name=name, peer="server", key=key,
+            endpoint=endpoint, expect=expect_any, on_message=self._take, on_lost=self.lost.append,
+        )  # fmt: skip
+        post.callers.append(caller)
+        self.send = caller.send
+
+    def _take(self, _: str, body: Body, block: Block | None) -> None:
+        self.got.append(body)
+
+
+def expect_any(body: Body) -> tuple[str, int] | None:
+    head: BlockHead | None = getattr(body, "block", None)
+    return None if head is None else (head.dtype, head.elements)
+
+
+class Stranger:
+    """A raw socket under any name, with any keys."""
+
+    def __init__(self, endpoint: str, name: bytes, keys: Keys | None = None, key: str = "") -> None:
+        self.context: zmq.Context[Any] = zmq.Context()
+        self.context.linger = 0
+        self.socket = self.context.socket(zmq.DEALER)
+        self.socket.routing_id = name
+        if keys is not None:
+            self.socket.curve_serverkey = key.encode()
+            self.socket.curve_publickey = keys.public.encode()
+            self.socket.curve_secretkey = keys.secret.encode()
+        self.socket.connect(endpoint)
+        self.outgoing = Outgoing(RUN, EPOCH)
+
+    def send(self, body: Body, block: Block | None = None) -> list[bytes]:
+        """A proper message; the frames of its last part."""
+        for part in self.outgoing.frames(body, block):
+            self.socket.send_multipart(part)
+        return [bytes(frame) for frame in part]
+
+    def heard(self) -> Body | None:
+        if not self.socket.poll(0):
+            return None
+        return msgspec.msgpack.decode(self.socket.recv_multipart()[0], type=Header).body
+
+    def close(self) -> None:
+        self.context.destroy(linger=0)
+
+
+@pytest.fixture
+def stranger() -> Iterator[Callable[..., Stranger]]:
+    with contextlib.ExitStack() as stack:
+        yield lambda *arguments: stack.enter_context(contextlib.closing(Stranger(*arguments)))
+
+
+@pytest.fixture
+def post(request: pytest.FixtureRequest) -> Iterator[Post]:
+    insecure = "insecure" in request.fixturenames and request.getfixturevalue("insecure")
+    with contextlib.closing(Post("server-0", WORKERS, insecure=insecure)) as post:
+        yield post
+
+
+def member(post: Post, stranger: Callable[..., Stranger], owner: str, name: str) -> Stranger:
+    """Who has that owner's keys and calls itself by this name."""
+    key = post.keys[post.name].public if post.keys else ""
+    return stranger(post.listener.endpoint, name.encode(), post.keys.get(owner), key)
+
+
+# -- who may come in ------------------------------------------------------------------
+
+
+def test_who_has_another_members_key_can_neither_be_nor_shut_out_that_member(post, stranger):
+    before = member(post, stranger, "worker-0", "worker-1")
+    before.send(Ready())
+    post.until_logged("refused", "'worker-1'", "its key is that of worker-0")
+    honest = post.require_heard("worker-1")
+    (identity,) = post.listener._peers
+    for number, name in enumerate(("worker-1", identity.decode(), "worker-1/again")):
+        other = member(post, stranger, "worker-0", name)
+        other.send(Ready())
+        post.require_reaches(honest, f"still there {number}?")
+    post.until_logged("'worker-1'", "worker-0", "2 times")
+    assert post.got == [("worker-1", Ready())]
+    assert post.lost == []
+    post.require_heard("worker-0")
+
+
+@both_modes
+def test_a_member_has_one_connection(post, stranger, insecure):
+    honest = post.require_heard("worker-1")
+    member(post, stranger, "worker-1", "worker-1/2").send(Ready())
+    post.until_logged("'worker-1'", "has been here already")
+    post.require_reaches(honest, "go on")
+    assert post.got == [("worker-1", Ready())]
+    assert post.lost == []
+
+
+def test_without_a_key_that_is_known_nobody_comes_in(post, stranger):
+    server = post.keys["server-0"].public
+    frames = [
+        stranger(post.listener.endpoint, b"worker-1", new_keys(), server),
+        stranger(post.listener.endpoint, b"worker-1"),
+        stranger(post.listener.endpoint, b"worker-1", post.keys["worker-1"], new_keys().public),
+    ]
+    for who in frames:
+        who.send(Ready())
+    post.until_logged("refused a connection from 127.0.0.1: unknown key")
+    post.until_logged("refused a connection that does not speak as this run does")
+    post.require_heard("worker-1")
+    assert post.got == [("worker-1", Ready())]
+
+
+def test_who_speaks_with_keys_where_there_are_none_does_not_come_in(stranger):
+    with contextlib.closing(Post("server-0", WORKERS, insecure=True)) as post:
+        stranger(post.listener.endpoint, b"worker-1", new_keys(), new_keys().public).send(Ready())
+        post.until_logged("refused a connection that does not speak as this run does")
+        post.require_heard("worker-1")
+        assert post.got == [("worker-1", Ready())]
+
+
+@both_modes
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\x00", b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 100, os.urandom(5000),
+     b"\xff\0\0\0\0\0\0\0\1\x7f\3\1CURVE" + bytes(60) + b"\4\xff" + b"\xff" * 300],
+    ids=["nothing", "a byte", "http", "ones", "noise", "a greeting, then noise"],
+)  # fmt: skip
+def test_plain_tcp_is_refused(post, data, insecure):
+    with tcp(post.listener.endpoint) as connection:
+        connection.sendall(data)
+    post.until_logged("connection")
+    post.require_heard()
+    assert post.got == [("worker-1", Ready())]
+
+
+def tcp(endpoint: str) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", int(endpoint.rsplit(":", 1)[1])), 10)
+
+
+def test_the_end_of_an_earlier_connection_is_not_taken_for_that_of_a_peer():
+    """Both had the same file descriptor, and the news of the end came late."""
+    with contextlib.closing(Post("server-0", WORKERS, insecure=True)) as post:
+        for _ in range(70):  # more than are looked at in one go
+            tcp(post.listener.endpoint).close()
+        honest = post.call("worker-1")
+        honest.send(Ready())
+        assert post.listener._socket.poll(10_000)
+        post.listener._receive()
+        post.until_logged("connection ended")
+        post.require_reaches(honest, "welcome")
+        assert post.lost == []
+
+
+@pytest.mark.slow
+@both_modes
+def test_no_number_of_connections_stops_the_socket(post, insecure):
+    """ZeroMQ waits where nobody takes its events: more than 2000 were enough for that."""
+    for _ in range(2500):
+        with tcp(post.listener.endpoint) as connection:
+            connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
+    post.require_heard()
+
+
+def test_a_caller_bears_a_peer_that_is_slow_to_shake_hands_but_not_for_ever(post):
+    with socket.create_server(("127.0.0.1", 0)) as slow:
+        honest = post.call("worker-1", endpoint=f"tcp://127.0.0.1:{slow.getsockname()[1]}")
+        slow.settimeout(0.02)
+        accepted = 0
+
+        def hang_up() -> None:
+            nonlocal accepted
+            with contextlib.suppress(TimeoutError):
+                slow.accept()[0].close()
+                accepted += 1
+            assert not honest.lost
+
+        with pytest.raises(WireError, match="did not accept this process's key"):
+            post.until(hang_up)
+        assert accepted == 5
+
+
+# -- what strangers say -----------------------------------------------------------------
+
+
+def framed(body: Body, *, run: int = RUN, epoch: int = EPOCH, serial: int = 0) -> bytes:
+    return msgspec.msgpack.encode(Header(run, epoch, serial, body))
+
+
+STRANGE = {
+    "nothing": ([b""], "cannot be decoded"),
+    "noise": ([b"\x94\xc1noise"], "cannot be decoded"),
+    "another run": ([framed(Ready(), run=RUN + 1)], "another run"),
+    "another epoch": ([framed(Ready(), epoch=0)], "epoch 0, this is 1"),
+    "played again": ([framed(Ready(), serial=7)], "serial number 7"),
+    "frames": ([framed(Ready())] * 3, "1 or 2 frames, not 3"),
+    "many frames": ([b"x"] * 5000, "1 or 2 frames, not 5000"),
+    "a block that is none": ([framed(Ready()), b"block"], "does not announce"),
+    "a long header": ([b"\x00" * HEADER_BYTES], "cannot be decoded"),
+}
+
+
+@both_modes
+@pytest.mark.parametrize(("frames", "why"), STRANGE.values(), ids=STRANGE)
+def test_what_is_no_message_of_this_run_is_refused(post, stranger, frames, why, insecure):
+    if insecure:
+        who = stranger(post.listener.endpoint, b"worker-1")
+    else:
+        who = member(post, stranger, "worker-1", "worker-1/odd")
+    who.socket.send_multipart(frames)
+    post.until_logged("refused a message of 'worker-1'", why)
+    post.require_heard("worker-1")
+    post.require_heard("worker-0")
+    assert post.got == [("worker-1", Ready()), ("worker-0", Ready())]
+
+
+@both_modes
+def test_a_frame_beyond_the_limit_ends_its_connection_and_nothing_else(post, stranger, insecure):
+    who = member(post, stranger, "worker-1", "worker-1/large")
+    who.socket.send(bytes(HEADER_BYTES + 1000))
+    post.until_logged("a connection ended over which nothing of this run had come")
+    post.require_heard("worker-0")
+    assert post.lost == []
+
+
+@pytest.mark.parametrize(
+    "name", [b"worker-9", b"\xff\xfe", b"worker-1\xff", b"worker-1\n\x1b[31m", b"x" * 255, b"/"]
+)
+def test_a_name_that_nobody_has_is_refused_in_one_printable_line(stranger, name):
+    with contextlib.closing(Post("server-0", WORKERS, insecure=True)) as post:
+        stranger(post.listener.endpoint, name).send(Ready())
+        post.until_logged("refused a message of", "nobody of that name takes part")
+        assert all(line.isprintable() and len(line) < 500 for line in post.log)
+        post.require_heard()
+
+
+def test_many_names_fill_neither_log_nor_memory(stranger):
+    log: list[str] = []
+    refusals = Refusals(log.append)
+    for number in range(5000):
+        refusals.note(f"refused {number}" + "\n" * 10_000)
+        refusals.note("refused again")
+    assert len(log) < 300
+    assert sum(map(len, log)) < 300 * 500
+    assert len(refusals._counts) < 300
+    refusals.note("a member did this", member=True)
+    assert log[-1] == "a member did this"
+    with contextlib.closing(Post("server-0", WORKERS, insecure=True)) as post:
+        for number in range(20):
+            who = stranger(post.listener.endpoint, b"worker-%d" % (100 + number))
+            who.send(Ready())
+        post.until_logged("worker-119")
+        assert not post.listener._peers
+        assert not post.listener._named
+
+
+# -- what members say ---------------------------------------------------------------------
+
+
+@both_modes
+@pytest.mark.parametrize("again", [False, True], ids=["noise", "replay"])
+def test_a_peer_that_goes_astray_is_told_and_never_listened_to_again(
+    post, stranger, again, insecure
+):
+    honest = post.require_heard("worker-0")
+    who = member(post, stranger, "worker-1", "worker-1/odd")
+    first = who.send(Ready())
+    post.until(lambda: ("worker-1", Ready()) in post.got)
+    who.socket.send_multipart(first if again else [b"noise"])
+    post.until_logged("refused a message of 'worker-1', and all further ones")
+    heard: list[Body | None] = []
+    post.until(lambda: heard.append(who.heard()) or heard[-1])
+    assert isinstance(heard[-1], Refused)
+    assert post.lost == ["worker-1"]
+    who.send(Ready())
+    who.close()
+    stranger_again = member(post, stranger, "worker-1", "worker-1/again")
+    stranger_again.send(Ready())
+    post.until_logged("'worker-1'", "has been here already")
+    post.require_reaches(honest, "go on")
+    assert post.got == [("worker-0", Ready()), ("worker-1", Ready())]
+    assert post.listener.peers == ["worker-0"]
+    assert post.lost == ["worker-1"]
+    post.require_heard("worker-2")
+
+
+# -- a real server --------------------------------------------------------------------------
+
+EXPERIMENT = {
+    "task": {"kind": "digits-mlp"},
+    "workers": 3,
+    "sync": {"kind": "asp"},
+    "optimizer": {"lr": 3.0},
+    "stop": {"iterations": 10},
+}
+START = torch.arange(6, dtype=torch.float32)
+DUE = BlockHead("float32", 6)
+
+
+class Cluster:
+    """A server that runs, with two honest workers; all in this process."""
+
+    def __init__(self, insecure: bool) -> None:
+        self.post = post = Post(COORDINATOR, ["server-0", *WORKERS], insecure=insecure)
+        key = post.keys[COORDINATOR].public if post.keys else ""
+        link = Link("server-0", post.listener.endpoint, key, post.session("server-0"))
+        keys = {post.keys[who].public: who for who in WORKERS} if post.keys else {}
+        keys = {name: public for public, name in keys.items()}
+        self.server = Server(link, 0, experiment_from(EXPERIMENT, "the test"), keys)
+        self.key = post.keys["server-0"].public if post.keys else ""
+        post.step = self._step
+        kernel = self.server.kernel
+        kernel.spawn(self.server._serve(), "server-0")
+        self._until_said(lambda body: isinstance(body, Join))
+        post.listener.send("server-0", Plan([], [], 6, "float32", ""))
+        self._until_said(lambda body: body == Ready())
+        endpoint = self.server.listener.endpoint
+        self.honest = [post.call(name, endpoint=endpoint, key=self.key) for name in WORKERS[:2]]
+        self.honest[0].send(Initialize("", [], [], head_of(START)), START)
+        self._until_said(lambda body: body == Ready(), 2)
+        post.listener.send("server-0", Go(0, 0, "elsewhere"))
+
+    def _step(self) -> None:
+        self.server.kernel.run(until=self.server.kernel.now + 2_000_000)
+        self.post.clock(self.post.clock.now)
+
+    def _until_said(self, what: Callable[[Body], bool], times: int = 1) -> None:
+        self.post.until(lambda: sum(what(body) for _, body in self.post.got) >= times)
+
+    def until_noticed(self, *words: str) -> None:
+        self._until_said(
+            lambda body: isinstance(body, Notice) and all(word in body.text for word in words)
+        )
+
+    @property
+    def state(self) -> tuple[Any, ...]:
+        shard = self.server.shard
+        assert shard is not None
+        block = shard.read()
+        assert isinstance(block, torch.Tensor)
+        marks = [shard._view.watermark(worker) for worker in range(3)]
+        return shard.version, shard.clock, shard.live, marks, block.tolist(), dict(shard._waiting)
+
+    def require_training(self, iteration: int) -> None:
+        """Both honest workers push and are answered with what came of it."""
+        assert self.server.shard is not None
+        for worker, honest in enumerate(self.honest):
+            version = self.server.shard.version
+            before = self.server.shard.read()
+            assert isinstance(before, torch.Tensor)
+            gradient = torch.ones(6)
+            honest.send(PushBody(worker, iteration, version, DUE), gradient)
+            honest.send(PullBody(worker, iteration, 0.5))
+            count = len(honest.got)
+            self.post.until(lambda honest=honest, count=count: len(honest.got) > count)
+            assert isinstance(honest.got[-1], ReplyBody)
+            assert honest.got[-1].version == version + 1
+            after = self.server.shard.read()
+            assert torch.equal(after, before - 1.0)  # of three workers
+
+    def close(self) -> None:
+        self.server.close()
+        self.post.close()
+
+
+def pushed(worker: int, iteration: int, version: int, head: BlockHead | None = DUE) -> PushBody:
+    return PushBody(worker, iteration, version, head)
+
+
+BAD = {
+    "another's rank in a push": ((pushed(1, 5, 0), START), "it speaks for worker 1"),
+    "another's rank in a pull": ((PullBody(0, 5, 0.5), None), "it speaks for worker 0"),
+    "no worker's rank": ((pushed(77, 5, 0), START), "it speaks for worker 77"),
+    "another dtype": (
+        (pushed(2, 0, 0, BlockHead("float64", 6)), START.double()), "6 elements of float64"
+    ),
+    "another shape": ((pushed(2, 0, 0, BlockHead("float32", 5)), START[:5]), "5 elements"),
+    "more than there is": (
+        (pushed(2, 0, 0, BlockHead("float32", 10**6)), torch.zeros(10**6)), "1000000 elements"
+    ),
+    "an iteration far off": ((pushed(2, 2**61, 0), START), "pushed iteration 2305"),
+    "a version to come": ((pushed(2, 0, 99), START), "version 99"),
+    "parameters": ((Initialize("", [], [], DUE), START), "Initialize is nothing it may send"),
+    "a reply": ((ReplyBody(0, 2, 0, 0, 0, 0, DUE), START), "may not come with a block"),
+    "a snapshot": ((Snapshot(0, 0, 0, 0, 0, DUE), START), "may not come with a block"),
+    "a stop": ((Join("", 1), None), "Join is nothing it may send"),
+}  # fmt: skip
+
+
+@both_modes
+@pytest.mark.parametrize(("bad", "why"), BAD.values(), ids=BAD)
+def test_a_server_refuses_a_worker_and_goes_on_with_the_others(stranger, bad, why, insecure):
+    with contextlib.closing(Cluster(insecure)) as cluster:
+        cluster.require_training(0)
+        who = stranger(
+            cluster.server.listener.endpoint, b"worker-2",
+            cluster.post.keys.get("worker-2"), cluster.key,
+        )  # fmt: skip
+        who.send(Fetch())
+        cluster.post.until(lambda: isinstance(who.heard(), Snapshot))
+        before = cluster.state
+        who.send(*bad)
+        who.send(pushed(2, 0, 0), START)  # proper, but too late
+        cluster.until_noticed("refused a message of 'worker-2', and all further ones", why)
+        assert cluster.state == before
+        cluster.require_training(1)
+        heard: list[Body | None] = []
+        cluster.post.until(lambda: heard.append(who.heard()) or isinstance(heard[-1], Refused))
+        assert cluster.state[3] == [1, 1, -1]
+
+
+@both_modes
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_gradient_that_is_not_finite_counts_as_progress_and_changes_nothing(
+    stranger, value, insecure
+):
+    with contextlib.closing(Cluster(insecure)) as cluster:
+        cluster.require_training(0)
+        who = stranger(
+            cluster.server.listener.endpoint, b"worker-2",
+            cluster.post.keys.get("worker-2"), cluster.key,
+        )  # fmt: skip
+        version, clock, live, marks, block, waiting = cluster.state
+        who.send(pushed(2, 0, version), torch.full((6,), value))
+        cluster.until_noticed("a gradient of worker 2 is not finite")
+        cluster.post.until(lambda: cluster.state[1] == clock + 1)
+        assert cluster.state == (version, clock + 1, live, [*marks[:2], 0], block, waiting)
+        cluster.require_training(1)
+
+
+# -- a whole run under fire -------------------------------------------------------------------
+
+
+class Attack:
+    """Whatever can be done from outside, again and again, at every endpoint of a run."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+        self._over = threading.Event()
+        self.rounds = 0
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._attack)
+        self._thread.start()
+
+    def end(self) -> None:
+        self._over.set()
+        self._thread.join(30)
+        if self.error is not None:
+            raise self.error
+
+    def _attack(self) -> None:
+        at: dict[str, list[Stranger]] = {}
+        try:
+            while not self._over.wait(0.02):
+                joined = self._engine.coordinator.joined
+                servers = {n: j.endpoint for n, j in list(joined.items()) if j.endpoint}
+                endpoints = servers | {COORDINATOR: self._engine.coordinator.listener.endpoint}
+                for name, endpoint in endpoints.items():
+                    if name not in at:
+                        at[name] = self._strangers(name, endpoint)
+                    self._round(at[name], endpoint)
+                self.rounds += 1
+        except BaseException as error:
+            self.error = error
+        finally:
+            for strangers in at.values():
+                for who in strangers:
+                    who.close()
+
+    def _strangers(self, server: str, endpoint: str) -> list[Stranger]:
+        key = self._engine._public.get(server, new_keys().public)
+        links, victims = self._engine._links, (b"worker-0", b"worker-1", b"server-0")
+        made = [Stranger(endpoint, victim) for victim in victims]
+        made += [Stranger(endpoint, victim, new_keys(), key) for victim in victims]
+        member = links["worker-2"].session.keys  # one of the run, who would be another
+        if member is not None:
+            made += [Stranger(endpoint, victim, member, key) for victim in victims]
+            for who in made[-3:]:
+                who.outgoing = Outgoing(self._engine.coordinator.session.run, 0)
+        for who in made:
+            who.socket.sndhwm = 10
+        return made
+
+    def _round(self, strangers: list[Stranger], endpoint: str) -> None:
+        block = torch.full((100,), torch.nan)
+        push = PushBody(0, self.rounds, 0, head_of(block))
+        for who in strangers:
+            with contextlib.suppress(zmq.Again):
+                for frames in who.outgoing.frames(push, block):
+                    who.socket.send_multipart(frames, zmq.NOBLOCK)
+                who.socket.send_multipart([os.urandom(50)] * 3, zmq.NOBLOCK)
+                who.socket.send(
+                    bytes(2 * HEADER_BYTES if self.rounds % 20 == 0 else 9), zmq.NOBLOCK
+                )
+        with contextlib.suppress(OSError), tcp(endpoint) as connection:
+            connection.sendall(os.urandom(200))
+
+
+@pytest.mark.slow
+@both_modes
+def test_a_run_under_fire_ends_as_if_there_was_none(insecure):
+    config = {
+        "seed": 7,
+        "task": {"kind": "digits-mlp"},
+        "workers": 3,
+        "servers": 2,
+        "compute": {"kind": "constant", "mean_s": 0.05},
+        "sync": {"kind": "bsp"},
+        "batch_size": 8,
+        "optimizer": {"lr": 0.05, "momentum": 0.9},
+        "deterministic": True,
+        "stop": {"iterations": 30},
+    }
+    log: list[str] = []
+    attacks: list[Attack] = []
+    try:
+        result = run(
+            config, insecure=insecure, log=log.append,
+            watch=lambda engine: attacks.append(Attack(engine)),
+        )  # fmt: skip
+    except OutpaceError as error:
+        pytest.fail(f"{error}\n{log}")
+    finally:
+        for attack in attacks:
+            attack.end()
+    assert attacks[0].rounds > 20
+    expected = simulate(config)
+    assert result.summary["parameters_digest"] == expected.summary["parameters_digest"]
+    assert result.summary["gradients_applied"] == expected.summary["gradients_applied"]
+    why = ["does not speak as this run does", "refused a message of 'worker-0'"]
+    why += ["another run"] if insecure else ["unknown key", "its key is that of worker-2"]
+    for words in why:
+        for where in ("server-0: ", "server-1: ", "" if words != "another run" else "server-0: "):
+            lines = [line for line in log if line.startswith(f"{where}refused") and words in line]
+            assert lines, "\n".join([f"no {where}{words} in:", *log])
+    assert len(log) < 2000

@@ -1,0 +1,194 @@
+"""outpace serve: workers that somebody else starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import outpace
+from outpace import place, script
+from outpace.config import experiment_from
+from outpace.errors import ConfigError
+from outpace.experiment import simulate
+from outpace.real import rendezvous
+from outpace.real.member import Link
+from outpace.real.rendezvous import write_rendezvous
+from outpace.real.sockets import Session
+
+SCRIPT = """
+import torch, outpace
+from outpace.tasks.digits import digits_mlp
+from outpace.tasks.sampler import Sampler
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+task = digits_mlp()
+optimizer = torch.optim.SGD(task.model.parameters(), lr=0.1)
+model, optimizer = outpace.attach(task.model, optimizer)
+inputs, targets = task.train
+batches = Sampler(len(inputs), outpace.world_size(), 8, 0)
+for iteration in range(6):
+    if FAIL == (outpace.rank(), iteration):
+        raise ValueError("no more")
+    batch = batches.indices(outpace.rank(), iteration)
+    torch.nn.functional.cross_entropy(model(inputs[batch]), targets[batch]).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+class Served:
+    """A running `outpace serve` and the file for its workers."""
+
+    def __init__(self, folder: Path, workers: int) -> None:
+        self.folder, self.connect, self.workers = folder, folder / "connect.json", workers
+        self.started: list[subprocess.Popen] = []
+        command = [
+            sys.executable, "-m", "outpace", "serve", "--workers", str(workers), "--servers", "2",
+            "--connect", str(self.connect), "--out", str(folder / "run"), "deterministic=true",
+        ]  # fmt: skip
+        self.process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
+        deadline = time.monotonic() + 60
+        while not self.connect.exists():
+            assert self.process.poll() is None, self.process.stderr.read()
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    def start(self, rank: int, fail: tuple[int, int] | None = None, **environment: str):
+        script = self.folder / "train.py"
+        script.write_text(SCRIPT.replace("FAIL", repr(fail)))
+        worker = subprocess.Popen(
+            [sys.executable, str(script)],
+            env={
+                **os.environ,
+                "OUTPACE_CONNECT": str(self.connect),
+                "RANK": str(rank),
+                "WORLD_SIZE": str(self.workers),
+                **environment,
+            },
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.started.append(worker)
+        return worker
+
+    def end(self) -> tuple[int, str, dict]:
+        _, text = self.process.communicate(timeout=60)
+        return (
+            self.process.returncode,
+            text,
+            json.loads((self.folder / "run" / "summary.json").read_text()),
+        )
+
+
+@pytest.fixture
+def served(tmp_path):
+    running = Served(tmp_path, 2)
+    yield running
+    for process in (running.process, *running.started):
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.slow
+def test_workers_started_elsewhere_reach_what_virtual_time_reaches(served):
+    assert served.connect.stat().st_mode & 0o077 == 0  # it holds keys
+    workers = [served.start(rank) for rank in range(2)]
+    for worker in workers:
+        _, text = worker.communicate(timeout=60)
+        assert worker.returncode == 0, text
+    code, text, summary = served.end()
+    assert code == 0, text
+    assert not served.connect.exists()
+    expected = simulate(
+        {
+            "task": {"kind": "digits-mlp"},
+            "workers": 2,
+            "servers": 2,
+            "sync": {"kind": "bsp"},
+            "compute": {"kind": "constant", "mean_s": 1},
+            "optimizer": {"lr": 0.1},
+            "batch_size": 8,
+            "stop": {"iterations": 6},
+        }
+    )
+    assert summary["parameters_digest"] == expected.summary["parameters_digest"]
+    assert summary["iterations"] == [6, 6]
+
+
+@pytest.mark.slow
+def test_a_worker_started_elsewhere_that_raises_ends_the_run(served):
+    workers = [served.start(rank, fail=(1, 3)) for rank in range(2)]
+    code, text, summary = served.end()
+    assert code == 1
+    assert "worker-1" in text or "worker 1" in text
+    assert "Traceback" not in text
+    assert summary["status"] == "failed"
+    for worker in workers:
+        _, text = worker.communicate(timeout=60)
+        assert worker.returncode != 0, text
+
+
+@pytest.fixture
+def _nowhere(monkeypatch):
+    """This process as if it had not looked for a run yet."""
+    fresh = place.Place()
+    for module in (place, script, rendezvous):
+        monkeypatch.setattr(module, "HERE", fresh)
+    for key in ("RANK", "WORLD_SIZE", "OUTPACE_CONNECT"):
+        monkeypatch.delenv(key, raising=False)
+
+
+@pytest.mark.usefixtures("_nowhere")
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({"RANK": "2", "WORLD_SIZE": "2"}, "process 2 of 2"),
+        ({"RANK": "0", "WORLD_SIZE": "3"}, "the run has 2 workers"),
+        ({"RANK": "first", "WORLD_SIZE": "2"}, "must be whole numbers"),
+        ({}, "not which worker this is"),
+        ({"OUTPACE_CONNECT": "/nowhere.json"}, "cannot read /nowhere.json"),
+        ({"OUTPACE_CONNECT": __file__}, "is not a file of outpace serve"),
+    ],
+)
+def test_a_place_that_is_not_in_the_run_is_refused(tmp_path, monkeypatch, environment, words):
+    path = tmp_path / "connect.json"
+    experiment = experiment_from(
+        {"task": {"kind": "script", "path": "-"}, "workers": 2, "sync": {"kind": "bsp"}}, "test"
+    )
+    session = Session(1, 0, 10.0, None)
+    write_rendezvous(path, Link("coordinator", "tcp://127.0.0.1:1", "", session), {}, experiment)
+    for key, value in {"OUTPACE_CONNECT": str(path), **environment}.items():
+        monkeypatch.setenv(key, value)
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        outpace.rank()
+
+
+@pytest.mark.usefixtures("_nowhere")
+def test_the_place_in_a_run_is_that_of_the_launcher(tmp_path, monkeypatch):
+    path = tmp_path / "connect.json"
+    experiment = experiment_from(
+        {"task": {"kind": "script", "path": "-"}, "workers": 2, "sync": {"kind": "bsp"}}, "test"
+    )
+    session = Session(1, 0, 10.0, None)
+    write_rendezvous(path, Link("coordinator", "tcp://127.0.0.1:1", "", session), {}, experiment)
+    for key, value in (("OUTPACE_CONNECT", path), ("SLURM_PROCID", 1), ("SLURM_NTASKS", 2)):
+        monkeypatch.setenv(key, str(value))
+    assert (outpace.rank(), outpace.world_size()) == (1, 2)
+
+
+@pytest.mark.usefixtures("_nowhere")
+def test_torchrun_without_serve_is_an_error_not_several_trainings(monkeypatch):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    model = torch.nn.Linear(1, 1)
+    with pytest.raises(ConfigError, match="OUTPACE_CONNECT is not set"):
+        outpace.attach(model, torch.optim.SGD(model.parameters()))

@@ -1,0 +1,363 @@
+"""Frames of any content: a message comes out, or WireError and nothing has changed."""
+
+from __future__ import annotations
+
+import struct
+import tracemalloc
+import typing
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import msgspec
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outpace.messages import Block, Phantom
+from outpace.real import wire
+from outpace.real.bodies import (
+    DTYPES,
+    PHANTOM,
+    BlockHead,
+    Body,
+    Envelope,
+    Fetch,
+    Header,
+    More,
+    Notice,
+    PullBody,
+    PushBody,
+    Ready,
+    Snapshot,
+)
+from outpace.real.wire import HEADER_BYTES, PIECE_BYTES, Incoming, Outgoing, WireError, head_of
+
+RUN, EPOCH = 1234567890123, 3
+KINDS = [kind for kind in typing.get_args(Body) if kind is not More]
+SMALL_PIECE = 48  # bytes: blocks of many pieces stay small
+SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text()
+
+
+def values(kind: Any) -> st.SearchStrategy[Any]:
+    """Values of a field's type, at and between its bounds."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Annotated:
+        base, meta = arguments
+        if base is str:
+            return st.text(max_size=min(meta.max_length, 20))
+        top = meta.le if meta.lt is None else meta.lt
+        if base is float:
+            return st.floats(meta.ge, top, exclude_max=meta.lt is not None)
+        top = top if meta.lt is None else top - 1
+        return st.integers(meta.ge, top) | st.sampled_from([meta.ge, top])
+    if origin is list:
+        return st.lists(values(arguments[0]), max_size=3)
+    if origin is tuple:
+        return st.tuples(*map(values, arguments))
+    if origin is dict:
+        return st.dictionaries(st.text(max_size=5), SCALARS | st.lists(SCALARS), max_size=3)
+    if len(arguments) == 2 and type(None) in arguments:
+        return st.none() | values(arguments[0])
+    return {bool: st.booleans(), bytes: st.binary(max_size=20), BlockHead: heads()}[kind]
+
+
+@st.composite
+def heads(draw: st.DrawFn) -> BlockHead:
+    dtype = draw(st.sampled_from([*DTYPES, PHANTOM]))
+    size = 1 if dtype == PHANTOM else DTYPES[dtype].itemsize
+    pieces = st.integers(0, 3).map(lambda n: n * SMALL_PIECE // size)
+    near = st.integers(-1, 1)
+    elements = draw(st.builds(lambda whole, more: max(0, whole + more), pieces, near))
+    return BlockHead(dtype, elements)
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> tuple[Body, Block | None]:
+    kind = draw(st.sampled_from(KINDS))
+    hints = typing.get_type_hints(kind, include_extras=True)
+    body = kind(**{name: draw(values(hint)) for name, hint in hints.items()})
+    head: BlockHead | None = getattr(body, "block", None)
+    return body, None if head is None else block_of(head, draw(st.integers(0, 255)))
+
+
+def block_of(head: BlockHead, first: int = 0) -> Block:
+    if head.dtype == PHANTOM:
+        return Phantom(head.elements)
+    content = torch.arange(first, first + head.nbytes).to(torch.uint8)
+    return content.view(DTYPES[head.dtype])
+
+
+def as_announced(body: Body) -> tuple[str, int] | None:
+    head: BlockHead | None = getattr(body, "block", None)
+    return None if head is None else (head.dtype, head.elements)
+
+
+def parts_of(said: Sequence[tuple[Body, Block | None]]) -> list[list[bytes]]:
+    out = Outgoing(RUN, EPOCH)
+    return [[bytes(frame) for frame in part] for m in said for part in out.frames(*m)]
+
+
+def same(ours: tuple[Body, Block | None], theirs: tuple[Body, Block | None] | None) -> bool:
+    assert theirs is not None
+    (body, block), (other, taken) = ours, theirs
+    if type(body) is not type(other) or plain(body) != plain(other):
+        return False
+    if isinstance(block, torch.Tensor) and isinstance(taken, torch.Tensor):
+        content = torch.equal(block.view(torch.uint8), taken.view(torch.uint8))
+        return block.dtype == taken.dtype and content
+    return block == taken
+
+
+def plain(body: Body) -> bytes:
+    """NaN is not equal to itself, its bytes are."""
+    return msgspec.msgpack.encode(body)
+
+
+@contextmanager
+def small_pieces() -> Iterator[None]:
+    with mock.patch.object(wire, "PIECE_BYTES", SMALL_PIECE):
+        yield
+
+
+@given(st.lists(messages(), max_size=4))
+def test_what_goes_in_comes_out(said):
+    with small_pieces():
+        incoming = Incoming(RUN, EPOCH, as_announced)
+        taken = [incoming.take(part) for part in parts_of(said)]
+    whole = [message for message in taken if message is not None]
+    assert len(whole) == len(said)
+    assert all(map(same, said, whole))
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, PHANTOM])
+@pytest.mark.parametrize("nbytes", [0, 8, PIECE_BYTES - 8, PIECE_BYTES, PIECE_BYTES + 8, 3 << 20])
+def test_blocks_around_the_size_of_a_piece(dtype, nbytes):
+    head = BlockHead(dtype, nbytes // (1 if dtype == PHANTOM else DTYPES[dtype].itemsize))
+    said = PushBody(1, 2, 3, head), block_of(head, 7)
+    parts = parts_of([said])
+    assert len(parts) == max(1, -(-nbytes // PIECE_BYTES))
+    incoming = Incoming(RUN, EPOCH, as_announced)
+    *before, last = [incoming.take(part) for part in parts]
+    assert before == [None] * (len(parts) - 1)
+    assert same(said, last)
+
+
+def flipped(data: bytes, bit: int) -> bytes:
+    changed = bytearray(data)
+    changed[bit // 8 % len(data)] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+@st.composite
+def spoiled(draw: st.DrawFn, parts: list[list[bytes]], place: int) -> list[bytes]:
+    """Something else where part `place` is due."""
+    part = list(parts[place])
+    if draw(st.booleans()):  # lost, repeated, out of order
+        part = list(draw(st.sampled_from(parts)))
+    for _ in range(draw(st.integers(0, 3))):
+        frame = draw(st.integers(0, len(part) - 1)) if part else 0
+        match draw(st.integers(0, 6)):
+            case 0 if part and part[frame]:
+                part[frame] = flipped(part[frame], draw(st.integers(0, 8 * len(part[frame]) - 1)))
+            case 1 if part:
+                part[frame] = part[frame][: draw(st.integers(0, len(part[frame])))]
+            case 2 if part:
+                part[frame] += draw(st.binary(min_size=1, max_size=9))
+            case 3 if part:
+                del part[frame]
+            case 4:
+                part.insert(frame, draw(st.binary(max_size=20)))
+            case 5:
+                part += draw(st.sampled_from(parts))
+            case 6 if part:  # a header that fits, around something
+                body = draw(st.binary(max_size=20) | nested().map(msgspec.msgpack.encode))
+                envelope = Envelope(RUN, EPOCH, place, msgspec.Raw(body))
+                part[0] = msgspec.msgpack.encode(envelope)
+    return part
+
+
+def nested() -> st.SearchStrategy[Any]:
+    leaves = SCALARS | st.binary(max_size=5) | st.datetimes(timezones=st.timezones())
+    tags = st.sampled_from([*(kind.__struct_config__.tag for kind in KINDS), "more", "none"])
+    inner = st.recursive(leaves, lambda v: st.lists(v) | st.dictionaries(st.text(), v))
+    return st.builds(lambda tag, fields: [tag, *fields], tags, st.lists(inner, max_size=8))
+
+
+@given(st.data(), st.lists(messages(), min_size=1, max_size=3))
+def test_what_was_spoiled_is_refused_and_leaves_no_trace_or_is_a_message(data, said):
+    with small_pieces():
+        parts = parts_of(said)
+        place = data.draw(st.integers(0, len(parts) - 1))
+        expected = data.draw(
+            st.sampled_from([as_announced, lambda _: None, lambda _: ("int64", 9)])
+        )
+        incoming = Incoming(RUN, EPOCH, as_announced)
+        taken = [incoming.take(part) for part in parts[:place]]
+        incoming._expect = expected
+        bad = data.draw(spoiled(parts, place))
+        sizes = [0]
+        empty = torch.empty
+
+        def spied(elements: int, dtype: torch.dtype) -> torch.Tensor:
+            sizes.append(elements * dtype.itemsize)
+            return empty(elements, dtype=dtype)
+
+        try:
+            with mock.patch.object(torch, "empty", spied):
+                got = incoming.take(bad)
+        except WireError:
+            incoming._expect = as_announced
+            taken += [incoming.take(part) for part in parts[place:]]
+            assert all(map(same, said, [message for message in taken if message is not None]))
+        else:
+            assert max(sizes) <= 10 * SMALL_PIECE or expected is as_announced
+            if got is not None:
+                body, block = got
+                assert type(body) in KINDS
+                # All within its types and bounds:
+                header = msgspec.msgpack.encode(Header(RUN, EPOCH, place, body))
+                assert plain(msgspec.msgpack.decode(header, type=Header).body) == plain(body)
+                head: BlockHead | None = getattr(body, "block", None)
+                assert (block is None) == (head is None)
+                assert block is None or head_of(block) == head
+
+
+def header(body: bytes, run: int = RUN, epoch: int = EPOCH, serial: int = 0) -> bytes:
+    return msgspec.msgpack.encode(Envelope(run, epoch, serial, msgspec.Raw(body)))
+
+
+def pack(*body: Any) -> bytes:
+    return header(msgspec.msgpack.encode(body))
+
+
+PUSH = b"\x96\xa4push\x00\x00\x00\xc0"  # a push up to its settings
+MILLION = struct.pack(">I", 1_000_000)
+REFUSED = {
+    "nothing": (b"", "truncated"),
+    "another run": (header(b"\x91\xa5ready", run=RUN + 1), "another run"),
+    "another epoch": (header(b"\x91\xa5ready", epoch=2), "epoch 2, this is 3"),
+    "played again": (header(b"\x91\xa5ready", serial=1), "serial number 1 where 0 was due"),
+    "a negative run": (b"\x94\xff\x00\x00\x91\xa5ready", "cannot be decoded"),
+    "a long header": (bytes(HEADER_BYTES + 1), "too long"),
+    "an unknown kind": (pack("evil"), "Invalid value 'evil'"),
+    "a long unknown kind": (pack("x" * 100_000), "cannot be decoded"),
+    "no kind": (pack(), "cannot be decoded"),
+    "a field too many": (pack("ready", 1), "cannot be decoded"),
+    "a field too few": (pack("pull", 0, 0), "cannot be decoded"),
+    "no worker": (pack("pull", -1, 0, 0.5), "cannot be decoded"),
+    "worker 2**31": (pack("pull", 2**31, 0, 0.5), "cannot be decoded"),
+    "iteration 2**63": (pack("pull", 0, 2**63, 0.5), "cannot be decoded"),
+    "a coin of 1": (pack("pull", 0, 0, 1.0), "cannot be decoded"),
+    "a coin of NaN": (pack("pull", 0, 0, float("nan")), "cannot be decoded"),
+    "a coin of infinity": (pack("pull", 0, 0, float("inf")), "cannot be decoded"),
+    "a coin of words": (pack("pull", 0, 0, "0.5"), "cannot be decoded"),
+    "a long text": (pack("notice", "x" * 100_001), "cannot be decoded"),
+    "text that is none": (header(b"\x92\xa6notice\xa2\xff\xfe"), "utf-8"),
+    "bytes behind it": (header(b"\x91\xa5ready") + b"\x00", "trailing"),
+    "deep nesting": (header(PUSH + b"\x91\x81\xa1a" + b"\x91" * 10**6 + b"\xc0"), "recursion"),
+    "a list of 4 billion": (header(PUSH + b"\xdd\xff\xff\xff\xff"), "truncated"),
+    "a mapping of 4 billion": (header(PUSH + b"\x91\xdf\xff\xff\xff\xff"), "truncated"),
+    "bytes of 4 billion": (header(PUSH + b"\x91\x81\xa1a\xc6\xff\xff\xff\xff"), "truncated"),
+    "no time": (header(PUSH + b"\x91\x81\xa1a\xd7\xff" + b"\xff" * 8), "cannot be decoded"),
+    "an unknown dtype": (pack("push", 0, 0, 0, ["float31", 8]), "has none"),
+    "a bomb from elsewhere": (
+        header(PUSH + b"\x91\x81\xa1a\xdd" + MILLION + b"\x80" * 10**6, run=1), "another run"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("frame", "why"), REFUSED.values(), ids=REFUSED)
+def test_a_bad_header_is_refused_at_little_cost(frame, why):
+    incoming = Incoming(RUN, EPOCH, as_announced)
+    tracemalloc.start()
+    try:
+        with pytest.raises(WireError, match=why) as refusal:
+            incoming.take([frame])
+        assert tracemalloc.get_traced_memory()[1] < 500_000 + len(frame)
+    finally:
+        tracemalloc.stop()
+    assert len(str(refusal.value)) < 500
+    assert incoming.take(parts_of([(Ready(), None)])[0]) == (Ready(), None)
+
+
+def push(dtype: str, elements: int, *pieces: bytes) -> list[bytes]:
+    return [pack("push", 0, 0, 0, [dtype, elements]), *pieces]
+
+
+@pytest.mark.parametrize(
+    ("frames", "why"),
+    [
+        ([], "1 or 2 frames, not 0"),
+        ([b"", b"", b""], "1 or 2 frames, not 3"),
+        (push("float32", 3), "announces a block and has none"),
+        (push("float31", 3, bytes(12)), "dtype 'float31' is not known"),
+        (push("float64", 3, bytes(24)), "3 elements of float64 where 3 of float32 were due"),
+        (push("float32", 2, bytes(8)), "2 elements of float32 where 3 of float32"),
+        (push("float32", 2**62, bytes(8)), "elements of float32 where 3"),
+        (push("float32", 3, bytes(11)), "first piece has 11 bytes"),
+        (push("float32", 3, bytes(13)), "first piece has 13 bytes"),
+        ([pack("pull", 0, 0, 0.5), b""], "bytes that it does not announce"),
+        ([pack("snapshot", 0, 0, 0, 0, 0, ["float32", 3]), bytes(12)], "may not come"),
+        ([pack("more", 0), bytes(12)], "without the block"),
+        ([pack("more", 0)], "without the block"),
+    ],
+)
+def test_a_block_that_is_not_due_is_refused(frames, why):
+    incoming = Incoming(
+        RUN, EPOCH, lambda body: ("float32", 3) if isinstance(body, PushBody) else None
+    )
+    with (
+        mock.patch.object(torch, "empty", side_effect=AssertionError),
+        pytest.raises(WireError, match=why),
+    ):
+        incoming.take(frames)
+    body, block = incoming.take(push("float32", 3, bytes(12))) or pytest.fail("no message")
+    assert body == PushBody(0, 0, 0, BlockHead("float32", 3))
+    assert isinstance(block, torch.Tensor)
+    assert block.tolist() == [0, 0, 0]
+
+
+def test_in_the_middle_of_a_block_only_its_next_piece_is_taken():
+    head = BlockHead("float32", 40)
+    said = PushBody(0, 0, 0, head), block_of(head)
+    with small_pieces():
+        first, second, *rest = parts_of([said])
+        incoming = Incoming(RUN, EPOCH, as_announced)
+        assert incoming.take(first) is None
+        ready = parts_of([(Ready(), None)] * 2)[1]
+        far = [msgspec.msgpack.encode(Header(RUN, EPOCH, 1, More(2 * SMALL_PIECE))), second[1]]
+        for wrong, why in (
+            (first, "serial number 0"), (ready, "in the middle of a block"), (rest[0], "serial"),
+            (far, "does not continue"), ([second[0]], "without"), ([second[0], b""], "does not"),
+        ):  # fmt: skip
+            with pytest.raises(WireError, match=why):
+                incoming.take(wrong)
+        *_, whole = [incoming.take(part) for part in (second, *rest)]
+    assert same(said, whole)
+
+
+def test_a_block_for_which_there_is_no_memory_is_refused():
+    elements = 2**58
+    incoming = Incoming(RUN, EPOCH, as_announced)
+    head = pack("push", 0, 0, 0, ["float32", elements])
+    with pytest.raises(WireError, match="no memory"):
+        incoming.take([head, bytes(PIECE_BYTES)])
+    assert incoming.take([pack("ready")]) == (Ready(), None)
+
+
+def test_a_message_of_a_stranger_is_not_even_decoded():
+    for kind in (
+        Fetch(),
+        PullBody(0, 0, 0.5),
+        Notice("x"),
+        Snapshot(0, 0, 0, 0, 0, BlockHead("", 0)),
+    ):
+        frame = header(msgspec.msgpack.encode(kind), run=RUN + 1)
+        with (
+            mock.patch.object(wire, "_BODIES", None),
+            pytest.raises(WireError, match="another run"),
+        ):
+            Incoming(RUN, EPOCH, as_announced).take([frame])
