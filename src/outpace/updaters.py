@@ -146,7 +146,7 @@ class _TreeBlockSum(TreeSum):
         super().add(worker, gradient)
 
     def mean(self) -> torch.Tensor:
-        return self.total().div_(self.count)
+        return self.total().div_(self.count) if self.count > 1 else self.total()
 
 
 class _ArrivalBlockSum(ArrivalSum):
@@ -155,7 +155,7 @@ class _ArrivalBlockSum(ArrivalSum):
         super().add(worker, gradient)
 
     def mean(self) -> torch.Tensor:
-        return self.total().div_(self.count)
+        return self.total().div_(self.count) if self.count > 1 else self.total()
 
 
 class PhantomBlock:

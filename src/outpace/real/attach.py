@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from outpace.aggregate import all_finite
 from outpace.config import Experiment
 from outpace.errors import ConfigError, DivergenceError, RunError
 from outpace.kernel import WalkerError
@@ -28,7 +29,7 @@ from outpace.real.bodies import DTYPES, Extras, Failed, Fetch, Initialize
 from outpace.real.member import Link
 from outpace.real.training import packed, unpacked
 from outpace.real.wire import head_of
-from outpace.real.worker import Worker, is_finite
+from outpace.real.worker import Worker
 from outpace.torch_optimizers import plain_settings, require_known
 from outpace.units import seconds
 
@@ -263,8 +264,7 @@ class AttachedWorker(Worker):
         scale = getattr(optimizer, "grad_scale", None)
         if scale is not None:  # as GradScaler.unscale_ does
             flat.mul_(float(scale.double().reciprocal().float()))
-        # The dot product in is_finite is quick, and overflows before its summands do.
-        if is_finite(None, [flat]) or bool(flat.isfinite().all()):
+        if all_finite(flat):
             return [flat[part] for part in self._slices]
         what = f"the gradient of {self.name} is not finite in its iteration {self._iteration}"
         if not self._refuse:

@@ -187,24 +187,35 @@ class _Socket:
                 self._unfit(unclear=event["event"] == _UNCLEAR)
 
     def _receive(self) -> None:
+        """Up to the first whole message: the kernel acts on it before it looks for the next."""
+        receive = self._socket.recv
         for _ in range(_AT_ONCE):
             try:
-                frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
+                frame = receive(zmq.NOBLOCK, False)
             except zmq.Again:
                 return
-            self._take(frames)
+            frames = [frame]
+            while frame.more:
+                frame = receive(0, False)
+                frames.append(frame)
+            if self._take(frames):
+                return
 
     def _send(
         self, outgoing: Outgoing, peer: bytes | None, body: Body, block: Block | None
     ) -> None:
+        send = self._socket.send
         if block is not None:
             self.bytes_sent += block.nbytes
-        for frames in outgoing.frames(body, block):
-            parts = frames if peer is None else [peer, *frames]
-            # Small frames are cheaper to copy than to share.
-            self._socket.send_multipart(parts, copy=len(frames) == 1 or len(frames[1]) < 65536)
+        for header, *piece in outgoing.frames(body, block):
+            if peer is not None:
+                send(peer, zmq.SNDMORE)
+            send(header, zmq.SNDMORE if piece else 0)
+            if piece:  # small ones are cheaper to copy than to share
+                send(piece[0], 0, len(piece[0]) < zmq.COPY_THRESHOLD)
 
-    def _take(self, frames: list[zmq.Frame]) -> None:
+    def _take(self, frames: list[zmq.Frame]) -> bool:
+        """Was it, or did it complete, a message?"""
         raise NotImplementedError
 
     def _gone(self, connection: int) -> None:
@@ -309,7 +320,7 @@ class Listener(_Socket):
             if peer.connection != _CLOSED:
                 self._on_lost(name)
 
-    def _take(self, frames: list[zmq.Frame]) -> None:
+    def _take(self, frames: list[zmq.Frame]) -> bool:
         identity = bytes(frames[0].buffer)
         name = identity.decode("utf-8", "replace").partition(_TAIL)[0]
         peer: _Peer | None = None
@@ -322,7 +333,7 @@ class Listener(_Socket):
                 got = newcomer.incoming.take([frame.buffer for frame in frames[1:]])
                 peer = self._peers[identity] = self._named[name] = newcomer
             elif peer.refused:
-                return
+                return False
             else:
                 got = peer.incoming.take([frame.buffer for frame in frames[1:]])
         except WireError as error:
@@ -330,9 +341,10 @@ class Listener(_Socket):
                 self._refusals.note(f"refused a message of {name[:64]!r}: {error}")
             else:
                 self.refuse(name, str(error))
-            return
+            return False
         if got is not None:
             self._on_message(name, *got)
+        return got is not None
 
     def _newcomer(self, name: str, identity: bytes, frame: zmq.Frame) -> _Peer:
         """Who will be a peer, if its first message is one of this run."""
@@ -388,7 +400,7 @@ class Caller(_Socket):
         """Queue it; delivered in order."""
         self._send(self._outgoing, None, body, block)
 
-    def _take(self, frames: list[zmq.Frame]) -> None:
+    def _take(self, frames: list[zmq.Frame]) -> bool:
         buffers: list[Frame] = [frame.buffer for frame in frames]
         try:
             got = self._incoming.take(buffers)
@@ -396,6 +408,7 @@ class Caller(_Socket):
             raise WireError(f"{self.peer} sent what is no message of this run: {error}") from None
         if got is not None:
             self._on_message(self.peer, *got)
+        return got is not None
 
     def _gone(self, _: int) -> None:
         if self._up:  # else it was a handshake
