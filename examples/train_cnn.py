@@ -1,0 +1,79 @@
+"""A training script of one's own: a CNN on handwritten digits.
+
+    python examples/train_cnn.py
+    outpace run examples/train_cnn.py --workers 4 --servers 2 sync.kind=ssp sync.staleness=2
+
+The four lines with `outpace` are all that it takes to train on several workers.
+"""
+
+import argparse
+
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import outpace
+
+
+def digits() -> tuple[TensorDataset, TensorDataset]:
+    bunch = load_digits()
+    inputs = torch.tensor(bunch.images, dtype=torch.float32).unsqueeze(1) / 16
+    targets = torch.tensor(bunch.target)
+    order = torch.randperm(len(targets), generator=torch.Generator().manual_seed(0))
+    train, test = order[360:], order[:360]
+    return TensorDataset(inputs[train], targets[train]), TensorDataset(inputs[test], targets[test])
+
+
+def make_model() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(),
+        nn.Conv2d(16, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(512, 64), nn.ReLU(), nn.Linear(64, 10),
+    )  # fmt: skip
+
+
+def accuracy(model: nn.Module, data: TensorDataset) -> float:
+    inputs, targets = data.tensors
+    model.eval()
+    with torch.no_grad():
+        correct = model(inputs).argmax(dim=1) == targets
+    model.train()
+    return float(correct.float().mean())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--epochs", type=int, default=8)
+    arguments = parser.parse_args()
+
+    torch.manual_seed(0)
+    train, test = digits()
+    model = make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
+    model, optimizer = outpace.attach(model, optimizer)
+    sampler = outpace.sampler(train)
+    loader = DataLoader(train, batch_size=32, sampler=sampler)
+    steps = arguments.epochs * len(loader)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+
+    for epoch in range(arguments.epochs):
+        sampler.set_epoch(epoch)
+        total = 0.0
+        for inputs, targets in loader:
+            loss = nn.functional.cross_entropy(model(inputs), targets)
+            loss.backward()
+            optimizer.step()
+            scheduler.step()
+            optimizer.zero_grad()
+            total += loss.item()
+        if outpace.rank() == 0:
+            print(f"epoch {epoch}: loss {total / len(loader):.3f}", flush=True)
+
+    outpace.finish()
+    if outpace.rank() == 0:
+        print(f"accuracy {accuracy(model, test):.3f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""What several workers do together. `several.py CASE FOLDER`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+
+import outpace
+from outpace.tasks.digits import digits_cnn
+from outpace.tasks.sampler import Sampler
+
+STEPS = 8
+
+
+class Net(nn.Module):
+    """`odd` is used by rank 0 in odd steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.odd = nn.Linear(6, 7), nn.Linear(6, 7)
+        self.norm, self.frozen = nn.BatchNorm1d(7), nn.Linear(7, 7)
+        self.frozen.requires_grad_(False)
+
+    def loss(self, rank: int, step: int) -> torch.Tensor:
+        x = torch.randn(9, 6, generator=torch.Generator().manual_seed(100 * rank + step))
+        y = self.body(x)
+        if rank == 0 and step % 2:
+            y = y + self.odd(x)
+        return self.frozen(self.norm(y)).square().mean() - y.mean()
+
+
+def net(rank: int = 0) -> Net:
+    torch.manual_seed(rank)
+    model = Net()
+    model.norm.running_mean += rank
+    return model
+
+
+def optimizer_of(model: Net) -> torch.optim.Optimizer:
+    groups = [{"params": model.odd.parameters(), "lr": 0.1}, {"params": model.body.parameters()}]
+    return torch.optim.AdamW(groups, lr=0.01)
+
+
+def together(folder: Path) -> None:
+    """Rank 1 skips step 3, for its gradient overflows."""
+    rank = outpace.rank()
+    model = net(rank)
+    model, optimizer = outpace.attach(model, optimizer_of(model))
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    for step in range(STEPS):
+        overflows = (rank, step) == (1, 3)
+        scaler.scale(model.loss(rank, step) * (float("inf") if overflows else 1.0)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+    outpace.finish()
+
+
+def digits(folder: Path) -> None:
+    """What the task digits-cnn does."""
+    torch.manual_seed(5)
+    task = digits_cnn()
+    optimizer = torch.optim.SGD(task.model.parameters(), 0.05, momentum=0.9)
+    model, optimizer = outpace.attach(task.model, optimizer)
+    inputs, targets = task.train
+    sampler = Sampler(len(inputs), outpace.world_size(), 16, seed=5)
+    for step in range(STEPS):
+        batch = sampler.indices(outpace.rank(), step)
+        loss = task.loss(model(inputs[batch]), targets[batch])
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def uneven(folder: Path) -> None:
+    """Rank n starts from weights of its own and has 1/(n+1) of the steps; 2 just ends."""
+    rank = outpace.rank()
+    data = torch.utils.data.TensorDataset(torch.arange(24))
+    sampler = outpace.sampler(data)
+    loader = torch.utils.data.DataLoader(data, 2, sampler=sampler, num_workers=int(rank == 0))
+    seen = []
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        seen.append([int(i) for (batch,) in loader for i in batch])
+    model = net(rank)
+    model, optimizer = outpace.attach(model, optimizer_of(model))
+    torch.save(model.state_dict(), folder / f"start-{rank}.pt")
+    torch.save((outpace.world_size(), seen), folder / f"seen-{rank}.pt")
+    for step in range(12 // (rank + 1)):
+        model.loss(rank, step).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    if rank < 2:
+        outpace.finish()
+        outpace.finish()
+        time.sleep(0.3 if rank == 1 else 0.6)  # the launcher waits for what comes after it
+        torch.save(model.state_dict(), folder / f"end-{rank}.pt")
+
+
+def ended(folder: Path) -> None:
+    """Until the run ends; writes down when, and the average that BatchNorm has."""
+    model = net()
+    model, optimizer = outpace.attach(model, torch.optim.SGD(model.parameters(), 0.01))
+    while True:
+        model.loss(outpace.rank(), 0).backward()
+        with (folder / f"times-{outpace.rank()}").open("a") as file:
+            file.write(f"{time.time()} {model.norm.running_mean[0].item()!r}\n")
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+if __name__ == "__main__":
+    case, folder = sys.argv[1:]
+    globals()[case](Path(folder))

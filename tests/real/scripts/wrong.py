@@ -1,0 +1,61 @@
+"""What goes wrong. `wrong.py CASE`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+import outpace
+
+
+def refused(call: Callable[[], object], words: str) -> None:
+    with pytest.raises(outpace.OutpaceError, match=words):
+        call()
+
+
+def step(model: nn.Module, optimizer: torch.optim.Optimizer, factor: float = 1.0) -> None:
+    (model(torch.ones(2, 3)).square().mean() * factor).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def main(case: str) -> None:
+    rank = outpace.rank()
+    second = rank == 1
+    model: nn.Module = nn.Linear(3, 3 if second and case == "shapes" else 2)
+    if case == "dtypes" and second:
+        model.bias.data = model.bias.data.double()
+    if case == "sparse" and second:
+        model = nn.Sequential(nn.Embedding(3, 3, sparse=True), nn.Linear(3, 2))
+    elif case == "sparse":
+        model = nn.Sequential(nn.Embedding(3, 3), nn.Linear(3, 2))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    if case == "unattached" and second:
+        return
+    model, optimizer = outpace.attach(model, optimizer)
+    if case == "sparse":
+        model(torch.tensor([0])).sum().backward()
+        optimizer.step()
+    for iteration in range(6):
+        bad = second and iteration == 3
+        if bad and case == "raises":
+            raise ValueError("no luck")
+        if bad and case == "exit":
+            sys.exit(3)
+        if bad and case == "caught":
+            refused(lambda: outpace.attach(model, optimizer), "attach was called already")
+            refused(lambda: optimizer.add_param_group({"params": []}), "before outpace.attach")
+        if bad and case == "lr":
+            optimizer.param_groups[0]["lr"] = float("nan")
+        step(model, optimizer, float("nan") if bad and case == "nan" else 1.0)
+    outpace.finish()
+    if case == "caught":
+        refused(optimizer.step, f"worker-{rank} has left the run: it cannot take another step")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

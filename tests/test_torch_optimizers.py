@@ -1,0 +1,164 @@
+"""A user's optimizer on pieces of the parameters does what torch does on the whole."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outpace.errors import ConfigError
+from outpace.messages import StepSettings
+from outpace.python_optimizer import PythonOptimizer
+from outpace.torch_optimizers import KNOWN, TorchOptimizer, plain_settings, require_known
+
+VARIANTS: dict[str, list[dict[str, Any]]] = {
+    "SGD": [{"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}, {"maximize": True}],
+    "Adam": [{"amsgrad": True, "weight_decay": 0.1, "betas": (0.8, 0.9)}],
+    "AdamW": [{"weight_decay": 0.1, "maximize": True}],
+    "RMSprop": [{"momentum": 0.5, "centered": True}],
+    "Adagrad": [{"initial_accumulator_value": 0.3, "lr_decay": 0.1}],
+    "Adadelta": [{"rho": 0.5}],
+    "NAdam": [{"decoupled_weight_decay": True, "weight_decay": 0.1}],
+    "Rprop": [{"etas": (0.4, 1.3)}],
+}
+CHOICES = [(name, s) for name in KNOWN for s in [{}, *VARIANTS.get(name, [])]]
+
+
+@given(data=st.data())
+def test_any_split_gives_what_torch_gives_on_whole_tensors(data):
+    name, settings = data.draw(st.sampled_from(CHOICES))
+    dtype = data.draw(st.sampled_from([torch.float32, torch.float64]))
+    sizes = data.draw(st.lists(st.integers(1, 40), min_size=2, max_size=4))
+    size, first = sum(sizes), data.draw(st.integers(1, len(sizes)))  # the groups' border
+    cuts = data.draw(st.lists(st.integers(1, size - 1), max_size=3))
+    numbers = torch.Generator().manual_seed(data.draw(st.integers(0, 1000)))
+
+    def draw() -> torch.Tensor:
+        return torch.randn(size, generator=numbers, dtype=dtype)
+
+    start = draw()
+    # Contiguous tensors of their own, as a model has them.
+    parameters = [torch.nn.Parameter(part.clone()) for part in start.split(sizes)]
+    members = [part for part in (parameters[:first], parameters[first:]) if part]
+    groups: list[dict[str, Any]] = [{"params": part} for part in members]
+    plain = KNOWN[name](groups, lr=0.1, **settings)
+
+    def current() -> list[dict[str, Any]]:
+        return [plain_settings(group, plain.defaults) for group in plain.param_groups]
+
+    bounds = sorted({0, size, *cuts})
+    blocks = []
+    for low, high in pairwise(bounds):
+        pieces, place = [], 0
+        for number, length in enumerate(sizes):
+            a, b = max(place, low), min(place + length, high)
+            if a < b:
+                pieces.append((number, a - low, b - low))
+            place += length
+        ours = [[p for p in pieces if p[0] < first], [p for p in pieces if p[0] >= first]]
+        block = start[low:high].clone()
+        taken = TorchOptimizer(name, ours[: len(groups)], current()).on(block)
+        blocks.append((slice(low, high), block, taken))
+    for step in range(4):
+        unused = data.draw(st.lists(st.integers(0, len(sizes) - 1), max_size=1))
+        plain.param_groups[-1]["lr"] = 0.1 / (step + 1)
+        gradient = draw()
+        sent = StepSettings(current(), unused)
+        for part, _, taken in blocks:
+            taken(3 * gradient[part], 3, sent)
+        for number, part in enumerate((3 * gradient / 3).split(sizes)):
+            parameters[number].grad = None if number in unused else part.clone()
+        plain.step()
+    assert torch.equal(
+        torch.cat([block for _, block, _ in blocks]),
+        torch.cat([p.detach() for p in parameters]),
+    )
+
+
+GROUPS = [[(0, 0, 2)], [(1, 2, 3)]]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"lr": float("nan")}, {"lr": float("inf")}, {"lr": "fast"}, {"lr": None}, {"lr": [0.1]},
+        {"betas": 0.9}, {"betas": [0.9]}, {"betas": [0.9, 0.9, 0.9]}, {"betas": [0.9, "b"]},
+        {"betas": [0.9, float("nan")]}, {"amsgrad": "yes"}, {"eps": {}}, {"weight_decay": [[]]},
+    ],
+)  # fmt: skip
+def test_hostile_settings_are_refused(changes):
+    fine = plain_settings({"lr": 0.1, "betas": (0.9, 0.99), "unheard": "of"}, ())
+    optimizer = TorchOptimizer("Adam", GROUPS, [fine, fine])
+    assert optimizer.refusal(None) == ""
+    assert optimizer.refusal(StepSettings([fine, {}])) == ""
+    (key,) = changes
+    assert f"setting {key} cannot be" in optimizer.refusal(
+        StepSettings([fine, {**fine, **changes}])
+    )
+    assert "3 parameter groups came for 2" in optimizer.refusal(StepSettings([fine] * 3))
+    with pytest.raises(ConfigError, match=f"setting {key} cannot be"):
+        TorchOptimizer("Adam", GROUPS, [{**fine, **changes}, fine])
+    with pytest.raises(ConfigError, match="1 parameter groups came for 2"):
+        TorchOptimizer("Adam", GROUPS, [fine])
+
+
+def test_an_unknown_optimizer_is_refused_by_name_and_by_class():
+    with pytest.raises(ConfigError, match="the optimizer Lion is not one"):
+        TorchOptimizer("Lion", GROUPS, [{}, {}])
+    require_known(torch.optim.Adam)
+    namesake = type("Adam", (torch.optim.Adam,), {})
+    with pytest.raises(ConfigError, match="the optimizer Adam is not one"):
+        require_known(namesake)
+
+
+def test_settings_travel_as_plain_numbers_or_are_refused():
+    group = {
+        "params": [torch.ones(1)], "param_names": ["w"], "lr": np.float64(0.1),
+        "betas": (np.float32(0.5), torch.tensor(0.25)), "nesterov": np.True_, "what": object(),
+        "name": "head",
+    }  # fmt: skip
+    plain = plain_settings(group, {"lr"})
+    assert plain == {"lr": 0.1, "betas": [0.5, 0.25], "nesterov": True, "name": "head"}
+    assert type(plain["lr"]) is float
+    assert type(plain["nesterov"]) is bool
+    for unfit in (object(), torch.ones(2), np.ones(2), [object()], np.longdouble(1)):
+        with pytest.raises(ConfigError, match="setting lr is a "):
+            plain_settings({"lr": unfit}, {"lr"})
+
+
+def test_what_torch_refuses_is_a_wrong_configuration():
+    with pytest.raises(ConfigError, match="cannot be made: Invalid initial_accumulator_value"):
+        TorchOptimizer("Adagrad", [[(0, 0, 1)]], [{"initial_accumulator_value": -1.0}]).on(
+            torch.zeros(1)
+        )
+
+
+def test_a_users_function_is_given_its_groups_settings(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import torch\n"
+        "def make(groups):\n"
+        "    assert [g['flag'] for g in groups] == ['a', 'b'], groups\n"
+        "    return torch.optim.SGD(groups, lr=1.0)\n"
+        "def wrong(groups): return 3\n"
+        "def bad(groups): raise ValueError('no luck')\n"
+    )
+    settings = [{"flag": "a", "lr": 1.0}, {"flag": "b", "lr": 0.5}]
+    made = PythonOptimizer(f"{tmp_path}/mine.py:make").of_groups(GROUPS, settings)
+    parameters = torch.zeros(3)
+    step = made.on(parameters)
+    step(torch.ones(3), 1, None)
+    assert parameters.tolist() == [-1.0, -1.0, -0.5]
+    step(torch.ones(3), 1, StepSettings([{"lr": 2.0}, {"lr": 1.0}], [1]))
+    assert parameters.tolist() == [-3.0, -3.0, -0.5]
+    assert "lr cannot be 'x'" in made.refusal(StepSettings([{"lr": "x"}, {}]))
+    for name, words in (
+        ("wrong", "must return a torch.optim.Optimizer, not int"), ("bad", "raised .*no luck"),
+        ("gone", "^optimizer.target: .* has no 'gone'"),
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match=words):
+            PythonOptimizer(f"{tmp_path}/mine.py:{name}").of_groups(GROUPS, settings)
