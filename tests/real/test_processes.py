@@ -1,0 +1,486 @@
+"""`outpace run` as a process of its own: how it ends, and that nothing of it is left."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import multiprocessing.forkserver
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from outpace import folder as files
+from outpace.errors import ConfigError, RunError
+from outpace.experiment import run, simulate
+from outpace.real import coordinator
+from outpace.real.clock import RealClock
+from outpace.real.launcher import Processes
+from outpace.report import write_report
+
+pytestmark = pytest.mark.slow
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+
+MARK = "OUTPACE_TEST_RUN"  # in the environment of a run and of all that comes from it
+BASE: dict[str, Any] = {
+    "task": {"kind": "python", "target": "task.py:make_task"},
+    "workers": 3,
+    "servers": 2,
+    "compute": {"kind": "constant", "mean_s": 0.02},
+    "sync": {"kind": "ssp", "staleness": 2},
+    "evaluate": {"every_s": 0.3},
+    "stop": {"iterations": 100_000},
+}
+# Its loss leaves a byte in a file for each call, named after the process.
+TASK = """\
+import multiprocessing, pathlib, time
+import torch
+import outpace
+
+def make_task():
+    name = multiprocessing.current_process().name
+    {at_start}
+    path = pathlib.Path({here!r}) / (name + ".calls")
+    calls = 0
+
+    def loss(output, target):
+        nonlocal calls
+        if output.requires_grad:
+            {before}
+            calls += 1
+            with path.open("a") as file:
+                file.write(".")
+        return torch.nn.functional.cross_entropy(output, target)
+
+    x = torch.randn(300, 5, generator=torch.Generator().manual_seed(0))
+    y = (x[:, 0] > 0).long()
+    torch.manual_seed(0)
+    return outpace.Task(torch.nn.Linear(5, 2), loss, (x[:200], y[:200]), (x[200:], y[200:]))
+"""
+
+
+def write_task(here: Path, before: str = "pass", at_start: str = "pass") -> None:
+    """`before` is done before each loss, `at_start` when the task is made."""
+    text = TASK.format(here=str(here), before=before, at_start=at_start)
+    (here / "task.py").write_text(text)
+
+
+def until(condition: Callable[[], Any], what: str, limit_s: float = 30.0) -> Any:
+    """What the condition comes to, as soon as that is true."""
+    deadline = time.monotonic() + limit_s
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"not within {limit_s:.0f} s: {what}"
+        time.sleep(0.01)
+    return found
+
+
+class Command:
+    """A running `outpace run`, leader of a process group of its own."""
+
+    def __init__(self, here: Path, arguments: tuple[str, ...], config: dict[str, Any]) -> None:
+        self.here, self.out, self.mark = here, here / "out", uuid.uuid4().hex
+        (here / "config.yaml").write_text(json.dumps(config))
+        command = [sys.executable, "-m", "outpace", "run", "config.yaml", "--out", "out"]
+        with (here / "stdout").open("w") as stdout, (here / "stderr").open("w") as stderr:
+            self.process = subprocess.Popen(
+                [*command, *arguments], cwd=here, stdout=stdout, stderr=stderr,
+                start_new_session=True, env={**os.environ, MARK: self.mark},
+            )  # fmt: skip
+
+    def calls(self, name: str) -> int:
+        path = self.here / f"{name}.calls"
+        return path.stat().st_size if path.exists() else 0
+
+    def going(self, name: str = "worker-0", iterations: int = 5) -> None:
+        until(
+            lambda: self.process.poll() is not None or self.calls(name) >= iterations,
+            f"{name} computes",
+        )
+        assert self.process.poll() is None, self.stderr
+
+    def pid(self, name: str) -> int:
+        (pid,) = (pid for pid in self.alive() if _read(pid, "comm").strip() == name.encode())
+        return pid
+
+    def alive(self) -> list[int]:
+        """All processes that have come from it, whoever is their parent now."""
+        mark = f"{MARK}={self.mark}".encode()
+        pids = (int(entry) for entry in os.listdir("/proc") if entry.isdecimal())
+        return [
+            pid
+            for pid in pids
+            if mark in _read(pid, "environ").split(b"\0") and not _is_zombie(pid)
+        ]
+
+    def ends(self, limit_s: float = 20.0) -> int:
+        """Its exit code; nothing that came from it outlives it."""
+        until(lambda: self.process.poll() is not None, "the command ends", limit_s)
+        self.leaves_nothing()
+        assert "Traceback" not in self.stderr
+        return int(self.process.returncode)
+
+    def leaves_nothing(self) -> None:
+        until(lambda: not self.alive(), "all processes are gone", 3.0)
+
+    @property
+    def stderr(self) -> str:
+        return (self.here / "stderr").read_text()
+
+    @property
+    def error(self) -> str:
+        """The only line on stderr."""
+        lines = self.stderr.splitlines()
+        assert len(lines) == 1, lines
+        return lines[0]
+
+    @property
+    def stdout(self) -> str:
+        return (self.here / "stdout").read_text()
+
+    def summary(self, status: str) -> dict[str, Any]:
+        """Of a folder that is as it should be."""
+        summary = json.loads((self.out / files.SUMMARY).read_text())
+        assert summary["status"] == status
+        assert pq.read_table(self.out / files.TRACE).num_rows > 0
+        metrics = pq.read_table(self.out / files.METRICS).to_pylist()
+        assert metrics
+        assert summary["accuracy"] == metrics[-1]["accuracy"]
+        assert load_file(self.out / files.MODEL)["weight"].shape == (2, 5)
+        assert (self.out / files.REPORT).stat().st_size > 1_000_000
+        return dict(summary)
+
+    def clean_up(self) -> None:
+        for pid in self.alive():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def _read(pid: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:
+        return b""
+
+
+def _is_zombie(pid: int) -> bool:
+    return _read(pid, "stat").rpartition(b")")[2].split()[:1] in ([], [b"Z"])
+
+
+Start = Callable[..., Command]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts a Command in a folder of its own, and cleans up after it."""
+    started: list[Command] = []
+
+    def begin(
+        *arguments: str, before: str = "pass", at_start: str = "pass", **changes: Any
+    ) -> Command:
+        here = tmp_path / str(len(started))
+        here.mkdir()
+        write_task(here, before, at_start)
+        started.append(Command(here, arguments, {**BASE, **changes}))
+        return started[-1]
+
+    yield begin
+    for command in started:
+        command.clean_up()
+
+
+# -- interrupted -------------------------------------------------------------------
+
+
+@linux
+@pytest.mark.parametrize("how", ["Ctrl-C", "SIGINT", "SIGTERM"])
+def test_an_interrupted_run_ends_in_order(start, how):
+    command = start()
+    command.going()
+    if how == "Ctrl-C":
+        os.killpg(command.process.pid, signal.SIGINT)
+    else:
+        command.process.send_signal(getattr(signal, how))
+    assert command.ends() == 130
+    assert command.error.startswith("interrupted")
+    summary = command.summary("partial")
+    assert summary["error"] == "interrupted"
+    assert summary["wall_time_s"] > 0
+    assert min(summary["iterations"]) > 0
+
+
+@linux
+def test_a_second_ctrl_c_changes_nothing(start):
+    command = start()
+    command.going()
+    os.killpg(command.process.pid, signal.SIGINT)
+    while "interrupted" not in (command.out / files.SUMMARY).read_text():
+        time.sleep(0.02)  # faster than any hand
+        assert command.process.poll() is None, command.stderr
+        os.killpg(command.process.pid, signal.SIGINT)
+    assert command.ends() == 130
+    command.summary("partial")
+
+
+@linux
+def test_an_interrupted_run_keeps_its_parameters_though_a_worker_does_not_stop(start):
+    before = "if name == 'worker-1' and calls == 3: time.sleep(60)"
+    command = start(before=before, sync={"kind": "asp"})
+    command.going("worker-1", 3)
+    command.going("worker-0", 50)
+    command.process.send_signal(signal.SIGINT)
+    assert command.ends() == 130
+    command.summary("partial")
+    torch.manual_seed(0)
+    initial = torch.nn.Linear(5, 2).weight
+    assert not torch.equal(load_file(command.out / files.MODEL)["weight"], initial)
+
+
+@linux
+def test_parameters_lost_with_a_server_are_those_evaluated_last(start):
+    command = start(evaluate={"every_updates": 10})
+    command.going(iterations=20)
+    os.kill(command.pid("server-1"), signal.SIGKILL)
+    assert command.ends() == 1
+    summary = command.summary("failed")
+    model = load_file(command.out / files.MODEL)
+    x = torch.randn(300, 5, generator=torch.Generator().manual_seed(0))
+    output = x[200:] @ model["weight"].T + model["bias"]
+    assert summary["accuracy"] == pytest.approx(
+        (output.argmax(dim=1) == (x[200:, 0] > 0)).float().mean().item()
+    )
+
+
+@linux
+@pytest.mark.parametrize("after_s", [0.0, 0.05, 0.1, 0.5, 2.0])
+def test_ctrl_c_while_it_starts_leaves_no_process(start, after_s):
+    command = start()
+    until(lambda: len(command.alive()) > 1 or (command.out / files.SUMMARY).exists(), "it starts")
+    time.sleep(after_s)
+    os.killpg(command.process.pid, signal.SIGINT)
+    assert command.ends() == 130
+    assert command.error.startswith("interrupted")
+    assert json.loads((command.out / files.SUMMARY).read_text())["status"] == "partial"
+
+
+@linux
+def test_a_process_whose_start_was_interrupted_does_not_stay(monkeypatch):
+    name = f"lost-{os.getpid()}"
+    clock = RealClock()
+    processes = Processes(clock, lambda *_: None)
+    processes.start("first", time.sleep, 60)  # so that there is a fork server
+    read_signed = multiprocessing.forkserver.read_signed
+
+    def interrupted(fd: int) -> int:
+        read_signed(fd)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(multiprocessing.forkserver, "read_signed", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        processes.start(name, time.sleep, 60)
+    monkeypatch.undo()
+    assert list(processes.pids) == ["first"]
+    until(lambda: name not in names_of_processes(), "it has ended")
+    assert "first" in names_of_processes()
+    processes.stop()
+    assert "first" not in names_of_processes()
+
+
+def names_of_processes() -> list[str]:
+    pids = (int(entry) for entry in os.listdir("/proc") if entry.isdecimal())
+    return [_read(pid, "comm").decode().strip() for pid in pids if not _is_zombie(pid)]
+
+
+@linux
+def test_nothing_outlives_a_killed_run(start):
+    command = start()
+    command.going()
+    assert len(command.alive()) >= 1 + 3 + 2 + 1  # itself, workers, servers, fork server
+    command.process.kill()
+    command.leaves_nothing()
+    assert json.loads((command.out / files.SUMMARY).read_text())["status"] == "partial"
+
+
+# -- a process of the run is lost ------------------------------------------------------
+
+
+@linux
+@pytest.mark.parametrize("name", ["worker-0", "worker-1", "server-0", "server-1"])
+def test_a_killed_process_ends_the_run_which_names_it(start, name):
+    command = start()
+    command.going(iterations=20)
+    os.kill(command.pid(name), signal.SIGKILL)
+    killed = time.monotonic()
+    assert command.ends() == 1
+    assert time.monotonic() - killed < 8
+    assert command.error == f"error: {name} was killed by SIGKILL before it was done"
+    summary = command.summary("failed")
+    assert summary["error"] == f"{name} was killed by SIGKILL before it was done"
+
+
+@linux
+@pytest.mark.parametrize("name", ["worker-1", "server-1"])
+def test_a_process_that_stands_still_ends_the_run_within_the_lease(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    write_task(tmp_path)
+    stopped: list[float] = []
+
+    def stop_it(engine: Any) -> None:
+        async def stop_one() -> None:
+            while engine.coordinator.totals.applied < 10:
+                await engine.coordinator.kernel.sleep(0.05)
+            os.kill(engine.processes.pids[name], signal.SIGSTOP)
+            stopped.append(time.monotonic())
+
+        engine.coordinator.kernel.spawn(stop_one(), "the test", daemon=True)
+
+    with pytest.raises(RunError, match=rf"^{name} is lost: "):
+        run(BASE, tmp_path / "out", lease_s=2.0, watch=stop_it)
+    assert time.monotonic() - stopped[0] < 2 + 5 + 4  # the lease, the rest's end, the folder
+    summary = json.loads((tmp_path / "out" / files.SUMMARY).read_text())
+    assert summary["status"] == "failed"
+    assert summary["error"].startswith(name)
+
+
+@linux
+def test_what_the_task_raises_is_said_with_worker_and_iteration(start):
+    before = "if name == 'worker-1' and calls == 3: raise ValueError('no luck')"
+    command = start(before=before)
+    assert command.ends(60) == 1
+    assert command.error.startswith(
+        "error: the task raised in worker 1, iteration 3: ValueError: no luck"
+    )
+    command.summary("failed")
+
+
+@linux
+def test_a_task_that_cannot_be_made_in_a_worker_is_a_wrong_configuration(start):
+    at_start = "if name == 'worker-2': raise ValueError('no data here')"
+    command = start(at_start=at_start)
+    assert command.ends(60) == 2, command.stderr
+    error = command.stderr.splitlines()[-1]
+    assert error.startswith("error: worker-2: task.target: "), command.stderr
+    assert "no data here" in error
+    assert json.loads((command.out / files.SUMMARY).read_text())["status"] == "failed"
+
+
+# -- what runs -----------------------------------------------------------------------------
+
+
+@linux
+def test_two_runs_at_once(start):
+    commands = [start(stop={"iterations": 20}), start(stop={"iterations": 20})]
+    for command in commands:
+        assert command.ends(60) == 0
+        assert command.summary("complete")["iterations"] == [20, 20, 20]
+
+
+@linux
+def test_without_keys(start):
+    command = start("--insecure", stop={"iterations": 5})
+    assert command.ends(60) == 0
+    command.summary("complete")
+
+
+@linux
+def test_the_network_is_left_out_with_one_notice_and_the_table_says_wall_time(start):
+    command = start(stop={"iterations": 5}, network={"latency_s": 0.1})
+    assert command.ends(60) == 0
+    assert command.error == "network is ignored: this is a real run, over the network there is"
+    head, row, where = command.stdout.splitlines()
+    assert "wall time s" in head
+    assert row.split()[:2] == ["out", "complete"]
+    assert where == "report: out/report.html"
+
+
+def test_reports_say_whose_time_is_which(tmp_path):
+    config = {**DIGITS, "stop": {"iterations": 5}, "evaluate": {"every_updates": 5}}
+    run(config, tmp_path / "real")
+    simulate(config, tmp_path / "simulated")
+    alone = (tmp_path / "real" / files.REPORT).read_text()
+    assert "Wall time" in alone
+    assert "Times are wall time" in alone
+    assert "irtual time" not in alone
+    write_report([tmp_path / "real", tmp_path / "simulated"], tmp_path / "both.html")
+    both = (tmp_path / "both.html").read_text()
+    assert "Times of real are wall time, on real processes; the others are virtual" in both
+    assert ">Wall time</th>" in both
+    assert ">Virtual time</th>" in both
+
+
+DIGITS: dict[str, Any] = {
+    **BASE, "task": {"kind": "digits-mlp"}, "workers": 2, "evaluate": {}, "batch_size": 8,
+}  # fmt: skip
+
+
+def test_a_time_to_stop_at_is_one_on_the_wall():
+    result = run({**DIGITS, "stop": {"virtual_time_s": 0.5}})
+    assert result.summary["wall_time_s"] == pytest.approx(0.5, abs=0.4)
+    assert "virtual_time_s" not in result.summary
+    assert min(result.summary["iterations"]) > 1
+
+
+def test_steps_may_take_what_they_take():
+    free = {**DIGITS, "compute": None, "stop": {"iterations": 5}}
+    assert run(free).summary["iterations"] == [5, 5]
+    with pytest.raises(ConfigError, match="compute is missing"):
+        simulate(free)
+
+
+def test_a_worker_that_does_not_come_back_when_time_is_over_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(coordinator, "WIND_DOWN_S", 1.0)
+    monkeypatch.setattr("outpace.real.run._EARLY_END_S", 0.5)
+    write_task(tmp_path, "if calls == 3 and name != 'worker-0': time.sleep(60)")
+    with pytest.raises(RunError, match=r"^worker-1, worker-2 did not finish within 1 s$"):
+        run({**BASE, "stop": {"virtual_time_s": 0.5}})
+
+
+def test_a_target_ends_a_real_run():
+    result = run(
+        {
+            **DIGITS,
+            "compute": None,
+            "evaluate": {"every_updates": 20},
+            "stop": {"target_accuracy": 0.5, "iterations": 100_000},
+        }
+    )
+    assert max(result.metrics["accuracy"].to_pylist()) >= 0.5
+    assert max(result.summary["iterations"]) < 100_000
+    assert result.summary["time_to_target_s"] <= result.summary["wall_time_s"]
+
+
+def test_evaluations_follow_the_clock():
+    result = run({**DIGITS, "evaluate": {"every_s": 0.2}, "stop": {"virtual_time_s": 1.1}})
+    times = result.metrics["time_s"].to_pylist()
+    assert times[0] == 0
+    assert len(times) >= 6
+    assert times[1:6] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0], abs=0.1)
+    assert times == sorted(times)
+
+
+@pytest.mark.parametrize("sync", ["bsp", "asp", "ssp"])
+def test_nothing_is_computed_for_the_task_timing(sync):
+    result = run(
+        {
+            **DIGITS,
+            "task": {"kind": "timing", "parameters": 10_000},
+            "sync": {"kind": sync, **({"staleness": 1} if sync == "ssp" else {})},
+            "stop": {"iterations": 10},
+            "evaluate": {"every_s": 0.1},
+        }
+    )
+    assert result.summary["iterations"] == [10, 10]
+    assert result.summary["bytes_sent"] == 2 * 2 * 10 * 40_000  # workers, ways, iterations
+    assert result.parameters == {}
+    assert result.summary["train_loss"] is None
