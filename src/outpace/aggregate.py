@@ -11,17 +11,24 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable
+from typing import Any, TypeAlias
 
 import torch
 
+from outpace.pieces import Pieces
 
-def all_finite(tensor: torch.Tensor) -> bool:
+Gradient: TypeAlias = torch.Tensor | Pieces
+
+
+def all_finite(tensor: Gradient) -> bool:
     """False if an entry of this 1-D tensor is infinite or not a number.
 
     A dot product with itself costs a twentieth of isfinite().all(). It overflows, to
     infinity, where entries are merely beyond 1e19: as good as diverged. Half precision
     overflows far earlier and is looked at entry by entry.
     """
+    if isinstance(tensor, Pieces):
+        return all(map(all_finite, tensor.parts)) if tensor.finite is None else tensor.finite
     if tensor.element_size() < 4:
         return bool(torch.isfinite(tensor).all())
     return math.isfinite(torch.dot(tensor, tensor))
@@ -35,20 +42,20 @@ class TreeSum:
     def __init__(self, workers: int) -> None:
         self.count = 0
         self._size = 1 << (workers - 1).bit_length()
-        self._pending: dict[int, torch.Tensor] = {}  # node -> sum of its subtree
+        self._pending: dict[int, Any] = {}  # node -> sum of its subtree
 
-    def add(self, worker: int, gradient: torch.Tensor) -> None:
+    def add(self, worker: int, gradient: Gradient) -> None:
         """Add it, in place where it can."""
         self.count += 1
         pending = self._pending
         node = self._size + worker
         while (sibling := pending.pop(node ^ 1, None)) is not None:
-            gradient = sibling.add_(gradient)
+            gradient = sibling.add_(gradient)  # all are pieces, or none
             node >>= 1
         pending[node] = gradient
 
-    def total(self) -> torch.Tensor:
-        """The sum. Raises ValueError if nothing was added."""
+    def total(self) -> Any:
+        """The sum, a Gradient. Raises ValueError if nothing was added."""
         if not self._pending:
             raise ValueError("nothing was added to this sum")
         # The deepest nodes have the highest numbers; a merge makes a lower one.
@@ -73,15 +80,15 @@ class ArrivalSum:
 
     def __init__(self, workers: int) -> None:
         self.count = 0
-        self._sum: torch.Tensor | None = None
+        self._sum: Any = None
 
-    def add(self, worker: int, gradient: torch.Tensor) -> None:
+    def add(self, worker: int, gradient: Gradient) -> None:
         """Add it; the first one becomes the sum."""
         self.count += 1
         self._sum = gradient if self._sum is None else self._sum.add_(gradient)
 
-    def total(self) -> torch.Tensor:
-        """The sum. Raises ValueError if nothing was added."""
+    def total(self) -> Any:
+        """The sum, a Gradient. Raises ValueError if nothing was added."""
         if self._sum is None:
             raise ValueError("nothing was added to this sum")
         return self._sum
@@ -93,4 +100,5 @@ def tree_sum(gradients: Iterable[torch.Tensor]) -> torch.Tensor:
     total = TreeSum(len(copies))
     for worker, gradient in enumerate(copies):
         total.add(worker, gradient)
-    return total.total()
+    summed: torch.Tensor = total.total()
+    return summed

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import torch
 
-from outpace.messages import Block
+from outpace.messages import Block, parts
 
 
 def parameters_digest(blocks: Sequence[Block]) -> str:
     """SHA-256 of the flat parameter vector: its dtype, length and bytes."""
     digest = hashlib.sha256()
-    tensors = [block for block in blocks if isinstance(block, torch.Tensor)]
+    tensors = [tensor for block in blocks for tensor in parts(block)]
     if tensors:
         flat = torch.cat(tensors)
         digest.update(f"{flat.dtype} {flat.numel()} ".encode())

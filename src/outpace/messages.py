@@ -1,18 +1,20 @@
 """What workers and shards say to each other: one type for state machines and wire.
 
 Tensors travel as *blocks*: the part of the flat parameter vector that one shard owns
-(1-D), or a `Phantom` of its size where only timing matters. Whoever receives a block
-owns it: the shard may write into the gradient of a push.
+(1-D, perhaps in `Pieces`), or a `Phantom` of its size where only timing matters. Whoever
+receives a block owns it: the shard may write into the gradient of a push.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, TypeAlias
 
 import msgspec
 import torch
 
+from outpace.pieces import Pieces
 from outpace.units import Time
 
 
@@ -22,7 +24,7 @@ class Phantom(msgspec.Struct, frozen=True, gc=False):
     nbytes: int
 
 
-Block: TypeAlias = torch.Tensor | Phantom
+Block: TypeAlias = torch.Tensor | Pieces | Phantom
 
 
 class StepSettings(msgspec.Struct):
@@ -34,6 +36,18 @@ class StepSettings(msgspec.Struct):
 
     groups: list[dict[str, Any]]
     unused: list[int] = []
+
+
+def whole(block: Block) -> torch.Tensor | Phantom:
+    """The same block in one piece."""
+    return block.whole() if isinstance(block, Pieces) else block
+
+
+def parts(block: Block) -> Sequence[torch.Tensor]:
+    """The consecutive tensors that it consists of."""
+    if isinstance(block, Pieces):
+        return block.parts
+    return () if isinstance(block, Phantom) else (block,)
 
 
 class Push(msgspec.Struct, gc=False):

@@ -18,12 +18,12 @@ import enum
 from collections import defaultdict
 from typing import Any, Protocol
 
+from outpace.blocks import BlockSum, ParameterBlock
 from outpace.errors import DivergenceError, ProtocolError
 from outpace.messages import Block, Leave, Message, Pull, Push, Reply, StepSettings
 from outpace.sync.decision import Decision
 from outpace.sync.policy import Apply, Policy, Scale
 from outpace.units import Time
-from outpace.updaters import BlockSum, ParameterBlock
 
 _LARGEST_SKIP = 100_000  # iterations by which a push may lie before all others
 NOBODY = -1  # released by: the pull was answered at once

@@ -18,9 +18,10 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import torch
 
+from outpace.aggregate import Gradient
 from outpace.errors import ConfigError
 from outpace.messages import StepSettings
-from outpace.updaters import Step
+from outpace.updaters import Step, in_one
 
 KNOWN: Final = {
     kind.__name__: kind
@@ -149,7 +150,8 @@ class TorchOptimizer:
         optimizer = self._made(groups)
         everything = [piece for group in pieces.values() for piece in group]
 
-        def step(gradient: torch.Tensor, divisor: int, settings: StepSettings | None) -> None:
+        def step(gradient: Gradient, divisor: int, settings: StepSettings | None) -> None:
+            gradient = in_one(gradient)
             if divisor != 1:
                 gradient.div_(divisor)
             if settings is not None:

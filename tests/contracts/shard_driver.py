@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 
 import torch
 
+from outpace.blocks import parameter_block
 from outpace.messages import Leave, Pull, Push, Reply
 from outpace.shard import NOBODY, Outcome, Shard
 from outpace.sync import Policy
-from outpace.updaters import Sgd, TensorBlock
+from outpace.updaters import Sgd
 
 
 @dataclass
@@ -49,7 +50,7 @@ class Driver:
     def __init__(self, policy: Policy, workers: int, size: int = 3) -> None:
         self.policy, self.workers, self.size = policy, workers, size
         self.account = Account()
-        block = TensorBlock(torch.zeros(size, dtype=torch.float64), Sgd(lr=1.0))
+        block = parameter_block(torch.zeros(size, dtype=torch.float64), Sgd(lr=1.0))
         self.shard = Shard(0, block, workers, policy, self.account)
         self.now = 0
         self.iteration = [0] * workers  # the one to compute next

@@ -16,7 +16,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from outpace.aggregate import all_finite
 from outpace.messages import Block, Phantom
+from outpace.messages import whole as in_one
 from outpace.real import wire
 from outpace.real.bodies import (
     DTYPES,
@@ -103,6 +105,7 @@ def parts_of(said: Sequence[tuple[Body, Block | None]]) -> list[list[bytes]]:
 def same(ours: tuple[Body, Block | None], theirs: tuple[Body, Block | None] | None) -> bool:
     assert theirs is not None
     (body, block), (other, taken) = ours, theirs
+    taken = None if taken is None else in_one(taken)
     if type(body) is not type(other) or plain(body) != plain(other):
         return False
     if isinstance(block, torch.Tensor) and isinstance(taken, torch.Tensor):
@@ -339,13 +342,23 @@ def test_in_the_middle_of_a_block_only_its_next_piece_is_taken():
     assert same(said, whole)
 
 
-def test_a_block_for_which_there_is_no_memory_is_refused():
-    elements = 2**58
+def test_what_is_announced_costs_no_memory_before_it_comes():
     incoming = Incoming(RUN, EPOCH, as_announced)
-    head = pack("push", 0, 0, 0, ["float32", elements])
-    with pytest.raises(WireError, match="no memory"):
-        incoming.take([head, bytes(PIECE_BYTES)])
-    assert incoming.take([pack("ready")]) == (Ready(), None)
+    assert incoming.take([pack("push", 0, 0, 0, ["float32", 2**58]), bytes(PIECE_BYTES)]) is None
+
+
+def test_a_large_block_knows_whether_it_is_finite():
+    for bad in (None, 0, 2):
+        with small_pieces():
+            block = torch.ones(3 * SMALL_PIECE // 4)
+            if bad is not None:
+                block[bad * SMALL_PIECE // 4] = float("nan")
+            incoming = Incoming(RUN, EPOCH, as_announced, all_finite)
+            body = PushBody(0, 0, 0, BlockHead("float32", block.numel()))
+            *_, got = [incoming.take(part) for part in parts_of([(body, block)])]
+        assert got is not None
+        assert got[1].finite is (bad is None)
+        assert all_finite(got[1]) is (bad is None)
 
 
 def test_a_message_of_a_stranger_is_not_even_decoded():

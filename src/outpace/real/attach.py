@@ -23,7 +23,7 @@ from outpace.aggregate import all_finite
 from outpace.config import Experiment
 from outpace.errors import ConfigError, DivergenceError, RunError
 from outpace.kernel import WalkerError
-from outpace.messages import Block, StepSettings
+from outpace.messages import Block, StepSettings, parts, whole
 from outpace.python_optimizer import PythonOptimizer
 from outpace.real.bodies import DTYPES, Extras, Failed, Fetch, Initialize
 from outpace.real.member import Link
@@ -281,9 +281,10 @@ class AttachedWorker(Worker):
     def _load(self, blocks: Sequence[Block]) -> None:
         """Put the pulled parameters into the model."""
         self._blocks = list(blocks)
-        there = [block for block in blocks if isinstance(block, torch.Tensor)]
         if self._device is not None and self._device.type != "cpu":  # few large copies
-            there = [block.to(self._device) for block in there]
+            there = [tensor.to(self._device) for block in blocks for tensor in parts(whole(block))]
+        else:
+            there = [tensor for block in blocks for tensor in parts(block)]
         with torch.no_grad():
             torch._foreach_copy_(self._parameters, _like(self._parameters, there))
 

@@ -25,7 +25,7 @@ from outpace import errors
 from outpace.config import Experiment
 from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError
 from outpace.kernel import Kernel, Mailbox, TimedOut, WalkerError
-from outpace.messages import Block, server_name, worker_name
+from outpace.messages import Block, server_name, whole, worker_name
 from outpace.real.bodies import (
     BlockHead,
     Body,
@@ -88,7 +88,7 @@ class Coordinator:
         self._requests = self._last_request = 0
         self._snapshots: dict[tuple[int, int], dict[int, tuple[Snapshot, Block]]] = {}
         self._ending: str | None = None
-        self._over = self._early = False
+        self.over = self._early = False
         self._failed: set[str] = set()  # said so themselves
         self._lost_for: dict[str, tuple[int, RunError]] = {}  # name: how directly known, what
         refusals = Refusals(log)
@@ -116,20 +116,20 @@ class Coordinator:
 
     def wind_down(self, limit_s: float) -> None:
         """End early but in order: stop the workers, take the parameters as they are."""
-        if self.started and not self._over:
+        if self.started and not self.over:
             self.kernel.close()
             self._said = self._new_mailbox()
             self._early = True
             self._drive(self._end_in_order(limit_s))
 
-    def end(self, reason: str, early: bool = False) -> None:
+    def end(self, reason: str) -> None:
         """Stop the workers: time is over, or the target reached."""
         if self._ending is None:
             self._ending = reason
             self._said.put((COORDINATOR, Stop(reason)))  # from now on the wait has a limit
             for name in self.workers:
                 if name not in self.finished:
-                    self.listener.send(name, Stop(reason, early))
+                    self.listener.send(name, Stop(reason, self._early))
 
     def close(self) -> None:
         self.kernel.close()
@@ -174,7 +174,7 @@ class Coordinator:
         await self._hand_in(WIND_DOWN_S)
 
     async def _end_in_order(self, limit_s: float) -> None:
-        self.end("the run ends early", early=True)
+        self.end("the run ends early")
         with contextlib.suppress(RunError):  # a worker still in its step is left behind
             await self._finish(self.workers, limit_s)
         await self._hand_in(limit_s)
@@ -187,7 +187,7 @@ class Coordinator:
             await self._next(limit_s, since, "hand in its parameters", self.servers)
         self._tell(self.servers, Stop("the run is over"))
         await self._finish(self.servers, limit_s)
-        self._over = True
+        self.over = True
 
     async def _finish(self, names: list[str], limit_s: float) -> None:
         """Wait until they have finished; the limit counts from when the run is to end."""
@@ -288,6 +288,7 @@ class Coordinator:
         return first.dtype, block_elements(first.dtype, part)
 
     def _take(self, name: str, body: Body, block: Block | None) -> None:
+        block = None if block is None else whole(block)
         if isinstance(body, Rows):
             self._add_rows(name, body, block)
         elif isinstance(body, Notice):
@@ -366,8 +367,10 @@ class Coordinator:
             self.kernel.call_at(self.kernel.now + nanoseconds(wait_s), self._give_up)
 
     def _give_up(self, _: object) -> None:
-        if self._lost_for:
-            _, error = min(self._lost_for.values(), key=lambda known: known[0])
+        # Whoever said meanwhile that it had finished was not lost, only faster than its words.
+        lost = [known for name, known in self._lost_for.items() if name not in self.finished]
+        if lost:
+            _, error = min(lost, key=lambda known: known[0])
             raise error
 
 

@@ -14,6 +14,7 @@ import contextlib
 import multiprocessing
 import multiprocessing.forkserver
 import multiprocessing.resource_tracker
+import os
 import signal
 import sys
 import time
@@ -26,6 +27,7 @@ from outpace.real.child import child
 from outpace.real.clock import RealClock
 
 _PRELOAD: Final = "outpace.real.preload"
+_LEFT_ALONE_S: Final = 1.0
 _GRACE_S: Final = 2.0
 
 
@@ -41,8 +43,9 @@ class Processes:
     def start(self, name: str, target: Callable[..., None], *arguments: Any) -> None:
         """Run `target(*arguments)` in a process of that name."""
         process = self._context.Process(
-            target=child, args=(target, arguments), name=name, daemon=True
-        )
+            target=child, args=(target, arguments, os.getcwd(), dict(os.environ)),
+            name=name, daemon=True,
+        )  # fmt: skip
         with _no_main_module():
             _start_fork_server()
             process.start()
@@ -54,9 +57,11 @@ class Processes:
         """Of those that run."""
         return {name: p.pid for name, p in self._running.items() if p.pid is not None}
 
-    def stop(self) -> None:
-        """End all that still run: asked first, killed after two seconds."""
+    def stop(self, *, at_once: bool = True) -> None:
+        """End all that still run: left a second to end by themselves, asked, then killed."""
+        deadline = time.monotonic() + _LEFT_ALONE_S
         for process in self._running.values():
+            process.join(max(0.0, deadline - time.monotonic()) if not at_once else 0.0)
             process.terminate()
         deadline = time.monotonic() + _GRACE_S
         for process in self._running.values():

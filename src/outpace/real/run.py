@@ -130,7 +130,7 @@ class RealRun:
         # An error is reported already, or it is Ctrl-C: here the folder gets what can be had.
         with contextlib.suppress(OutpaceError):
             self.coordinator.wind_down(_EARLY_END_S)
-        self.processes.stop()
+        self.processes.stop(at_once=not self.coordinator.over)
         if self._outside is not None:
             self._outside.connect.unlink(missing_ok=True)  # nobody can join any more
         self.coordinator.close()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import torch
-
 from outpace.aggregate import all_finite
+from outpace.blocks import parameter_block
 from outpace.config import Experiment
 from outpace.errors import DivergenceError, ProtocolError
 from outpace.kernel import Mailbox
@@ -12,10 +11,12 @@ from outpace.messages import (
     Block,
     Leave,
     Message,
+    Phantom,
     Pull,
     Push,
     Reply,
     StepSettings,
+    whole,
     worker_name,
 )
 from outpace.programs.parameter_server import parameter_server
@@ -41,7 +42,7 @@ from outpace.shard import Shard
 from outpace.slicing import even_slices
 from outpace.torch_optimizers import TorchOptimizer
 from outpace.units import Time
-from outpace.updaters import Optimizer, parameter_block
+from outpace.updaters import Optimizer
 
 
 class Server(Member):
@@ -69,7 +70,7 @@ class Server(Member):
         self.listener = Listener(
             self.context, self.clock, self.session, refusals, names=names,
             expected=lambda _: self._expected, on_message=self._take, on_lost=self._lost,
-            address=address,
+            address=address, is_finite=all_finite,
         )  # fmt: skip
 
     def run(self) -> None:
@@ -138,14 +139,14 @@ class Server(Member):
                 self._send_parameters(peer)
         elif isinstance(body, Initialize) and peer == worker_name(0) and self.shard is None:
             assert block is not None
-            self._initialized.put((body, block))
+            self._initialized.put((body, whole(block)))
         else:
             self.listener.refuse(peer, f"a {type(body).__name__} is nothing it may send")
 
     def _require_finite(self, push: Push) -> None:
         """A gradient that is not becomes an abstaining push. The worker should have seen it."""
         gradient = push.gradient
-        if not isinstance(gradient, torch.Tensor) or all_finite(gradient):
+        if gradient is None or isinstance(gradient, Phantom) or all_finite(gradient):
             return
         if self._experiment.non_finite == "stop":
             raise DivergenceError(

@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+import torch
 import zmq
 import zmq.utils.z85
 from zmq.utils.monitor import parse_monitor_message
@@ -242,12 +243,11 @@ class _Peer:
     __slots__ = ("connection", "identity", "incoming", "name", "outgoing", "refused")
 
     def __init__(
-        self, name: str, identity: bytes, connection: int, session: Session, expect: Expect
+        self, name: str, identity: bytes, connection: int, incoming: Incoming, outgoing: Outgoing
     ) -> None:
         self.name, self.identity, self.connection = name, identity, connection
         self.refused = False
-        self.incoming = Incoming(session.run, session.epoch, expect)
-        self.outgoing = Outgoing(session.run, session.epoch)
+        self.incoming, self.outgoing = incoming, outgoing
 
 
 class Listener(_Socket):
@@ -260,14 +260,16 @@ class Listener(_Socket):
         self, context: zmq.Context[Any], clock: RealClock, session: Session, refusals: Refusals, *,
         names: Mapping[str, object], expected: Callable[[str], Expect], on_message: OnMessage,
         on_lost: OnLost, address: str = LOOPBACK,
+        is_finite: Callable[[torch.Tensor], bool] | None = None,
     ) -> None:  # fmt: skip
-        """Listens at `address`; without a port there, at a free one.
+        """Listens at `address`; without a port there, at a free one. is_finite: as Incoming's.
 
         Raises ConfigError if it is taken.
         """
         super().__init__(context, clock, zmq.ROUTER, session)
         self._refusals, self._names, self._expected = refusals, names, expected
         self._on_message, self._on_lost = on_message, on_lost
+        self._is_finite = is_finite
         self._peers: dict[bytes, _Peer] = {}  # by identity
         self._named: dict[str, _Peer] = {}
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
@@ -354,7 +356,9 @@ class Listener(_Socket):
             raise WireError("it has been here already, over another connection")
         self._look()  # an event that is still unread may be of an earlier connection's end
         connection = int(frame.get(zmq.SRCFD))
-        return _Peer(name, identity, connection, self._session, self._expected(name))
+        run, epoch = self._session.run, self._session.epoch
+        incoming = Incoming(run, epoch, self._expected(name), self._is_finite)
+        return _Peer(name, identity, connection, incoming, Outgoing(run, epoch))
 
     @staticmethod
     def _require_own_key(name: str, frame: zmq.Frame) -> None:

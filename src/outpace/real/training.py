@@ -12,7 +12,7 @@ import torch
 
 from outpace.config import Experiment
 from outpace.errors import ConfigError
-from outpace.messages import Block
+from outpace.messages import Block, parts
 from outpace.real import child
 from outpace.real.bodies import DTYPES
 from outpace.slicing import even_slices
@@ -96,7 +96,7 @@ class ScriptTraining:
         if not blocks:
             return {}
         known = json.loads(layout)
-        flat = torch.cat([block for block in blocks if isinstance(block, torch.Tensor)])
+        flat = torch.cat([tensor for block in blocks for tensor in parts(block)])
         found, place = {}, 0
         for name, shape, dtype in known["parameters"]:
             size = _product(shape)

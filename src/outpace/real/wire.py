@@ -2,13 +2,15 @@
 
 A message is a header frame (msgpack, see `bodies`) and, where it carries a block, a frame
 with the block's first piece; the other pieces follow, each behind a small header of its
-own. Pieces of about a megabyte let the receiver copy one while the next is under way.
+own. A large block stays in the memory in which its pieces came (`outpace.pieces`).
+Pieces of a megabyte are checked while they are still in a cache and the next is under
+way, and their memory is found again for the next block.
 
 Nothing is trusted. Run, membership epoch and serial number must be the expected ones, so
 that frames of another run, and frames played again, are refused; only then is the body
 decoded, which must fit its types; a block must have the dtype and length that its receiver
-expects *before* memory is set aside for it. Whatever is wrong raises WireError and the
-receiver is as it was. There is no pickle and nothing is imported.
+expects before a piece of it is kept. Whatever is wrong raises WireError and the receiver
+is as it was. There is no pickle and nothing is imported.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ import numpy as np
 import torch
 
 from outpace.errors import OutpaceError
-from outpace.messages import Block, Phantom
+from outpace.messages import Block, Phantom, whole
+from outpace.pieces import Pieces
 from outpace.real.bodies import DTYPES, PHANTOM, BlockHead, Body, Envelope, Header, More
 
 PIECE_BYTES: Final = 1 << 20
@@ -70,6 +73,7 @@ class Outgoing:
         if block is None:
             yield [self._header(body)]
             return
+        block = whole(block)
         size = block.nbytes
         data = None if isinstance(block, Phantom) else _bytes_of(block)
         for offset in range(0, max(size, 1), PIECE_BYTES):
@@ -89,13 +93,22 @@ class Outgoing:
 class Incoming:
     """The other direction: checks what comes and puts blocks together."""
 
-    __slots__ = ("_body", "_data", "_epoch", "_expect", "_filled", "_run", "_serial")
+    __slots__ = (
+        "_body", "_epoch", "_expect", "_filled", "_finite", "_head", "_is_finite", "_parts",
+        "_run", "_serial",
+    )  # fmt: skip
 
-    def __init__(self, run: int, epoch: int, expect: Expect) -> None:
+    def __init__(
+        self, run: int, epoch: int, expect: Expect,
+        is_finite: Callable[[torch.Tensor], bool] | None = None,
+    ) -> None:  # fmt: skip
+        """is_finite: look at large blocks as they come, while a piece is still in the cache."""
         self._run, self._epoch, self._expect = run, epoch, expect
+        self._is_finite, self._finite = is_finite, True
         self._serial = 0
         self._body: Body | None = None  # of the block that is being put together
-        self._data: torch.Tensor | Phantom | None = None
+        self._head: BlockHead | None = None
+        self._parts: list[torch.Tensor] = []
         self._filled = 0
 
     def take(self, frames: Sequence[Frame]) -> tuple[Body, Block | None] | None:
@@ -165,32 +178,33 @@ class Incoming:
         return self._fill(piece)
 
     def _begin(self, body: Body, head: BlockHead) -> None:
-        if head.dtype == PHANTOM:
-            self._data = Phantom(head.nbytes)
-        else:
-            try:
-                self._data = torch.empty(head.elements, dtype=DTYPES[head.dtype])
-            except RuntimeError:  # of torch's allocator
-                raise WireError(f"{_kind(body)}: no memory for {head.nbytes} bytes") from None
-        self._body, self._filled = body, 0
+        self._body, self._head, self._filled = body, head, 0
+        self._parts, self._finite = [], True
 
     def _data_bytes(self) -> int:
-        assert self._data is not None
-        return self._data.nbytes
+        assert self._head is not None
+        return self._head.nbytes
 
     def _fill(self, piece: memoryview) -> tuple[Body, Block | None] | None:
-        data, body = self._data, self._body
-        assert data is not None
+        body, head = self._body, self._head
         assert body is not None
+        assert head is not None
+        if head.dtype != PHANTOM:
+            part = _tensor_of(piece, DTYPES[head.dtype])
+            self._parts.append(part)
+            if self._is_finite is not None:
+                self._finite = self._finite and self._is_finite(part)
         self._serial += 1
-        end = self._filled + len(piece)
-        if isinstance(data, torch.Tensor):
-            _numpy_bytes(data)[self._filled : end] = np.frombuffer(piece, np.uint8)
-        self._filled = end
-        if end < data.nbytes:
+        self._filled += len(piece)
+        if self._filled < head.nbytes:
             return None
-        self._body = self._data = None
-        return body, data
+        parts, self._parts = self._parts, []
+        self._body = self._head = None
+        if head.dtype == PHANTOM:
+            return body, Phantom(head.nbytes)
+        if len(parts) == 1:
+            return body, parts[0].clone()
+        return body, Pieces(parts, None if self._is_finite is None else self._finite)
 
 
 def _decode(decoder: msgspec.msgpack.Decoder[T], data: Frame) -> T:
@@ -198,6 +212,15 @@ def _decode(decoder: msgspec.msgpack.Decoder[T], data: Frame) -> T:
         return decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
         raise WireError(f"the header cannot be decoded: {error}"[:_REASON]) from None
+
+
+def _tensor_of(piece: memoryview, dtype: torch.dtype) -> torch.Tensor:
+    """The piece as a tensor, in the memory it came in where that can be computed with."""
+    if piece.readonly or np.frombuffer(piece, np.uint8).ctypes.data % dtype.itemsize:
+        piece = memoryview(bytearray(piece))
+    if not len(piece):
+        return torch.empty(0, dtype=dtype)
+    return torch.frombuffer(piece, dtype=dtype)
 
 
 def _numpy_bytes(tensor: torch.Tensor) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:

@@ -25,6 +25,7 @@ from outpace.messages import (
     StepSettings,
     server_name,
     size_bytes,
+    whole,
 )
 from outpace.programs.parameter_server import parameter_server_worker
 from outpace.randomness import Stream
@@ -47,7 +48,7 @@ from outpace.real.member import Link, Member, report_failure
 from outpace.real.sockets import Caller
 from outpace.real.wire import Expect, head_of
 from outpace.slicing import even_slices
-from outpace.tasks import brief
+from outpace.tasks import CuttableWorkload, brief
 from outpace.units import Time, seconds
 
 
@@ -221,8 +222,10 @@ class Worker(Member, ABC):
 
     def _order(self, peer: str, body: Body, block: Block | None) -> None:
         if isinstance(body, Extras):
-            assert isinstance(block, torch.Tensor)
-            self._extras.put(block)
+            assert block is not None
+            data = whole(block)
+            assert isinstance(data, torch.Tensor)
+            self._extras.put(data)
         else:
             super()._order(peer, body, block)
 
@@ -236,7 +239,7 @@ class Worker(Member, ABC):
             )  # fmt: skip
         elif isinstance(body, Snapshot):
             assert block is not None
-            self.snapshots.put((body.shard, block))
+            self.snapshots.put((body.shard, whole(block)))
         elif isinstance(body, Refused):
             raise RunError(f"{peer} refused {self.name}: {body.reason}")
         else:
@@ -249,11 +252,11 @@ class Worker(Member, ABC):
 class TaskWorker(Worker):
     """Trains the task of a configuration."""
 
-    def __init__(self, link: Link, worker: int, experiment: Experiment) -> None:
+    def __init__(
+        self, link: Link, worker: int, experiment: Experiment, workload: CuttableWorkload
+    ) -> None:
         super().__init__(link, worker, experiment.seed)
-        self._workload = experiment.task.workload(
-            experiment.workers, experiment.batch_size, experiment.seed
-        )
+        self._workload = workload
         self._last = math.inf if experiment.stop.iterations is None else experiment.stop.iterations
         self._refuse = experiment.non_finite == "refuse"
         law = experiment.compute
@@ -330,8 +333,10 @@ def _expect(server: int, block: Block) -> Expect:
 def task_worker(link: Link, worker: int, experiment: Experiment) -> None:
     """Run worker `worker` of this configuration; what goes wrong is told to the coordinator."""
     try:
-        made = TaskWorker(link, worker, experiment)
+        workload = experiment.task.workload(
+            experiment.workers, experiment.batch_size, experiment.seed
+        )
     except Exception as error:
         report_failure(link, error)
         return
-    made.run()
+    TaskWorker(link, worker, experiment, workload).run()

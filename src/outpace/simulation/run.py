@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from outpace.blocks import parameter_block
 from outpace.config import Experiment
 from outpace.errors import (
     ConfigError,
@@ -41,7 +42,6 @@ from outpace.slicing import even_slices
 from outpace.tasks import CuttableWorkload, Workload, brief
 from outpace.trace import Trace
 from outpace.units import Time, nanoseconds, seconds
-from outpace.updaters import parameter_block
 
 _END_OF_TIME: Time = 2**63 - 1  # 292 years; the trace keeps times in 64 bits
 Progress = Callable[[float], None]  # share of the run done, in [0, 1]

@@ -11,6 +11,7 @@ import torch
 
 from outpace.errors import ConfigError
 from outpace.messages import Block
+from outpace.pieces import Pieces
 from outpace.tasks.sampler import Sampler
 from outpace.tasks.target import brief
 from outpace.tasks.task import Data, Evaluation, Task, fraction_correct
@@ -53,7 +54,7 @@ class SupervisedWorkload:
             parameter.data = self._flat[low:high].view_as(parameter)
         self._sampler = Sampler(_length(task.train), workers, batch_size, seed)
         self._slices = [slice(0, self.size)]
-        self._loaded: list[torch.Tensor | None] = [None]
+        self._loaded: list[Block | None] = [None]
 
     @property
     def size(self) -> int:
@@ -137,10 +138,14 @@ class SupervisedWorkload:
         # Blocks never change, so one that is loaded already need not be copied: under
         # BSP all workers compute from the same.
         for k, (part, block) in enumerate(zip(self._slices, parameters, strict=True)):
-            assert isinstance(block, torch.Tensor)
-            if self._loaded[k] is not block:
+            if self._loaded[k] is block:
+                continue
+            self._loaded[k] = block
+            if isinstance(block, Pieces):
+                block.copy_to(self._flat[part])
+            else:
+                assert isinstance(block, torch.Tensor)
                 self._flat[part] = block
-                self._loaded[k] = block
 
     def _mean(self, data: Data, samples: int) -> tuple[float, float | None]:
         """Mean loss and accuracy over the first samples."""
