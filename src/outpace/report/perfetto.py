@@ -5,9 +5,9 @@ answered last. Under "servers", for each: the pulls it held, the pushes it got, 
 staleness of the gradients it applied, its clock. An arrow leads from a mark on the worker
 whose push released another one to the end of that one's wait.
 
-The format is Perfetto's own (`packets`): in the older JSON,
-overlapping slices have no row per server and arrows are bound by rounded times. Packets
-leave as rows come in, so memory does not grow with the run.
+The format is Perfetto's own (`packets`): in the older JSON, overlapping slices have no
+row per server and arrows are bound by rounded times. Packets leave as rows come in, so
+memory does not grow with the run.
 """
 
 from __future__ import annotations
