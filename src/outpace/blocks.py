@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 import torch
@@ -101,26 +100,25 @@ class FreshBlock(TensorBlock):
     def update(self, gradient: Block, divisor: int, settings: StepSettings | None) -> None:
         assert not isinstance(gradient, Phantom)
         alpha = -self._lr / divisor
-        before, after = self._parameters, torch.empty_like(self._parameters)
-        if isinstance(gradient, Pieces):
-            pieces, split = gradient.parts, gradient.split
-        else:
-            pieces, split = torch.split(gradient, _AT_ONCE), _split
-        finite = True
-        for old, new, piece in zip(split(before), split(after), pieces, strict=True):
+        before = self._parameters
+        if isinstance(gradient, torch.Tensor) and gradient.numel() <= _AT_ONCE:
+            self._parameters = torch.add(before, gradient, alpha=alpha)
+            self._finite = all_finite(self._parameters)
+            return
+        after = self._parameters = torch.empty_like(before)
+        pieces = gradient if isinstance(gradient, Pieces) else Pieces(gradient.split(_AT_ONCE))
+        self._finite = True
+        for old, new, piece in zip(
+            pieces.split(before), pieces.split(after), pieces.parts, strict=True
+        ):
             torch.add(old, piece, alpha=alpha, out=new)
-            finite = finite and all_finite(new)
-        self._parameters, self._finite = after, finite
+            self._finite = self._finite and all_finite(new)
 
     def is_finite(self) -> bool:
         return self._finite
 
     def read(self) -> torch.Tensor:
         return self._parameters
-
-
-def _split(tensor: torch.Tensor) -> Sequence[torch.Tensor]:
-    return torch.split(tensor, _AT_ONCE)
 
 
 class _TreeBlockSum(TreeSum):
