@@ -106,7 +106,9 @@ class FreshBlock(TensorBlock):
             self._finite = all_finite(self._parameters)
             return
         after = self._parameters = torch.empty_like(before)
-        pieces = gradient if isinstance(gradient, Pieces) else Pieces(gradient.split(_AT_ONCE))
+        pieces = (
+            gradient if isinstance(gradient, Pieces) else Pieces(torch.split(gradient, _AT_ONCE))
+        )
         self._finite = True
         for old, new, piece in zip(
             pieces.split(before), pieces.split(after), pieces.parts, strict=True
