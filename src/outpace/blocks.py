@@ -105,16 +105,17 @@ class FreshBlock(TensorBlock):
             self._parameters = torch.add(before, gradient, alpha=alpha)
             self._finite = all_finite(self._parameters)
             return
-        after = self._parameters = torch.empty_like(before)
+        after = torch.empty_like(before)
         pieces = (
             gradient if isinstance(gradient, Pieces) else Pieces(torch.split(gradient, _AT_ONCE))
         )
-        self._finite = True
+        finite = True
         for old, new, piece in zip(
             pieces.split(before), pieces.split(after), pieces.parts, strict=True
         ):
             torch.add(old, piece, alpha=alpha, out=new)
-            self._finite = self._finite and all_finite(new)
+            finite = finite and all_finite(new)
+        self._parameters, self._finite = after, finite
 
     def is_finite(self) -> bool:
         return self._finite

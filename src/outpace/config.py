@@ -109,9 +109,18 @@ class Experiment:
         if contradictions:
             raise ValueError("\n".join(contradictions))
 
+    def _nothing_of_it(self) -> Iterator[str]:
+        """What a script does itself, and nobody can do for it."""
+        if self.evaluate != Evaluate() or self.stop.target_accuracy is not None:
+            yield "evaluate, stop.target_accuracy: a script evaluates its model itself"
+        if isinstance(self.optimizer, Sgd) and self.optimizer != Sgd():
+            yield "optimizer: a script brings its own (only kind: python can replace it)"
+
     def _contradictions(self) -> Iterator[str]:
         if self.stop == Stop() and not isinstance(self.task, Script):
             yield "stop: needs at least one of iterations, virtual_time_s, target_accuracy"
+        if isinstance(self.task, Script):
+            yield from self._nothing_of_it()
         if self.stop.target_accuracy is not None and isinstance(self.task, Timing):
             yield "stop.target_accuracy: the task 'timing' has no accuracy"
         only_target = (

@@ -16,6 +16,7 @@ class Place:
     experiment: Any = None
     worker: Any = None  # once `attach` was called
     looked: bool = False  # in the environment, already
+    outside: bool = False  # started by somebody else than Outpace
 
 
 HERE: Final = Place()

@@ -47,8 +47,14 @@ def attach(model: ModelT, optimizer: OptimizerT) -> tuple[ModelT, OptimizerT]:
     if HERE.worker is not None:
         raise ConfigError("outpace.attach was called already: one model per script")
     from outpace.real.attach import attached
+    from outpace.real.member import report_failure
 
-    HERE.worker = attached(HERE.link, HERE.number, HERE.experiment, model, optimizer)
+    try:
+        HERE.worker = attached(HERE.link, HERE.number, HERE.experiment, model, optimizer)
+    except Exception as error:
+        if HERE.outside:  # else whoever runs the script says so
+            report_failure(HERE.link, error)
+        raise
     HERE.worker.start()
     return model, optimizer
 

@@ -170,12 +170,23 @@ class ParquetSink:
     def __init__(self, path: Path) -> None:
         self._path, self._partial = path, path.with_name(path.name + ".part")
         self._writer: pq.ParquetWriter | None = None
+        self._gathered: list[pa.RecordBatch] = []
 
     def __call__(self, batch: pa.RecordBatch) -> None:
-        self._open().write_batch(batch)
+        self._open()
+        self._gathered.append(batch)  # small groups of rows cost more than the rows
+        if sum(part.num_rows for part in self._gathered) >= _CHUNK:
+            self._write()
+
+    def _write(self) -> None:
+        if self._gathered:
+            table = pa.Table.from_batches(self._gathered, schema=SCHEMA)
+            self._gathered.clear()
+            self._open().write_table(table, row_group_size=table.num_rows)
 
     def close(self) -> None:
         try:
+            self._write()
             self._open().close()
             self._partial.replace(self._path)
         finally:

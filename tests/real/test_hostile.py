@@ -101,8 +101,8 @@ class Post:
 
     def close(self) -> None:
         for caller in self.callers:
-            caller.close(at_once=True)
-        self.listener.close(at_once=True)
+            caller.close(linger_s=0)
+        self.listener.close(linger_s=0)
         self.gate.close()
         self.context.term()
 
@@ -289,7 +289,7 @@ def test_a_caller_bears_a_peer_that_is_slow_to_shake_hands_but_not_for_ever(post
                 accepted += 1
             assert not honest.lost
 
-        with pytest.raises(WireError, match="did not accept this process's key"):
+        with pytest.raises(WireError, match="did not answer 5 attempts"):
             post.until(hang_up)
         assert accepted == 5
 

@@ -36,6 +36,7 @@ from outpace.real.bodies import (
     Snapshot,
 )
 from outpace.real.wire import HEADER_BYTES, PIECE_BYTES, Incoming, Outgoing, WireError, head_of
+from outpace.recorder import Totals
 
 RUN, EPOCH = 1234567890123, 3
 KINDS = [kind for kind in typing.get_args(Body) if kind is not More]
@@ -59,11 +60,17 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
         return st.lists(values(arguments[0]), max_size=3)
     if origin is tuple:
         return st.tuples(*map(values, arguments))
+    if origin is dict and arguments[0] is int:
+        return st.dictionaries(st.integers(0, 2**40), st.integers(0, 2**40), max_size=3)
     if origin is dict:
         return st.dictionaries(st.text(max_size=5), SCALARS | st.lists(SCALARS), max_size=3)
     if len(arguments) == 2 and type(None) in arguments:
         return st.none() | values(arguments[0])
-    return {bool: st.booleans(), bytes: st.binary(max_size=20), BlockHead: heads()}[kind]
+    if kind is Totals:
+        hints = typing.get_type_hints(Totals)
+        return st.builds(Totals, **{name: values(hint) for name, hint in hints.items()})
+    plain = {int: st.integers(-(2**63), 2**63), float: st.floats(), bool: st.booleans()}
+    return {**plain, BlockHead: heads()}[kind]
 
 
 @st.composite

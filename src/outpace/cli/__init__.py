@@ -22,6 +22,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     signal.signal(signal.SIGTERM, _as_interrupt)
     given = list(sys.argv[1:] if arguments is None else arguments)
     cut = given.index("--") if "--" in given else len(given)
+    if given[cut + 1 :] and given[:1] != ["run"]:
+        given = given[:cut] + given[cut + 1 :]  # nothing special elsewhere
+        cut = len(given)
     app(args=given[:cut], prog_name="outpace", obj=given[cut + 1 :])
 
 

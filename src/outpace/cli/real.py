@@ -40,12 +40,12 @@ def run(
 
     arguments: Sequence[str] = context.obj or ()
     if config.suffix == ".py":
-        data = _script(str(config), arguments)
+        data, folder = _script(str(config), arguments), Path.cwd()
     elif arguments:
         raise ConfigError(f"what comes after -- is for scripts, and {config} is none")
     else:
-        data = read_yaml(config)
-    _run(data, _counts(workers, servers, overrides), str(config), config.parent, out, insecure)
+        data, folder = read_yaml(config), config.parent
+    _run(data, _counts(workers, servers, overrides), str(config), folder, out, insecure)
 
 
 @app.command()
@@ -97,7 +97,7 @@ def _run(
     data = with_overrides(data, overrides)
     if "variants" in data:
         raise ConfigError(f"{source} has variants: use outpace compare {source}")
-    experiment = experiment_from(data, source, folder if source.endswith("yaml") else Path.cwd())
+    experiment = experiment_from(data, source, folder)
     out = out or free_folder(Path("runs"), Path(source).stem)
     result = run_for_real(
         experiment, out, insecure=insecure, log=_log, watch=watch, outside=outside

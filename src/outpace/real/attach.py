@@ -25,7 +25,7 @@ from outpace.errors import ConfigError, DivergenceError, RunError
 from outpace.kernel import WalkerError
 from outpace.messages import Block, StepSettings, parts, whole
 from outpace.python_optimizer import PythonOptimizer
-from outpace.real.bodies import DTYPES, Extras, Failed, Fetch, Initialize
+from outpace.real.bodies import DTYPES, Extras, Fetch, Initialize, Left
 from outpace.real.member import Link
 from outpace.real.training import packed, unpacked
 from outpace.real.wire import head_of
@@ -193,7 +193,7 @@ class AttachedWorker(Worker):
             self._run_kernel()
         self._hand_over()
         if not goodbye.done:
-            raise RunOver(0)
+            raise self._run_over
 
     def tell_of_lost_state(self) -> None:
         """The servers' optimizer starts with an empty state."""
@@ -222,8 +222,12 @@ class AttachedWorker(Worker):
         if self._program.done or self.stopped:
             self._left = True
             self._hand_over()
-            early = self.stopped is not None and self.stopped.early
-            raise RunOver("outpace: the run was ended early" if early else 0)
+            raise self._run_over
+
+    @property
+    def _run_over(self) -> RunOver:
+        early = self.stopped is not None and self.stopped.early
+        return RunOver("outpace: the run was ended early" if early else 0)
 
     def _run_kernel(self) -> None:
         try:
@@ -244,9 +248,11 @@ class AttachedWorker(Worker):
         self.kernel.stop()
 
     def _hand_over(self) -> None:
-        """Worker 0's buffers are part of the result."""
+        """The training is over for this worker. Worker 0's buffers are part of the result."""
         if self.worker == 0 and (extras := self.extras).numel():
             self.coordinator.send(Extras(head_of(extras)), extras)
+        self.flush()
+        self.coordinator.send(Left())
 
     # -- gradients and parameters ------------------------------------------------------
 
@@ -402,9 +408,12 @@ def end_script(worker: AttachedWorker, error: Exception | None) -> None:
             worker.leave()
             worker.finish()  # not before: the launcher ends who has finished
         else:
-            worker.coordinator.send(Failed(type(error).__name__, str(error)))
+            worker.tell_failure(error)
     except RunOver:
         worker.finish()
+    except Exception as failure:
+        worker.tell_failure(failure)
+        raise
     finally:
         worker.close()
 

@@ -11,6 +11,8 @@ from typing import Annotated, Any, Final, TypeAlias
 import msgspec
 import torch
 
+from outpace.recorder import Totals
+
 _LARGEST: Final = 2**62
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=_LARGEST)]
 Index: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
@@ -25,6 +27,7 @@ DTYPES: Final = {
         torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8,
     )
 }  # fmt: skip
+MOST_ROWS: Final = 1 << 16  # of a trace, in one message
 PHANTOM: Final = "phantom"  # bytes that nobody computes with
 
 
@@ -109,7 +112,7 @@ class Fetch(_Body, tag="fetch"):
 
 
 class Snapshot(_Body, tag="snapshot"):
-    """The parameters of a shard at a version. `request`: the ReadAll it answers, or 0."""
+    """The parameters of a shard at a version. `request`: the ReadAll it answers; 0: a Fetch."""
 
     shard: Index
     version: Count
@@ -165,27 +168,34 @@ class Go(_Body, tag="go"):
 
 
 class ReadAll(_Body, tag="read"):
-    """Coordinator to a server: send a Snapshot that says it answers this request (from 1)."""
+    """Coordinator to a server: send a Snapshot that says it answers this request (from 1),
+    as soon as the shard has this version."""
 
     request: Count
+    version: Count = 0
 
 
 class Rows(_Body, tag="rows"):
     """Rows of the trace, as integers, and the sums over all its rows so far."""
 
-    totals: bytes
+    totals: Totals
     block: BlockHead | None = None
 
 
+class Left(_Body, tag="left"):
+    """A worker has done its part in the training; its script may go on."""
+
+
 class Finished(_Body, tag="finished"):
-    """It has done its part of the run."""
+    """The process has done what it had to, and ends."""
 
 
 class Failed(_Body, tag="failed"):
-    """It cannot go on. `kind`: the class of the error."""
+    """It cannot go on. kind: the class of the error; lost: the server it lost, if it did."""
 
     kind: Name
     text: Text
+    lost: Name = ""
 
 
 class Notice(_Body, tag="notice"):
@@ -209,7 +219,7 @@ class Refused(_Body, tag="refused"):
 
 Body: TypeAlias = (
     More | PushBody | PullBody | LeaveBody | ReplyBody | Initialize | Fetch | Snapshot
-    | Join | Plan | Extras | Ready | Go | ReadAll | Rows | Finished | Failed | Notice | Stop
+    | Join | Plan | Extras | Ready | Go | ReadAll | Rows | Left | Finished | Failed | Notice | Stop
     | Refused
 )  # fmt: skip
 

@@ -12,21 +12,23 @@ waited for without a limit.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 import torch
 import zmq
 
+import outpace
 from outpace import errors
 from outpace.config import Experiment
 from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError
 from outpace.kernel import Kernel, Mailbox, TimedOut, WalkerError
 from outpace.messages import Block, server_name, whole, worker_name
 from outpace.real.bodies import (
+    MOST_ROWS,
     BlockHead,
     Body,
     Extras,
@@ -34,6 +36,7 @@ from outpace.real.bodies import (
     Finished,
     Go,
     Join,
+    Left,
     Notice,
     Plan,
     ReadAll,
@@ -55,7 +58,6 @@ JOIN_S: Final = 120.0  # for the slowest process to start and make its task
 WIND_DOWN_S: Final = 60.0  # for a worker to come to the end of its step
 _LAST_WORDS_S: Final = 0.5  # for what a process said before it died to be read first
 _ENDED, _SILENT, _MISSED = range(3)  # how directly it is known that a process is lost
-_MOST_ROWS: Final = 1 << 16
 
 Evaluate = Callable[[list[Block], Snapshot], None]  # blocks, shard 0's snapshot
 
@@ -86,19 +88,26 @@ class Coordinator:
         self._heard: Counter[tuple[str, type[Body]]] = Counter()
         self.extras: Block | None = None  # worker 0's buffers, as it sent them last
         self._requests = self._last_request = 0
-        self._snapshots: dict[tuple[int, int], dict[int, tuple[Snapshot, Block]]] = {}
+        self._snapshots: dict[int, dict[int, tuple[Snapshot, Block]]] = {}  # by request
+        self._asked_for: dict[int, int] = {}  # request -> the version it waits for
         self._ending: str | None = None
         self.over = self._early = False
+        self._left: set[str] = set()  # workers that have done their part
         self._failed: set[str] = set()  # said so themselves
         self._lost_for: dict[str, tuple[int, RunError]] = {}  # name: how directly known, what
         refusals = Refusals(log)
         self._gate = Gate(self._context, self.clock, refusals)
         self._gate.admitted.update({key: name for name, key in keys.items()})
-        self.listener = Listener(
-            self._context, self.clock, session, refusals,
-            names=dict.fromkeys([*self.servers, *self.workers]), expected=self._expected,
-            on_message=self._take, on_lost=self._lost, address=address,
-        )  # fmt: skip
+        try:
+            self.listener = Listener(
+                self._context, self.clock, session, refusals,
+                names=dict.fromkeys([*self.servers, *self.workers]), expected=self._expected,
+                on_message=self._take, on_lost=self._lost, address=address,
+            )  # fmt: skip
+        except ConfigError:
+            self._gate.close()
+            self._context.term()
+            raise
 
     @property
     def totals(self) -> Totals:
@@ -141,6 +150,7 @@ class Coordinator:
         return Mailbox(self.kernel, "what members say")
 
     def _drive(self, phases: Any) -> None:
+        self.kernel.catch_up()  # limits count from now
         self.kernel.spawn(phases, "the coordinator")
         try:
             self.kernel.run()
@@ -161,6 +171,8 @@ class Coordinator:
         await self._all(self.servers, Ready, "have the parameters", self._join_s, times=2)
         self.clock.origin += self.clock.now
         self.kernel.now = 0
+        if self._lost_for:  # what was set to end the run for it is of the old time
+            self.kernel.call_at(nanoseconds(_LAST_WORDS_S), self._give_up)
         self.started = True
         self._tell(everybody, Go(0, self.clock.origin, boot_id()))
         if self.when_started is not None:
@@ -170,14 +182,21 @@ class Coordinator:
             self.kernel.call_at(nanoseconds(stop.virtual_time_s), self._time_is_over)
         if evaluate.every_s is not None:
             self.kernel.spawn(self._read_every(evaluate.every_s), "evaluation", daemon=True)
-        await self._finish(self.workers, WIND_DOWN_S)
+        if evaluate.every_updates is not None:
+            for ahead in (1, 2):  # one is under way while the other is evaluated
+                self._read_all(ahead * evaluate.every_updates)
+        await self._finish(self.workers, WIND_DOWN_S, left=True)
         await self._hand_in(WIND_DOWN_S)
+        self._ending = None  # what scripts do now is their own affair
+        await self._finish(self.workers, 0.0)
+        self.over = True
 
     async def _end_in_order(self, limit_s: float) -> None:
         self.end("the run ends early")
         with contextlib.suppress(RunError):  # a worker still in its step is left behind
             await self._finish(self.workers, limit_s)
         await self._hand_in(limit_s)
+        self.over = True
 
     async def _hand_in(self, limit_s: float) -> None:
         """The servers give their parameters and what is left of the trace, and end."""
@@ -187,12 +206,12 @@ class Coordinator:
             await self._next(limit_s, since, "hand in its parameters", self.servers)
         self._tell(self.servers, Stop("the run is over"))
         await self._finish(self.servers, limit_s)
-        self.over = True
 
-    async def _finish(self, names: list[str], limit_s: float) -> None:
-        """Wait until they have finished; the limit counts from when the run is to end."""
+    async def _finish(self, names: list[str], limit_s: float, left: bool = False) -> None:
+        """Wait until they have finished, or `left`; the limit counts from when the run is to
+        end."""
         since: Time | None = None
-        while missing := self._missing(names):
+        while missing := [n for n in self._missing(names) if not (left and n in self._left)]:
             if since is None and self._ending is not None:
                 since = self.kernel.now
             await self._next(limit_s, since, "finish", missing)
@@ -258,11 +277,21 @@ class Coordinator:
             await self.kernel.sleep(period_s)
             self._read_all()
 
-    def _read_all(self) -> int:
+    def _read_all(self, version: int = 0) -> int:
+        """Ask all servers for their parameters, once they have that version."""
         self._requests += 1
-        self._snapshots[self._requests, 0] = {}
-        self._tell(self.servers, ReadAll(self._requests))
+        self._snapshots[self._requests] = {}
+        if version:
+            self._asked_for[self._requests] = version
+        self._tell(self.servers, ReadAll(self._requests, version))
         return self._requests
+
+    def _ask_for_next(self, now: int) -> None:
+        """The next version to evaluate; where evaluating is slower than training, not each."""
+        every = self.experiment.evaluate.every_updates
+        assert every is not None
+        ahead = max([*self._asked_for.values(), now // every * every])
+        self._read_all(ahead + every)
 
     # -- what comes in -------------------------------------------------------------------
 
@@ -270,7 +299,7 @@ class Coordinator:
         def expected(body: Body) -> tuple[str, int] | None:
             head: BlockHead | None = getattr(body, "block", None)
             if isinstance(body, Rows) and head is not None:
-                fits = head.elements <= _MOST_ROWS * len(SCHEMA)
+                fits = head.elements <= MOST_ROWS * len(SCHEMA)
                 return ("int64", head.elements) if fits else None
             if self.workers[0] not in self.joined:
                 return None
@@ -297,7 +326,9 @@ class Coordinator:
             self._take_failure(name, body)
         else:
             if isinstance(body, Join):
-                self.joined[name] = body
+                self._take_join(name, body)
+            elif isinstance(body, Left):
+                self._left.add(name)
             elif isinstance(body, Finished):
                 self.finished.add(name)
                 self._lost_for.pop(name, None)
@@ -309,37 +340,48 @@ class Coordinator:
             self._heard[name, type(body)] += 1
             self._said.put((name, body))
 
+    def _take_join(self, name: str, body: Join) -> None:
+        if name in self.joined:
+            self.listener.refuse(name, "it joined twice")
+        elif body.outpace != outpace.__version__:
+            raise ConfigError(
+                f"{name} runs Outpace {body.outpace}, the launcher {outpace.__version__}"
+            )
+        else:
+            self.joined[name] = body
+
     def _add_rows(self, name: str, body: Rows, block: Block | None) -> None:
         try:
-            totals = msgspec.msgpack.decode(body.totals, type=Totals)
             if block is not None:
                 assert isinstance(block, torch.Tensor)
                 table: np.ndarray[Any, Any] = block.numpy().reshape(-1, len(SCHEMA))
                 self._trace.add(table)
-        except (msgspec.DecodeError, ValueError) as error:
+        except ValueError as error:
             self.listener.refuse(name, f"its trace cannot be read: {error}")
             return
-        self.totals_of[name] = totals
+        self.totals_of[name] = body.totals
 
     def _add_snapshot(self, body: Snapshot, block: Block) -> None:
-        key = (body.request, body.version if body.request == 0 else 0)
-        parts = self._snapshots.setdefault(key, {})
+        parts = self._snapshots.get(body.request)
+        if parts is None:
+            return  # nobody asked
         parts[body.shard] = body, block
         if len(parts) < len(self.servers):
             return
-        del self._snapshots[key]
+        del self._snapshots[body.request]
         blocks = [parts[server][1] for server in range(len(self.servers))]
         first = parts[0][0]
         if body.request and body.request == self._last_request:
             self.final, self.final_at = blocks, first
         else:
             self._evaluate(blocks, first)
+            if self._asked_for.pop(body.request, 0):
+                self._ask_for_next(first.version)
 
     def _take_failure(self, name: str, body: Failed) -> None:
         self._failed.add(name)
-        server = body.text.removeprefix(f"{name} lost the connection to ")
-        if server in self.servers:
-            self._blame(server, _MISSED, f"is lost: {name} lost the connection to it")
+        if body.lost in self.servers:
+            self._blame(body.lost, _MISSED, f"is lost: {name} lost the connection to it")
         elif self._early:
             self._said.put((name, body))
         else:
@@ -377,7 +419,7 @@ class Coordinator:
 def _error(name: str, failed: Failed) -> OutpaceError:
     kinds = {"ConfigError": ConfigError, "DivergenceError": DivergenceError}
     number = name.removeprefix("worker-")
-    named = name in failed.text or f"worker {number}" in failed.text
+    named = re.search(rf"\b(worker.{number}|{name})\b", failed.text) is not None
     kind = kinds.get(failed.kind, RunError)
     known = failed.kind in vars(errors)
     text = failed.text if known else f"{failed.kind}: {failed.text}"

@@ -17,6 +17,7 @@ from outpace.errors import RunError
 from outpace.kernel import Kernel, Mailbox, WalkerError
 from outpace.messages import Block
 from outpace.real.bodies import (
+    MOST_ROWS,
     BlockHead,
     Body,
     Failed,
@@ -29,7 +30,7 @@ from outpace.real.bodies import (
     Stop,
 )
 from outpace.real.clock import RealClock
-from outpace.real.sockets import Caller, Keys, Session
+from outpace.real.sockets import Caller, Session
 from outpace.real.wire import Expect
 from outpace.recorder import Recorder
 from outpace.trace import Rows as TraceRows
@@ -37,7 +38,8 @@ from outpace.trace import Table
 
 COORDINATOR: Final = "coordinator"
 REPORT_EVERY_S: Final = 0.25
-_MOST_ROWS: Final = 1 << 16  # in one message
+_LAST_WORDS_S: Final = 60.0  # to be delivered over a slow line
+_LONGEST_TEXT: Final = 10_000
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 BodyT = TypeVar("BodyT", bound=msgspec.Struct)
@@ -55,10 +57,6 @@ class Link:
     endpoint: str
     key: str  # the coordinator's public key; empty if insecure
     session: Session
-
-    @property
-    def keys(self) -> Keys | None:
-        return self.session.keys
 
 
 def boot_id() -> str:
@@ -78,11 +76,12 @@ class Member:
         self.clock = RealClock()
         self.kernel = Kernel(self.clock)
         self.orders = Mailbox[Body](self.kernel, f"the coordinator's orders to {link.name}")
-        self.recorder = Recorder(TraceRows(self._send_rows), self._updated)
+        self._rows = TraceRows(self._send_rows)
+        self.recorder = Recorder(self._rows, self._updated)
         self.stopped: Stop | None = None  # by the coordinator
         self.closed = False
-        self._rows = self.recorder._rows
         self._reported = b""
+        self._linger_s = 1.0
         self.coordinator = Caller(
             self.context, self.clock, link.session, name=link.name, peer=COORDINATOR,
             endpoint=link.endpoint, key=link.key, expect=expect, on_message=self._order,
@@ -121,35 +120,45 @@ class Member:
         totals = msgspec.msgpack.encode(self.recorder.totals)
         if totals != self._reported:
             self._reported = totals
-            self.coordinator.send(Rows(totals))
+            self.coordinator.send(Rows(self.recorder.totals))
 
     def notice(self, text: str) -> None:
         """Have a person told; the run goes on."""
-        self.coordinator.send(Notice(text))
+        self.coordinator.send(Notice(in_short(text)))
 
     def drive(self) -> None:
-        """Run the kernel to its end, then say so; what goes wrong is told as well."""
+        """Run the kernel to its end, then say so.
+
+        What goes wrong is told to the coordinator, and the process ends with exit code 1.
+        """
         try:
             self.kernel.run()
             self.finish()
         except BaseException as error:
             cause = error.error if isinstance(error, WalkerError) else error
-            self.coordinator.send(Failed(type(cause).__name__, _words(cause)))
+            self.tell_failure(cause)
             if not isinstance(cause, Exception):
                 raise
+            raise SystemExit(1) from None
         finally:
             self.close()
+
+    def tell_failure(self, error: BaseException) -> None:
+        """Tell the coordinator what went wrong."""
+        lost = error.peer if isinstance(error, Lost) else ""
+        self.coordinator.send(Failed(type(error).__name__[:64], in_short(error), lost))
 
     def finish(self) -> None:
         """The part in the run is done: send what is left."""
         self.flush()
         self.coordinator.send(Finished())
+        self._linger_s = _LAST_WORDS_S  # they make the run complete
 
     def close(self) -> None:
         self.closed = True
         self.kernel.close()
-        self.coordinator.close()
-        self.context.term()  # waits until what was sent is delivered, or a second
+        self.coordinator.close(self._linger_s)
+        self.context.term()  # waits until what was sent is delivered, or the peer is lost
 
     def _order(self, _: str, body: Body, block: Block | None) -> None:
         if isinstance(body, Refused):
@@ -167,19 +176,29 @@ class Member:
         pass
 
     def _send_rows(self, table: Table) -> None:
-        totals = msgspec.msgpack.encode(self.recorder.totals)
-        for first in range(0, len(table), _MOST_ROWS):
-            rows = torch.from_numpy(table[first : first + _MOST_ROWS].reshape(-1))
+        totals = self.recorder.totals
+        for first in range(0, len(table), MOST_ROWS):
+            rows = torch.from_numpy(table[first : first + MOST_ROWS].reshape(-1))
             self.coordinator.send(Rows(totals, BlockHead("int64", rows.numel())), rows)
-        self._reported = totals
+        self._reported = msgspec.msgpack.encode(totals)
+
+
+class Lost(RunError):
+    """The connection to a server is gone."""
+
+    def __init__(self, name: str, peer: str) -> None:
+        super().__init__(f"{name} lost the connection to {peer}")
+        self.peer = peer
 
 
 def report_failure(link: Link, error: Exception) -> None:
     """Tell the coordinator of a process that could not even be set up."""
     member = Member(link)
-    member.coordinator.send(Failed(type(error).__name__, _words(error)))
+    member.tell_failure(error)
     member.close()
 
 
-def _words(error: BaseException) -> str:
-    return str(error) or type(error).__name__
+def in_short(what: object) -> str:
+    """Its text as it can travel: not too long, and nothing that UTF-8 does not know."""
+    text = str(what) or type(what).__name__
+    return text[:_LONGEST_TEXT].encode("utf-8", "replace").decode()

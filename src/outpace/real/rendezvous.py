@@ -8,6 +8,7 @@ path, and say in their own variables which worker each process is.
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -43,12 +44,16 @@ def write_rendezvous(path: Path, link: Link, keys: Mapping[str, Keys], plan: Exp
         link.endpoint, link.key, session.run, session.epoch, session.lease_s,
         {name: (pair.public, pair.secret) for name, pair in keys.items()}, to_plain(plan),
     )  # fmt: skip
-    partial = path.with_name(path.name + ".part")
     try:
-        handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(msgspec.json.encode(content))
-        partial.replace(path)
+        # A new file of our own, with mode 0600: who has one open already sees no keys.
+        handle, partial = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(msgspec.json.encode(content))
+            os.replace(partial, path)
+        except BaseException:
+            os.unlink(partial)
+            raise
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error}") from None
 
@@ -71,6 +76,7 @@ def join_from_file(path: str, place: tuple[int, int] | None) -> None:
     pair = found.workers.get(name)
     session = Session(found.run, found.epoch, found.lease_s, Keys(*pair) if pair else None)
     HERE.link = Link(name, found.endpoint, found.key, session)
+    HERE.outside = True
     HERE.number, HERE.workers, HERE.experiment = number, total, experiment
 
 

@@ -13,7 +13,7 @@ import torch
 
 from outpace.config import Experiment
 from outpace.errors import OutpaceError, RunError
-from outpace.messages import Block
+from outpace.messages import Block, server_name, worker_name
 from outpace.metrics import Metrics
 from outpace.real import child
 from outpace.real.bodies import Snapshot
@@ -58,8 +58,8 @@ class RealRun:
         self.metrics = Metrics()
         self._evaluated: int | None = None  # the version
         run, epoch = secrets.randbits(62), 0
-        servers = [f"server-{m}" for m in range(experiment.servers)]
-        workers = [f"worker-{n}" for n in range(experiment.workers)]
+        servers = [server_name(server) for server in range(experiment.servers)]
+        workers = [worker_name(worker) for worker in range(experiment.workers)]
         names = [COORDINATOR, *servers, *workers]
         keys: dict[str, Keys] = {} if insecure else {name: new_keys() for name in names}
         self._public = {name: pair.public for name, pair in keys.items()}
@@ -78,7 +78,7 @@ class RealRun:
         self._worker_keys = {name: keys[name] for name in workers if name in keys}
         self.processes = Processes(self.coordinator.clock, self.coordinator.process_ended)
         self._watch = watch
-        self._closed = False
+        self._closed = self._wrote_connect = False
 
     # -- Engine -----------------------------------------------------------------------
 
@@ -92,6 +92,8 @@ class RealRun:
     def run(self) -> None:
         experiment, coordinator = self._experiment, self.coordinator
         worker_keys = {name: pair.public for name, pair in self._worker_keys.items()}
+        if experiment.evaluate.every_updates or experiment.evaluate.every_s:
+            self._evaluate(self._initial, None)  # before anybody knocks
         host = self._outside.host if self._outside is not None else None
         address = LOOPBACK if host is None else f"tcp://{host}"
         for index, name in enumerate(self._servers):
@@ -99,8 +101,6 @@ class RealRun:
                 name, child.serve, self._links[name], index, experiment, worker_keys, address
             )
         self._start_workers()
-        if experiment.evaluate.every_updates or experiment.evaluate.every_s:
-            self._evaluate(self._initial, None)
         if self._watch is not None:
             self._watch(self)
         coordinator.run()
@@ -114,6 +114,7 @@ class RealRun:
                 self._outside.connect, self._links[COORDINATOR], self._worker_keys,
                 self._experiment,
             )  # fmt: skip
+            self._wrote_connect = True
             self._log(
                 f"waiting for {len(self._workers)} workers: start them with "
                 f"{CONNECT}={self._outside.connect}"
@@ -128,13 +129,15 @@ class RealRun:
             return
         self._closed = True
         # An error is reported already, or it is Ctrl-C: here the folder gets what can be had.
-        with contextlib.suppress(OutpaceError):
-            self.coordinator.wind_down(_EARLY_END_S)
-        self.processes.stop(at_once=not self.coordinator.over)
-        if self._outside is not None:
-            self._outside.connect.unlink(missing_ok=True)  # nobody can join any more
-        self.coordinator.close()
-        self._trace.flush()
+        try:
+            with contextlib.suppress(OutpaceError):
+                self.coordinator.wind_down(_EARLY_END_S)
+        finally:
+            self.processes.stop(at_once=not self.coordinator.over)
+            if self._outside is not None and self._wrote_connect:
+                self._outside.connect.unlink(missing_ok=True)  # nobody can join any more
+            self.coordinator.close()
+            self._trace.flush()
 
     def parameters(self) -> Sequence[Block]:
         """At the end; if they were lost with a server, those evaluated last."""

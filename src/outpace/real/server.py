@@ -58,9 +58,12 @@ class Server(Member):
         self.shard: Shard | None = None
         self.messages = Mailbox[Message](self.kernel, f"the mailbox of {self.name}")
         self._block: tuple[str, int] | None = None  # dtype and elements, once planned
-        self._every = 0  # versions between snapshots
-        self._waiting: list[str] = []  # who wants the initial parameters
-        self.waiting_for_all: list[str] = []  # and who the final ones
+        self._asked: dict[int, int] = {}  # version -> the request for it
+        self._owed: set[int] = set()  # workers whose pull is not answered
+        self._pushed: set[int] = set()  # and those who may pull now
+        self._waiting: set[str] = set()  # who wants the initial parameters
+        self.waiting_for_all: set[str] = set()  # and who the final ones
+        self._has_initial = False
         self._initialized = Mailbox[tuple[Initialize, Block]](self.kernel, "worker-0's parameters")
         self._refusals = refusals = Refusals(self.notice)
         self._gate = Gate(self.context, self.clock, refusals)
@@ -90,7 +93,6 @@ class Server(Member):
             initial, self._optimizer(initialize), deterministic=experiment.deterministic
         )
         self.shard = Shard(self.index, block, experiment.workers, experiment.sync, self.recorder)
-        self._every = experiment.evaluate.every_updates or 0
         for name in self._waiting:
             self._send_parameters(name)
         self.coordinator.send(Ready())
@@ -100,7 +102,11 @@ class Server(Member):
         )
         self.kernel.spawn(self.report(), f"{self.name}'s report", daemon=True)
         while True:
-            self._send_snapshot((await self.order(ReadAll)).request)
+            read = await self.order(ReadAll)
+            if self.shard.version >= read.version:
+                self._send_snapshot(read.request)
+            else:
+                self._asked[read.version] = read.request
 
     def _optimizer(self, asked: Initialize) -> Optimizer:
         """The configuration's, or the one that a script attached."""
@@ -126,22 +132,43 @@ class Server(Member):
         if message is not None:
             if message.worker != self._numbers[peer]:
                 self.listener.refuse(peer, f"it speaks for worker {message.worker}")
+            elif not self._takes_turns(message):
+                self.listener.refuse(peer, "it does not wait for the answer to its pull")
             else:
                 if isinstance(message, Push):
                     self._require_finite(message)
                 self.messages.put(message)
         elif isinstance(body, Fetch):
             if body.final and not self._all_left:
-                self.waiting_for_all.append(peer)
+                self.waiting_for_all.add(peer)
             elif self.shard is None:
-                self._waiting.append(peer)
+                self._waiting.add(peer)
             else:
                 self._send_parameters(peer)
-        elif isinstance(body, Initialize) and peer == worker_name(0) and self.shard is None:
+        elif isinstance(body, Initialize) and peer == worker_name(0) and not self._has_initial:
             assert block is not None
+            self._has_initial = True
             self._initialized.put((body, whole(block)))
         else:
             self.listener.refuse(peer, f"a {type(body).__name__} is nothing it may send")
+
+    def _takes_turns(self, message: Push | Pull | Leave) -> bool:
+        """A push, a pull, the answer: so a worker cannot heap up more than one gradient."""
+        worker = message.worker
+        if isinstance(message, Push):
+            fits = worker not in self._owed | self._pushed
+            self._pushed.add(worker)
+            return fits
+        if isinstance(message, Pull):
+            fits = worker not in self._owed
+            self._pushed.discard(worker)
+            self._owed.add(worker)
+            return fits
+        return True
+
+    def answered(self, worker: int) -> None:
+        """The worker's pull is; it may push again."""
+        self._owed.discard(worker)
 
     def _require_finite(self, push: Push) -> None:
         """A gradient that is not becomes an abstaining push. The worker should have seen it."""
@@ -162,8 +189,8 @@ class Server(Member):
         pass  # the coordinator loses it too, and knows whether it was done
 
     def _updated(self, shard: int, version: int) -> None:
-        if self._every and version % self._every == 0:
-            self._send_snapshot(0)
+        if version in self._asked:
+            self._send_snapshot(self._asked.pop(version))
 
     @property
     def _all_left(self) -> bool:
@@ -225,6 +252,7 @@ class _Context:
         assert isinstance(message, Reply)
         assert message.parameters is not None
         block = message.parameters
+        self._server.answered(message.worker)
         self._totals.messages += 1
         self._totals.bytes_sent += block.nbytes
         body = ReplyBody(

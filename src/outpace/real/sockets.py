@@ -151,7 +151,6 @@ class _Socket:
         self, context: zmq.Context[Any], clock: RealClock, kind: int, session: Session
     ) -> None:
         self._clock, self._session = clock, session
-        self.bytes_sent = 0
         self._socket: zmq.Socket[bytes] = context.socket(kind)
         beat_ms = max(1, int(session.lease_s * 1000))
         for option, value in (
@@ -206,8 +205,6 @@ class _Socket:
         self, outgoing: Outgoing, peer: bytes | None, body: Body, block: Block | None
     ) -> None:
         send = self._socket.send
-        if block is not None:
-            self.bytes_sent += block.nbytes
         for header, *piece in outgoing.frames(body, block):
             if peer is not None:
                 send(peer, zmq.SNDMORE)
@@ -228,15 +225,15 @@ class _Socket:
     def _unfit(self, *, unclear: bool) -> None:
         raise NotImplementedError
 
-    def close(self, *, at_once: bool = False) -> None:
-        """What was sent is still delivered, for up to a second, unless `at_once`."""
+    def close(self, linger_s: float = 1.0) -> None:
+        """What was sent is still delivered, in the background, for up to so long."""
         if self._socket.closed:
             return
         self._clock.forget(self._monitor)
         self._clock.forget(self._socket)
         self._socket.disable_monitor()
         self._monitor.close(linger=0)
-        self._socket.close(linger=0 if at_once else 1000)
+        self._socket.close(linger=int(linger_s * 1000))
 
 
 class _Peer:
@@ -283,7 +280,7 @@ class Listener(_Socket):
         try:
             self._socket.bind(f"{address}:*" if free else address)
         except zmq.ZMQError as error:
-            self.close(at_once=True)
+            self.close(linger_s=0)
             raise ConfigError(f"cannot listen at {address}: {error}") from None
         self.endpoint = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
@@ -425,5 +422,7 @@ class Caller(_Socket):
     def _unfit(self, *, unclear: bool) -> None:
         """Busy elsewhere, the peer may let the time for a handshake pass: ZeroMQ tries again."""
         self._failed += 1
-        if not unclear or self._failed == _ATTEMPTS:
+        if not unclear:
             raise WireError(f"{self.peer} did not accept this process's key")
+        if self._failed == _ATTEMPTS:
+            raise WireError(f"{self.peer} did not answer {_ATTEMPTS} attempts to connect")

@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 import torch
 
-from outpace.errors import OutpaceError
+from outpace.errors import ProtocolError
 from outpace.messages import Block, Phantom, whole
 from outpace.pieces import Pieces
 from outpace.real.bodies import DTYPES, PHANTOM, BlockHead, Body, Envelope, Header, More
@@ -43,7 +43,7 @@ _REASON: Final = 200  # characters of an error, which may quote what came in
 T = TypeVar("T")
 
 
-class WireError(OutpaceError):
+class WireError(ProtocolError):
     """What came in is not a message of this run."""
 
 

@@ -44,8 +44,8 @@ from outpace.real.bodies import (
     ReplyBody,
     Snapshot,
 )
-from outpace.real.member import Link, Member, report_failure
-from outpace.real.sockets import Caller
+from outpace.real.member import Link, Lost, Member, report_failure
+from outpace.real.sockets import Caller, Refusals
 from outpace.real.wire import Expect, head_of
 from outpace.slicing import even_slices
 from outpace.tasks import CuttableWorkload, brief
@@ -246,7 +246,7 @@ class Worker(Member, ABC):
             raise RunError(f"{peer} sent {self.name} a {type(body).__name__}")
 
     def _lost(self, peer: str) -> None:
-        raise RunError(f"{self.name} lost the connection to {peer}")
+        raise Lost(self.name, peer)
 
 
 class TaskWorker(Worker):
@@ -259,6 +259,7 @@ class TaskWorker(Worker):
         self._workload = workload
         self._last = math.inf if experiment.stop.iterations is None else experiment.stop.iterations
         self._refuse = experiment.non_finite == "refuse"
+        self._refusals = Refusals(self.notice)
         law = experiment.compute
         self._run_time = None if law is None else law.run_time(experiment.seed, experiment.workers)
 
@@ -306,7 +307,7 @@ class TaskWorker(Worker):
         )
         if not self._refuse:
             raise DivergenceError(f"{what}; try a smaller learning rate")
-        self.notice(f"{what}: it is not pushed")
+        self._refusals.note(f"the loss or gradient of {self.name} is not finite: it is not pushed")
         self.recorder.gradient_computed(self.worker, None)
         return [None] * len(gradient)
 
