@@ -1,7 +1,7 @@
 """A training script of one's own: a CNN on handwritten digits.
 
     python examples/train_cnn.py
-    outpace run examples/train_cnn.py --workers 4 --servers 2 sync.kind=ssp sync.staleness=2
+    outpace run examples/train_cnn.py --workers 4 --servers 2 sync.kind=bsp
 
 The four lines with `outpace` are all that it takes to train on several workers.
 """

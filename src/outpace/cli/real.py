@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from outpace.cli.base import Out, Overrides, app, errors_in_words, print_table, say_where
-from outpace.errors import ConfigError
+from outpace.errors import ConfigError, RunError
 
 _Insecure = Annotated[
     bool, typer.Option("--insecure", help="Without keys: anyone who can connect may join.")
@@ -40,6 +40,10 @@ def run(
 
     arguments: Sequence[str] = context.obj or ()
     if config.suffix == ".py":
+        if not config.is_file():
+            raise ConfigError(f"there is no script {config}")
+        if workers is None and not any(o.startswith("workers=") for o in overrides or ()):
+            raise ConfigError(f"how many workers? outpace run {config} --workers N")
         data, folder = _script(str(config), arguments), Path.cwd()
     elif arguments:
         raise ConfigError(f"what comes after -- is for scripts, and {config} is none")
@@ -99,9 +103,14 @@ def _run(
         raise ConfigError(f"{source} has variants: use outpace compare {source}")
     experiment = experiment_from(data, source, folder)
     out = out or free_folder(Path("runs"), Path(source).stem)
-    result = run_for_real(
-        experiment, out, insecure=insecure, log=_log, watch=watch, outside=outside
-    )
+    try:
+        result = run_for_real(
+            experiment, out, insecure=insecure, log=_log, watch=watch, outside=outside
+        )
+    except (RunError, KeyboardInterrupt):
+        if out.exists():
+            say_where(out)
+        raise
     print_table([out.name], [result.summary])
     say_where(out)
 

@@ -28,6 +28,8 @@ def simulate(config: Config, overrides: Overrides = None, out: Out = None) -> No
     from outpace.folder import free_folder
     from outpace.yamlfile import read_yaml, with_overrides
 
+    if config.suffix == ".py":
+        raise ConfigError(f"{config}: a script can only be run for real: outpace run {config}")
     data = with_overrides(read_yaml(config), overrides or [])
     if "variants" in data:
         raise ConfigError(f"{config} has variants: use outpace compare {config}")

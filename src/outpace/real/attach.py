@@ -27,6 +27,7 @@ from outpace.messages import Block, StepSettings, parts, whole
 from outpace.python_optimizer import PythonOptimizer
 from outpace.real.bodies import DTYPES, Extras, Fetch, Initialize, Left
 from outpace.real.member import Link
+from outpace.real.sockets import Refusals
 from outpace.real.training import packed, unpacked
 from outpace.real.wire import head_of
 from outpace.real.worker import Worker
@@ -69,6 +70,7 @@ class AttachedWorker(Worker):
         super().__init__(link, number, experiment.seed)
         self._limit = experiment.stop.iterations
         self._refuse = experiment.non_finite == "refuse"
+        self._refusals = Refusals(self.notice)
         law = experiment.compute
         self._run_time = None if law is None else law.run_time(experiment.seed, experiment.workers)
         self._slices = [slice(0, self._size)]
@@ -226,8 +228,11 @@ class AttachedWorker(Worker):
 
     @property
     def _run_over(self) -> RunOver:
-        early = self.stopped is not None and self.stopped.early
-        return RunOver("outpace: the run was ended early" if early else 0)
+        if self.stopped is not None and self.stopped.early:
+            return RunOver("outpace: the run was ended early")
+        why = self.stopped.reason if self.stopped else "stop.iterations is reached"
+        print(f"outpace: {why}; the script of {self.name} ends here", file=sys.stderr)  # noqa: T201
+        return RunOver(0)
 
     def _run_kernel(self) -> None:
         try:
@@ -275,7 +280,7 @@ class AttachedWorker(Worker):
         what = f"the gradient of {self.name} is not finite in its iteration {self._iteration}"
         if not self._refuse:
             raise DivergenceError(f"{what}; try a smaller learning rate")
-        self.notice(f"{what}: it is not pushed")
+        self._refusals.note(f"a gradient of {self.name} is not finite: it is not pushed")
         return abstain
 
     def _flat(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:

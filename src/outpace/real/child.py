@@ -100,4 +100,6 @@ def script(link: Any, number: int, experiment: Any) -> None:
     """A worker that runs a user's script: see `attach`."""
     from outpace.real.script import run_script
 
+    # As in plain Python: a DataLoader forks its workers unless the script says otherwise.
+    multiprocessing.set_start_method(None, force=True)
     run_script(link, number, experiment)

@@ -18,6 +18,7 @@ from rich.text import Text
 from outpace.config import Experiment
 from outpace.messages import server_name, worker_name
 from outpace.recorder import Totals
+from outpace.tasks import Script
 from outpace.units import seconds
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ class Sample(NamedTuple):
 def watch(run: RealRun, console: Console | None = None) -> None:
     """Draw this run until it ends, if standard error is a terminal."""
     console = console or Console(stderr=True)
-    if console.is_terminal:
+    # A script prints what it likes, where it likes: a picture would be torn, and tear.
+    if console.is_terminal and not isinstance(run.coordinator.experiment.task, Script):
         _Watch(run.coordinator, console)
 
 
@@ -84,7 +86,8 @@ def gathering(names: Sequence[str], joined: Sequence[str]) -> Text:
     """Before the start."""
     missing = [name for name in names if name not in joined]
     who = f": {', '.join(missing)}" if len(missing) <= 4 and joined else ""
-    return Text(f"{len(joined)} of {len(names)} processes are there; waiting for the others{who}")
+    waiting = f"; waiting for the others{who}" if missing else ""
+    return Text(f"{len(joined)} of {len(names)} processes are there{waiting}")
 
 
 def picture(experiment: Experiment, now: Sample, before: Sample) -> RenderableType:

@@ -35,10 +35,12 @@ from outpace.real.wire import Expect
 from outpace.recorder import Recorder
 from outpace.trace import Rows as TraceRows
 from outpace.trace import Table
+from outpace.units import nanoseconds
 
 COORDINATOR: Final = "coordinator"
 REPORT_EVERY_S: Final = 0.25
 _LAST_WORDS_S: Final = 60.0  # to be delivered over a slow line
+_REACH_S: Final = 60.0  # for a connection: the coordinator may be busy with its task
 _LONGEST_TEXT: Final = 10_000
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -87,6 +89,7 @@ class Member:
             endpoint=link.endpoint, key=link.key, expect=expect, on_message=self._order,
             on_lost=self._coordinator_lost,
         )  # fmt: skip
+        self.kernel.call_at(nanoseconds(_REACH_S), self._require_coordinator, link.endpoint)
 
     def join(self, **what: Any) -> None:
         """Tell the coordinator that this process is there."""
@@ -144,7 +147,8 @@ class Member:
             self.close()
 
     def tell_failure(self, error: BaseException) -> None:
-        """Tell the coordinator what went wrong."""
+        """Tell the coordinator what went wrong, after what happened before it."""
+        self.flush()
         lost = error.peer if isinstance(error, Lost) else ""
         self.coordinator.send(Failed(type(error).__name__[:64], in_short(error), lost))
 
@@ -168,6 +172,13 @@ class Member:
             self.kernel.stop()
         else:
             self.orders.put(body)
+
+    def _require_coordinator(self, endpoint: str) -> None:
+        if not self.coordinator.up:
+            raise RunError(
+                f"{self.name}: no coordinator of this run answers at {endpoint}; "
+                "has the run ended, or been killed?"
+            )
 
     def _coordinator_lost(self, _: str) -> None:
         raise RunError(f"{self.name} lost the coordinator")

@@ -12,7 +12,7 @@ from typing import Any, Final
 import torch
 
 from outpace.config import Experiment
-from outpace.errors import OutpaceError, RunError
+from outpace.errors import ConfigError, OutpaceError, RunError
 from outpace.messages import Block, server_name, worker_name
 from outpace.metrics import Metrics
 from outpace.real import child
@@ -53,6 +53,8 @@ class RealRun:
         watch: Callable[[RealRun], None] | None = None,
     ) -> None:  # fmt: skip
         self._experiment, self._training, self._trace = experiment, training, trace
+        if outside is not None:
+            _require_reachable(outside, insecure)
         self._initial = self._known = training.initial
         self._log = log
         self.metrics = Metrics()
@@ -173,3 +175,18 @@ class RealRun:
         target = self._experiment.stop.target_accuracy
         if target is not None and (evaluation.accuracy or 0.0) >= target:
             self.coordinator.end("the target accuracy is reached")
+
+
+def _require_reachable(outside: Outside, insecure: bool) -> None:
+    if outside.connect.exists():
+        raise ConfigError(
+            f"{outside.connect} exists already: another run may be using it; "
+            "remove it if none is, or name another file"
+        )
+    if outside.host in ("0.0.0.0", "*", "::"):
+        raise ConfigError(
+            f"--host {outside.host} is no address that workers could connect to: "
+            "give the one of this machine that they can reach"
+        )
+    if insecure and not outside.host.startswith("127."):
+        raise ConfigError(f"--insecure is for the loopback interface, not for {outside.host}")

@@ -397,6 +397,11 @@ class Caller(_Socket):
             self._socket.curve_secretkey = session.keys.secret.encode()
         self._socket.connect(endpoint)
 
+    @property
+    def up(self) -> bool:
+        """Is there a connection?"""
+        return self._up
+
     def send(self, body: Body, block: Block | None = None) -> None:
         """Queue it; delivered in order."""
         self._send(self._outgoing, None, body, block)

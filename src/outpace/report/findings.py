@@ -143,6 +143,8 @@ def _accuracy_cost(runs: Sequence[Run]) -> str:
         return ""
     (worst, last), (best, first) = min(ended), max(ended)
     if best - worst < 0.01:
+        if percent(worst) == percent(best):
+            return f"All ended at an accuracy of {percent(best)}."
         return f"All ended at accuracies between {percent(worst)} and {percent(best)}."
     return (
         f"{first} ended at the highest accuracy, {percent(best)}, "
