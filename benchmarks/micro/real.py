@@ -41,10 +41,11 @@ from outpace.real import child
 from outpace.real.bodies import Body, Initialize, PushBody, ReplyBody
 from outpace.real.clock import RealClock
 from outpace.real.coordinator import Coordinator
+from outpace.real.gate import Refusals, Session, new_keys
 from outpace.real.launcher import Processes
 from outpace.real.member import COORDINATOR, Link
 from outpace.real.run import LEASE_S, RealRun
-from outpace.real.sockets import LOOPBACK, Caller, Listener, Refusals, Session, new_keys
+from outpace.real.sockets import LOOPBACK, Caller, Listener
 from outpace.real.wire import head_of
 from outpace.real.worker import Worker
 from outpace.trace import MemorySink, Trace

@@ -37,9 +37,10 @@ from outpace.real.bodies import (
     Snapshot,
 )
 from outpace.real.clock import RealClock
+from outpace.real.gate import Gate, Keys, Refusals, Session, new_keys
 from outpace.real.member import COORDINATOR, Link
 from outpace.real.server import Server
-from outpace.real.sockets import Caller, Gate, Keys, Listener, Refusals, Session, new_keys
+from outpace.real.sockets import Caller, Listener
 from outpace.real.wire import HEADER_BYTES, Outgoing, WireError, head_of
 
 RUN, EPOCH = 4567, 1

@@ -19,9 +19,9 @@ from outpace.config import experiment_from
 from outpace.errors import ConfigError
 from outpace.experiment import simulate
 from outpace.real import rendezvous
+from outpace.real.gate import Session
 from outpace.real.member import Link
 from outpace.real.rendezvous import write_rendezvous
-from outpace.real.sockets import Session
 
 SCRIPT = """
 import torch, outpace

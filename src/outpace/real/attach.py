@@ -26,8 +26,8 @@ from outpace.kernel import WalkerError
 from outpace.messages import Block, StepSettings, parts, whole
 from outpace.python_optimizer import PythonOptimizer
 from outpace.real.bodies import DTYPES, Extras, Fetch, Initialize, Left
+from outpace.real.gate import Refusals
 from outpace.real.member import Link
-from outpace.real.sockets import Refusals
 from outpace.real.training import packed, unpacked
 from outpace.real.wire import head_of
 from outpace.real.worker import Worker

@@ -46,8 +46,9 @@ from outpace.real.bodies import (
     Stop,
 )
 from outpace.real.clock import RealClock
+from outpace.real.gate import Gate, Log, Refusals, Session
 from outpace.real.member import COORDINATOR, boot_id
-from outpace.real.sockets import LOOPBACK, Gate, Listener, Log, Refusals, Session
+from outpace.real.sockets import LOOPBACK, Listener
 from outpace.real.wire import Expect, block_elements, head_of
 from outpace.recorder import Totals
 from outpace.slicing import even_slices

@@ -30,7 +30,8 @@ from outpace.real.bodies import (
     Stop,
 )
 from outpace.real.clock import RealClock
-from outpace.real.sockets import Caller, Session
+from outpace.real.gate import Session
+from outpace.real.sockets import Caller
 from outpace.real.wire import Expect
 from outpace.recorder import Recorder
 from outpace.trace import Rows as TraceRows

@@ -19,8 +19,8 @@ from outpace.config import Experiment, experiment_from, to_plain
 from outpace.errors import ConfigError
 from outpace.messages import worker_name
 from outpace.place import HERE
+from outpace.real.gate import Keys, Session
 from outpace.real.member import Link
-from outpace.real.sockets import Keys, Session
 
 CONNECT: Final = "OUTPACE_CONNECT"
 

@@ -18,10 +18,11 @@ from outpace.metrics import Metrics
 from outpace.real import child
 from outpace.real.bodies import Snapshot
 from outpace.real.coordinator import Coordinator
+from outpace.real.gate import Keys, Log, Session, new_keys
 from outpace.real.launcher import Processes
 from outpace.real.member import COORDINATOR, Link
 from outpace.real.rendezvous import CONNECT, write_rendezvous
-from outpace.real.sockets import LOOPBACK, Keys, Log, Session, new_keys
+from outpace.real.sockets import LOOPBACK
 from outpace.real.training import Training
 from outpace.recorder import Totals
 from outpace.tasks import brief

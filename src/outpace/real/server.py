@@ -35,8 +35,9 @@ from outpace.real.bodies import (
     ReplyBody,
     Snapshot,
 )
+from outpace.real.gate import Gate, Refusals
 from outpace.real.member import Link, Member
-from outpace.real.sockets import LOOPBACK, Gate, Listener, Refusals
+from outpace.real.sockets import LOOPBACK, Listener
 from outpace.real.wire import block_elements, head_of
 from outpace.shard import Shard
 from outpace.slicing import even_slices

@@ -18,20 +18,18 @@ threads even while Python computes), is reported as lost.
 from __future__ import annotations
 
 import secrets
-from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import torch
 import zmq
-import zmq.utils.z85
 from zmq.utils.monitor import parse_monitor_message
 
 from outpace.errors import ConfigError
 from outpace.messages import Block
 from outpace.real.bodies import Body, Refused
 from outpace.real.clock import RealClock
+from outpace.real.gate import Refusals, Session
 from outpace.real.wire import (
     HEADER_BYTES,
     PIECE_BYTES,
@@ -42,7 +40,6 @@ from outpace.real.wire import (
     WireError,
 )
 
-Log: TypeAlias = Callable[[str], None]
 OnMessage: TypeAlias = Callable[[str, Body, "Block | None"], None]
 OnLost: TypeAlias = Callable[[str], None]
 
@@ -50,98 +47,12 @@ LOOPBACK: Final = "tcp://127.0.0.1"
 _AT_ONCE: Final = 64  # messages taken in before the kernel gets its turn
 _CLOSED: Final = -1
 _ATTEMPTS: Final = 5  # handshakes that may end for no known reason before the caller gives up
-_KINDS: Final = 256  # of refusals that are told apart
-_LINE: Final = 400  # characters of one
-_GATE: Final = "inproc://zeromq.zap.01"
 _GONE: Final = zmq.EVENT_DISCONNECTED
 _FIT: Final = zmq.EVENT_HANDSHAKE_SUCCEEDED
 _UNCLEAR: Final = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 _UNFIT: Final = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 _LONGEST: Final = max(HEADER_BYTES, PIECE_BYTES) + 64  # bytes of a frame, and what CURVE adds
 _TAIL: Final = "/"  # ends the name in an identity
-
-
-@dataclass(frozen=True, slots=True)
-class Keys:
-    """A CURVE key pair, in Z85."""
-
-    public: str
-    secret: str
-
-    def __repr__(self) -> str:
-        return f"Keys({self.public})"  # never the secret
-
-
-def new_keys() -> Keys:
-    public, secret = zmq.curve_keypair()
-    return Keys(public.decode(), secret.decode())
-
-
-@dataclass(frozen=True, slots=True)
-class Session:
-    """What all messages of a run have in common. Without keys everything is in the clear."""
-
-    run: int
-    epoch: int
-    lease_s: float
-    keys: Keys | None
-
-
-class Refusals:
-    """Says what was refused: the first time, and then every time its number doubles.
-
-    Neither the log nor memory grows with what strangers think up; what a `member` did is
-    said even when they have thought up too much.
-    """
-
-    def __init__(self, log: Log) -> None:
-        self._log = log
-        self._counts: Counter[str] = Counter()
-
-    def note(self, what: str, *, member: bool = False) -> None:
-        what = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in what[:_LINE])[:_LINE]
-        if len(self._counts) >= _KINDS and what not in self._counts and not member:
-            what = "refused something else"
-        self._counts[what] += 1
-        count = self._counts[what]
-        if count & (count - 1) == 0:
-            self._log(what if count == 1 else f"{what} ({count} times)")
-
-
-class Gate:
-    """Says which keys may connect to this process's listeners (ZeroMQ's ZAP protocol)."""
-
-    def __init__(self, context: zmq.Context[Any], clock: RealClock, refusals: Refusals) -> None:
-        self.admitted: dict[str, str] = {}  # public key -> name
-        self._clock, self._refusals = clock, refusals
-        self._socket = context.socket(zmq.REP)
-        self._socket.bind(_GATE)
-        clock.watch(self._socket, self._decide)
-
-    def _decide(self) -> None:
-        for _ in range(_AT_ONCE):
-            try:
-                self._answer(*self._socket.recv_multipart(zmq.NOBLOCK))
-            except zmq.Again:
-                return
-
-    def _answer(
-        self, version: bytes, request: bytes, _domain: bytes, address: bytes, _identity: bytes,
-        mechanism: bytes, *credentials: bytes,
-    ) -> None:  # fmt: skip
-        name = None
-        if mechanism == b"CURVE" and len(credentials) == 1:
-            name = self.admitted.get(zmq.utils.z85.encode(credentials[0]).decode())
-        if name is None:
-            self._refusals.note(f"refused a connection from {address.decode()}: unknown key")
-            answer = [b"400", b"unknown key", b"", b""]
-        else:
-            answer = [b"200", b"OK", name.encode(), b""]
-        self._socket.send_multipart([version, request, *answer])
-
-    def close(self) -> None:
-        self._clock.forget(self._socket)
-        self._socket.close(linger=0)
 
 
 class _Socket:

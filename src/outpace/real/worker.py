@@ -44,8 +44,9 @@ from outpace.real.bodies import (
     ReplyBody,
     Snapshot,
 )
+from outpace.real.gate import Refusals
 from outpace.real.member import Link, Lost, Member, report_failure
-from outpace.real.sockets import Caller, Refusals
+from outpace.real.sockets import Caller
 from outpace.real.wire import Expect, head_of
 from outpace.slicing import even_slices
 from outpace.tasks import CuttableWorkload, brief
