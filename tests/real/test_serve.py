@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -17,11 +18,12 @@ import outpace
 from outpace import place, script
 from outpace.config import experiment_from
 from outpace.errors import ConfigError
-from outpace.experiment import simulate
+from outpace.experiment import run, simulate
 from outpace.real import rendezvous
-from outpace.real.gate import Session
+from outpace.real.gate import Session, new_keys
 from outpace.real.member import Link
 from outpace.real.rendezvous import write_rendezvous
+from outpace.real.run import Outside
 
 SCRIPT = """
 import torch, outpace
@@ -31,6 +33,7 @@ from outpace.tasks.sampler import Sampler
 torch.manual_seed(0)
 torch.set_num_threads(1)
 task = digits_mlp()
+task.model.register_buffer("large", torch.randn(40_000))  # sent when Python shuts down
 optimizer = torch.optim.SGD(task.model.parameters(), lr=0.1)
 model, optimizer = outpace.attach(task.model, optimizer)
 inputs, targets = task.train
@@ -183,6 +186,46 @@ def test_the_place_in_a_run_is_that_of_the_launcher(tmp_path, monkeypatch):
     for key, value in (("OUTPACE_CONNECT", path), ("SLURM_PROCID", 1), ("SLURM_NTASKS", 2)):
         monkeypatch.setenv(key, str(value))
     assert (outpace.rank(), outpace.world_size()) == (1, 2)
+
+
+def outside(tmp_path, **changes):
+    settings = {"host": "127.0.0.1", "connect": tmp_path / "connect.json", **changes}
+    return Outside(**settings)
+
+
+CONFIG = {"task": {"kind": "script", "path": "-"}, "workers": 1, "sync": {"kind": "bsp"}}
+
+
+def test_a_file_that_is_there_already_is_neither_overwritten_nor_removed(tmp_path):
+    there = tmp_path / "connect.json"
+    there.write_text("mine")
+    with pytest.raises(ConfigError, match="exists already"):
+        run(CONFIG, outside=outside(tmp_path))
+    assert there.read_text() == "mine"
+
+
+@pytest.mark.parametrize(("host", "why"), [("0.0.0.0", "no address"), ("10.1.2.3", "loopback")])
+def test_insecure_stays_on_the_loopback_interface(tmp_path, host, why):
+    with pytest.raises(ConfigError, match=why):
+        run(CONFIG, outside=outside(tmp_path, host=host), insecure=True)
+
+
+def test_an_address_that_is_not_this_machines_is_refused_and_leaves_nothing(tmp_path):
+    with pytest.raises(ConfigError, match="cannot listen at"):
+        run(CONFIG, outside=outside(tmp_path, host="192.0.2.1"))
+    assert not (tmp_path / "connect.json").exists()
+    gc.collect()  # a context left open would hang here
+
+
+def test_keys_are_never_in_a_file_that_somebody_may_have_open(tmp_path):
+    path = tmp_path / "connect.json"
+    guess = tmp_path / "connect.json.part"
+    guess.write_text("")
+    guess.chmod(0o666)
+    link = Link("coordinator", "tcp://127.0.0.1:1", "", Session(1, 0, 10.0, None))
+    write_rendezvous(path, link, {"worker-0": new_keys()}, experiment_from(CONFIG, "test"))
+    assert guess.read_text() == ""
+    assert path.stat().st_mode & 0o077 == 0
 
 
 @pytest.mark.usefixtures("_nowhere")

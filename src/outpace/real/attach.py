@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
+import zmq.utils.garbage  # noqa: F401  # its atexit, registered before ours, runs after it
 
 from outpace.aggregate import all_finite
 from outpace.config import Experiment
