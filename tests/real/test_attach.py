@@ -200,7 +200,7 @@ def test_a_gradient_that_is_not_finite_is_not_pushed():
     said: list[str] = []
     result = launch("wrong.py", "nan", workers=2, log=said.append)
     (line,) = (line for line in said if "finite" in line)
-    assert line == "the gradient of worker-1 is not finite in its iteration 3: it is not pushed"
+    assert line == "a gradient of worker-1 is not finite: it is not pushed (iteration 3)"
     assert result.summary["iterations"] == [6, 6]
     assert result.summary["gradients_applied"] == 11
 

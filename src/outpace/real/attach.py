@@ -281,7 +281,10 @@ class AttachedWorker(Worker):
         what = f"the gradient of {self.name} is not finite in its iteration {self._iteration}"
         if not self._refuse:
             raise DivergenceError(f"{what}; try a smaller learning rate")
-        self._refusals.note(f"a gradient of {self.name} is not finite: it is not pushed")
+        self._refusals.note(
+            f"a gradient of {self.name} is not finite: it is not pushed",
+            first=f" (iteration {self._iteration})",
+        )
         return abstain
 
     def _flat(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -57,14 +57,15 @@ class Refusals:
         self._log = log
         self._counts: Counter[str] = Counter()
 
-    def note(self, what: str, *, member: bool = False) -> None:
+    def note(self, what: str, *, member: bool = False, first: str = "") -> None:
+        """`first`: what is added when it is said the first time."""
         what = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in what[:_LINE])[:_LINE]
         if len(self._counts) >= _KINDS and what not in self._counts and not member:
             what = "refused something else"
         self._counts[what] += 1
         count = self._counts[what]
         if count & (count - 1) == 0:
-            self._log(what if count == 1 else f"{what} ({count} times)")
+            self._log(what + first if count == 1 else f"{what} ({count} times)")
 
 
 class Gate:

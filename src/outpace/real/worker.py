@@ -308,7 +308,10 @@ class TaskWorker(Worker):
         )
         if not self._refuse:
             raise DivergenceError(f"{what}; try a smaller learning rate")
-        self._refusals.note(f"the loss or gradient of {self.name} is not finite: it is not pushed")
+        self._refusals.note(
+            f"a loss or gradient of {self.name} is not finite: it is not pushed",
+            first=f" (iteration {iteration})",
+        )
         self.recorder.gradient_computed(self.worker, None)
         return [None] * len(gradient)
 
