@@ -29,7 +29,7 @@ from outpace.python_optimizer import PythonOptimizer
 from outpace.real.bodies import DTYPES, Extras, Fetch, Initialize, Left
 from outpace.real.gate import Refusals
 from outpace.real.member import Link
-from outpace.real.training import packed, unpacked
+from outpace.real.packing import packed, unpacked
 from outpace.real.wire import head_of
 from outpace.real.worker import Worker
 from outpace.torch_optimizers import plain_settings, require_known

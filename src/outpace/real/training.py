@@ -15,6 +15,7 @@ from outpace.errors import ConfigError
 from outpace.messages import Block, parts
 from outpace.real import child
 from outpace.real.bodies import DTYPES
+from outpace.real.packing import product, unpacked
 from outpace.slicing import even_slices
 from outpace.tasks import CuttableWorkload, Evaluation, Script
 
@@ -99,7 +100,7 @@ class ScriptTraining:
         flat = torch.cat([tensor for block in blocks for tensor in parts(block)])
         found, place = {}, 0
         for name, shape, dtype in known["parameters"]:
-            size = _product(shape)
+            size = product(shape)
             found[name] = flat[place : place + size].reshape(shape).to(DTYPES[dtype]).clone()
             place += size
         if isinstance(extras, torch.Tensor):
@@ -108,30 +109,3 @@ class ScriptTraining:
             if first in found:
                 found[name] = found[first].clone()  # as files want it
         return found
-
-
-def packed(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The bytes of tensors, one after another; shape (bytes,), uint8."""
-    parts = [tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for tensor in tensors]
-    return torch.cat(parts) if parts else torch.empty(0, dtype=torch.uint8)
-
-
-def unpacked(layout: Sequence[tuple[str, list[int], str]], data: torch.Tensor) -> dict[str, Any]:
-    """The tensors of these names, shapes and dtypes. Raises ValueError if the size differs."""
-    found, place = {}, 0
-    for name, shape, dtype in layout:
-        kind = getattr(torch, dtype)
-        size = _product(shape) * kind.itemsize
-        piece = data[place : place + size].clone()
-        found[name] = piece.view(kind).reshape(shape)
-        place += size
-    if place != len(data):
-        raise ValueError(f"{len(data)} bytes are not the {place} that the layout has")
-    return found
-
-
-def _product(shape: Sequence[int]) -> int:
-    size = 1
-    for length in shape:
-        size *= length
-    return size

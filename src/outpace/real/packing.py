@@ -1,0 +1,36 @@
+"""What a model has beside the shared parameters, as bytes and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+
+def packed(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The bytes of tensors, one after another; shape (bytes,), uint8."""
+    parts = [tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for tensor in tensors]
+    return torch.cat(parts) if parts else torch.empty(0, dtype=torch.uint8)
+
+
+def unpacked(layout: Sequence[tuple[str, list[int], str]], data: torch.Tensor) -> dict[str, Any]:
+    """The tensors of these names, shapes and dtypes. Raises ValueError if the size differs."""
+    found, place = {}, 0
+    for name, shape, dtype in layout:
+        kind = getattr(torch, dtype)
+        size = product(shape) * kind.itemsize
+        piece = data[place : place + size].clone()
+        found[name] = piece.view(kind).reshape(shape)
+        place += size
+    if place != len(data):
+        raise ValueError(f"{len(data)} bytes are not the {place} that the layout has")
+    return found
+
+
+def product(shape: Sequence[int]) -> int:
+    """The number of elements of this shape."""
+    size = 1
+    for length in shape:
+        size *= length
+    return size
