@@ -437,7 +437,7 @@ def idle_percent() -> float:
 
         coordinator.kernel.spawn(look(), daemon=True)
 
-    whole(SMALL, 1, pause_s=(IDLE_S + 1) / (WARM_UP + 1), watch=watch)
+    whole(SMALL, 1, pause_s=(IDLE_S + 10) / (WARM_UP + 1), watch=watch)
     return 100 * shares[0]
 
 

@@ -94,7 +94,9 @@ class FreshBlock(TensorBlock):
     """
 
     def __init__(self, parameters: torch.Tensor, optimizer: Sgd, deterministic: bool = True):
-        super().__init__(parameters, optimizer, deterministic)
+        # Not the step of torch's optimizer, which costs a second of imports.
+        self._parameters, self._optimizer = parameters.detach().clone(), optimizer
+        self._deterministic = deterministic
         self._lr, self._finite = optimizer.lr, True
 
     def update(self, gradient: Block, divisor: int, settings: StepSettings | None) -> None:
