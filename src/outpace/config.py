@@ -109,8 +109,10 @@ class Experiment:
         if contradictions:
             raise ValueError("\n".join(contradictions))
 
-    def _nothing_of_it(self) -> Iterator[str]:
-        """What a script does itself, and nobody can do for it."""
+    def _left_to_the_script(self) -> Iterator[str]:
+        """Keys without meaning for it."""
+        if self.batch_size != 32:
+            yield "batch_size: a script makes its own batches"
         if self.evaluate != Evaluate() or self.stop.target_accuracy is not None:
             yield "evaluate, stop.target_accuracy: a script evaluates its model itself"
         if isinstance(self.optimizer, Sgd) and self.optimizer != Sgd():
@@ -120,7 +122,7 @@ class Experiment:
         if self.stop == Stop() and not isinstance(self.task, Script):
             yield "stop: needs at least one of iterations, virtual_time_s, target_accuracy"
         if isinstance(self.task, Script):
-            yield from self._nothing_of_it()
+            yield from self._left_to_the_script()
         if self.stop.target_accuracy is not None and isinstance(self.task, Timing):
             yield "stop.target_accuracy: the task 'timing' has no accuracy"
         only_target = (

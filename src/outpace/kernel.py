@@ -401,6 +401,17 @@ class Kernel:
         if self._clock is not virtual_clock:
             self.now = max(self.now, self._clock(self.now) or 0)
 
+    def set_time(self, now: Time) -> None:
+        """Let it be `now`, because the clock was set; what is due moves along."""
+        shift, self.now = now - self.now, now
+        for place, event in enumerate(self._events):
+            due, order, function, argument = event
+            moved = self._events[place] = (due + shift, order, function, argument)
+            if function is None and argument._blocked_on is event:
+                argument._blocked_on = moved
+        for walker in self._walkers:
+            walker.waiting_since += shift
+
     def stop(self) -> None:
         """End `run` before time advances, after what else is due now."""
         self._end_at(self.now, _raise_end)

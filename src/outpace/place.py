@@ -19,4 +19,5 @@ class Place:
     outside: bool = False  # started by somebody else than Outpace
 
 
+CONNECT: Final = "OUTPACE_CONNECT"  # names the file in which a worker finds its run
 HERE: Final = Place()

@@ -8,10 +8,9 @@ from typing import Any, Literal
 
 import torch
 
-from outpace.checks import require
 from outpace.errors import ConfigError
 from outpace.messages import StepSettings
-from outpace.tasks.target import brief, is_target, load_target
+from outpace.tasks.target import brief, load_target, require_target
 from outpace.torch_optimizers import Groups, TorchOptimizer
 from outpace.updaters import Step
 
@@ -28,10 +27,7 @@ class PythonOptimizer:
     kind: Literal["python"] = "python"
 
     def __post_init__(self) -> None:
-        require(
-            is_target(self.target),
-            "target", "'file.py:function' or 'package.module:function'", repr(self.target),
-        )  # fmt: skip
+        require_target(self.target)
 
     def refusal(self, settings: StepSettings | None) -> str:
         return "" if settings is None else "the optimizer of this run takes no settings"
@@ -44,7 +40,7 @@ class PythonOptimizer:
     def of_groups(self, groups: Groups, settings: Sequence[dict[str, Any]]) -> TorchOptimizer:
         """The same for a script's parameter groups. Raises ConfigError if it cannot be made."""
         try:
-            function = load_target(self.target)
+            function = load_target(self.target, "optimizer.target")
         except ConfigError as error:
             raise ConfigError(str(error).replace("task.", "optimizer.", 1)) from error
 

@@ -16,14 +16,13 @@ from typing import Any, Final, TypeVar, cast
 import torch
 
 from outpace.errors import ConfigError
-from outpace.place import HERE
+from outpace.place import CONNECT, HERE
 
 ModelT = TypeVar("ModelT", bound=torch.nn.Module)
 OptimizerT = TypeVar("OptimizerT", bound=torch.optim.Optimizer)
 
-# Where a worker's number and how many there are may stand; "OUTPACE_CONNECT" says where
+# Where a worker's number and how many there are may stand; CONNECT says where
 # the run is. Outpace's own, torchrun, SLURM, Open MPI.
-CONNECT: Final = "OUTPACE_CONNECT"
 _PLACES: Final = (
     ("OUTPACE_RANK", "OUTPACE_WORLD_SIZE"),
     ("RANK", "WORLD_SIZE"),

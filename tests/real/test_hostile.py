@@ -433,7 +433,7 @@ class Cluster:
         self.honest = [post.call(name, endpoint=endpoint, key=self.key) for name in WORKERS[:2]]
         self.honest[0].send(Initialize("", [], [], head_of(START)), START)
         self._until_said(lambda body: body == Ready(), 2)
-        post.listener.send("server-0", Go(0, 0, "elsewhere"))
+        post.listener.send("server-0", Go(0, "elsewhere"))
 
     def _step(self) -> None:
         self.server.kernel.run(until=self.server.kernel.now + 2_000_000)

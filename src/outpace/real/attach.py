@@ -14,7 +14,7 @@ from __future__ import annotations
 import atexit
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -22,18 +22,19 @@ import zmq.utils.garbage  # noqa: F401  # its atexit, registered before ours, ru
 
 from outpace.aggregate import all_finite
 from outpace.config import Experiment
-from outpace.errors import ConfigError, DivergenceError, RunError
+from outpace.errors import DivergenceError, RunError
 from outpace.kernel import WalkerError
 from outpace.messages import Block, StepSettings, parts, whole
 from outpace.python_optimizer import PythonOptimizer
-from outpace.real.bodies import DTYPES, Extras, Fetch, Initialize, Left
+from outpace.real.bodies import Extras, Fetch, Initialize, Left
 from outpace.real.gate import Refusals
 from outpace.real.member import Link
 from outpace.real.packing import packed, unpacked
+from outpace.real.parameters import dtype_name, gradient_of, like, shared
+from outpace.real.takeover import has_taken_steps, take_over
 from outpace.real.wire import head_of
 from outpace.real.worker import Worker
 from outpace.torch_optimizers import plain_settings, require_known
-from outpace.units import seconds
 
 
 class RunOver(SystemExit):
@@ -48,7 +49,7 @@ def attached(
     if not isinstance(experiment.optimizer, PythonOptimizer):  # which is made on the servers
         require_known(type(optimizer))
     worker = AttachedWorker(link, number, experiment, model, optimizer)
-    _take_over(optimizer, worker)
+    take_over(optimizer, worker.step, worker.tell_of_lost_state)
     atexit.register(_at_exit, worker)  # if whoever runs the script does not end it
     return worker
 
@@ -62,7 +63,7 @@ class AttachedWorker(Worker):
     ) -> None:  # fmt: skip
         self._model, self._optimizer = model, optimizer
         self._groups = [list(group["params"]) for group in optimizer.param_groups]
-        self._names, self._parameters = _shared(model, self._groups)
+        self._names, self._parameters = shared(model, self._groups)
         self._dtype = self._parameters[0].dtype
         devices = {p.device for p in self._parameters}
         self._device = devices.pop() if len(devices) == 1 else None  # None: several
@@ -88,7 +89,7 @@ class AttachedWorker(Worker):
 
     @property
     def layout(self) -> str:
-        dtype = _dtype_name(self._dtype)
+        dtype = dtype_name(self._dtype)
         return json.dumps(
             {
                 "parameters": [
@@ -114,7 +115,7 @@ class AttachedWorker(Worker):
         }
 
     def _beside_layout(self) -> list[tuple[str, list[int], str]]:
-        return [(n, list(t.shape), _dtype_name(t.dtype)) for n, t in self._beside().items()]
+        return [(n, list(t.shape), dtype_name(t.dtype)) for n, t in self._beside().items()]
 
     def _aliases(self) -> list[tuple[str, str]]:
         """Further names of tensors that the model has more than once, with their first ones."""
@@ -169,7 +170,7 @@ class AttachedWorker(Worker):
 
     def start(self) -> None:
         """Join the run; returns when the first iteration may start."""
-        if _has_taken_steps(self._optimizer):
+        if has_taken_steps(self._optimizer):
             self.tell_of_lost_state()
         self._drive()
 
@@ -213,10 +214,7 @@ class AttachedWorker(Worker):
         drawn_s = self._run_time(self.worker, iteration, started) if self._run_time else 0.0
         self.kernel.stop()  # back to the user, once this walker waits
         gradient: Sequence[Block | None] = await self.kernel.wait()
-        self.kernel.catch_up()
-        rest_s = drawn_s - seconds(self.now - started)
-        if rest_s > 0:
-            await self.kernel.sleep(rest_s)
+        await self.stretch(started, drawn_s)
         return gradient
 
     def _drive(self) -> None:
@@ -272,7 +270,7 @@ class AttachedWorker(Worker):
         found_inf = getattr(optimizer, "found_inf", None)  # what GradScaler hands over
         if found_inf is not None and float(found_inf) > 0:
             return abstain
-        flat = self._flat([_gradient_of(p) for p in self._parameters])
+        flat = self._flat([gradient_of(p) for p in self._parameters])
         scale = getattr(optimizer, "grad_scale", None)
         if scale is not None:  # as GradScaler.unscale_ does
             flat.mul_(float(scale.double().reciprocal().float()))
@@ -301,111 +299,7 @@ class AttachedWorker(Worker):
         else:
             there = [tensor for block in blocks for tensor in parts(block)]
         with torch.no_grad():
-            torch._foreach_copy_(self._parameters, _like(self._parameters, there))
-
-
-def _shared(
-    model: torch.nn.Module, groups: Sequence[Sequence[torch.Tensor]]
-) -> tuple[list[str], list[torch.Tensor]]:
-    """The optimizer's parameters, in the order in which the model names them."""
-    owned = {id(p): p for group in groups for p in group}
-    named = [(name, p) for name, p in model.named_parameters() if id(p) in owned]
-    known = {id(p) for _, p in named}
-    strange = [p for key, p in owned.items() if key not in known]
-    if strange:
-        raise ConfigError(
-            f"the optimizer has {len(strange)} parameters that the model does not have"
-        )
-    named = [(name, p) for name, p in named if p.numel()]
-    kinds = {str(p.dtype) for _, p in named}
-    if len(kinds) != 1 or named[0][1].dtype not in DTYPES.values():
-        raise ConfigError(
-            f"the optimizer's parameters must share one floating-point dtype, not {sorted(kinds)}"
-        )
-    if any(p.is_meta for _, p in named):
-        raise ConfigError("the optimizer's parameters are on the meta device: they have no values")
-    return [name for name, _ in named], [p for _, p in named]
-
-
-def _like(parameters: Iterable[torch.Tensor], blocks: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """What the blocks have for each parameter: views, but where one lies in several blocks."""
-    found = []
-    server = place = 0  # of what comes next
-    for parameter in parameters:
-        parts: list[torch.Tensor] = []
-        missing = parameter.numel()
-        while missing:
-            part = blocks[server][place : place + missing]
-            parts.append(part)
-            place += len(part)
-            missing -= len(part)
-            if place == len(blocks[server]):
-                server, place = server + 1, 0
-        whole = parts[0] if len(parts) == 1 else torch.cat(parts)
-        found.append(whole.view(parameter.shape))
-    return found
-
-
-def _gradient_of(parameter: torch.Tensor) -> torch.Tensor:
-    gradient = parameter.grad
-    if gradient is None:
-        return torch.zeros_like(parameter)
-    if gradient.layout is not torch.strided:
-        raise ConfigError("sparse gradients cannot be shared: make the embedding dense")
-    return gradient.detach()
-
-
-def _dtype_name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
-def _has_taken_steps(optimizer: torch.optim.Optimizer) -> bool:
-    """Or was given the state of one that has."""
-    return any(
-        float(state.get("step", 1)) > 0 and any(value is not None for value in state.values())
-        for state in optimizer.state.values()
-    )
-
-
-def _take_over(optimizer: torch.optim.Optimizer, worker: AttachedWorker) -> None:
-    """Have `optimizer.step` call the worker's, and everything else stay as it is.
-
-    A class of its own rather than an attribute: schedulers and hooks wrap what the class
-    has. One that was made before has wrapped the old step, as an attribute that goes.
-    """
-    kind: Any = type(optimizer)
-    optimizer.__dict__.pop("step", None)
-
-    def step(self: Any, closure: Callable[[], Any] | None = None) -> Any:
-        self._opt_called = True  # schedulers look at it
-        return worker.step(closure)
-
-    def add_param_group(self: Any, group: dict[str, Any]) -> None:
-        raise ConfigError("add all parameter groups before outpace.attach: the servers share them")
-
-    def load_state_dict(self: Any, state: dict[str, Any]) -> None:
-        kind.load_state_dict(self, state)
-        if _has_taken_steps(self):
-            worker.tell_of_lost_state()
-
-    def reduce(self: Any, _: Any) -> Any:
-        """A copy is an optimizer as it was before. (Protocols from 2 on check the class.)"""
-        make, (_, *arguments), *rest = kind.__reduce_ex__(self, 0)
-        return (make, (kind, *arguments), *rest)
-
-    hooked: Any = torch.optim.Optimizer.profile_hook_step(step)
-    hooked.hooked = hooked._wrapped_by_lr_sched = True  # by all who would do so
-    members = {
-        "step": hooked,
-        "add_param_group": add_param_group,
-        "load_state_dict": load_state_dict,
-        "__reduce_ex__": reduce,
-        # GradScaler then calls step() always, and says whether to skip it.
-        "_step_supports_amp_scaling": True,
-        "__module__": kind.__module__,
-        "__qualname__": kind.__qualname__,
-    }
-    optimizer.__class__ = type(kind.__name__, (kind,), members)
+            torch._foreach_copy_(self._parameters, like(self._parameters, there))
 
 
 def end_script(worker: AttachedWorker, error: Exception | None) -> None:

@@ -159,10 +159,9 @@ class Ready(_Body, tag="ready"):
 
 
 class Go(_Body, tag="go"):
-    """Everybody is ready; the run's time is `now`. On the coordinator's own machine (`boot`)
-    it is the monotonic clock minus `origin`."""
+    """Everybody is ready; the run's time begins. On the coordinator's own machine (`boot`) it
+    is the monotonic clock minus `origin`."""
 
-    now: Count
     origin: Count
     boot: Name
 

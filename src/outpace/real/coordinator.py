@@ -5,8 +5,8 @@ servers get the plan and are ready to take parameters; the workers get it, and w
 gives the servers theirs; everybody is ready; go. It ends when all workers have finished,
 or when time is over or the target reached; the servers hand in the final parameters.
 
-Whoever is lost before being done ends the run, with an error that says who. Nothing is
-waited for without a limit.
+Whoever is lost before being done ends the run, with an error that says who. Nothing but
+the training itself is waited for without a limit.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ from outpace.real.bodies import (
     Left,
     Notice,
     Plan,
-    ReadAll,
     Ready,
     Rows,
     Snapshot,
@@ -48,6 +47,7 @@ from outpace.real.bodies import (
 from outpace.real.clock import RealClock
 from outpace.real.gate import Gate, Log, Refusals, Session
 from outpace.real.member import COORDINATOR, boot_id
+from outpace.real.snapshots import Evaluate, Snapshots
 from outpace.real.sockets import LOOPBACK, Listener
 from outpace.real.wire import Expect, block_elements, head_of
 from outpace.recorder import Totals
@@ -59,8 +59,6 @@ JOIN_S: Final = 120.0  # for the slowest process to start and make its task
 WIND_DOWN_S: Final = 60.0  # for a worker to come to the end of its step
 _LAST_WORDS_S: Final = 0.5  # for what a process said before it died to be read first
 _ENDED, _SILENT, _MISSED = range(3)  # how directly it is known that a process is lost
-
-Evaluate = Callable[[list[Block], Snapshot], None]  # blocks, shard 0's snapshot
 
 
 class Coordinator:
@@ -80,17 +78,15 @@ class Coordinator:
         self.started = False
         self.when_started: Callable[[], None] | None = None
         self.totals_of: dict[str, Totals] = {}
-        self.final: list[Block] | None = None
-        self.final_at: Snapshot | None = None  # shard 0's, with version and time
+        self.snapshots = Snapshots(
+            experiment.servers, lambda read: self._tell(self.servers, read), evaluate
+        )
         self._join_s = join_s
-        self._keys, self._trace, self._evaluate, self._log = keys, trace, evaluate, log
+        self._keys, self._trace, self._log = keys, trace, log
         self._context: zmq.Context[Any] = zmq.Context()
         self._said = self._new_mailbox()
         self._heard: Counter[tuple[str, type[Body]]] = Counter()
         self.extras: Block | None = None  # worker 0's buffers, as it sent them last
-        self._requests = self._last_request = 0
-        self._snapshots: dict[int, dict[int, tuple[Snapshot, Block]]] = {}  # by request
-        self._asked_for: dict[int, int] = {}  # request -> the version it waits for
         self._ending: str | None = None
         self.over = self._early = False
         self._left: set[str] = set()  # workers that have done their part
@@ -170,12 +166,11 @@ class Coordinator:
             self._forward_extras()
         await self._all(self.workers, Ready, "be ready", self._join_s)
         await self._all(self.servers, Ready, "have the parameters", self._join_s, times=2)
-        self.clock.origin += self.clock.now
-        self.kernel.now = 0
-        if self._lost_for:  # what was set to end the run for it is of the old time
-            self.kernel.call_at(nanoseconds(_LAST_WORDS_S), self._give_up)
+        self.kernel.catch_up()
+        self.clock.origin += self.kernel.now
+        self.kernel.set_time(0)
         self.started = True
-        self._tell(everybody, Go(0, self.clock.origin, boot_id()))
+        self._tell(everybody, Go(self.clock.origin, boot_id()))
         if self.when_started is not None:
             self.when_started()
         stop, evaluate = self.experiment.stop, self.experiment.evaluate
@@ -184,8 +179,7 @@ class Coordinator:
         if evaluate.every_s is not None:
             self.kernel.spawn(self._read_every(evaluate.every_s), "evaluation", daemon=True)
         if evaluate.every_updates is not None:
-            for ahead in (1, 2):  # one is under way while the other is evaluated
-                self._read_all(ahead * evaluate.every_updates)
+            self.snapshots.ask_each(evaluate.every_updates)
         await self._finish(self.workers, WIND_DOWN_S, left=True)
         await self._hand_in(WIND_DOWN_S)
         self._ending = None  # what scripts do now is their own affair
@@ -202,8 +196,9 @@ class Coordinator:
     async def _hand_in(self, limit_s: float) -> None:
         """The servers give their parameters and what is left of the trace, and end."""
         self._ending = self._ending or "the workers have finished"
-        self._last_request, since = self._read_all(), self.kernel.now
-        while self.final is None and self._missing(self.servers) == self.servers:
+        self.snapshots.ask_for_last()
+        since = self.kernel.now
+        while self.snapshots.final is None and self._missing(self.servers) == self.servers:
             await self._next(limit_s, since, "hand in its parameters", self.servers)
         self._tell(self.servers, Stop("the run is over"))
         await self._finish(self.servers, limit_s)
@@ -276,23 +271,7 @@ class Coordinator:
     async def _read_every(self, period_s: float) -> None:
         while True:
             await self.kernel.sleep(period_s)
-            self._read_all()
-
-    def _read_all(self, version: int = 0) -> int:
-        """Ask all servers for their parameters, once they have that version."""
-        self._requests += 1
-        self._snapshots[self._requests] = {}
-        if version:
-            self._asked_for[self._requests] = version
-        self._tell(self.servers, ReadAll(self._requests, version))
-        return self._requests
-
-    def _ask_for_next(self, now: int) -> None:
-        """The next version to evaluate; where evaluating is slower than training, not each."""
-        every = self.experiment.evaluate.every_updates
-        assert every is not None
-        ahead = max([*self._asked_for.values(), now // every * every])
-        self._read_all(ahead + every)
+            self.snapshots.ask()
 
     # -- what comes in -------------------------------------------------------------------
 
@@ -335,7 +314,7 @@ class Coordinator:
                 self._lost_for.pop(name, None)
             elif isinstance(body, Snapshot):
                 assert block is not None
-                self._add_snapshot(body, block)
+                self.snapshots.add(body, block)
             elif isinstance(body, Extras):
                 self.extras = block
             self._heard[name, type(body)] += 1
@@ -361,23 +340,6 @@ class Coordinator:
             self.listener.refuse(name, f"its trace cannot be read: {error}")
             return
         self.totals_of[name] = body.totals
-
-    def _add_snapshot(self, body: Snapshot, block: Block) -> None:
-        parts = self._snapshots.get(body.request)
-        if parts is None:
-            return  # nobody asked
-        parts[body.shard] = body, block
-        if len(parts) < len(self.servers):
-            return
-        del self._snapshots[body.request]
-        blocks = [parts[server][1] for server in range(len(self.servers))]
-        first = parts[0][0]
-        if body.request and body.request == self._last_request:
-            self.final, self.final_at = blocks, first
-        else:
-            self._evaluate(blocks, first)
-            if self._asked_for.pop(body.request, 0):
-                self._ask_for_next(first.version)
 
     def _take_failure(self, name: str, body: Failed) -> None:
         self._failed.add(name)

@@ -104,13 +104,12 @@ class Member:
         return body
 
     def start_clock(self, go: Go) -> None:
-        """From now on the clock shows the time of the run."""
+        """From now on the clock shows the time of the run, which starts with this message."""
         if go.boot and go.boot == boot_id():
             self.clock.origin = go.origin
         else:  # another machine: right up to the time the message took
-            self.clock.origin = time.monotonic_ns() - go.now
-        self.kernel.now = 0
-        self.kernel.catch_up()
+            self.clock.origin = time.monotonic_ns()
+        self.kernel.set_time(self.clock.now)
 
     async def report(self) -> None:
         """Send the trace and the sums to the coordinator, now and then. A daemon."""

@@ -11,18 +11,16 @@ import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from outpace.config import Experiment, experiment_from, to_plain
 from outpace.errors import ConfigError
 from outpace.messages import worker_name
-from outpace.place import HERE
+from outpace.place import CONNECT, HERE
 from outpace.real.gate import Keys, Session
 from outpace.real.member import Link
-
-CONNECT: Final = "OUTPACE_CONNECT"
 
 
 class Rendezvous(msgspec.Struct, forbid_unknown_fields=True):

@@ -12,20 +12,20 @@ from typing import Any, Final
 import torch
 
 from outpace.config import Experiment
-from outpace.errors import ConfigError, OutpaceError, RunError
+from outpace.errors import ConfigError, OutpaceError
 from outpace.messages import Block, server_name, worker_name
 from outpace.metrics import Metrics
+from outpace.place import CONNECT
 from outpace.real import child
 from outpace.real.bodies import Snapshot
 from outpace.real.coordinator import Coordinator
 from outpace.real.gate import Keys, Log, Session, new_keys
 from outpace.real.launcher import Processes
 from outpace.real.member import COORDINATOR, Link
-from outpace.real.rendezvous import CONNECT, write_rendezvous
+from outpace.real.rendezvous import write_rendezvous
 from outpace.real.sockets import LOOPBACK
 from outpace.real.training import Training
 from outpace.recorder import Totals
-from outpace.tasks import brief
 from outpace.trace import Trace
 from outpace.units import Time, seconds
 
@@ -107,9 +107,13 @@ class RealRun:
         if self._watch is not None:
             self._watch(self)
         coordinator.run()
-        at = coordinator.final_at
-        if coordinator.final is not None and at is not None and at.version != self._evaluated:
-            self._evaluate(coordinator.final, at)
+        at = coordinator.snapshots.final_at
+        if (
+            coordinator.snapshots.final is not None
+            and at is not None
+            and at.version != self._evaluated
+        ):
+            self._evaluate(coordinator.snapshots.final, at)
 
     def _start_workers(self) -> None:
         if self._outside is not None:
@@ -144,7 +148,7 @@ class RealRun:
 
     def parameters(self) -> Sequence[Block]:
         """At the end; if they were lost with a server, those evaluated last."""
-        return self.coordinator.final or self._known
+        return self.coordinator.snapshots.final or self._known
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         coordinator = self.coordinator
@@ -157,17 +161,14 @@ class RealRun:
     @property
     def _ended(self) -> Time:
         coordinator = self.coordinator
-        if coordinator.final_at is not None:
-            return coordinator.final_at.now
+        if coordinator.snapshots.final_at is not None:
+            return coordinator.snapshots.final_at.now
         return coordinator.clock.now if coordinator.started else 0
 
     def _evaluate(self, blocks: Sequence[Block], at: Snapshot | None) -> None:
         """`at`: where these blocks come from; None: they are the initial ones."""
         self._evaluated, self._known = 0 if at is None else at.version, list(blocks)
-        try:
-            evaluation = self._training.evaluate(blocks)
-        except (Exception, SystemExit) as error:
-            raise RunError(f"the task raised in an evaluation: {brief(error)}") from error
+        evaluation = self._training.evaluate(blocks)
         if evaluation is None:
             return
         totals = self.totals

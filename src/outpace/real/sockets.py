@@ -18,6 +18,7 @@ threads even while Python computes), is reported as lost.
 from __future__ import annotations
 
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
@@ -55,7 +56,7 @@ _LONGEST: Final = max(HEADER_BYTES, PIECE_BYTES) + 64  # bytes of a frame, and w
 _TAIL: Final = "/"  # ends the name in an identity
 
 
-class _Socket:
+class _Socket(ABC):
     """A socket with its monitor, watched by the clock."""
 
     def __init__(
@@ -123,18 +124,20 @@ class _Socket:
             if piece:  # small ones are cheaper to copy than to share
                 send(piece[0], 0, len(piece[0]) < zmq.COPY_THRESHOLD)
 
+    @abstractmethod
     def _take(self, frames: list[zmq.Frame]) -> bool:
         """Was it, or did it complete, a message?"""
-        raise NotImplementedError
 
+    @abstractmethod
     def _gone(self, connection: int) -> None:
-        raise NotImplementedError
+        """This connection (a file descriptor) has ended."""
 
-    def _fit(self) -> None:
-        pass
+    def _fit(self) -> None:  # noqa: B027  # a listener need not know
+        """A handshake succeeded."""
 
+    @abstractmethod
     def _unfit(self, *, unclear: bool) -> None:
-        raise NotImplementedError
+        """A handshake failed; `unclear`: for no reason that ZeroMQ knows."""
 
     def close(self, linger_s: float = 1.0) -> None:
         """What was sent is still delivered, in the background, for up to so long."""

@@ -17,7 +17,13 @@ from outpace.real import child
 from outpace.real.bodies import DTYPES
 from outpace.real.packing import product, unpacked
 from outpace.slicing import even_slices
-from outpace.tasks import CuttableWorkload, Evaluation, Script
+from outpace.tasks import (
+    CuttableWorkload,
+    Evaluation,
+    Script,
+    evaluation_of,
+    require_accuracy,
+)
 
 
 class Training(Protocol):
@@ -49,11 +55,7 @@ class TaskTraining:
     join_s = 120.0
 
     def __init__(self, experiment: Experiment, workload: CuttableWorkload) -> None:
-        if experiment.stop.target_accuracy is not None and not workload.has_accuracy:
-            raise ConfigError(
-                "stop.target_accuracy: this task has no accuracy to reach; "
-                "give it test data and an accuracy, or stop by iterations or time"
-            )
+        require_accuracy(workload, experiment.stop.target_accuracy)
         workload.cut(even_slices(workload.size, experiment.servers))
         self._experiment, self._workload = experiment, workload
         self.initial = workload.initial_parameters()
@@ -62,7 +64,7 @@ class TaskTraining:
         return child.work, (self._experiment,)
 
     def evaluate(self, blocks: Sequence[Block]) -> Evaluation:
-        return self._workload.evaluate(blocks)
+        return evaluation_of(self._workload, blocks)
 
     def state_dict(
         self, blocks: Sequence[Block], layout: str, extras: Block | None

@@ -49,7 +49,7 @@ from outpace.real.member import Link, Lost, Member, report_failure
 from outpace.real.sockets import Caller
 from outpace.real.wire import Expect, head_of
 from outpace.slicing import even_slices
-from outpace.tasks import CuttableWorkload, brief
+from outpace.tasks import CuttableWorkload, gradient_of
 from outpace.units import Time, seconds
 
 
@@ -206,6 +206,13 @@ class Worker(Member, ABC):
             min(held, finished - computed), last_server,
         )  # fmt: skip
 
+    async def stretch(self, started: Time, duration_s: float) -> None:
+        """Sleep until a step that began then has taken so long."""
+        self.kernel.catch_up()
+        rest_s = duration_s - seconds(self.now - started)
+        if rest_s > 0:
+            await self.kernel.sleep(rest_s)
+
     def send_leave(self) -> None:
         """Tell all servers that this worker is done."""
         for name in self.servers:
@@ -286,19 +293,11 @@ class TaskWorker(Worker):
         started = self.now
         drawn_s = self._run_time(self.worker, iteration, started) if self._run_time else 0.0
         gradient = self._gradient(parameters, iteration)
-        self.kernel.catch_up()
-        rest_s = drawn_s - seconds(self.now - started)
-        if rest_s > 0:
-            await self.kernel.sleep(rest_s)
+        await self.stretch(started, drawn_s)
         return gradient
 
     def _gradient(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
-        try:
-            loss, gradient = self._workload.gradient(parameters, self.worker, iteration)
-        except (Exception, SystemExit) as error:
-            raise RunError(
-                f"the task raised in worker {self.worker}, iteration {iteration}: {brief(error)}"
-            ) from error
+        loss, gradient = gradient_of(self._workload, parameters, self.worker, iteration)
         if is_finite(loss, gradient):
             self.recorder.gradient_computed(self.worker, loss)
             return gradient

@@ -39,7 +39,13 @@ from outpace.recorder import Recorder, Totals
 from outpace.shard import Shard
 from outpace.simulation.network import Log, Network
 from outpace.slicing import even_slices
-from outpace.tasks import CuttableWorkload, Workload, brief
+from outpace.tasks import (
+    CuttableWorkload,
+    Workload,
+    evaluation_of,
+    gradient_of,
+    require_accuracy,
+)
 from outpace.trace import Trace
 from outpace.units import Time, nanoseconds, seconds
 
@@ -66,11 +72,7 @@ class Simulation:
         self.kernel = Kernel(tie_seed=tie_seed)
         self._experiment, self._workload, self._trace = experiment, workload, trace
         self._progress = progress or (lambda _: None)
-        if experiment.stop.target_accuracy is not None and not workload.has_accuracy:
-            raise ConfigError(
-                "stop.target_accuracy: this task has no accuracy to reach; "
-                "give it test data and an accuracy, or stop by iterations or time"
-            )
+        require_accuracy(workload, experiment.stop.target_accuracy)
         workload.cut(even_slices(workload.size, experiment.servers))
         self.recorder = Recorder(trace, self._on_update)
         self.metrics = Metrics()
@@ -175,10 +177,7 @@ class Simulation:
     def _evaluate(self) -> None:
         """At zero virtual time."""
         self._evaluated_at = self._versions()
-        try:
-            evaluation = self._workload.evaluate(self.parameters())
-        except (Exception, SystemExit) as error:
-            raise RunError(f"the task raised in an evaluation: {brief(error)}") from error
+        evaluation = evaluation_of(self._workload, self.parameters())
         self.metrics.add(self.kernel.now, self._evaluated_at[0], evaluation, self.totals)
         target = self._experiment.stop.target_accuracy
         if target is not None and (evaluation.accuracy or 0.0) >= target:
@@ -261,12 +260,7 @@ class _Worker(_Node):
     async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
         await self._kernel.sleep(self._run_time(self.worker, iteration, self._kernel.now))
         # Only now: what is cancelled meanwhile is never computed.
-        try:
-            loss, gradient = self._workload.gradient(parameters, self.worker, iteration)
-        except (Exception, SystemExit) as error:
-            raise RunError(
-                f"the task raised in worker {self.worker}, iteration {iteration}: {brief(error)}"
-            ) from error
+        loss, gradient = gradient_of(self._workload, parameters, self.worker, iteration)
         if loss is not None and not math.isfinite(loss):
             raise DivergenceError(
                 f"the loss of worker {self.worker} became {loss} in its iteration {iteration}, "

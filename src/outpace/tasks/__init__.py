@@ -1,5 +1,6 @@
 """Models, data, losses and their evaluation."""
 
+from outpace.tasks.guarded import evaluation_of, gradient_of, require_accuracy
 from outpace.tasks.kinds import (
     CuttableWorkload,
     DigitsCnn,
@@ -25,4 +26,7 @@ __all__ = [
     "Workload",
     "absolute_target",
     "brief",
+    "evaluation_of",
+    "gradient_of",
+    "require_accuracy",
 ]

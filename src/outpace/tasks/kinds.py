@@ -16,7 +16,7 @@ from outpace.checks import require
 from outpace.errors import ConfigError
 from outpace.tasks.digits import digits_cnn, digits_mlp
 from outpace.tasks.supervised import SupervisedWorkload
-from outpace.tasks.target import brief, is_target, load_target
+from outpace.tasks.target import brief, load_target, require_target
 from outpace.tasks.task import Task, Workload
 from outpace.tasks.timing import TimingWorkload
 
@@ -78,10 +78,7 @@ class PythonTask:
     kind: Literal["python"] = "python"
 
     def __post_init__(self) -> None:
-        require(
-            is_target(self.target),
-            "target", "'file.py:function' or 'package.module:function'", repr(self.target),
-        )  # fmt: skip
+        require_target(self.target)
 
     def workload(self, workers: int, batch_size: int, seed: int) -> CuttableWorkload:
         """Raises ConfigError if it cannot be imported, made, or trained for one batch."""

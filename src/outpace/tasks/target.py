@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from outpace.checks import require
 from outpace.errors import ConfigError, did_you_mean
 
 
@@ -19,29 +20,30 @@ def absolute_target(target: str, folder: Path) -> str:
     return f"{(folder / where).resolve()}:{name}" if where.endswith(".py") else target
 
 
-def load_target(target: str) -> Callable[..., Any]:
-    """Import it. Raises ConfigError, naming the line, if that cannot be done."""
+def load_target(target: str, key: str = "task.target") -> Callable[..., Any]:
+    """Import it. Raises ConfigError, naming key and line, if that cannot be done."""
     where, _, name = absolute_target(target, Path.cwd()).rpartition(":")
     try:
-        module = _load_file(Path(where)) if where.endswith(".py") else _load_module(where)
+        module = _load_file(Path(where), key) if where.endswith(".py") else _load_module(where, key)
     except ConfigError:
         raise
     except (Exception, SystemExit) as error:
-        raise ConfigError(f"task.target: importing {where} raised {brief(error)}") from error
+        raise ConfigError(f"{key}: importing {where} raised {brief(error)}") from error
     if not hasattr(module, name):
         names = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
-        raise ConfigError(f"task.target: {where} has no {name!r}.{did_you_mean(name, names)}")
+        raise ConfigError(f"{key}: {where} has no {name!r}.{did_you_mean(name, names)}")
     function = getattr(module, name)
     if not callable(function):
-        raise ConfigError(f"task.target: {name!r} in {where} is not a function")
+        raise ConfigError(f"{key}: {name!r} in {where} is not a function")
     found: Callable[..., Any] = function
     return found
 
 
-def is_target(text: str) -> bool:
-    """Whether it has the form `where:function`."""
-    where, _, name = text.rpartition(":")
-    return bool(where and name)
+def require_target(target: str) -> None:
+    """Complain unless it has the form `where:function` (`checks.require`)."""
+    where, _, name = target.rpartition(":")
+    must = "'file.py:function' or 'package.module:function'"
+    require(bool(where and name), "target", must, repr(target))
 
 
 def brief(error: BaseException) -> str:
@@ -51,9 +53,9 @@ def brief(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}{place}"
 
 
-def _load_file(path: Path) -> Any:
+def _load_file(path: Path, key: str) -> Any:
     if not path.is_file():
-        raise ConfigError(f"task.target: there is no file {path}")
+        raise ConfigError(f"{key}: there is no file {path}")
     name = f"outpace_target_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
@@ -69,13 +71,13 @@ def _load_file(path: Path) -> Any:
     return module
 
 
-def _load_module(name: str) -> Any:
+def _load_module(name: str, key: str) -> Any:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and name.startswith(error.name):
             raise ConfigError(
-                f"task.target: there is no module {name!r}; for a file write its path, "
+                f"{key}: there is no module {name!r}; for a file write its path, "
                 "as in 'my_task.py:make_task'"
             ) from error
         raise

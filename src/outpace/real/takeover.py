@@ -1,0 +1,66 @@
+"""A user's optimizer whose steps somebody else takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import torch
+
+from outpace.errors import ConfigError
+
+Closure: TypeAlias = Callable[[], Any] | None
+
+
+def has_taken_steps(optimizer: torch.optim.Optimizer) -> bool:
+    """Or was given the state of one that has."""
+    return any(
+        float(state.get("step", 1)) > 0 and any(value is not None for value in state.values())
+        for state in optimizer.state.values()
+    )
+
+
+def take_over(
+    optimizer: torch.optim.Optimizer, take_step: Callable[[Closure], Any],
+    state_is_lost: Callable[[], None],
+) -> None:  # fmt: skip
+    """Have `optimizer.step` call `take_step`, and everything else stay as it is.
+
+    `state_is_lost` is called when it is given the state of one that has taken steps.
+
+    A class of its own rather than an attribute: schedulers and hooks wrap what the class
+    has. One that was made before has wrapped the old step, as an attribute that goes.
+    """
+    kind: Any = type(optimizer)
+    optimizer.__dict__.pop("step", None)
+
+    def step(self: Any, closure: Closure = None) -> Any:
+        self._opt_called = True  # schedulers look at it
+        return take_step(closure)
+
+    def add_param_group(self: Any, group: dict[str, Any]) -> None:
+        raise ConfigError("add all parameter groups before outpace.attach: the servers share them")
+
+    def load_state_dict(self: Any, state: dict[str, Any]) -> None:
+        kind.load_state_dict(self, state)
+        if has_taken_steps(self):
+            state_is_lost()
+
+    def reduce(self: Any, _: Any) -> Any:
+        """A copy is an optimizer as it was before. (Protocols from 2 on check the class.)"""
+        make, (_, *arguments), *rest = kind.__reduce_ex__(self, 0)
+        return (make, (kind, *arguments), *rest)
+
+    hooked: Any = torch.optim.Optimizer.profile_hook_step(step)
+    hooked.hooked = hooked._wrapped_by_lr_sched = True  # by all who would do so
+    members = {
+        "step": hooked,
+        "add_param_group": add_param_group,
+        "load_state_dict": load_state_dict,
+        "__reduce_ex__": reduce,
+        # GradScaler then calls step() always, and says whether to skip it.
+        "_step_supports_amp_scaling": True,
+        "__module__": kind.__module__,
+        "__qualname__": kind.__qualname__,
+    }
+    optimizer.__class__ = type(kind.__name__, (kind,), members)

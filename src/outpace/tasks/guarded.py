@@ -1,0 +1,39 @@
+"""A user's task does what it likes; what goes wrong in it is said with its place in the run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from outpace.errors import ConfigError, RunError
+from outpace.messages import Block
+from outpace.tasks.target import brief
+from outpace.tasks.task import Evaluation, Workload
+
+
+def gradient_of(
+    workload: Workload, parameters: Sequence[Block], worker: int, iteration: int
+) -> tuple[float | None, Sequence[Block]]:
+    """As `Workload.gradient`. Raises RunError, naming worker and iteration, if that raises."""
+    try:
+        return workload.gradient(parameters, worker, iteration)
+    except (Exception, SystemExit) as error:
+        raise RunError(
+            f"the task raised in worker {worker}, iteration {iteration}: {brief(error)}"
+        ) from error
+
+
+def evaluation_of(workload: Workload, parameters: Sequence[Block]) -> Evaluation:
+    """As `Workload.evaluate`. Raises RunError if that raises."""
+    try:
+        return workload.evaluate(parameters)
+    except (Exception, SystemExit) as error:
+        raise RunError(f"the task raised in an evaluation: {brief(error)}") from error
+
+
+def require_accuracy(workload: Workload, target_accuracy: float | None) -> None:
+    """Raise ConfigError if there is a target and the task has no accuracy to reach it."""
+    if target_accuracy is not None and not workload.has_accuracy:
+        raise ConfigError(
+            "stop.target_accuracy: this task has no accuracy to reach; "
+            "give it test data and an accuracy, or stop by iterations or time"
+        )
