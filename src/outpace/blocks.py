@@ -6,10 +6,10 @@ from typing import Any, Final, Protocol
 
 import torch
 
-from outpace.aggregate import ArrivalSum, TreeSum, all_finite
+from outpace.aggregate import ArrivalSum, Gradient, TreeSum, all_finite
 from outpace.messages import Block, Phantom, StepSettings, whole
 from outpace.pieces import Pieces
-from outpace.updaters import Optimizer, Sgd
+from outpace.updaters import Optimizer, Sgd, in_one
 
 _AT_ONCE: Final = 1 << 18  # elements
 
@@ -47,34 +47,41 @@ class BlockSum(Protocol):
         """The sum."""
 
 
-class TensorBlock:
-    """Real parameters: `parameters` (1-D) is copied."""
+class _RealBlock:
+    """What has to do with the size of the parameters, not with how steps are taken."""
 
-    def __init__(self, parameters: torch.Tensor, optimizer: Optimizer, deterministic: bool = True):
-        self._parameters = parameters.detach().clone()
-        self._optimizer, self._step = optimizer, optimizer.on(self._parameters)
-        self._copy: torch.Tensor | None = None
-        self._deterministic = deterministic
+    def __init__(self, parameters: torch.Tensor, optimizer: Optimizer, deterministic: bool) -> None:
+        self._elements, self._dtype = parameters.numel(), parameters.dtype
+        self._optimizer, self._deterministic = optimizer, deterministic
 
     def refusal(self, gradient: Block, settings: StepSettings | None) -> str:
-        wanted = self._parameters
         if isinstance(gradient, Phantom):
             return "a gradient must be a tensor, not a Phantom"
         shape = (gradient.numel(),) if isinstance(gradient, Pieces) else tuple(gradient.shape)
-        if shape != tuple(wanted.shape) or gradient.dtype != wanted.dtype:
+        if shape != (self._elements,) or gradient.dtype != self._dtype:
             return (
                 f"the gradient has shape {shape} and {gradient.dtype}, "
-                f"the parameters have {tuple(wanted.shape)} and {wanted.dtype}"
+                f"the parameters have {(self._elements,)} and {self._dtype}"
             )
         return self._optimizer.refusal(settings)
+
+    def new_sum(self, workers: int) -> BlockSum:
+        return _TreeBlockSum(workers) if self._deterministic else _ArrivalBlockSum(workers)
+
+
+class TensorBlock(_RealBlock):
+    """Real parameters: `parameters` (1-D) is copied."""
+
+    def __init__(self, parameters: torch.Tensor, optimizer: Optimizer, deterministic: bool = True):
+        super().__init__(parameters, optimizer, deterministic)
+        self._parameters = parameters.detach().clone()
+        self._step = optimizer.on(self._parameters)
+        self._copy: torch.Tensor | None = None
 
     def update(self, gradient: Block, divisor: int, settings: StepSettings | None) -> None:
         assert not isinstance(gradient, Phantom)
         self._step(gradient, divisor, settings)
         self._copy = None
-
-    def new_sum(self, workers: int) -> BlockSum:
-        return _TreeBlockSum(workers) if self._deterministic else _ArrivalBlockSum(workers)
 
     def is_finite(self) -> bool:
         return all_finite(self._parameters)
@@ -85,44 +92,46 @@ class TensorBlock:
         return self._copy
 
 
-class FreshBlock(TensorBlock):
-    """Plain SGD, each step into new memory: readers need no copy of what is never changed.
+class FreshBlock(_RealBlock):
+    """Plain SGD, each step into other memory: readers need no copy of what is never changed.
 
-    It goes through memory once, a piece that fits a cache after the other: parameters
-    and gradient in, parameters out, and the check while they are at hand. (torch's own
-    step, a check and a copy for readers go through it three times.)
+    A large block, in the pieces in which it came, becomes the next parameters itself. It
+    goes through memory once, a piece that fits a cache after the other, with the check
+    while it is at hand. (torch's own step, a check and a copy for readers go through it
+    three times.)
     """
 
     def __init__(self, parameters: torch.Tensor, optimizer: Sgd, deterministic: bool = True):
         # Not the step of torch's optimizer, which costs a second of imports.
-        self._parameters, self._optimizer = parameters.detach().clone(), optimizer
-        self._deterministic = deterministic
+        super().__init__(parameters, optimizer, deterministic)
+        self._parameters: Gradient = parameters.detach().clone()
         self._lr, self._finite = optimizer.lr, True
 
     def update(self, gradient: Block, divisor: int, settings: StepSettings | None) -> None:
         assert not isinstance(gradient, Phantom)
         alpha = -self._lr / divisor
-        before = self._parameters
         if isinstance(gradient, torch.Tensor) and gradient.numel() <= _AT_ONCE:
-            self._parameters = torch.add(before, gradient, alpha=alpha)
+            self._parameters = torch.add(in_one(self._parameters), gradient, alpha=alpha)
             self._finite = all_finite(self._parameters)
             return
-        after = torch.empty_like(before)
-        pieces = (
-            gradient if isinstance(gradient, Pieces) else Pieces(torch.split(gradient, _AT_ONCE))
-        )
+        after: Gradient
+        if isinstance(gradient, Pieces):
+            steps, after = gradient, gradient
+        else:  # perhaps part of something larger, which would be kept with it
+            steps, after = Pieces(torch.split(gradient, _AT_ONCE)), torch.empty_like(gradient)
         finite = True
-        for old, new, piece in zip(
-            pieces.split(before), pieces.split(after), pieces.parts, strict=True
+        for old, step, new in zip(
+            steps.split(self._parameters), steps.parts, steps.split(after), strict=True
         ):
-            torch.add(old, piece, alpha=alpha, out=new)
+            torch.add(old, step, alpha=alpha, out=new)
             finite = finite and all_finite(new)
+        steps.finite = None
         self._parameters, self._finite = after, finite
 
     def is_finite(self) -> bool:
         return self._finite
 
-    def read(self) -> torch.Tensor:
+    def read(self) -> Block:
         return self._parameters
 
 

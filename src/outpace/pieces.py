@@ -50,6 +50,11 @@ class Pieces:
         for part, place in zip(self.parts, self.split(target), strict=True):
             place.copy_(part)
 
-    def split(self, tensor: torch.Tensor) -> Sequence[torch.Tensor]:
-        """A 1-D tensor of the same length cut in the same way: views."""
-        return torch.split(tensor, [part.numel() for part in self.parts])
+    def split(self, block: torch.Tensor | Pieces) -> Sequence[torch.Tensor]:
+        """A block of the same length cut in the same way: views, unless it is cut otherwise."""
+        lengths = [part.numel() for part in self.parts]
+        if isinstance(block, Pieces):
+            if [part.numel() for part in block.parts] == lengths:
+                return block.parts
+            block = block.whole()
+        return torch.split(block, lengths)

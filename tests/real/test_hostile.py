@@ -150,8 +150,9 @@ class Stranger:
 
     def send(self, body: Body, block: Block | None = None) -> list[bytes]:
         """A proper message; the frames of its last part."""
-        for part in self.outgoing.frames(body, block):
-            self.socket.send_multipart(part)
+        with contextlib.suppress(zmq.Again):  # the connection has been refused already
+            for part in self.outgoing.frames(body, block):
+                self.socket.send_multipart(part, zmq.NOBLOCK)
         return [bytes(frame) for frame in part]
 
     def heard(self) -> Body | None:
@@ -293,6 +294,31 @@ def test_a_caller_bears_a_peer_that_is_slow_to_shake_hands_but_not_for_ever(post
         with pytest.raises(WireError, match="did not answer 5 attempts"):
             post.until(hang_up)
         assert accepted == 5
+
+
+def test_a_caller_that_was_refused_says_so_when_it_sends(post):
+    """ZeroMQ has given the connection up by then: a send would wait for ever."""
+    context: zmq.Context[Any] = zmq.Context()
+    caller = Caller(
+        context, RealClock(), Session(RUN, EPOCH, 10.0, new_keys()), name="worker-1",
+        peer="server-0", key=post.keys["server-0"].public, endpoint=post.listener.endpoint,
+        expect=expect_any, on_message=unwanted, on_lost=unwanted,
+    )  # fmt: skip
+    with context, contextlib.closing(caller):
+        post.until_logged("refused a connection", "unknown key")
+        with pytest.raises(WireError, match="server-0 did not accept this process's key"):
+            keep_sending(caller)
+
+
+def keep_sending(caller: Caller, limit_s: float = 20.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        caller._socket.poll(1)  # what has become of the connection
+        caller.send(Ready())
+
+
+def unwanted(*what: object) -> None:
+    raise AssertionError(what)
 
 
 # -- what strangers say -----------------------------------------------------------------

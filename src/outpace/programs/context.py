@@ -22,8 +22,11 @@ class Context(Protocol):
     def now(self) -> Time:
         """ns since the start of the run."""
 
-    def send(self, to: str, message: Message) -> None:
-        """Hand a message over for delivery; does not block."""
+    def send(self, to: str, *messages: Message) -> None:
+        """Hand messages over for delivery in this order; does not block.
+
+        Those handed over together may travel as one.
+        """
 
     async def recv(self) -> Message:
         """The next message for this node."""

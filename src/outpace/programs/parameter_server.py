@@ -25,8 +25,11 @@ async def parameter_server_worker(me: WorkerContext) -> None:
         coin = me.coin(iteration)
         # Push and pull server by server: the first can answer while the last is written to.
         for server, name in enumerate(servers):
-            me.send(name, Push(worker, iteration, versions[server], gradient[server]))
-            me.send(name, Pull(worker, iteration, coin))
+            me.send(
+                name,
+                Push(worker, iteration, versions[server], gradient[server]),
+                Pull(worker, iteration, coin),
+            )
         clock, held, last = 0, 0, 0
         for _ in servers:
             reply = await me.recv()

@@ -56,12 +56,16 @@ class More(_Body, tag="more"):
 
 
 class PushBody(_Body, tag="push"):
-    """messages.Push. `settings` and `unused` as in messages.StepSettings."""
+    """messages.Push. `settings` and `unused` as in messages.StepSettings.
+
+    coin: that of the pull that comes right after it, if one does.
+    """
 
     worker: Index
     iteration: Count
     version: Count
     block: BlockHead | None = None
+    coin: Probability | None = None
     settings: list[dict[str, Any]] | None = None
     unused: list[Index] = []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ from outpace.real.bodies import (
 from outpace.real.clock import RealClock
 from outpace.real.gate import Session
 from outpace.real.sockets import Caller
-from outpace.real.wire import Expect
+from outpace.real.wire import Expect, WireError
 from outpace.recorder import Recorder
 from outpace.trace import Rows as TraceRows
 from outpace.trace import Table
@@ -148,9 +149,10 @@ class Member:
 
     def tell_failure(self, error: BaseException) -> None:
         """Tell the coordinator what went wrong, after what happened before it."""
-        self.flush()
         lost = error.peer if isinstance(error, Lost) else ""
-        self.coordinator.send(Failed(type(error).__name__[:64], in_short(error), lost))
+        with contextlib.suppress(WireError):  # it is the coordinator who refuses us
+            self.flush()
+            self.coordinator.send(Failed(type(error).__name__[:64], in_short(error), lost))
 
     def finish(self) -> None:
         """The part in the run is done: send what is left."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from outpace.aggregate import all_finite
 from outpace.blocks import parameter_block
 from outpace.config import Experiment
@@ -129,16 +131,10 @@ class Server(Member):
         return self._block if isinstance(body, PushBody | Initialize) else None
 
     def _take(self, peer: str, body: Body, block: Block | None) -> None:
-        message = _message(body, block)
-        if message is not None:
-            if message.worker != self._numbers[peer]:
-                self.listener.refuse(peer, f"it speaks for worker {message.worker}")
-            elif not self._takes_turns(message):
-                self.listener.refuse(peer, "it does not wait for the answer to its pull")
-            else:
-                if isinstance(message, Push):
-                    self._require_finite(message)
-                self.messages.put(message)
+        messages = _messages(body, block)
+        if messages:
+            for message in messages:
+                self._take_message(peer, message)
         elif isinstance(body, Fetch):
             if body.final and not self._all_left:
                 self.waiting_for_all.add(peer)
@@ -152,6 +148,16 @@ class Server(Member):
             self._initialized.put((body, whole(block)))
         else:
             self.listener.refuse(peer, f"a {type(body).__name__} is nothing it may send")
+
+    def _take_message(self, peer: str, message: Push | Pull | Leave) -> None:
+        if message.worker != self._numbers[peer]:
+            self.listener.refuse(peer, f"it speaks for worker {message.worker}")
+        elif not self._takes_turns(message):
+            self.listener.refuse(peer, "it does not wait for the answer to its pull")
+        else:
+            if isinstance(message, Push):
+                self._require_finite(message)
+            self.messages.put(message)
 
     def _takes_turns(self, message: Push | Pull | Leave) -> bool:
         """A push, a pull, the answer: so a worker cannot heap up more than one gradient."""
@@ -249,31 +255,35 @@ class _Context:
             if not self._listener.refused(worker_name(message.worker)):  # since it came
                 return message
 
-    def send(self, to: str, message: Message) -> None:
-        assert isinstance(message, Reply)
-        assert message.parameters is not None
-        block = message.parameters
-        self._server.answered(message.worker)
-        self._totals.messages += 1
-        self._totals.bytes_sent += block.nbytes
-        body = ReplyBody(
-            message.shard, message.worker, message.iteration, message.version, message.clock,
-            message.held, head_of(block),
-        )  # fmt: skip
-        self._listener.send(to, body, block)
+    def send(self, to: str, *messages: Message) -> None:
+        for reply in messages:
+            assert isinstance(reply, Reply)
+            assert reply.parameters is not None
+            block = reply.parameters
+            self._server.answered(reply.worker)
+            self._totals.messages += 1
+            self._totals.bytes_sent += block.nbytes
+            body = ReplyBody(
+                reply.shard, reply.worker, reply.iteration, reply.version, reply.clock,
+                reply.held, head_of(block),
+            )  # fmt: skip
+            self._listener.send(to, body, block)
 
     def refuse(self, message: Message, error: ProtocolError) -> None:
         assert not isinstance(message, Reply)
         self._listener.refuse(worker_name(message.worker), str(error))
 
 
-def _message(body: Body, block: Block | None) -> Push | Pull | Leave | None:
-    """The shard's message of this body, if it is one."""
+def _messages(body: Body, block: Block | None) -> Sequence[Push | Pull | Leave]:
+    """What this body says to the shard."""
     if isinstance(body, PushBody):
         settings = None if body.settings is None else StepSettings(body.settings, body.unused)
-        return Push(body.worker, body.iteration, body.version, block, settings)
+        push = Push(body.worker, body.iteration, body.version, block, settings)
+        if body.coin is None:
+            return (push,)
+        return push, Pull(body.worker, body.iteration, body.coin)
     if isinstance(body, PullBody):
-        return Pull(body.worker, body.iteration, body.coin)
+        return (Pull(body.worker, body.iteration, body.coin),)
     if isinstance(body, LeaveBody):
-        return Leave(body.worker)
-    return None
+        return (Leave(body.worker),)
+    return ()

@@ -48,6 +48,8 @@ LOOPBACK: Final = "tcp://127.0.0.1"
 _AT_ONCE: Final = 64  # messages taken in before the kernel gets its turn
 _CLOSED: Final = -1
 _ATTEMPTS: Final = 5  # handshakes that may end for no known reason before the caller gives up
+_MORE: Final = zmq.SNDMORE | zmq.NOBLOCK
+_NEWS_MS: Final = 1000  # for the news of what ended a connection
 _GONE: Final = zmq.EVENT_DISCONNECTED
 _FIT: Final = zmq.EVENT_HANDSHAKE_SUCCEEDED
 _UNCLEAR: Final = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
@@ -116,13 +118,14 @@ class _Socket(ABC):
     def _send(
         self, outgoing: Outgoing, peer: bytes | None, body: Body, block: Block | None
     ) -> None:
+        """Raises zmq.Again if there is no connection and ZeroMQ is not trying to get one."""
         send = self._socket.send
         for header, *piece in outgoing.frames(body, block):
             if peer is not None:
-                send(peer, zmq.SNDMORE)
-            send(header, zmq.SNDMORE if piece else 0)
+                send(peer, _MORE)
+            send(header, _MORE if piece else zmq.NOBLOCK)
             if piece:  # small ones are cheaper to copy than to share
-                send(piece[0], 0, len(piece[0]) < zmq.COPY_THRESHOLD)
+                send(piece[0], zmq.NOBLOCK, len(piece[0]) < zmq.COPY_THRESHOLD)
 
     @abstractmethod
     def _take(self, frames: list[zmq.Frame]) -> bool:
@@ -317,8 +320,13 @@ class Caller(_Socket):
         return self._up
 
     def send(self, body: Body, block: Block | None = None) -> None:
-        """Queue it; delivered in order."""
-        self._send(self._outgoing, None, body, block)
+        """Queue it; delivered in order. Raises WireError if the peer refused the connection."""
+        try:
+            self._send(self._outgoing, None, body, block)
+        except zmq.Again:
+            self._monitor.poll(_NEWS_MS)
+            self._look()
+            raise WireError(f"the connection to {self.peer} has ended") from None
 
     def _take(self, frames: list[zmq.Frame]) -> bool:
         buffers: list[Frame] = [frame.buffer for frame in frames]

@@ -73,13 +73,10 @@ class Outgoing:
         if block is None:
             yield [self._header(body)]
             return
-        block = whole(block)
-        size = block.nbytes
-        data = None if isinstance(block, Phantom) else _bytes_of(block)
-        for offset in range(0, max(size, 1), PIECE_BYTES):
-            end = min(offset + PIECE_BYTES, size)
-            piece = _ZEROS[: end - offset] if data is None else data[offset:end]
+        offset = 0
+        for piece in _pieces_of(block):
             yield [self._header(More(offset) if offset else body), piece]
+            offset += len(piece)
 
     def _header(self, body: Body) -> bytes:
         header = Header(self._run, self._epoch, self._serial, body)
@@ -189,22 +186,45 @@ class Incoming:
         body, head = self._body, self._head
         assert body is not None
         assert head is not None
-        if head.dtype != PHANTOM:
-            part = _tensor_of(piece, DTYPES[head.dtype])
-            self._parts.append(part)
-            if self._is_finite is not None:
-                self._finite = self._finite and self._is_finite(part)
         self._serial += 1
         self._filled += len(piece)
+        if head.dtype == PHANTOM:
+            if self._filled < head.nbytes:
+                return None
+            self._body = self._head = None
+            return body, Phantom(head.nbytes)
+        dtype = DTYPES[head.dtype]
+        if len(piece) == head.nbytes:  # all of it: a copy leaves the network's buffer free
+            self._body = self._head = None
+            return body, _tensor_of(memoryview(bytearray(piece)), dtype)
+        part = _tensor_of(_computable(piece, dtype), dtype)
+        self._parts.append(part)
+        if self._is_finite is not None:
+            self._finite = self._finite and self._is_finite(part)
         if self._filled < head.nbytes:
             return None
         parts, self._parts = self._parts, []
         self._body = self._head = None
-        if head.dtype == PHANTOM:
-            return body, Phantom(head.nbytes)
-        if len(parts) == 1:
-            return body, parts[0].clone()
         return body, Pieces(parts, None if self._is_finite is None else self._finite)
+
+
+def _pieces_of(block: Block) -> Iterator[memoryview]:
+    """Its bytes, PIECE_BYTES at a time but for the last; at least one, which may be empty."""
+    if isinstance(block, Pieces) and _cut_alike(block.parts):
+        yield from map(_bytes_of, block.parts)
+        return
+    block = whole(block)
+    size = block.nbytes
+    data = None if isinstance(block, Phantom) else _bytes_of(block)
+    for offset in range(0, max(size, 1), PIECE_BYTES):
+        end = min(offset + PIECE_BYTES, size)
+        yield _ZEROS[: end - offset] if data is None else data[offset:end]
+
+
+def _cut_alike(parts: Sequence[torch.Tensor]) -> bool:
+    """Are these just the pieces that travel?"""
+    *first, last = parts
+    return last.nbytes <= PIECE_BYTES and all(part.nbytes == PIECE_BYTES for part in first)
 
 
 def _decode(decoder: msgspec.msgpack.Decoder[T], data: Frame) -> T:
@@ -214,10 +234,14 @@ def _decode(decoder: msgspec.msgpack.Decoder[T], data: Frame) -> T:
         raise WireError(f"the header cannot be decoded: {error}"[:_REASON]) from None
 
 
-def _tensor_of(piece: memoryview, dtype: torch.dtype) -> torch.Tensor:
-    """The piece as a tensor, in the memory it came in where that can be computed with."""
+def _computable(piece: memoryview, dtype: torch.dtype) -> memoryview:
+    """The same, in the memory it came in where that can be computed with."""
     if piece.readonly or np.frombuffer(piece, np.uint8).ctypes.data % dtype.itemsize:
-        piece = memoryview(bytearray(piece))
+        return memoryview(bytearray(piece))
+    return piece
+
+
+def _tensor_of(piece: memoryview, dtype: torch.dtype) -> torch.Tensor:
     if not len(piece):
         return torch.empty(0, dtype=dtype)
     return torch.frombuffer(piece, dtype=dtype)

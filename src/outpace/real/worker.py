@@ -173,25 +173,39 @@ class Worker(Member, ABC):
     def coin(self, iteration: int) -> float:
         return self._coins[iteration]
 
-    def send(self, to: str, message: Message) -> None:
+    def send(self, to: str, *messages: Message) -> None:
         caller = self._callers[to]
+        match messages:
+            case (Push() as push, Pull() as pull) if push.iteration == pull.iteration:
+                self._send_push(caller, push, pull.coin)
+            case _:
+                for message in messages:
+                    self._send_one(caller, message)
+
+    def _send_one(self, caller: Caller, message: Message) -> None:
+        match message:
+            case Push():
+                self._send_push(caller, message, None)
+            case Pull(worker, iteration, coin):
+                self.recorder.totals.messages += 1
+                caller.send(PullBody(worker, iteration, coin))
+            case Leave(worker):
+                caller.send(LeaveBody(worker))
+            case Reply():
+                raise AssertionError("a worker answers nobody")
+
+    def _send_push(self, caller: Caller, push: Push, coin: float | None) -> None:
+        """With the coin of the pull that comes right after it, if one does."""
         totals = self.recorder.totals
-        if isinstance(message, Push):
-            totals.messages += 1
-            totals.bytes_sent += size_bytes(message)
-            gradient = message.gradient
-            head = None if gradient is None else head_of(gradient)
-            body = PushBody(message.worker, message.iteration, message.version, head)
-            settings = self.settings()
-            if settings is not None and gradient is not None:
-                body.settings, body.unused = settings.groups, settings.unused
-            caller.send(body, gradient)
-        elif isinstance(message, Pull):
-            totals.messages += 1
-            caller.send(PullBody(message.worker, message.iteration, message.coin))
-        else:
-            assert isinstance(message, Leave)
-            caller.send(LeaveBody(message.worker))
+        totals.messages += 1 if coin is None else 2
+        totals.bytes_sent += size_bytes(push)
+        gradient = push.gradient
+        head = None if gradient is None else head_of(gradient)
+        body = PushBody(push.worker, push.iteration, push.version, head, coin)
+        settings = self.settings()
+        if settings is not None and gradient is not None:
+            body.settings, body.unused = settings.groups, settings.unused
+        caller.send(body, gradient)
 
     def settings(self) -> StepSettings | None:
         """The optimizer's, to travel with a push; None: as they were at the start."""

@@ -208,8 +208,9 @@ class _Node:
     def now(self) -> Time:
         return self._kernel.now
 
-    def send(self, to: str, message: Message) -> None:
-        self._network.send(self._name, to, message, size_bytes(message))
+    def send(self, to: str, *messages: Message) -> None:
+        for message in messages:
+            self._network.send(self._name, to, message, size_bytes(message))
 
 
 class _Server(_Node):
@@ -243,10 +244,9 @@ class _Worker(_Node):
         self._last = math.inf if limit is None else limit
         self._coins = Stream(experiment.seed, "coin", worker, lambda source, n: source.random(n))
 
-    def send(self, to: str, message: Message) -> None:
-        super().send(to, message)
-        if isinstance(message, Leave):
-            self._simulation._leaves += 1
+    def send(self, to: str, *messages: Message) -> None:
+        super().send(to, *messages)
+        self._simulation._leaves += isinstance(messages[0], Leave)
 
     def initial_parameters(self) -> list[Block]:
         return self._simulation.parameters()

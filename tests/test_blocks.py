@@ -1,0 +1,86 @@
+"""Parameters of a shard: steps along gradients in one piece and in several."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from outpace.blocks import ParameterBlock, parameter_block
+from outpace.messages import whole
+from outpace.pieces import Pieces
+from outpace.updaters import Sgd
+
+LARGE = 3 * 2**18 + 5  # elements: several of the pieces in which a large block is worked on
+
+
+def random(elements: int, seed: int) -> torch.Tensor:
+    return torch.randn(elements, generator=torch.Generator().manual_seed(seed))
+
+
+def pieces(tensor: torch.Tensor, size: int) -> Pieces:
+    return Pieces([part.clone() for part in torch.split(tensor, size)])
+
+
+def plain_steps(initial: torch.Tensor, gradients: list[torch.Tensor], sgd: Sgd) -> torch.Tensor:
+    variable = torch.nn.Parameter(initial.clone())
+    optimizer = torch.optim.SGD([variable], lr=sgd.lr, momentum=sgd.momentum)
+    for gradient in gradients:
+        variable.grad = gradient.clone()
+        optimizer.step()
+    return variable.detach()
+
+
+@pytest.mark.parametrize("elements", [1, 1000, LARGE])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize(
+    "cuts",
+    [
+        (None, None, None),  # each gradient in one piece
+        (2**18, 2**18, 2**18),
+        (2**18, 1000, None),  # cut otherwise than the parameters have been
+        (None, 2**18, 2**18),
+    ],
+)
+def test_steps_are_those_of_torch_however_the_gradients_are_cut(elements, momentum, cuts):
+    sgd = Sgd(lr=0.1, momentum=momentum)
+    initial = random(elements, 0)
+    gradients = [random(elements, seed) for seed in (1, 2, 3)]
+    block = parameter_block(initial, sgd)
+    for gradient, cut in zip(gradients, cuts, strict=True):
+        block.update(gradient.clone() if cut is None else pieces(gradient, cut), 1, None)
+    assert torch.equal(whole(block.read()), plain_steps(initial, gradients, sgd))
+    assert block.is_finite()
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("cut", [None, 2**18])
+def test_what_was_read_stays_as_it_was(momentum, cut):
+    block = parameter_block(random(LARGE, 0), Sgd(momentum=momentum))
+    read = []
+    for seed in (1, 2, 3):
+        block.update(some(random(LARGE, seed), cut), 1, None)
+        read.append((block.read(), whole(block.read()).clone()))
+    for got, copy in read:
+        assert torch.equal(whole(got), copy)
+    assert not torch.equal(read[0][1], read[1][1])
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("cut", [None, 2**18])
+@pytest.mark.parametrize("place", [0, LARGE // 2, LARGE - 1])
+def test_it_knows_when_a_parameter_is_not_finite_any_more(momentum, cut, place):
+    def block() -> ParameterBlock:
+        return parameter_block(torch.zeros(LARGE), Sgd(lr=1.0, momentum=momentum))
+
+    gradient = torch.ones(LARGE)
+    healthy = block()
+    healthy.update(some(gradient.clone(), cut), 1, None)
+    assert healthy.is_finite()
+    gradient[place] = float("inf")
+    broken = block()
+    broken.update(some(gradient, cut), 1, None)
+    assert not broken.is_finite()
+
+
+def some(gradient: torch.Tensor, cut: int | None) -> torch.Tensor | Pieces:
+    return gradient if cut is None else pieces(gradient, cut)
