@@ -13,9 +13,10 @@ Each file is written under another name and renamed, so it is complete or not th
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,13 +48,30 @@ def new_folder(path: Path) -> Path:
     return path
 
 
-def free_folder(parent: Path, name: str) -> Path:
-    """`parent/name`, or with -2, -3, ... the first that does not exist."""
+@contextlib.contextmanager
+def free_folder(parent: Path, name: str) -> Iterator[Path]:
+    """Make `parent/name`, or with -2, -3, ... the first that does not exist.
+
+    Runs that start at once get one each. If it is still empty afterwards it goes away.
+    Raises ConfigError.
+    """
     path, number = parent / name, 1
-    while path.exists():
-        number += 1
-        path = parent / f"{name}-{number}"
-    return path
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            try:
+                path.mkdir()
+                break
+            except FileExistsError:
+                number += 1
+                path = parent / f"{name}-{number}"
+    except OSError as error:
+        raise ConfigError(f"cannot make the folder {path}: {error.strerror}") from error
+    try:
+        yield path
+    finally:
+        with contextlib.suppress(OSError):  # there is something in it
+            path.rmdir()
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:

@@ -22,6 +22,7 @@ class Totals(msgspec.Struct, array_like=True):
     iterations: dict[int, int] = {}  # worker -> gradients computed
     applied: int = 0  # whole gradients, as shard 0 counts
     dropped: int = 0
+    abstained: int = 0  # pushes without a gradient
     delayed: int = 0  # pulls, each per shard
     staleness: dict[int, int] = {}  # histogram
     compute: int = 0
@@ -52,6 +53,7 @@ class Totals(msgspec.Struct, array_like=True):
             "iterations": [self.iterations.get(worker, 0) for worker in range(workers)],
             "gradients_applied": self.applied,
             "gradients_dropped": self.dropped,
+            "pushes_abstained": self.abstained,
             "delayed_pulls": self.delayed,
             "staleness": {
                 "mean": total / count if count else None,
@@ -114,6 +116,8 @@ class Recorder:
             totals.applied += shard == 0
         elif outcome is Outcome.DROPPED:
             totals.dropped += shard == 0
+        elif outcome is Outcome.ABSTAINED:
+            totals.abstained += shard == 0
         self._rows.push(shard, worker, iteration, arrived, settled, version, outcome, staleness)
 
     def pull_answered(

@@ -10,12 +10,14 @@ trains alone as if these lines were not there.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sized
+from types import TracebackType
 from typing import Any, Final, TypeVar, cast
 
 import torch
 
-from outpace.errors import ConfigError
+from outpace.errors import ConfigError, OutpaceError
 from outpace.place import CONNECT, HERE
 
 ModelT = TypeVar("ModelT", bound=torch.nn.Module)
@@ -102,6 +104,7 @@ def _in_a_run() -> bool:
         if CONNECT in os.environ:
             from outpace.real.rendezvous import join_from_file
 
+            _say_errors_in_words()
             join_from_file(os.environ[CONNECT], place)
         elif place is not None and place[1] > 1:
             raise ConfigError(
@@ -109,6 +112,19 @@ def _in_a_run() -> bool:
                 "`outpace serve` and set it to the file that it writes"
             )
     return HERE.link is not None
+
+
+def _say_errors_in_words() -> None:
+    """What went wrong with the run is no fault of the script's: a line, not a traceback."""
+    before = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if isinstance(error, OutpaceError):
+            print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        else:
+            before(kind, error, trace)
+
+    sys.excepthook = hook
 
 
 def _place() -> tuple[int, int] | None:

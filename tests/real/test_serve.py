@@ -26,7 +26,7 @@ from outpace.real.rendezvous import write_rendezvous
 from outpace.real.run import Outside
 
 SCRIPT = """
-import torch, outpace
+import itertools, os, pathlib, torch, outpace
 from outpace.tasks.digits import digits_mlp
 from outpace.tasks.sampler import Sampler
 
@@ -38,7 +38,10 @@ optimizer = torch.optim.SGD(task.model.parameters(), lr=0.1)
 model, optimizer = outpace.attach(task.model, optimizer)
 inputs, targets = task.train
 batches = Sampler(len(inputs), outpace.world_size(), 8, 0)
-for iteration in range(6):
+endless = os.environ.get("ENDLESS")
+for iteration in itertools.cycle(range(6)) if endless else range(6):
+    if endless and iteration == 5:
+        pathlib.Path(endless).touch()
     if FAIL == (outpace.rank(), iteration):
         raise ValueError("no more")
     batch = batches.indices(outpace.rank(), iteration)
@@ -65,7 +68,11 @@ class Served:
             assert time.monotonic() < deadline
             time.sleep(0.02)
 
-    def start(self, rank: int, fail: tuple[int, int] | None = None, **environment: str):
+    def start(
+        self, rank: int, fail: tuple[int, int] | None = None, endless: Path | None = None,
+        **environment: str,
+    ):  # fmt: skip
+        """endless: go on for ever, and make this file once training goes on."""
         script = self.folder / "train.py"
         script.write_text(SCRIPT.replace("FAIL", repr(fail)))
         worker = subprocess.Popen(
@@ -75,6 +82,7 @@ class Served:
                 "OUTPACE_CONNECT": str(self.connect),
                 "RANK": str(rank),
                 "WORLD_SIZE": str(self.workers),
+                **({} if endless is None else {"ENDLESS": str(endless)}),
                 **environment,
             },
             stderr=subprocess.PIPE,
@@ -125,6 +133,42 @@ def test_workers_started_elsewhere_reach_what_virtual_time_reaches(served):
     )
     assert summary["parameters_digest"] == expected.summary["parameters_digest"]
     assert summary["iterations"] == [6, 6]
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_started_twice_is_told(served):
+    first = served.start(0)
+    again = served.start(0)
+    while first.poll() is None and again.poll() is None:
+        time.sleep(0.02)
+    refused, kept = (first, again) if first.poll() is not None else (again, first)
+    _, text = refused.communicate(timeout=60)
+    assert refused.returncode == 1
+    (line,) = text.splitlines()
+    assert line == (
+        "error: the coordinator refused worker-0: it has been here already, over another connection"
+    )
+    other = served.start(1)
+    for worker in (kept, other):
+        _, text = worker.communicate(timeout=60)
+        assert worker.returncode == 0, text
+    code, text, _ = served.end()
+    assert code == 0, text
+
+
+@pytest.mark.slow
+def test_a_worker_whose_run_ends_under_it_says_so_in_a_line(served):
+    started = served.folder / "started"
+    workers = [served.start(rank, endless=started) for rank in range(2)]
+    while not started.exists():
+        assert all(worker.poll() is None for worker in workers)
+        time.sleep(0.02)
+    served.process.kill()
+    for rank, worker in enumerate(workers):
+        _, text = worker.communicate(timeout=60)
+        assert worker.returncode == 1
+        (line,) = text.splitlines()
+        assert line.startswith(f"error: worker-{rank} lost the co")
 
 
 @pytest.mark.slow

@@ -139,3 +139,25 @@ def test_a_run_that_did_not_end_claims_nothing(tmp_path):
     assert said(folder) == [
         "This run failed. It had applied 20 gradients by 10.0 s of virtual time."
     ]
+
+
+def test_speed_is_not_compared_between_virtual_and_wall_time(tmp_path):
+    steps = [(0, 0.1), (4, 0.5), (5, 0.9)]
+    slow = [(0, 0.1), (40, 0.5), (50, 0.9)]
+    folders = [
+        make_run(tmp_path / "simulated BSP", accuracy=slow, config=BSP),
+        make_run(tmp_path / "simulated ASP", accuracy=steps),
+        make_run(tmp_path / "real", accuracy=[(0, 0.1), (0.5, 0.9)], wall_time_s=0.5),
+    ]
+    assert said(*folders)[0] == (
+        "simulated ASP reached 90 % accuracy 10× sooner than simulated BSP: 5.00 s against "
+        "50.0 s of virtual time."
+    )
+    assert not any("per second" in sentence for sentence in said(*folders[1:]))
+    assert not any("sooner" in sentence for sentence in said(*folders[1:]))
+
+
+def test_pushes_without_a_gradient_are_counted(tmp_path):
+    sentences = said(make_run(tmp_path / "run", pushes_abstained=7))
+    assert any(sentence.startswith("7 of the pushes carried no gradient") for sentence in sentences)
+    assert not any("no gradient" in sentence for sentence in said(make_run(tmp_path / "other")))

@@ -92,3 +92,28 @@ def test_a_single_run_has_its_numbers_without_marks(tmp_path):
     assert "Accuracy 73 %" in page.text
     assert "Virtual time 10.0 s" in page.text
     assert "★" not in page.text
+
+
+def test_times_are_not_judged_between_virtual_and_wall_time(tmp_path):
+    page = table(
+        tmp_path,
+        make_run(tmp_path / "simulated", accuracy=[(0, 0.1), (5, 0.9)]),
+        make_run(
+            tmp_path / "real", accuracy=[(0, 0.1), (1, 0.95)], wall_time_s=1.0,
+            seconds={"compute": 0.5, "communicate": 0.1, "wait": 0.1},
+        ),
+    )  # fmt: skip
+    for column in ("Gradients/s", "Waiting", "communicate", "wait"):
+        assert "★" not in page.cell("real", column) + page.cell("simulated", column)
+    assert page.cell("real", "accuracy") == "95 %★"
+
+
+def test_the_strategy_is_said(tmp_path):
+    sync = {"kind": "ssp", "staleness": 3}
+    page = table(
+        tmp_path,
+        make_run(tmp_path / "train"),
+        make_run(tmp_path / "train-2", config={"sync": sync}),
+    )
+    assert page.cell("train", "strategy") == "asp"
+    assert page.cell("train-2", "strategy") == "ssp, staleness 3"

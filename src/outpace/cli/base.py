@@ -115,6 +115,18 @@ def _number(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 
+@contextmanager
+def folder_for(out: Path | None, source: str | Path) -> Iterator[Path]:
+    """Where a run of that file goes: `out`, or a folder of its own under runs/."""
+    from outpace.folder import free_folder
+
+    if out is not None:
+        yield out
+        return
+    with free_folder(Path("runs"), Path(source).stem) as path:
+        yield path
+
+
 def print_table(names: Sequence[str], summaries: Sequence[dict[str, Any]]) -> None:
     """One row per run. Not fitted to the terminal: a number cut short would be another one."""
     clocks = {"wall" if "wall_time_s" in summary else "virtual" for summary in summaries}

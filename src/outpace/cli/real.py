@@ -8,7 +8,16 @@ from typing import Annotated, Any
 
 import typer
 
-from outpace.cli.base import Out, Overrides, app, errors_in_words, print_table, say_where
+from outpace.cli.base import (
+    Out,
+    Overrides,
+    app,
+    errors_in_words,
+    folder_for,
+    print_table,
+    say,
+    say_where,
+)
 from outpace.errors import ConfigError, RunError
 
 _Insecure = Annotated[
@@ -94,7 +103,7 @@ def _run(
 ) -> None:  # fmt: skip
     from outpace.config import experiment_from
     from outpace.experiment import run as run_for_real
-    from outpace.folder import free_folder
+    from outpace.folder import SUMMARY
     from outpace.real.live import watch
     from outpace.yamlfile import with_overrides
 
@@ -102,17 +111,19 @@ def _run(
     if "variants" in data:
         raise ConfigError(f"{source} has variants: use outpace compare {source}")
     experiment = experiment_from(data, source, folder)
-    out = out or free_folder(Path("runs"), Path(source).stem)
-    try:
-        result = run_for_real(
-            experiment, out, insecure=insecure, log=_log, watch=watch, outside=outside
-        )
-    except (RunError, KeyboardInterrupt):
-        if out.exists():
-            say_where(out)
-        raise
-    print_table([out.name], [result.summary])
-    say_where(out)
+    with folder_for(out, source) as place:
+        try:
+            result = run_for_real(
+                experiment, place, insecure=insecure, log=_log, watch=watch, outside=outside
+            )
+        except (RunError, KeyboardInterrupt):
+            if (place / SUMMARY).exists():
+                say_where(place)
+            raise
+        print_table([place.name], [result.summary])
+        if abstained := result.summary["pushes_abstained"]:
+            say("note", [f"{abstained} pushes carried no gradient: not finite, or a skipped step"])
+        say_where(place)
 
 
 def _log(text: str) -> None:

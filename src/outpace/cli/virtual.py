@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import typer
 
 from outpace.cli.base import (
@@ -12,6 +10,7 @@ from outpace.cli.base import (
     Overrides,
     app,
     errors_in_words,
+    folder_for,
     print_table,
     progress_bars,
     say_where,
@@ -25,7 +24,6 @@ def simulate(config: Config, overrides: Overrides = None, out: Out = None) -> No
     """Run one experiment in virtual time, with real gradients."""
     from outpace.config import experiment_from
     from outpace.experiment import simulate as run
-    from outpace.folder import free_folder
     from outpace.yamlfile import read_yaml, with_overrides
 
     if config.suffix == ".py":
@@ -34,11 +32,11 @@ def simulate(config: Config, overrides: Overrides = None, out: Out = None) -> No
     if "variants" in data:
         raise ConfigError(f"{config} has variants: use outpace compare {config}")
     experiment = experiment_from(data, str(config), config.parent)
-    out = out or free_folder(Path("runs"), config.stem)
-    with progress_bars() as bar:
-        result = run(experiment, out, progress=bar(out.name))
-    print_table([out.name], [result.summary])
-    say_where(out)
+    with folder_for(out, config) as folder:
+        with progress_bars() as bar:
+            result = run(experiment, folder, progress=bar(folder.name))
+        print_table([folder.name], [result.summary])
+        say_where(folder)
 
 
 @app.command()
@@ -47,18 +45,17 @@ def compare(config: Config, overrides: Overrides = None, out: Out = None) -> Non
     """Run the variants of an experiment on the same seeds and data, and compare them."""
     from outpace.comparison import compare as run
     from outpace.comparison import variants_from
-    from outpace.folder import free_folder
     from outpace.yamlfile import read_yaml, with_overrides
 
     data = with_overrides(read_yaml(config), overrides or [])
     variants = variants_from(data, str(config), config.parent)
-    out = out or free_folder(Path("runs"), config.stem)
-    with progress_bars() as bar:
-        rows = run(variants, out, progress=lambda variant: bar(variant.name))
-    print_table([row.variant.name for row in rows], [row.summary for row in rows])
-    for row in rows:
-        if row.error:
-            typer.echo(f"{row.variant.name} failed: {row.error}", err=True)
-    say_where(out)
+    with folder_for(out, config) as folder:
+        with progress_bars() as bar:
+            rows = run(variants, folder, progress=lambda variant: bar(variant.name))
+        print_table([row.variant.name for row in rows], [row.summary for row in rows])
+        for row in rows:
+            if row.error:
+                typer.echo(f"{row.variant.name} failed: {row.error}", err=True)
+        say_where(folder)
     if any(row.error for row in rows):
         raise typer.Exit(1)

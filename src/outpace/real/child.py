@@ -10,8 +10,10 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from typing import Any, Final
+
+from outpace.real.output import write_into
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_NAME: Final = 15
@@ -61,12 +63,16 @@ def show_name() -> None:
 
 
 def child(
-    target: Callable[..., None], arguments: Sequence[Any], folder: str, environment: dict[str, str]
-) -> None:
+    target: Callable[..., None], arguments: Sequence[Any], folder: str,
+    environment: dict[str, str], pipes: tuple[Connection, Connection] | None = None,
+) -> None:  # fmt: skip
     """The first thing a process of a run does.
 
-    Folder and environment are the launcher's now; the fork server may be older.
+    Folder and environment are the launcher's now; the fork server may be older. `pipes`:
+    where it shall print to.
     """
+    if pipes is not None:
+        write_into(*pipes)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)

@@ -6,6 +6,7 @@ and workers report; there is no thread, and nothing at all where nobody is looki
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -18,7 +19,6 @@ from rich.text import Text
 from outpace.config import Experiment
 from outpace.messages import server_name, worker_name
 from outpace.recorder import Totals
-from outpace.tasks import Script
 from outpace.units import seconds
 
 if TYPE_CHECKING:
@@ -42,15 +42,17 @@ class Sample(NamedTuple):
 def watch(run: RealRun, console: Console | None = None) -> None:
     """Draw this run until it ends, if standard error is a terminal."""
     console = console or Console(stderr=True)
-    # A script prints what it likes, where it likes: a picture would be torn, and tear.
-    if console.is_terminal and not isinstance(run.coordinator.experiment.task, Script):
+    if console.is_terminal:
         _Watch(run.coordinator, console)
 
 
 class _Watch:
     def __init__(self, coordinator: Coordinator, console: Console) -> None:
         self._coordinator = coordinator
-        self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._live = Live(
+            console=console, auto_refresh=False, transient=True,
+            redirect_stdout=sys.stdout.isatty(),  # what is printed comes above the picture
+        )  # fmt: skip
         self._live.start()
         coordinator.when_started = self._started
         coordinator.kernel.spawn(self._gather(), "the picture of who joins", daemon=True)

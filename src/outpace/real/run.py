@@ -22,6 +22,7 @@ from outpace.real.coordinator import Coordinator
 from outpace.real.gate import Keys, Log, Session, new_keys
 from outpace.real.launcher import Processes
 from outpace.real.member import COORDINATOR, Link
+from outpace.real.output import print_line
 from outpace.real.rendezvous import write_rendezvous
 from outpace.real.sockets import LOOPBACK
 from outpace.real.training import Training
@@ -79,7 +80,9 @@ class RealRun:
         self._servers, self._workers = servers, workers
         self._outside = outside
         self._worker_keys = {name: keys[name] for name in workers if name in keys}
-        self.processes = Processes(self.coordinator.clock, self.coordinator.process_ended)
+        self.processes = Processes(
+            self.coordinator.clock, self.coordinator.process_ended, self._show
+        )
         self._watch = watch
         self._closed = self._wrote_connect = False
 
@@ -164,6 +167,11 @@ class RealRun:
         if coordinator.snapshots.final_at is not None:
             return coordinator.snapshots.final_at.now
         return coordinator.clock.now if coordinator.started else 0
+
+    def _show(self, name: str, line: str, error: bool) -> None:
+        """What a process prints; of a single worker nobody need ask which one."""
+        alone = self._workers == [name]
+        print_line("" if alone else name, line, error)
 
     def _evaluate(self, blocks: Sequence[Block], at: Snapshot | None) -> None:
         """`at`: where these blocks come from; None: they are the initial ones."""

@@ -17,6 +17,7 @@ threads even while Python computes), is reported as lost.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -153,6 +154,10 @@ class _Socket(ABC):
         self._socket.close(linger=int(linger_s * 1000))
 
 
+class _Taken(WireError):
+    """Somebody else came first under that name."""
+
+
 class _Peer:
     __slots__ = ("connection", "identity", "incoming", "name", "outgoing", "refused")
 
@@ -255,6 +260,8 @@ class Listener(_Socket):
         except WireError as error:
             if peer is None:
                 self._refusals.note(f"refused a message of {name[:64]!r}: {error}")
+                if isinstance(error, _Taken):
+                    self._tell(identity, str(error))
             else:
                 self.refuse(name, str(error))
             return False
@@ -267,12 +274,18 @@ class Listener(_Socket):
         if name not in self._names:
             raise WireError("nobody of that name takes part in this run")
         if name in self._named:
-            raise WireError("it has been here already, over another connection")
+            raise _Taken("it has been here already, over another connection")
         self._look()  # an event that is still unread may be of an earlier connection's end
         connection = int(frame.get(zmq.SRCFD))
         run, epoch = self._session.run, self._session.epoch
         incoming = Incoming(run, epoch, self._expected(name), self._is_finite)
         return _Peer(name, identity, connection, incoming, Outgoing(run, epoch))
+
+    def _tell(self, identity: bytes, reason: str) -> None:
+        """Who has this run's keys but is nobody's peer: perhaps the same worker, started twice."""
+        outgoing = Outgoing(self._session.run, self._session.epoch)
+        with contextlib.suppress(zmq.ZMQError):  # it is gone
+            self._send(outgoing, identity, Refused(reason), None)
 
     @staticmethod
     def _require_own_key(name: str, frame: zmq.Frame) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from outpace.report.events import Totals
-from outpace.report.runs import Run, clock
+from outpace.report.runs import Run, clock, on_one_clock
 from outpace.report.target import evaluation_gap_s, same_task
 from outpace.report.words import listed, number, percent, plural, seconds, times
 
@@ -26,7 +26,7 @@ def findings(
         (run,) = runs
         said = [_outcome(run)]
         if run.complete:
-            said += [_waited_for(run, totals[0]), _staleness(run)]
+            said += [_abstained(run), _waited_for(run, totals[0]), _staleness(run)]
     else:
         ended = [run for run in runs if run.complete]
         quality = [_sooner(ended, target), _accuracy_cost(ended)]
@@ -56,6 +56,16 @@ def _outcome(run: Run) -> str:
             f"and {rate}."
         )
     return f"Applied {rate} in {seconds(time_s)} of {clock([run])}."
+
+
+def _abstained(run: Run) -> str:
+    count = run.number("pushes_abstained")
+    if not count:
+        return ""
+    return (
+        f"{int(count):,} of the pushes carried no gradient: it was not finite, or the step was "
+        "skipped."
+    )
 
 
 def _waited_for(run: Run, totals: Totals | None) -> str:
@@ -107,7 +117,8 @@ def _sooner(runs: Sequence[Run], target: float | None) -> str:
     if target is None:
         return ""
     reached = {run.name: time_s for run in runs if (time_s := run.time_to(target))}
-    order = sorted((run for run in runs if run.name in reached), key=lambda r: reached[r.name])
+    compared = on_one_clock([run for run in runs if run.name in reached])
+    order = sorted(compared, key=lambda r: reached[r.name])
     if len(order) < 2:
         return ""
     accuracy = f"{percent(target)} accuracy"
@@ -125,10 +136,9 @@ def _sooner(runs: Sequence[Run], target: float | None) -> str:
             return f"{names} reached {accuracy} within one evaluation of each other."
         other = others[-1]
     ratio = reached[other.name] / reached[first.name]
-    own = "" if first.real == other.real else f" of {clock([first])}"
     sentence = (
         f"{first.name} reached {accuracy} {times(ratio)} sooner than {other.name}: "
-        f"{seconds(reached[first.name])}{own} against {seconds(reached[other.name])} "
+        f"{seconds(reached[first.name])} against {seconds(reached[other.name])} "
         f"of {clock([other])}"
     )
     stale = first.number("staleness", "mean")
@@ -158,7 +168,8 @@ def _throughput(runs: Sequence[Run]) -> str:
     what = "iterations" if timing else "gradients"
     verb = "finished" if timing else "applied"
     rates = {run.name: value for run in runs if (value := rate(run))}
-    order = sorted((run for run in runs if run.name in rates), key=lambda r: -rates[r.name])
+    compared = on_one_clock([run for run in runs if run.name in rates])
+    order = sorted(compared, key=lambda r: -rates[r.name])
     if len(order) < 2:
         return ""
     first, other = order[0], _reference(order)

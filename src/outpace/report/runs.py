@@ -79,6 +79,15 @@ class Run:
         }
 
     @property
+    def strategy(self) -> str:
+        """What its `sync` says, in short: `ssp, staleness 3`; empty if that is not known."""
+        sync = self.setting("sync")
+        if not isinstance(sync, Mapping):
+            return ""
+        settings = [f"{key} {value}" for key, value in sync.items() if key != "kind"]
+        return ", ".join([str(sync.get("kind", "")), *settings])
+
+    @property
     def real(self) -> bool:
         """Whether it ran on real processes."""
         return "wall_time_s" in self.summary
@@ -117,6 +126,12 @@ def clock(runs: Sequence[Run]) -> str:
     """What their times are: `virtual time`, `wall time`, or only `time` if there are both."""
     kinds = {run.real for run in runs}
     return "time" if len(kinds) > 1 else "wall time" if kinds == {True} else "virtual time"
+
+
+def on_one_clock(runs: Sequence[Run]) -> list[Run]:
+    """Those in virtual time or those on real processes: of which there are more."""
+    real = [run for run in runs if run.real]
+    return real if 2 * len(real) > len(runs) else [run for run in runs if not run.real]
 
 
 def read_runs(folders: Sequence[Path]) -> list[Run]:

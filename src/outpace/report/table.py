@@ -18,6 +18,7 @@ class Column:
     """A quantity. better: which end is best; None where neither is.
 
     total: it grows with the work done, so it is judged only among runs that did as much.
+    timed: it is not judged between runs in virtual time and on real processes.
     """
 
     title: str
@@ -26,6 +27,7 @@ class Column:
     show: Callable[[float], str]
     better: Literal["low", "high"] | None = None
     total: bool = False
+    timed: bool = False
 
 
 def columns(target: float | None) -> list[Column]:
@@ -45,6 +47,7 @@ def columns(target: float | None) -> list[Column]:
             lambda run: run.time_to(target),
             seconds,
             "low",
+            timed=True,
         )
         if target is not None
         else None
@@ -58,9 +61,9 @@ def columns(target: float | None) -> list[Column]:
         Column("Wall time", "from start to end of the run, on real processes",
                of("wall_time_s"), seconds, "low", total=True),
         Column("Gradients/s", "applied gradients per second, from start to end",
-               lambda run: run.gradients_per_s, number, "high"),
+               lambda run: run.gradients_per_s, number, "high", timed=True),
         Column("Waiting", "share of the workers' time",
-               lambda run: run.waiting_share, percent, "low"),
+               lambda run: run.waiting_share, percent, "low", timed=True),
         Column("Staleness, mean", "updates between a gradient's read and its application",
                of("staleness", "mean"), number, "low"),
         Column("Staleness, max", "updates, of any gradient at any server",
@@ -69,11 +72,14 @@ def columns(target: float | None) -> list[Column]:
                of("delayed_pulls"), count, "low", total=True),
         Column("Compute", "mean per worker", of("seconds", "compute"), seconds),
         Column("Communicate", "mean per worker", of("seconds", "communicate"),
-               seconds, "low", total=True),
-        Column("Wait", "mean per worker", of("seconds", "wait"), seconds, "low", total=True),
+               seconds, "low", total=True, timed=True),
+        Column("Wait", "mean per worker", of("seconds", "wait"), seconds, "low",
+               total=True, timed=True),
         Column("Sent", "bytes sent by workers and servers", of("bytes_sent"), size, "low",
                total=True),
         Column("Gradients", "applied to the parameters", of("gradients_applied"), count),
+        Column("Abstained", "pushes without a gradient: it was not finite, or a step was skipped",
+               lambda run: run.number("pushes_abstained") or None, count),
     ]  # fmt: skip
     return [column for column in found if column is not None]
 
@@ -91,7 +97,10 @@ def best_of(column: Column, runs: Sequence[Run]) -> set[int]:
     }
     if column.better is None or len(values) < 2 or len(set(values.values())) == 1:
         return set()
-    if column.total and not _same_work([runs[place] for place in values]):
+    compared = [runs[place] for place in values]
+    if column.total and not _same_work(compared):
+        return set()
+    if column.timed and clock(compared) == "time":
         return set()
     best = min(values.values()) if column.better == "low" else max(values.values())
     return {place for place, value in values.items() if value == best}
@@ -118,17 +127,18 @@ def summary_table(runs: Sequence[Run], target: float | None) -> str:
         rows.append(
             '<tr><th scope="row">'
             f'<span class="name">{_swatch(place)}{escaped(run.name)}</span></th>'
-            f"<td>{status_badge(run)}</td>{cells}</tr>"
+            f'<td>{status_badge(run)}</td><td class="words">{escaped(run.strategy)}</td>'
+            f"{cells}</tr>"
         )
         if run.error:
             rows.append(
-                f'<tr class="error"><td colspan="{len(shown) + 2}">'
+                f'<tr class="error"><td colspan="{len(shown) + 3}">'
                 f"<div><b>{escaped(run.name)}:</b> {escaped(run.error)}</div></td></tr>"
             )
     return (
         '<div class="scroll" tabindex="0" role="region" aria-label="Summary of the runs">'
         '<table id="summary-table"><thead><tr><th scope="col">Run</th>'
-        f'<th scope="col">Status</th>{head}</tr></thead>'
+        f'<th scope="col">Status</th><th scope="col" class="words">Strategy</th>{head}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
         f'<p class="legend">{_legend(runs, shown, any(marked))}</p>'
     )
@@ -188,5 +198,8 @@ def _times(runs: Sequence[Run]) -> str:
     """On which clock they are."""
     if clock(runs) == "time":
         names = escaped(listed([run.name for run in runs if run.real]))
-        return f"Times of {names} are wall time, on real processes; the others are virtual"
+        return (
+            f"Times of {names} are wall time, on real processes; the others are virtual, and "
+            "neither is measured by the other"
+        )
     return "Times are wall time" if runs[0].real else "Times are virtual"
