@@ -109,7 +109,7 @@ def test_times_are_not_judged_between_virtual_and_wall_time(tmp_path):
 
 
 def test_the_strategy_is_said(tmp_path):
-    sync = {"kind": "ssp", "staleness": 3}
+    sync = {"kind": "ssp", "staleness": 3, "buffer": "lazy"}
     page = table(
         tmp_path,
         make_run(tmp_path / "train"),
@@ -117,3 +117,15 @@ def test_the_strategy_is_said(tmp_path):
     )
     assert page.cell("train", "strategy") == "asp"
     assert page.cell("train-2", "strategy") == "ssp, staleness 3"
+    page = table(tmp_path, tmp_path / "train-2", make_run(
+        tmp_path / "train-3", config={"sync": sync | {"buffer": "soft"}}
+    ))  # fmt: skip
+    assert page.cell("train-2", "strategy") == "ssp, staleness 3, buffer lazy"
+    assert page.cell("train-3", "strategy") == "ssp, staleness 3, buffer soft"
+
+
+def test_runs_that_are_named_after_their_strategies_need_no_more_words(tmp_path):
+    page = table(tmp_path, make_run(tmp_path / "ASP"), make_run(
+        tmp_path / "bsp", config={"sync": {"kind": "bsp"}}
+    ))  # fmt: skip
+    assert "Strategy" not in page.rows[0]

@@ -79,13 +79,15 @@ class Run:
         }
 
     @property
-    def strategy(self) -> str:
-        """What its `sync` says, in short: `ssp, staleness 3`; empty if that is not known."""
+    def sync(self) -> Mapping[str, Any]:
+        """Its strategy as configured; empty if that is not known."""
         sync = self.setting("sync")
-        if not isinstance(sync, Mapping):
-            return ""
-        settings = [f"{key} {value}" for key, value in sync.items() if key != "kind"]
-        return ", ".join([str(sync.get("kind", "")), *settings])
+        return sync if isinstance(sync, Mapping) else {}
+
+    @property
+    def kind(self) -> str:
+        """Of its strategy."""
+        return str(self.sync.get("kind", ""))
 
     @property
     def real(self) -> bool:
@@ -126,6 +128,24 @@ def clock(runs: Sequence[Run]) -> str:
     """What their times are: `virtual time`, `wall time`, or only `time` if there are both."""
     kinds = {run.real for run in runs}
     return "time" if len(kinds) > 1 else "wall time" if kinds == {True} else "virtual time"
+
+
+def strategies(runs: Sequence[Run]) -> list[str]:
+    """What tells their strategies apart, in short: `ssp, staleness 3`.
+
+    Numbers are said; words only where another run with that kind of strategy has others.
+    """
+
+    def words(run: Run) -> list[str]:
+        alike = [other.sync for other in runs if other.kind == run.kind]
+        return [
+            f"{key} {value}"
+            for key, value in run.sync.items()
+            if _number(value) is not None
+            or (key != "kind" and any(other.get(key) != value for other in alike))
+        ]
+
+    return [", ".join([run.kind, *words(run)]) for run in runs]
 
 
 def on_one_clock(runs: Sequence[Run]) -> list[Run]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from outpace.report.figure import colour
-from outpace.report.runs import Run, clock
+from outpace.report.runs import Run, clock, strategies
 from outpace.report.words import SPACE, escaped, listed, number, percent, seconds, size
 
 NOTHING: Final = "–"
@@ -119,6 +119,9 @@ def summary_table(runs: Sequence[Run], target: float | None) -> str:
     head = "".join(
         f'<th scope="col" title="{escaped(c.hint)}">{escaped(c.title)}</th>' for c in shown
     )
+    named = all(run.name.lower() == run.kind for run in runs)  # after their strategies
+    said = [] if named else strategies(runs)
+    title = '<th scope="col" class="words">Strategy</th>' if said else ""
     rows = []
     for place, run in enumerate(runs):
         cells = "".join(
@@ -127,18 +130,17 @@ def summary_table(runs: Sequence[Run], target: float | None) -> str:
         rows.append(
             '<tr><th scope="row">'
             f'<span class="name">{_swatch(place)}{escaped(run.name)}</span></th>'
-            f'<td>{status_badge(run)}</td><td class="words">{escaped(run.strategy)}</td>'
-            f"{cells}</tr>"
+            f"<td>{status_badge(run)}</td>{_words(said, place)}{cells}</tr>"
         )
         if run.error:
             rows.append(
-                f'<tr class="error"><td colspan="{len(shown) + 3}">'
+                f'<tr class="error"><td colspan="{len(shown) + 2 + bool(said)}">'
                 f"<div><b>{escaped(run.name)}:</b> {escaped(run.error)}</div></td></tr>"
             )
     return (
         '<div class="scroll" tabindex="0" role="region" aria-label="Summary of the runs">'
         '<table id="summary-table"><thead><tr><th scope="col">Run</th>'
-        f'<th scope="col">Status</th><th scope="col" class="words">Strategy</th>{head}</tr></thead>'
+        f'<th scope="col">Status</th>{title}{head}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
         f'<p class="legend">{_legend(runs, shown, any(marked))}</p>'
     )
@@ -174,6 +176,10 @@ def _cell(column: Column, run: Run, best: bool) -> str:
         return f"<td>{text}</td>"
     mark = '<span class="mark" role="img" aria-label="best">★</span>'
     return f'<td class="best"><b>{text}</b>{mark}</td>'
+
+
+def _words(said: Sequence[str], place: int) -> str:
+    return f'<td class="words">{escaped(said[place])}</td>' if said else ""
 
 
 def _swatch(place: int) -> str:
