@@ -83,8 +83,10 @@ def _line(run: Run, place: int, x: str, y: str) -> Plot:
 
 
 def _who_reached(runs: Sequence[Run], target: float) -> str:
-    others = [run.name for run in runs if run.time_to(target) is None]
-    who = f"all but {listed(others)}" if others else "all runs"
+    evaluated = [run for run in runs if run.best_accuracy() is not None]
+    others = [run.name for run in evaluated if run.time_to(target) is None]
+    everybody = "all runs" if len(evaluated) == len(runs) else "all runs with an accuracy"
+    who = f"all but {listed(others)}" if others else everybody
     return f"Dotted: {percent(target)}, which {who} reached."
 
 
