@@ -1,6 +1,7 @@
 """What all tests share. A failing hypothesis test prints what reproduces it."""
 
 import os
+import signal
 
 import pytest
 import torch
@@ -14,6 +15,10 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("outpace")
+
+# Whoever starts the tests in the background has Ctrl-C ignored, and so would all commands.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

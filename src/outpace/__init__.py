@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError
     from outpace.experiment import Result, run, simulate
     from outpace.script import attach, finish, rank, sampler, world_size
+    from outpace.simulation.api import Simulator, Worker
     from outpace.tasks import Task
 
 __version__ = "0.1.0"
@@ -33,6 +34,7 @@ _HOME = {
     "Result": "experiment", "run": "experiment", "simulate": "experiment",
     "attach": "script", "finish": "script", "rank": "script", "sampler": "script",
     "world_size": "script",
+    "Simulator": "simulation.api", "Worker": "simulation.api",
     "Task": "tasks",
 }  # fmt: skip
 
@@ -59,9 +61,11 @@ __all__ = [
     "Result",
     "Row",
     "RunError",
+    "Simulator",
     "Stop",
     "Task",
     "Variant",
+    "Worker",
     "attach",
     "compare",
     "experiment_from",

@@ -30,10 +30,15 @@ from outpace.units import SECOND, Time, nanoseconds
 class Transfer:
     """One message on its way; its times in ns, set as they come."""
 
-    __slots__ = ("after", "delivered", "link", "message", "requested", "size_bytes", "started")
+    __slots__ = (
+        "after", "delivered", "duration", "link", "message", "requested", "size_bytes", "started",
+    )  # fmt: skip
 
-    def __init__(self, link: Link, message: object, size_bytes: int, requested: Time) -> None:
+    def __init__(
+        self, link: Link, message: object, size_bytes: int, duration: Time, requested: Time
+    ) -> None:
         self.link, self.message, self.size_bytes = link, message, size_bytes
+        self.duration: Time = duration  # for which it occupies both ends
         self.requested: Time = requested
         self.after: Transfer | None = None  # on the same link, arrives at the same time
         self.started: Time
@@ -117,8 +122,14 @@ class Network:
         self._nodes[name] = Node(name, mailbox, nanoseconds(latency_s), bandwidth)
         return mailbox
 
-    def send(self, sender: str, receiver: str, message: object, size_bytes: int) -> None:
-        """Queue a message. Raises KeyError for an unknown node."""
+    def send(
+        self, sender: str, receiver: str, message: object, size_bytes: int,
+        duration: Time | None = None,
+    ) -> None:  # fmt: skip
+        """Queue a message; it occupies both ends for `duration`, or as long as its size takes.
+
+        Raises KeyError for an unknown node.
+        """
         self.messages += 1
         self.bytes_sent += size_bytes
         source = self._nodes[sender]
@@ -126,7 +137,9 @@ class Network:
         if link is None:
             link = source.links[receiver] = Link(source, self._nodes[receiver])
         now = self._kernel.now
-        transfer = Transfer(link, message, size_bytes, now)
+        if duration is None:
+            duration = link.duration(size_bytes) if size_bytes else 0
+        transfer = Transfer(link, message, size_bytes, duration, now)
         if self._instantaneous:
             transfer.started = now
             self._deliver(transfer)
@@ -146,7 +159,7 @@ class Network:
         """Both ends are free: begin. They are busy afterwards if it takes any time."""
         link, now = transfer.link, self._kernel.now
         transfer.started = now
-        duration = link.duration(transfer.size_bytes) if transfer.size_bytes else 0
+        duration = transfer.duration
         if duration:
             sender, receiver = link.sender, link.receiver
             sender.sending_until = receiver.receiving_until = now + duration

@@ -1,0 +1,236 @@
+"""`outpace.Simulator`: workers written by hand, with times known in advance."""
+
+from __future__ import annotations
+
+import runpy
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import outpace
+from outpace.cluster import NetworkLaw
+from outpace.errors import ConfigError, RunError
+from outpace.kernel import DeadlockError
+from outpace.simulation.api import Delivered, size_of
+
+PING_PONG = Path(__file__).parents[2] / "examples" / "ping_pong.py"
+
+
+def simulate(programs, **options):
+    """Run {name: coroutine function of the worker}; the simulator afterwards, and its log."""
+    log: list[Delivered] = []
+    simulator = outpace.Simulator(log=log.append, **options)
+    for name, program in programs.items():
+        simulator.add_worker(name, type(name, (outpace.Worker,), {"run": program}))
+    simulator.start()
+    return simulator, log
+
+
+@pytest.mark.parametrize("tie_seed", [None, 1, 2, 3])
+def test_the_papers_ping_pong(tie_seed):
+    example = runpy.run_path(str(PING_PONG))
+    log: list[Delivered] = []
+    simulator = outpace.Simulator(log=log.append, tie_seed=tie_seed)
+    simulator.add_worker("ping", example["Ping"])
+    simulator.add_worker("pong", example["Pong"])
+    assert simulator.start() == pytest.approx(0.6, abs=1e-12)
+    assert simulator.kernel.now == 600_000_000  # exactly
+    assert [(m.sender, m.receiver, round(m.arrived * 1e9)) for m in log] == [
+        ("ping", "pong", 100_000_000), ("pong", "ping", 200_000_000),
+        ("ping", "pong", 300_000_000), ("pong", "ping", 400_000_000),
+        ("ping", "pong", 500_000_000), ("pong", "ping", 600_000_000),
+    ]  # fmt: skip
+    assert simulator.results == {"ping": "ball", "pong": None}
+
+
+def test_the_example_prints_its_log(capsys):
+    runpy.run_path(str(PING_PONG), run_name="__main__")
+    first, *_, last = capsys.readouterr().out.splitlines()
+    said = "0.100000 s ping → pong 'ball' (sent at 0.000000 s)"
+    assert " ".join(first.split()) == said
+    assert last == "6 messages of 0.1 s: 0.6 s of virtual time"
+
+
+def test_sends_are_serialised_and_so_are_receives():
+    async def sender(me):
+        me.send("c", me.name, delay=1)
+        me.send("d", me.name, delay=1)
+
+    async def receiver(me):
+        return [(await me.recv(), me.now) for _ in range(2)]
+
+    simulator, log = simulate({"a": sender, "b": sender, "c": receiver, "d": receiver})
+    # a sends to c and then to d; b, in its turn, to d first: c is busy.
+    assert simulator.results["c"] == [("a", 1.0), ("b", 2.0)]
+    assert simulator.results["d"] == [("b", 1.0), ("a", 2.0)]
+    assert simulator.now == 2.0
+    assert [m.started for m in log] == [0.0, 0.0, 1.0, 1.0]
+    assert [m.requested for m in log] == [0.0] * 4
+
+
+def test_computing_receiving_and_sending_go_on_side_by_side():
+    async def busy(me):
+        me.send("other", "mine", delay=3)
+        await me.execute(sum, [1, 2], duration=5)
+        return me.now, await me.recv(), me.now
+
+    async def other(me):
+        me.send("busy", "yours", delay=4)
+        return await me.recv(), me.now
+
+    simulator, _ = simulate({"busy": busy, "other": other})
+    assert simulator.results == {"busy": (5.0, "yours", 5.0), "other": ("mine", 3.0)}
+
+
+def test_execute_takes_the_time_that_the_function_took():
+    def work():
+        time.sleep(0.02)
+        return 42
+
+    async def run(me):
+        result = await me.execute(work)
+        return result, me.now
+
+    began = time.perf_counter()
+    simulator, _ = simulate({"a": run})
+    spent = time.perf_counter() - began
+    result, now = simulator.results["a"]
+    assert result == 42
+    assert 0.02 <= now <= spent
+
+
+def test_a_computation_of_given_duration_that_is_cut_off_is_never_done():
+    done = []
+
+    async def run(me):
+        with pytest.raises(TimeoutError), me.timeout(1.0):
+            await me.execute(done.append, 1, duration=2.0)
+        return me.now
+
+    simulator, _ = simulate({"a": run})
+    assert simulator.results["a"] == 1.0
+    assert done == []
+
+
+def test_recv_nowait_takes_what_is_there():
+    async def run(me):
+        nothing = me.recv_nowait(), me.recv_nowait("nothing")
+        me.send("a", None, delay=0)  # to itself
+        await me.sleep(0.5)
+        return nothing, me.recv_nowait("nothing"), me.recv_nowait("nothing")
+
+    simulator, _ = simulate({"a": run})
+    assert simulator.results["a"] == ((None, "nothing"), None, "nothing")
+
+
+def test_without_a_delay_bytes_take_their_time():
+    law = NetworkLaw(latency_s=0.5, bandwidth_bytes_per_s=100)
+
+    async def sender(me):
+        me.send("b", {"weights": [torch.zeros(25), b"x" * 100], "text": "free"})
+        me.send("b", "free")
+
+    async def receiver(me):
+        return [(await me.recv(), me.now)[1] for _ in range(2)]
+
+    simulator, _ = simulate({"a": sender, "b": receiver}, network=law)
+    assert simulator.results["b"] == [2.5, 2.5]
+
+
+@pytest.mark.parametrize(
+    ("data", "size"),
+    [
+        (torch.zeros(3), 12), (torch.zeros(2, 2, dtype=torch.float64), 32), (b"abc", 3),
+        (bytearray(5), 5), ([torch.zeros(1), (torch.zeros(1), {"a": b"x"})], 9),
+        ("text", 0), (None, 0), (1.5, 0), ([], 0),
+    ],
+)  # fmt: skip
+def test_the_size_of_data(data, size):
+    assert size_of(data) == size
+
+
+def test_arguments_reach_the_worker_which_knows_its_name_already():
+    class Mine(outpace.Worker):
+        def __init__(self, first, *, second):
+            self.made = self.name, first, second
+
+        async def run(self):
+            return self.made
+
+    simulator = outpace.Simulator()
+    worker = simulator.add_worker("w", Mine, 1, second=2)
+    assert isinstance(worker, Mine)
+    simulator.start()
+    assert simulator.results == {"w": ("w", 1, 2)}
+
+
+def test_it_can_be_stopped_and_go_on_and_daemons_end_with_the_others():
+    class Clock(outpace.Worker):
+        async def run(self):
+            self.ticks = 0
+            while True:
+                await self.sleep(1)
+                self.ticks += 1
+
+    class Nap(outpace.Worker):
+        async def run(self):
+            await self.sleep(4.5)
+
+    simulator = outpace.Simulator()
+    clock = simulator.add_worker("clock", Clock, daemon=True)
+    simulator.add_worker("nap", Nap)
+    assert simulator.start(until=2.5) == 2.5
+    assert clock.ticks == 2
+    assert simulator.start() == 4.5
+    assert clock.ticks == 4
+
+
+def test_workers_that_wait_for_ever_are_named():
+    async def run(me):
+        await me.sleep(1.5)
+        await me.recv()
+
+    with pytest.raises(DeadlockError, match=r"a waits for a message in the mailbox of a since 1.5"):
+        simulate({"a": run})
+
+
+def test_what_a_worker_raises_is_said_with_its_name_and_time():
+    async def run(me):
+        await me.sleep(0.25)
+        raise ValueError("no luck")
+
+    with pytest.raises(RunError, match=r"a failed at 0.25.* s: ValueError: no luck") as caught:
+        simulate({"a": run})
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+def test_wrong_use_is_said_in_words():
+    async def to_nobody(me):
+        me.send("bb", 1)
+
+    async def backwards(me):
+        me.send("a", 1, delay=-1)
+
+    async def not_a_time(me):
+        await me.sleep(float("nan"))
+
+    class Empty(outpace.Worker):
+        pass
+
+    for program, words in (
+        (to_nobody, "'a' sent to 'bb', which is no worker"),
+        (backwards, "a: delay must be a number of seconds from 0, not -1"),
+        (not_a_time, "a: sleep must be a number of seconds from 0, not nan"),
+    ):
+        with pytest.raises(RunError, match=words):
+            simulate({"a": program})
+    simulator = outpace.Simulator()
+    simulator.add_worker("a", Empty)
+    with pytest.raises(ConfigError, match="there already is a worker 'a'"):
+        simulator.add_worker("a", Empty)
+    with pytest.raises(ConfigError, match="no subclass of"):
+        simulator.add_worker("b", int)
+    with pytest.raises(RunError, match="Empty must have `async def run"):
+        simulator.start()
