@@ -42,7 +42,10 @@ class Slow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Law(ABC):
-    """A worker's time per iteration: mean_s · shape · the worker's speed · slow periods."""
+    """A worker's time per iteration: mean_s · shape · the worker's speed · slow periods.
+
+    The shape has mean 1 where `mean_s` is the mean of the whole.
+    """
 
     mean_s: float
     worker_cv: float = 0.0
@@ -59,7 +62,7 @@ class _Law(ABC):
 
     @abstractmethod
     def shape(self) -> Draw:
-        """Draws factors around `mean_s`, of mean 1."""
+        """Draws multiples of `mean_s`."""
 
     def run_time(self, seed: int, workers: int) -> RunTime:
         """The seconds that worker n takes for iteration i if it starts it at `now` (ns).
@@ -132,7 +135,26 @@ class Exponential(_Law):
         return lambda source, n: source.exponential(1.0, n)
 
 
-ComputeLaw: TypeAlias = Constant | Normal | Lognormal | Exponential
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShiftedExponential(_Law):
+    """`shift_s`, which nothing undercuts, and an exponential part of mean `mean_s` on top.
+
+    Speeds of workers and slow periods multiply the sum.
+    """
+
+    shift_s: float
+    kind: Literal["shifted-exponential"] = "shifted-exponential"
+
+    def __post_init__(self) -> None:
+        super(ShiftedExponential, self).__post_init__()
+        require(not_negative(self.shift_s), "shift_s", "a number from 0 to 1e9", self.shift_s)
+
+    def shape(self) -> Draw:
+        shift = self.shift_s / self.mean_s
+        return lambda source, n: shift + source.exponential(1.0, n)
+
+
+ComputeLaw: TypeAlias = Constant | Normal | Lognormal | Exponential | ShiftedExponential
 
 
 def _slow_periods(

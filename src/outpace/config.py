@@ -29,7 +29,7 @@ from outpace.errors import ConfigError, did_you_mean
 from outpace.messages import server_name, worker_name
 from outpace.python_optimizer import PythonOptimizer
 from outpace.sync import Asp, Bsp, Ssp
-from outpace.tasks import PythonTask, Script, TaskKind, Timing, absolute_target
+from outpace.tasks import PythonTask, Quadratic, Script, TaskKind, Timing, absolute_target
 from outpace.updaters import Sgd
 
 Sync: TypeAlias = Bsp | Asp | Ssp
@@ -123,8 +123,8 @@ class Experiment:
             yield "stop: needs at least one of iterations, virtual_time_s, target_accuracy"
         if isinstance(self.task, Script):
             yield from self._left_to_the_script()
-        if self.stop.target_accuracy is not None and isinstance(self.task, Timing):
-            yield "stop.target_accuracy: the task 'timing' has no accuracy"
+        if self.stop.target_accuracy is not None and isinstance(self.task, Timing | Quadratic):
+            yield f"stop.target_accuracy: the task {self.task.kind!r} has no accuracy"
         only_target = (
             self.stop.target_accuracy is not None
             and self.stop.iterations is None

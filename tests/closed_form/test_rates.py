@@ -51,6 +51,20 @@ def test_bsp_with_exponential_run_times_takes_the_harmonic_number(workers, serve
     assert summary["staleness"]["max"] == 0
 
 
+@pytest.mark.parametrize("workers", [1, 8])
+def test_bsp_with_shifted_exponential_run_times_takes_the_shift_and_the_harmonic_number(workers):
+    shift_s, mean_s, until_s = 2.0, 0.5, 4000.0
+    law = {"kind": "shifted-exponential", "shift_s": shift_s, "mean_s": mean_s}
+    summary = run({"kind": "bsp"}, workers=workers, compute=law, until_s=until_s)
+    expected = shift_s + mean_s * sum(1 / k for k in range(1, workers + 1))
+    deviation = mean_s * math.sqrt(sum(1 / k**2 for k in range(1, workers + 1)))
+    iterations = summary["gradients_applied"] / workers
+    error = deviation / math.sqrt(iterations)
+    # The window is cut in an iteration: at most one is missing.
+    tolerance = WITHIN * error + expected / iterations
+    assert until_s / iterations == pytest.approx(expected, abs=tolerance)
+
+
 @pytest.mark.parametrize("staleness", [0, 1, 3, 10])
 def test_soft_ssp_with_two_exponential_workers_matches_its_markov_chain(staleness):
     rate, until_s = 2.0, 2000.0

@@ -12,9 +12,10 @@ from typing import Any, Literal, Protocol, TypeAlias
 import numpy as np
 import torch
 
-from outpace.checks import require
+from outpace.checks import not_negative, require
 from outpace.errors import ConfigError
 from outpace.tasks.digits import digits_cnn, digits_mlp
+from outpace.tasks.quadratic import QuadraticWorkload
 from outpace.tasks.supervised import SupervisedWorkload
 from outpace.tasks.target import brief, load_target, require_target
 from outpace.tasks.task import Task, Workload
@@ -64,6 +65,24 @@ class Timing:
 
     def workload(self, workers: int, batch_size: int, seed: int) -> CuttableWorkload:
         return TimingWorkload(self.parameters)
+
+
+@dataclass(frozen=True, slots=True)
+class Quadratic:
+    """½ Σ λ_j·w_j² from w = 1; `noise` is the standard deviation of each gradient entry."""
+
+    eigenvalues: tuple[float, ...]
+    noise: float = 0.0
+    kind: Literal["quadratic"] = "quadratic"
+
+    def __post_init__(self) -> None:
+        require(len(self.eigenvalues) > 0, "eigenvalues", "a list of numbers", self.eigenvalues)
+        for place, value in enumerate(self.eigenvalues):
+            require(not_negative(value), f"eigenvalues[{place}]", "a number from 0 to 1e9", value)
+        require(not_negative(self.noise), "noise", "a number from 0 to 1e9", self.noise)
+
+    def workload(self, workers: int, batch_size: int, seed: int) -> CuttableWorkload:
+        return QuadraticWorkload(self.eigenvalues, self.noise, seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +168,7 @@ class Script:
         )
 
 
-TaskKind: TypeAlias = DigitsMlp | DigitsCnn | Timing | PythonTask | Script
+TaskKind: TypeAlias = DigitsMlp | DigitsCnn | Quadratic | Timing | PythonTask | Script
 
 
 def _supervised(

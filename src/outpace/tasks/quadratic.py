@@ -1,0 +1,67 @@
+"""A workload with a closed form: the quadratic of given eigenvalues."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from outpace.messages import Block, whole
+from outpace.randomness import generator
+from outpace.tasks.task import Evaluation
+
+_START = 1.0
+
+
+class QuadraticWorkload:
+    """Minimise ½ Σ λ_j·w_j² from w = 1, in float64. The gradient is λ·w + noise·ε.
+
+    ε is standard normal, another one for each worker, iteration and entry. With one
+    eigenvalue λ, plain SGD with learning rate η and gradients that are all τ updates stale
+    is stable if and only if η·λ < 2·sin(π / (2·(2τ + 1))).
+    """
+
+    has_accuracy = False
+
+    def __init__(self, eigenvalues: Sequence[float], noise: float, seed: int) -> None:
+        self._eigenvalues = torch.tensor(eigenvalues, dtype=torch.float64)
+        self._noise, self._seed = noise, seed
+        self._slices = [slice(0, self.size)]
+
+    @property
+    def size(self) -> int:
+        """The number of parameters."""
+        return self._eigenvalues.numel()
+
+    def cut(self, slices: Sequence[slice]) -> None:
+        """From now on exchange one block for each of these slices of the flat vector."""
+        self._slices = list(slices)
+
+    def initial_parameters(self) -> list[Block]:
+        start = torch.full_like(self._eigenvalues, _START)
+        return [start[part].clone() for part in self._slices]
+
+    def gradient(
+        self, parameters: Sequence[Block], worker: int, iteration: int
+    ) -> tuple[float, Sequence[Block]]:
+        point = _point(parameters)
+        gradient = self._eigenvalues * point
+        if self._noise:
+            source = generator(self._seed, "gradient noise", worker, iteration)
+            gradient += self._noise * torch.from_numpy(source.standard_normal(self.size))
+        return self._loss(point), [gradient[part].clone() for part in self._slices]
+
+    def evaluate(self, parameters: Sequence[Block]) -> Evaluation:
+        return Evaluation(train_loss=self._loss(_point(parameters)))
+
+    def state_dict(self, parameters: Sequence[Block]) -> dict[str, torch.Tensor]:
+        return {"w": _point(parameters)}
+
+    def _loss(self, point: torch.Tensor) -> float:
+        return 0.5 * float(torch.dot(self._eigenvalues, point * point))
+
+
+def _point(parameters: Sequence[Block]) -> torch.Tensor:
+    """A copy of all parameters."""
+    tensors = [tensor for block in parameters if isinstance(tensor := whole(block), torch.Tensor)]
+    return torch.cat(tensors)

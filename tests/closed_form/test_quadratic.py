@@ -1,0 +1,93 @@
+"""The task `quadratic`: where gradient descent goes, and when delay makes it explode."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from outpace.errors import ConfigError
+from outpace.experiment import simulate
+
+
+def run(*, eigenvalues=(1.0,), noise=0.0, workers=1, lr, updates, sync=None, slow=(), **changes):
+    return simulate(
+        {
+            "task": {"kind": "quadratic", "eigenvalues": list(eigenvalues), "noise": noise},
+            "workers": workers,
+            "sync": sync or {"kind": "asp", "scale": "sum"},
+            "compute": {"kind": "constant", "mean_s": 1.0, "slow": list(slow)},
+            "optimizer": {"lr": lr},
+            "stop": {"iterations": updates // workers},
+            "evaluate": {"every_updates": 1},
+            **changes,
+        }
+    )
+
+
+def run_delayed(delay: int, lr: float, updates: int) -> list[float]:
+    """The loss after each update, all gradients (but the first ones) `delay` updates stale."""
+    workers = delay + 1
+    # Worker k starts its second iteration k/N s later than worker 0; from then on they take turns.
+    slow = [{"workers": [k], "factor": 1 + k / workers, "until_s": 0.5} for k in range(1, workers)]
+    result = run(workers=workers, lr=lr, updates=updates, slow=slow)
+    histogram = result.summary["staleness"]["histogram"]
+    assert histogram[str(delay)] == updates // workers * workers - delay
+    return [loss for loss in result.metrics["train_loss"].to_pylist() if loss is not None]
+
+
+@pytest.mark.parametrize("delay", [0, 1, 2, 3, 7])
+def test_a_fixed_delay_is_stable_just_below_its_bound_and_not_just_above(delay):
+    # w ← w − ηλ·w(τ updates ago): the largest root of z^(τ+1) = z^τ − ηλ leaves the unit
+    # circle at ηλ = 2 sin(π / (2(2τ+1))).
+    bound = 2 * math.sin(math.pi / (2 * (2 * delay + 1)))
+    below, above = (run_delayed(delay, bound * factor, 1200) for factor in (0.98, 1.02))
+    assert max(below[-200:]) < 0.2 * max(below[100:300])
+    assert max(above[-200:]) > 5 * max(above[100:300])
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+def test_without_delay_every_entry_shrinks_by_its_own_factor(servers):
+    eigenvalues, lr, steps = (1.0, 0.1, 0.0, 1.9), 0.5, 30
+    result = run(eigenvalues=eigenvalues, lr=lr, updates=steps, servers=servers)
+    expected = [(1 - lr * value) ** steps for value in eigenvalues]
+    assert result.parameters["w"].tolist() == pytest.approx(expected, rel=1e-12)
+    loss = 0.5 * sum(v * w**2 for v, w in zip(eigenvalues, expected, strict=True))
+    assert result.summary["train_loss"] == pytest.approx(loss, rel=1e-12)
+
+
+def test_noise_leaves_the_variance_that_theory_has():
+    # w ← (1 − ηλ)w − ησε: its variance goes to η²σ² / (1 − (1 − ηλ)²).
+    size, lr, noise = 20_000, 0.2, 3.0
+    result = run(eigenvalues=[1.0] * size, noise=noise, lr=lr, updates=60)
+    variance = float(np.var(result.parameters["w"].numpy()))
+    expected = (lr * noise) ** 2 / (1 - (1 - lr) ** 2)
+    # That of a variance estimated from `size` normal numbers is 2/size of its square.
+    assert variance == pytest.approx(expected, rel=4 * math.sqrt(2 / size))
+
+
+def test_the_mean_of_many_workers_noise_is_smaller():
+    size, lr, noise, workers = 20_000, 0.2, 3.0, 4
+    result = run(
+        eigenvalues=[1.0] * size, noise=noise, lr=lr, updates=60 * workers, workers=workers,
+        sync={"kind": "bsp"},
+    )  # fmt: skip
+    variance = float(np.var(result.parameters["w"].numpy()))
+    expected = (lr * noise) ** 2 / workers / (1 - (1 - lr) ** 2)
+    assert variance == pytest.approx(expected, rel=4 * math.sqrt(2 / size))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"eigenvalues": []}, "task.eigenvalues must be a list of numbers"),
+        ({"eigenvalues": [1.0, -1.0]}, r"task.eigenvalues\[1\] must be a number from 0 to 1e9"),
+        ({"noise": -1}, "task.noise must be a number from 0 to 1e9"),
+        ({"stop": {"target_accuracy": 0.5}}, "the task 'quadratic' has no accuracy"),
+        ({"servers": 2}, "2 servers"),
+    ],
+)
+def test_what_is_wrong_is_said(changes, words):
+    with pytest.raises(ConfigError, match=words):
+        run(**{"lr": 0.1, "updates": 4, **changes})
