@@ -29,7 +29,15 @@ from outpace.errors import ConfigError, did_you_mean
 from outpace.messages import server_name, worker_name
 from outpace.python_optimizer import PythonOptimizer
 from outpace.sync import Asp, Bsp, Ssp
-from outpace.tasks import PythonTask, Quadratic, Script, TaskKind, Timing, absolute_target
+from outpace.tasks import (
+    FashionMnistCnn,
+    PythonTask,
+    Quadratic,
+    Script,
+    TaskKind,
+    Timing,
+    absolute_target,
+)
 from outpace.updaters import Sgd
 
 Sync: TypeAlias = Bsp | Asp | Ssp
@@ -203,6 +211,8 @@ def _with_absolute_target(experiment: Experiment, folder: Path) -> Experiment:
             changes[key] = dataclasses.replace(named, target=target)
         elif isinstance(named, Script):
             changes[key] = dataclasses.replace(named, path=named.absolute(folder))
+        elif isinstance(named, FashionMnistCnn):
+            changes[key] = named.absolute(folder)
     return dataclasses.replace(experiment, **changes) if changes else experiment
 
 

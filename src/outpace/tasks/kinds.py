@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -15,6 +15,7 @@ import torch
 from outpace.checks import not_negative, require
 from outpace.errors import ConfigError
 from outpace.tasks.digits import digits_cnn, digits_mlp
+from outpace.tasks.fashion import fashion_mnist_cnn
 from outpace.tasks.quadratic import QuadraticWorkload
 from outpace.tasks.supervised import SupervisedWorkload
 from outpace.tasks.target import brief, load_target, require_target
@@ -65,6 +66,24 @@ class Timing:
 
     def workload(self, workers: int, batch_size: int, seed: int) -> CuttableWorkload:
         return TimingWorkload(self.parameters)
+
+
+@dataclass(frozen=True, slots=True)
+class FashionMnistCnn:
+    """A convolutional network on Fashion-MNIST. folder: where its four files are."""
+
+    kind: Literal["fashion-mnist-cnn"] = "fashion-mnist-cnn"
+    folder: str | None = None
+
+    def absolute(self, folder: Path) -> FashionMnistCnn:
+        """With its folder seen from `folder`."""
+        if self.folder is None:
+            return self
+        return replace(self, folder=str((folder / Path(self.folder).expanduser()).resolve()))
+
+    def workload(self, workers: int, batch_size: int, seed: int) -> CuttableWorkload:
+        """Raises ConfigError if a file is missing or damaged."""
+        return _supervised(lambda: fashion_mnist_cnn(self.folder), workers, batch_size, seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +187,9 @@ class Script:
         )
 
 
-TaskKind: TypeAlias = DigitsMlp | DigitsCnn | Quadratic | Timing | PythonTask | Script
+TaskKind: TypeAlias = (
+    DigitsMlp | DigitsCnn | FashionMnistCnn | Quadratic | Timing | PythonTask | Script
+)
 
 
 def _supervised(

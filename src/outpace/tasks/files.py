@@ -1,0 +1,120 @@
+"""Finds the files of a data set: where they are kept, or over the network.
+
+Looked for in this order: the folder that the configuration names; the data set's folder in
+OUTPACE_DATA; the user's cache, into which missing files are downloaded. A file is taken
+only if its checksum is right, wherever it comes from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from outpace.errors import ConfigError
+
+DATA: Final = "OUTPACE_DATA"  # names the folder of data sets
+
+
+@dataclass(frozen=True, slots=True)
+class DataSet:
+    """Files that belong together. checksums: name -> SHA-256. url: where they can be had."""
+
+    name: str
+    checksums: Mapping[str, str]
+    url: str
+
+    def find(self, folder: str | None = None) -> dict[str, Path]:
+        """Its files by name, downloaded if need be. `folder`: where they must be, if given.
+
+        Raises ConfigError saying what is missing and where to put it, or which file is damaged.
+        """
+        if folder is not None:
+            return self._all_in([Path(folder).expanduser()])
+        places = [Path(os.environ[DATA]).expanduser() / self.name] if os.environ.get(DATA) else []
+        try:
+            import pooch  # type: ignore[import-untyped]
+        except ModuleNotFoundError:
+            return self._all_in(places, "; pip install 'outpace[data]' would download them")
+        cache = Path(pooch.os_cache("outpace")) / self.name
+        found = {name: path for name in self.checksums if (path := _first(places, name))}
+        pooch.get_logger().setLevel("WARNING")  # there is a progress bar
+        for name in self.checksums:
+            if name not in found:
+                found[name] = self._fetched(name, cache, pooch)
+        return self._verified(found)
+
+    def _fetched(self, name: str, cache: Path, pooch: Any) -> Path:
+        path = cache / name
+        if path.is_file():
+            return path
+        try:
+            pooch.retrieve(
+                f"{self.url}/{name}", f"sha256:{self.checksums[name]}", fname=name, path=cache,
+                downloader=pooch.HTTPDownloader(progressbar=_Bar(name), timeout=30),
+            )  # fmt: skip
+        except Exception as error:  # requests', urllib3's and pooch's own
+            raise ConfigError(
+                f"{self.name}: cannot download {self.url}/{name} ({type(error).__name__}). "
+                f"Put {', '.join(self.checksums)} into {cache}, or into "
+                f"{self.name}/ of a folder that {DATA} names"
+            ) from error
+        return path
+
+    def _all_in(self, places: Sequence[Path], hint: str = "") -> dict[str, Path]:
+        found = {name: path for name in self.checksums if (path := _first(places, name))}
+        missing = [name for name in self.checksums if name not in found]
+        if missing:
+            where = " or ".join(map(str, places)) or f"{self.name}/ of a folder that {DATA} names"
+            raise ConfigError(
+                f"{self.name}: missing: {', '.join(missing)}. Put them into {where} "
+                f"(from {self.url}){hint}"
+            )
+        return self._verified(found)
+
+    def _verified(self, found: dict[str, Path]) -> dict[str, Path]:
+        for name, path in found.items():
+            try:
+                with path.open("rb") as file:
+                    checksum = hashlib.file_digest(file, "sha256").hexdigest()
+            except OSError as error:
+                raise ConfigError(f"{self.name}: cannot read {path}: {error.strerror}") from error
+            if checksum != self.checksums[name]:
+                raise ConfigError(
+                    f"{self.name}: {path} is damaged or another file: its SHA-256 is "
+                    f"{checksum}, not {self.checksums[name]}. Remove it to get it anew"
+                )
+        return found
+
+
+def _first(places: Sequence[Path], name: str) -> Path | None:
+    return next((path for place in places if (path := place / name).is_file()), None)
+
+
+class _Bar:
+    """Shows a download; what pooch wants of a progress bar."""
+
+    def __init__(self, name: str) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+        self.total = 0
+        console = Console(stderr=True)
+        self._progress = Progress(
+            TextColumn("downloading {task.description}", markup=False), BarColumn(),
+            DownloadColumn(), console=console, disable=not console.is_terminal,
+        )  # fmt: skip
+        self._task = self._progress.add_task(name, total=None)
+        self._progress.start()
+
+    def update(self, count: int) -> None:
+        self._progress.update(self._task, total=self.total or None, advance=count)
+
+    def reset(self) -> None:
+        self._progress.reset(self._task)
+
+    def close(self) -> None:
+        self._progress.stop()
