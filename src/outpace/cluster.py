@@ -5,18 +5,21 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outpace.checks import not_negative, positive, require
-from outpace.errors import ConfigError, did_you_mean
+from outpace.errors import ConfigError, RunError, did_you_mean
 from outpace.randomness import Stream, generator
+from outpace.runtime_trace import read_run_times
 from outpace.units import Time, nanoseconds
 
 RunTime: TypeAlias = Callable[[int, int, Time], float]  # worker, iteration, now -> seconds
+_Periods: TypeAlias = dict[int, list[tuple[float, Time, float]]]  # worker -> factor, from, to
 Draw: TypeAlias = Callable[[np.random.Generator, int], NDArray[np.float64]]
 
 
@@ -64,7 +67,7 @@ class _Law(ABC):
     def shape(self) -> Draw:
         """Draws multiples of `mean_s`."""
 
-    def run_time(self, seed: int, workers: int) -> RunTime:
+    def run_time(self, seed: int, workers: int, iterations: int | None = None) -> RunTime:
         """The seconds that worker n takes for iteration i if it starts it at `now` (ns).
 
         Raises ConfigError if a slow period names a worker that is not there.
@@ -76,11 +79,7 @@ class _Law(ABC):
         streams = [Stream(seed, "run time", worker, draw) for worker in range(workers)]
 
         def run_time(worker: int, iteration: int, now: Time) -> float:
-            duration_s = scales[worker] * streams[worker][iteration]
-            for factor, start, end in slow.get(worker, ()):
-                if start <= now < end:
-                    duration_s *= factor
-            return duration_s
+            return scales[worker] * streams[worker][iteration] * _factor(slow, worker, now)
 
         return run_time
 
@@ -154,13 +153,81 @@ class ShiftedExponential(_Law):
         return lambda source, n: shift + source.exponential(1.0, n)
 
 
-ComputeLaw: TypeAlias = Constant | Normal | Lognormal | Exponential | ShiftedExponential
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """Run times from a file (see `runtime_trace`), times `scale`.
+
+    wrap: after the last recorded iteration begin again with the first; else a worker that
+    has done them all ends the run with an error.
+    """
+
+    path: str
+    scale: float = 1.0
+    wrap: bool = False
+    slow: tuple[Slow, ...] = field(default=())
+    kind: Literal["trace"] = "trace"
+
+    def __post_init__(self) -> None:
+        require(bool(self.path), "path", "a file", self.path)
+        require(positive(self.scale), "scale", "a positive number, at most 1e9", self.scale)
+
+    def absolute(self, folder: Path) -> Recorded:
+        """With its path seen from `folder`."""
+        return replace(self, path=str((folder / self.path).resolve()))
+
+    def run_time(self, seed: int, workers: int, iterations: int | None = None) -> RunTime:
+        """As `_Law.run_time`, for so many iterations, if that is known.
+
+        Raises ConfigError if that many are not recorded; later RunError where one is not.
+        """
+        recorded = read_run_times(Path(self.path))
+        missing = sorted(set(range(workers)) - recorded.keys())
+        strange = sorted(recorded.keys() - set(range(workers)))
+        if missing:
+            raise ConfigError(f"{self.path}: has no run times of worker {missing[0]}")
+        if strange:
+            raise ConfigError(
+                f"{self.path}: has run times of worker {strange[0]}, and there are {workers} "
+                f"workers, numbered from 0"
+            )
+        for worker in range(workers):
+            count = len(recorded[worker])
+            if iterations is not None and count < iterations and not self.wrap:
+                raise ConfigError(
+                    f"{self.path}: has {count} run times of worker {worker}, fewer than the "
+                    f"{iterations} iterations of stop.iterations; "
+                    "compute.wrap: true begins again with the first"
+                )
+        slow = _slow_periods(self.slow, workers)
+        times = [(self.scale * recorded[worker]).tolist() for worker in range(workers)]
+
+        def run_time(worker: int, iteration: int, now: Time) -> float:
+            mine = times[worker]
+            if iteration >= len(mine) and not self.wrap:
+                raise RunError(
+                    f"compute: {self.path} has {len(mine)} run times of worker {worker}, and it "
+                    f"is at iteration {iteration}; wrap: true begins again with the first"
+                )
+            duration_s: float = mine[iteration % len(mine)]
+            return duration_s * _factor(slow, worker, now)
+
+        return run_time
 
 
-def _slow_periods(
-    slow: tuple[Slow, ...], workers: int
-) -> dict[int, list[tuple[float, Time, float]]]:
-    periods: dict[int, list[tuple[float, Time, float]]] = {}
+ComputeLaw: TypeAlias = Constant | Normal | Lognormal | Exponential | ShiftedExponential | Recorded
+
+
+def _factor(periods: _Periods, worker: int, now: Time) -> float:
+    """By how much slow periods prolong what the worker starts now."""
+    factor = 1.0
+    for times, start, end in periods.get(worker, ()):
+        if start <= now < end:
+            factor *= times
+    return factor
+
+
+def _slow_periods(slow: tuple[Slow, ...], workers: int) -> _Periods:
+    periods: _Periods = {}
     for period in slow:
         end = math.inf if math.isinf(period.until_s) else nanoseconds(period.until_s)
         for worker in period.workers:

@@ -24,7 +24,7 @@ from typing import Any, Final, Literal, TypeAlias
 import pydantic
 
 from outpace.checks import noted, positive, require
-from outpace.cluster import ComputeLaw, NetworkLaw
+from outpace.cluster import ComputeLaw, NetworkLaw, Recorded
 from outpace.errors import ConfigError, did_you_mean
 from outpace.messages import server_name, worker_name
 from outpace.python_optimizer import PythonOptimizer
@@ -204,6 +204,8 @@ def _whole(value: Any) -> Any:
 
 def _with_absolute_target(experiment: Experiment, folder: Path) -> Experiment:
     changes: dict[str, Any] = {}
+    if isinstance(experiment.compute, Recorded):
+        changes["compute"] = experiment.compute.absolute(folder)
     for key in ("task", "optimizer"):
         named = getattr(experiment, key)
         if isinstance(named, PythonTask | PythonOptimizer):

@@ -74,7 +74,9 @@ class AttachedWorker(Worker):
         self._refuse = experiment.non_finite == "refuse"
         self._refusals = Refusals(self.notice)
         law = experiment.compute
-        self._run_time = None if law is None else law.run_time(experiment.seed, experiment.workers)
+        self._run_time = law and law.run_time(
+            experiment.seed, experiment.workers, experiment.stop.iterations
+        )
         self._slices = [slice(0, self._size)]
         self._step_settings: StepSettings | None = None
         self._iteration = 0

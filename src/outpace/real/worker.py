@@ -283,7 +283,9 @@ class TaskWorker(Worker):
         self._refuse = experiment.non_finite == "refuse"
         self._refusals = Refusals(self.notice)
         law = experiment.compute
-        self._run_time = None if law is None else law.run_time(experiment.seed, experiment.workers)
+        self._run_time = law and law.run_time(
+            experiment.seed, experiment.workers, experiment.stop.iterations
+        )
 
     @property
     def layout(self) -> str:

@@ -147,7 +147,9 @@ class Simulation:
             raise ConfigError(
                 "compute is missing: in virtual time somebody must say how long a step takes"
             )
-        run_time = experiment.compute.run_time(experiment.seed, experiment.workers)
+        run_time = experiment.compute.run_time(
+            experiment.seed, experiment.workers, experiment.stop.iterations
+        )
         servers = [server_name(server) for server in range(experiment.servers)]
         for shard, name in zip(self._shards, servers, strict=True):
             server = _Server(self.kernel, self.network, name, shard)

@@ -1,0 +1,150 @@
+"""Run times from a file: replayed as they are, or refused with the place of the fault."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from outpace.config import experiment_from
+from outpace.errors import ConfigError, RunError
+from outpace.experiment import run, simulate
+
+TIMES = {0: [0.25, 0.5, 0.125], 1: [1.0, 2.0, 4.0]}
+HEAD = "worker,iteration,seconds\n"
+ALIBABA = Path(os.environ.get("OUTPACE_DATA", "../shared/data")).resolve()
+JOB = ALIBABA / "alibaba-pai-minibatch-time" / "job_1_norm.csv"
+
+
+def config(path, *, workers=2, iterations=3, stop=None, **law):
+    return {
+        "task": {"kind": "timing", "parameters": 10},
+        "workers": workers,
+        "sync": {"kind": "asp"},
+        "compute": {"kind": "trace", "path": str(path), **law},
+        "stop": stop or {"iterations": iterations},
+    }
+
+
+def replayed(result) -> dict[int, list[float]]:
+    """What the workers' iterations took, from the run's own trace."""
+    found: dict[int, dict[int, float]] = {}
+    for row in result.trace.to_pylist():
+        if row["event"] == "iteration":
+            took = (row["computed_ns"] - row["start_ns"]) / 1e9
+            found.setdefault(row["worker"], {})[row["iteration"]] = took
+    return {worker: [each[i] for i in range(len(each))] for worker, each in found.items()}
+
+
+def rows() -> list[tuple[int, int, float]]:
+    every = [(worker, i, t) for worker, times in TIMES.items() for i, t in enumerate(times)]
+    random.Random(0).shuffle(every)  # in any order
+    return every
+
+
+def csv(folder: Path, text: str) -> Path:
+    path = folder / "times.csv"
+    path.write_text(text)
+    return path
+
+
+def own(folder: Path) -> Path:
+    return csv(folder, HEAD + "".join(f"{w},{i},{t}\n" for w, i, t in rows()))
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "alibaba"])
+def test_it_is_replayed_as_it_is(tmp_path, form):
+    if form == "parquet":
+        path = tmp_path / "times.parquet"
+        columns = zip(*rows(), strict=True)
+        names = ("worker", "iteration", "seconds")
+        pq.write_table(pa.table(dict(zip(names, map(list, columns), strict=True))), path)
+    elif form == "alibaba":
+        head = ",worker,gpu,time,batch_time_norm\n"
+        lines = (f"9,{w},25,{10 * i + 1},{t}\n" for w, i, t in rows())
+        path = csv(tmp_path, head + "".join(lines))
+    else:
+        path = own(tmp_path)
+    assert replayed(simulate(config(path))) == TIMES
+    twice = {worker: [2 * t for t in times] for worker, times in TIMES.items()}
+    assert replayed(simulate(config(path, scale=2))) == twice
+
+
+def test_it_begins_again_if_asked_to(tmp_path):
+    path = own(tmp_path)
+    expected = {worker: [*times, *times[:2]] for worker, times in TIMES.items()}
+    assert replayed(simulate(config(path, iterations=5, wrap=True))) == expected
+
+
+def test_slow_periods_come_on_top(tmp_path):
+    slow = [{"workers": [1], "factor": 3, "from_s": 0.5}]
+    result = simulate(config(own(tmp_path), slow=slow))
+    assert replayed(result) == {0: TIMES[0], 1: [1.0, 6.0, 12.0]}
+
+
+def test_too_few_are_an_error_before_the_run_or_in_it(tmp_path):
+    path = own(tmp_path)
+    with pytest.raises(ConfigError, match="has 3 run times of worker 0, fewer than the 4 iter"):
+        simulate(config(path, iterations=4))
+    with pytest.raises(RunError, match="3 run times of worker 0, and it is at iteration 3; wrap"):
+        simulate(config(path, stop={"virtual_time_s": 5.0}))
+
+
+def test_the_path_is_seen_from_the_configuration(tmp_path):
+    own(tmp_path)
+    experiment = experiment_from(config("times.csv"), "test", tmp_path)
+    assert replayed(simulate(experiment)) == TIMES
+
+
+@pytest.mark.slow
+def test_a_real_run_is_stretched_to_it(tmp_path):
+    result = run(config(own(tmp_path), scale=0.1))
+    for worker, times in replayed(result).items():
+        for took, recorded in zip(times, TIMES[worker], strict=True):
+            assert took >= 0.1 * recorded
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "cannot read the run times"),
+        ("a,b\n1,2\n", r"needs the columns worker, iteration, seconds \(or .*and has a, b"),
+        (HEAD, "has no rows"),
+        (HEAD + "0,0,1\n0,2,1\n1,0,1\n", "worker 0 lacks iteration 1"),
+        (HEAD + "0,1,1\n1,0,1\n", "worker 0 lacks iteration 0"),
+        (HEAD + "0,0,1\n0,0,2\n1,0,1\n", "worker 0 has iteration 0 twice"),
+        (HEAD + "0,0,1\n1,0,nan\n", "worker 1, iteration 0: nan is no time"),
+        (HEAD + "0,0,1\n1,0,\n", "worker 1, iteration 0: nan is no time"),
+        (HEAD + "0,0,1\n1,0,-0.5\n", "worker 1, iteration 0: -0.5 is no time"),
+        (HEAD + "0,0,1\n1,0,inf\n", "worker 1, iteration 0: inf is no time"),
+        (HEAD + "0,0,1\n1,0,fast\n", "column seconds must hold numbers"),
+        (HEAD + "0,0,1\n1.5,0,1\n", "row 2: worker must be a number from 0 on, not 1.5"),
+        (HEAD + "0,-1,1\n1,0,1\n", "row 1: iteration must be a number from 0 on, not -1"),
+        (HEAD + "0,0,1\n", "has no run times of worker 1"),
+        (HEAD + "0,0,1\n1,0,1\n2,0,1\n", "has run times of worker 2, and there are 2 workers"),
+        (HEAD + "0,0\n", "cannot read the run times"),
+    ],
+)
+def test_a_file_that_does_not_fit_is_refused_with_the_place(tmp_path, text, words):
+    with pytest.raises(ConfigError, match=words):
+        simulate(config(csv(tmp_path, text), iterations=1))
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"cannot read the run times in .*nothing.csv"):
+        simulate(config(tmp_path / "nothing.csv"))
+
+
+@pytest.mark.skipif(not JOB.is_file(), reason=f"{JOB} is not there")
+def test_a_real_jobs_straggler_is_the_one_its_authors_name():
+    result = simulate(config(JOB, workers=10, iterations=300, scale=0.001))
+    times = replayed(result)
+    assert sum(map(len, times.values())) == 3000
+    longest = {worker: max(mine) for worker, mine in times.items()}
+    assert max(longest, key=lambda worker: longest[worker]) == 6
+    assert longest[6] == pytest.approx(1.0)  # what all times are normalised to
+    assert all(longest[worker] < 0.6 for worker in times if worker != 6)
