@@ -1,11 +1,24 @@
 """Laws of the simulated machines."""
 
+import itertools
 import math
+import statistics
+from collections import Counter
 
 import numpy as np
 import pytest
 
-from outpace.cluster import Constant, Exponential, Link, Lognormal, NetworkLaw, Normal, Slow
+from outpace.cluster import (
+    Constant,
+    Exponential,
+    Link,
+    Lognormal,
+    NetworkLaw,
+    Normal,
+    Regime,
+    Regimes,
+    Slow,
+)
 from outpace.errors import ConfigError
 from outpace.units import SECOND
 
@@ -215,3 +228,59 @@ def test_a_link_of_a_node_that_is_not_there_is_refused_with_the_nearest_name():
     law = NetworkLaw(nodes={"server-00": Link(latency_s=0.5)})
     with pytest.raises(ValueError, match=r"no node 'server-00'. Did you mean 'server-0'\?"):
         law.require_nodes(["server-0", "worker-0"])
+
+
+REGIMES = (Regime(1.0, 30.0), Regime(3.0, 10.0), Regime(10.0, 20.0))
+
+
+def test_nodes_are_in_each_regime_as_long_as_its_dwell_time_says():
+    nodes, horizon_s = 400, 3000
+    run_time = Regimes(mean_s=1.0, regimes=REGIMES).run_time(1, nodes)
+    seen = [run_time(node, 0, t * SECOND) for node in range(nodes) for t in range(0, horizon_s, 50)]
+    whole = sum(regime.dwell_s for regime in REGIMES)
+    # Nodes are independent, looks 50 s apart nearly so: twice the standard error of so many.
+    for regime in REGIMES:
+        share = regime.dwell_s / whole
+        error = 2 * math.sqrt(share * (1 - share) / len(seen))
+        assert seen.count(regime.factor) / len(seen) == pytest.approx(share, abs=4 * error)
+
+
+def test_regimes_last_exponential_times_and_all_others_may_follow():
+    run_time = Regimes(mean_s=1.0, regimes=REGIMES).run_time(1, 1)
+    factors = [run_time(0, 0, t * SECOND // 10) for t in range(2_000_000)]
+    stays = [(factor, len(list(group)) / 10) for factor, group in itertools.groupby(factors)][1:-1]
+    for regime in REGIMES:
+        mine = [stay for factor, stay in stays if factor == regime.factor]
+        # Looking every 0.1 s misses stays shorter than that: 1 % of the shortest regime's.
+        tolerance = 4 * regime.dwell_s / math.sqrt(len(mine)) + 0.02 * regime.dwell_s
+        assert statistics.mean(mine) == pytest.approx(regime.dwell_s, abs=tolerance)
+        assert statistics.stdev(mine) == pytest.approx(regime.dwell_s, abs=2 * tolerance)
+    followers = Counter((a, b) for (a, _), (b, _) in itertools.pairwise(stays))
+    assert len(followers) == 6
+    count = len(stays) / 6
+    for number in followers.values():
+        assert number == pytest.approx(count, abs=5 * math.sqrt(count))
+
+
+def test_workers_of_a_node_share_its_regime_and_the_order_of_asking_does_not_matter():
+    law = Regimes(mean_s=2.0, regimes=REGIMES, workers_per_node=4)
+    one, other = law.run_time(3, 10), law.run_time(3, 10)
+    times = [t * SECOND for t in range(0, 500, 7)]
+    forth = {(w, t): one(w, 0, t) for t in times for w in range(10)}
+    back = {(w, t): other(w, 0, t) for t in reversed(times) for w in reversed(range(10))}
+    assert forth == back
+    for t in times:
+        assert len({forth[w, t] for w in range(4)}) == len({forth[w, t] for w in (8, 9)}) == 1
+    assert any(forth[0, t] != forth[4, t] for t in times)
+    assert set(forth.values()) == {2.0, 6.0, 20.0}
+
+
+def test_regimes_that_are_none_are_refused():
+    for wrong, words in (
+        (lambda: Regimes(mean_s=1.0, regimes=REGIMES[:1]), "at least two"),
+        (lambda: Regimes(mean_s=1.0, regimes=REGIMES, workers_per_node=0), "workers_per_node"),
+        (lambda: Regime(0.0, 1.0), "factor must be a positive number"),
+        (lambda: Regime(1.0, 0.0), "dwell_s must be from 1e-6"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            wrong()

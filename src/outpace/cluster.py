@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from outpace.checks import not_negative, positive, require
+from outpace.checks import LARGEST, not_negative, positive, require
 from outpace.errors import ConfigError, RunError, did_you_mean
 from outpace.randomness import Stream, generator
 from outpace.runtime_trace import read_run_times
@@ -120,8 +121,7 @@ class Lognormal(_Spread):
     kind: Literal["lognormal"] = "lognormal"
 
     def shape(self) -> Draw:
-        variance = math.log1p(self.cv**2)  # of the logarithm
-        return lambda source, n: source.lognormal(-variance / 2, math.sqrt(variance), n)
+        return _lognormal(self.cv)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +151,75 @@ class ShiftedExponential(_Law):
     def shape(self) -> Draw:
         shift = self.shift_s / self.mean_s
         return lambda source, n: shift + source.exponential(1.0, n)
+
+
+@dataclass(frozen=True, slots=True)
+class Regime:
+    """A state of a node: its workers take `factor` times as long, for dwell_s s on average."""
+
+    factor: float
+    dwell_s: float
+
+    def __post_init__(self) -> None:
+        require(positive(self.factor), "factor", "a positive number, at most 1e9", self.factor)
+        require(
+            1e-6 <= self.dwell_s <= LARGEST, "dwell_s", "from 1e-6 to 1e9 seconds", self.dwell_s
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regimes(_Spread):
+    """Nodes that switch between regimes; what starts in one takes mean_s times its factor.
+
+    A Markov chain in time for each node, of `workers_per_node` consecutive workers: a
+    regime lasts an exponential time of mean dwell_s, the next is any of the others, equally
+    likely. So the share of time in a regime is its dwell_s over the sum of all. Within a
+    regime times are log-normal with `cv`.
+    """
+
+    regimes: tuple[Regime, ...]
+    workers_per_node: int = 1
+    kind: Literal["regimes"] = "regimes"
+
+    def __post_init__(self) -> None:
+        super(Regimes, self).__post_init__()
+        require(len(self.regimes) > 1, "regimes", "a list of at least two", list(self.regimes))
+        require(self.workers_per_node > 0, "workers_per_node", "at least 1", self.workers_per_node)
+
+    def shape(self) -> Draw:
+        return _lognormal(self.cv)
+
+    def run_time(self, seed: int, workers: int, iterations: int | None = None) -> RunTime:
+        within = super(Regimes, self).run_time(seed, workers, iterations)
+        count = math.ceil(workers / self.workers_per_node)
+        nodes = [_Switching(self.regimes, generator(seed, "regime", node)) for node in range(count)]
+
+        def run_time(worker: int, iteration: int, now: Time) -> float:
+            factor = nodes[worker // self.workers_per_node].factor(now)
+            return within(worker, iteration, now) * factor
+
+        return run_time
+
+
+class _Switching:
+    """The regimes of one node, made as far as somebody asked."""
+
+    def __init__(self, regimes: tuple[Regime, ...], source: np.random.Generator) -> None:
+        self._regimes, self._source = regimes, source
+        shares = np.array([regime.dwell_s for regime in regimes])
+        first = int(source.choice(len(regimes), p=shares / shares.sum()))  # as in the long run
+        self._states, self._ends = [first], [self._dwell(first)]
+
+    def factor(self, now: Time) -> float:
+        while self._ends[-1] <= now:
+            step = 1 + int(self._source.integers(len(self._regimes) - 1))
+            state = (self._states[-1] + step) % len(self._regimes)
+            self._states.append(state)
+            self._ends.append(self._ends[-1] + self._dwell(state))
+        return self._regimes[self._states[bisect_right(self._ends, now)]].factor
+
+    def _dwell(self, state: int) -> Time:
+        return max(1, nanoseconds(self._source.exponential(self._regimes[state].dwell_s)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +283,15 @@ class Recorded:
         return run_time
 
 
-ComputeLaw: TypeAlias = Constant | Normal | Lognormal | Exponential | ShiftedExponential | Recorded
+ComputeLaw: TypeAlias = (
+    Constant | Normal | Lognormal | Exponential | ShiftedExponential | Regimes | Recorded
+)
+
+
+def _lognormal(cv: float) -> Draw:
+    """Of mean 1 and this coefficient of variation."""
+    variance = math.log1p(cv**2)  # of the logarithm
+    return lambda source, n: source.lognormal(-variance / 2, math.sqrt(variance), n)
 
 
 def _factor(periods: _Periods, worker: int, now: Time) -> float:
