@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from outpace.experiment import run
 from outpace.real.clock import RealClock
-from outpace.real.output import Output
+from outpace.real.output import Output, print_line
 
 TALKS = Path(__file__).parent / "scripts" / "talks.py"
 
@@ -87,6 +89,15 @@ def test_nothing_is_watched_when_it_is_over():
         pass
     assert spoken.said == []
     spoken.close()
+
+
+@pytest.mark.parametrize("error", [False, True])
+def test_letters_that_the_terminal_lacks_are_replaced(monkeypatch, error):
+    raw = io.BytesIO()
+    name = "stderr" if error else "stdout"
+    monkeypatch.setattr(sys, name, io.TextIOWrapper(raw, encoding="ascii"))
+    print_line("worker-1", "loss → 0.5", error)
+    assert raw.getvalue() == b"worker-1 | loss ? 0.5\n"
 
 
 @pytest.mark.slow

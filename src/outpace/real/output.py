@@ -89,8 +89,12 @@ class Output:
 
 def print_line(name: str, line: str, error: bool) -> None:
     """To this process's own standard output or error. Without a name, the line alone."""
-    tag = f"{name} | " if name else ""
-    print(f"{tag}{line}", file=sys.stderr if error else sys.stdout, flush=True)
+    text = f"{name} | {line}" if name else line
+    stream = sys.stderr if error else sys.stdout
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    # A terminal that lacks a letter is no reason to end a run.
+    text = text.encode(encoding, "replace").decode(encoding)
+    print(text, file=stream, flush=True)
 
 
 def write_into(out: Connection, err: Connection) -> None:
