@@ -24,20 +24,12 @@ from typing import Any, Final, Literal, TypeAlias
 import pydantic
 
 from outpace.checks import noted, positive, require
-from outpace.cluster import ComputeLaw, NetworkLaw, Recorded
+from outpace.cluster import ComputeLaw, NetworkLaw
 from outpace.errors import ConfigError, did_you_mean
 from outpace.messages import server_name, worker_name
 from outpace.python_optimizer import PythonOptimizer
 from outpace.sync import Asp, Bsp, Ssp
-from outpace.tasks import (
-    FashionMnistCnn,
-    PythonTask,
-    Quadratic,
-    Script,
-    TaskKind,
-    Timing,
-    absolute_target,
-)
+from outpace.tasks import Quadratic, Script, TaskKind, Timing
 from outpace.updaters import Sgd
 
 Sync: TypeAlias = Bsp | Asp | Ssp
@@ -174,7 +166,7 @@ def experiment_from(data: Mapping[str, Any], source: str, folder: Path | None = 
         problems = [f"not plain data: {error}"]
     if problems:
         raise ConfigError("\n".join(f"{source}: {problem}" for problem in problems))
-    return _with_absolute_target(experiment, folder or Path.cwd())
+    return _with_absolute_paths(experiment, folder or Path.cwd())
 
 
 def to_plain(experiment: Experiment) -> dict[str, Any]:
@@ -202,20 +194,19 @@ def _whole(value: Any) -> Any:
     return value
 
 
-def _with_absolute_target(experiment: Experiment, folder: Path) -> Experiment:
-    changes: dict[str, Any] = {}
-    if isinstance(experiment.compute, Recorded):
-        changes["compute"] = experiment.compute.absolute(folder)
-    for key in ("task", "optimizer"):
-        named = getattr(experiment, key)
-        if isinstance(named, PythonTask | PythonOptimizer):
-            target = absolute_target(named.target, folder)
-            changes[key] = dataclasses.replace(named, target=target)
-        elif isinstance(named, Script):
-            changes[key] = dataclasses.replace(named, path=named.absolute(folder))
-        elif isinstance(named, FashionMnistCnn):
-            changes[key] = named.absolute(folder)
-    return dataclasses.replace(experiment, **changes) if changes else experiment
+@typing.runtime_checkable
+class _NamesFiles(typing.Protocol):
+    def absolute(self, folder: Path) -> typing.Self:
+        """The same with its paths seen from `folder`."""
+
+
+def _with_absolute_paths(experiment: Experiment, folder: Path) -> Experiment:
+    changes: dict[str, Any] = {
+        entry.name: part.absolute(folder)
+        for entry in dataclasses.fields(experiment)
+        if isinstance(part := getattr(experiment, entry.name), _NamesFiles)
+    }
+    return dataclasses.replace(experiment, **changes)
 
 
 # -- reading -------------------------------------------------------------------------

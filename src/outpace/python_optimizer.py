@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
 from outpace.errors import ConfigError
 from outpace.messages import StepSettings
-from outpace.tasks.target import brief, load_target, require_target
+from outpace.tasks.target import absolute_target, brief, load_target, require_target
 from outpace.torch_optimizers import Groups, TorchOptimizer
 from outpace.updaters import Step
 
@@ -28,6 +29,10 @@ class PythonOptimizer:
 
     def __post_init__(self) -> None:
         require_target(self.target)
+
+    def absolute(self, folder: Path) -> PythonOptimizer:
+        """With the path of its file seen from `folder`."""
+        return replace(self, target=absolute_target(self.target, folder))
 
     def refusal(self, settings: StepSettings | None) -> str:
         return "" if settings is None else "the optimizer of this run takes no settings"

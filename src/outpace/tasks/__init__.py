@@ -12,7 +12,7 @@ from outpace.tasks.kinds import (
     TaskKind,
     Timing,
 )
-from outpace.tasks.target import absolute_target, brief
+from outpace.tasks.target import brief
 from outpace.tasks.task import Evaluation, Task, Workload
 
 __all__ = [
@@ -28,7 +28,6 @@ __all__ = [
     "TaskKind",
     "Timing",
     "Workload",
-    "absolute_target",
     "brief",
     "evaluation_of",
     "gradient_of",

@@ -18,7 +18,7 @@ from outpace.tasks.digits import digits_cnn, digits_mlp
 from outpace.tasks.fashion import fashion_mnist_cnn
 from outpace.tasks.quadratic import QuadraticWorkload
 from outpace.tasks.supervised import SupervisedWorkload
-from outpace.tasks.target import brief, load_target, require_target
+from outpace.tasks.target import absolute_target, brief, load_target, require_target
 from outpace.tasks.task import Task, Workload
 from outpace.tasks.timing import TimingWorkload
 
@@ -118,6 +118,10 @@ class PythonTask:
     def __post_init__(self) -> None:
         require_target(self.target)
 
+    def absolute(self, folder: Path) -> PythonTask:
+        """With the path of its file seen from `folder`."""
+        return replace(self, target=absolute_target(self.target, folder))
+
     def workload(self, workers: int, batch_size: int, seed: int) -> CuttableWorkload:
         """Raises ConfigError if it cannot be imported, made, or trained for one batch."""
         # With a task of its own, thrown away: what a model, a loss or a file remembers of
@@ -175,9 +179,11 @@ class Script:
     arguments: tuple[str, ...] = ()
     kind: Literal["script"] = "script"
 
-    def absolute(self, folder: Path) -> str:
-        """The path, seen from `folder`."""
-        return self.path if self.path == "-" else str((folder / self.path).resolve())
+    def absolute(self, folder: Path) -> Script:
+        """With its path seen from `folder`."""
+        if self.path == "-":
+            return self
+        return replace(self, path=str((folder / self.path).resolve()))
 
     def workload(self, workers: int, batch_size: int, seed: int) -> CuttableWorkload:
         """Always raises ConfigError."""

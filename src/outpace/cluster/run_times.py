@@ -1,4 +1,4 @@
-"""The simulated machines: how long workers compute, what the network takes."""
+"""How long a simulated worker computes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outpace.checks import LARGEST, not_negative, positive, require
-from outpace.errors import ConfigError, RunError, did_you_mean
+from outpace.errors import ConfigError, RunError
 from outpace.randomness import Stream, generator
 from outpace.runtime_trace import read_run_times
 from outpace.units import Time, nanoseconds
@@ -315,55 +315,3 @@ def _slow_periods(slow: tuple[Slow, ...], workers: int) -> _Periods:
                 )
             periods.setdefault(worker, []).append((period.factor, nanoseconds(period.from_s), end))
     return periods
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """One node's connection, where it differs from the rest."""
-
-    latency_s: float | None = None
-    bandwidth_bytes_per_s: float | None = None
-
-    def __post_init__(self) -> None:
-        _check_link(self.latency_s, self.bandwidth_bytes_per_s)
-
-
-@dataclass(frozen=True, slots=True)
-class NetworkLaw:
-    """Latency and bandwidth of the connections.
-
-    A transfer of m bytes occupies sender and receiver for m / bandwidth and arrives
-    latency later, by the slower of the two ends. `bandwidth_bytes_per_s` left out:
-    infinite. `nodes` overrides single ones, by name: worker-3, server-0. `log` keeps
-    every message's times (requested, started, delivered) in messages.parquet.
-    """
-
-    latency_s: float = 0.0
-    bandwidth_bytes_per_s: float | None = None
-    contention: Literal["serialised"] = "serialised"
-    nodes: dict[str, Link] = field(default_factory=dict)
-    log: bool = False
-
-    def __post_init__(self) -> None:
-        _check_link(self.latency_s, self.bandwidth_bytes_per_s)
-
-    def of(self, node: str) -> tuple[float, float]:
-        """Latency (s) and bandwidth (bytes/s, perhaps infinite) of a node."""
-        link = self.nodes.get(node, Link())
-        latency_s = self.latency_s if link.latency_s is None else link.latency_s
-        bandwidth = link.bandwidth_bytes_per_s or self.bandwidth_bytes_per_s or math.inf
-        return latency_s, bandwidth
-
-    def require_nodes(self, names: list[str]) -> None:
-        """Raise ValueError if `nodes` names one that is not there."""
-        for node in self.nodes:
-            if node not in names:
-                raise ValueError(f"network.nodes: no node {node!r}.{did_you_mean(node, names)}")
-
-
-def _check_link(latency_s: float | None, bandwidth: float | None) -> None:
-    if latency_s is not None:
-        require(not_negative(latency_s), "latency_s", "a number from 0 to 1e9", latency_s)
-    if bandwidth is not None:
-        key, must = "bandwidth_bytes_per_s", "from 1 to 1e18; leave it out for infinite"
-        require(1 <= bandwidth <= 1e18, key, must, bandwidth)
