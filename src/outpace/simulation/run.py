@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import gc
 import math
+import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from outpace.blocks import parameter_block
@@ -295,16 +297,13 @@ def _rare_garbage_collection() -> Iterator[None]:
 
 @contextlib.contextmanager
 def one_thread_own_randomness() -> Iterator[None]:
-    """What a simulation needs of torch, given back afterwards.
+    """What a simulation needs of this process, given back afterwards.
 
     One thread, because sums over several depend on their number; the user's random
-    state and default dtype are left as they were.
+    states and default dtype are left as they were.
     """
-    threads, state, dtype = (
-        torch.get_num_threads(),
-        torch.get_rng_state(),
-        torch.get_default_dtype(),
-    )
+    threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
+    states = torch.get_rng_state(), random.getstate(), np.random.get_state()
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float32)
     try:
@@ -312,4 +311,6 @@ def one_thread_own_randomness() -> Iterator[None]:
     finally:
         torch.set_default_dtype(dtype)
         torch.set_num_threads(threads)
-        torch.set_rng_state(state)
+        torch.set_rng_state(states[0])
+        random.setstate(states[1])
+        np.random.set_state(states[2])

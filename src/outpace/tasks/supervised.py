@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
 import torch
+from torch.nn.modules.batchnorm import _NormBase
 
 from outpace.errors import ConfigError
 from outpace.messages import Block
@@ -24,8 +27,12 @@ class SupervisedWorkload:
     """A `Task` cut into blocks and batches.
 
     The model's trainable parameters become views of one flat vector, in the order of
-    `named_parameters()`; frozen ones are left alone. Buffers (BatchNorm's averages) are
-    the model's own: one set, updated by whoever computes.
+    `named_parameters()`; frozen ones are left alone.
+
+    Values depend on the parameters given and nothing else, so buffers are put back before
+    anything is computed: what a gradient does to them is forgotten. BatchNorm's averages are
+    computed for the parameters that are evaluated, over the training samples that are
+    evaluated too ("precise BN": Wu and Johnson, Rethinking "Batch" in BatchNorm, 2021).
     """
 
     def __init__(self, task: Task, workers: int, batch_size: int, seed: int) -> None:
@@ -52,6 +59,11 @@ class SupervisedWorkload:
         bounds = accumulate((p.numel() for p in self._parameters), initial=0)
         for parameter, (low, high) in zip(self._parameters, pairwise(bounds), strict=True):
             parameter.data = self._flat[low:high].view_as(parameter)
+        self._buffers = list(task.model.buffers())
+        self._initial_buffers = [buffer.detach().clone() for buffer in self._buffers]
+        self._averaging: list[Any] = [m for m in task.model.modules() if _averages(m)]
+        # A Dataset may augment with any of the global generators, tensors cannot.
+        self._seeds_all = not isinstance(task.train, tuple)
         self._sampler = Sampler(_length(task.train), workers, batch_size, seed)
         self._slices = [slice(0, self.size)]
         self._loaded: list[Block | None] = [None]
@@ -77,14 +89,20 @@ class SupervisedWorkload:
         self, parameters: Sequence[Block], worker: int, iteration: int
     ) -> tuple[float, Sequence[Block]]:
         self._load(parameters)
-        # For dropout and the like: a stream of its own for each (worker, iteration).
-        mixed = (self._seed * 1_000_003 + worker) * 1_000_033 + iteration
-        torch.default_generator.manual_seed(mixed & (2**63 - 1))
+        self._seed_generators(worker, iteration)
         inputs, targets = _samples(self._task.train, self._sampler.indices(worker, iteration))
         loss = self._task.loss(self._task.model(inputs), targets)
         gradients = torch.autograd.grad(loss, self._parameters, materialize_grads=True)
         flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
         return loss.item(), [flat[part] for part in self._slices]
+
+    def _seed_generators(self, worker: int, iteration: int) -> None:
+        """For dropout and the like: a stream of its own for each (worker, iteration)."""
+        mixed = (self._seed * 1_000_003 + worker) * 1_000_033 + iteration
+        torch.default_generator.manual_seed(mixed & (2**63 - 1))
+        if self._seeds_all:
+            random.seed(mixed)
+            np.random.seed(mixed & (2**32 - 1))
 
     def probe(self, target: str) -> None:
         """Raise ConfigError, naming the target, unless the first batch gives a gradient.
@@ -121,6 +139,7 @@ class SupervisedWorkload:
         self._load(parameters)
         task = self._task
         with _evaluating(task.model):
+            self._average_anew()
             train_loss, _ = self._mean(task.train, _TRAIN_SAMPLES_EVALUATED)
             if task.test is None:
                 return Evaluation(train_loss)
@@ -129,6 +148,8 @@ class SupervisedWorkload:
 
     def state_dict(self, parameters: Sequence[Block]) -> dict[str, torch.Tensor]:
         self._load(parameters)
+        with _evaluating(self._task.model):
+            self._average_anew()
         return {
             name: value.detach().clone().contiguous()
             for name, value in self._task.model.state_dict().items()
@@ -146,20 +167,52 @@ class SupervisedWorkload:
             else:
                 assert isinstance(block, torch.Tensor)
                 self._flat[part] = block
+        for buffer, initial in zip(self._buffers, self._initial_buffers, strict=True):
+            buffer.copy_(initial)
+
+    def _average_anew(self) -> None:
+        """Compute BatchNorm's averages for the parameters loaded; the rest is evaluating."""
+        if not self._averaging:
+            return
+        momenta = [module.momentum for module in self._averaging]
+        for module in self._averaging:
+            module.reset_running_stats()
+            module.momentum = None  # the plain average over all batches
+            module.train()
+        try:
+            for _, inputs, _ in _batches(self._task.train, _TRAIN_SAMPLES_EVALUATED):
+                self._task.model(inputs)
+        finally:
+            for module, momentum in zip(self._averaging, momenta, strict=True):
+                module.momentum = momentum
+                module.eval()
 
     def _mean(self, data: Data, samples: int) -> tuple[float, float | None]:
-        """Mean loss and accuracy over the first samples."""
-        samples = min(samples, _length(data))
-        loss, correct = 0.0, 0.0
+        """Mean loss and accuracy over so many samples."""
+        count, loss, correct = 0, 0.0, 0.0
         accuracy = self._accuracy
-        for first in range(0, samples, _EVALUATION_BATCH):
-            indices = torch.arange(first, min(first + _EVALUATION_BATCH, samples))
-            inputs, targets = _samples(data, indices)
+        for size, inputs, targets in _batches(data, samples):
             output = self._task.model(inputs)
-            loss += len(indices) * self._task.loss(output, targets).item()
+            count += size
+            loss += size * self._task.loss(output, targets).item()
             if accuracy is not None:
-                correct += len(indices) * float(accuracy(output, targets))
-        return loss / samples, None if accuracy is None else correct / samples
+                correct += size * float(accuracy(output, targets))
+        return loss / count, None if accuracy is None else correct / count
+
+
+def _averages(module: torch.nn.Module) -> bool:
+    """Does it keep averages over the batches that it has seen?"""
+    return isinstance(module, _NormBase) and module.track_running_stats
+
+
+def _batches(data: Data, samples: int) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
+    """(size, inputs, targets) of batches of at most so many samples in all, evenly spaced:
+    neighbours may be alike."""
+    length = _length(data)
+    samples = min(samples, length)
+    indices = torch.arange(samples) * length // samples
+    for batch in torch.split(indices, _EVALUATION_BATCH):
+        yield len(batch), *_samples(data, batch)
 
 
 def _length(data: Data) -> int:
@@ -202,10 +255,11 @@ def _require_samples(data: Data, name: str) -> None:
 
 @contextlib.contextmanager
 def _evaluating(model: torch.nn.Module) -> Iterator[None]:
-    training = model.training
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         with torch.no_grad():
             yield
     finally:
-        model.train(training)
+        for module, training in modes:  # a user may have frozen some of them
+            module.training = training

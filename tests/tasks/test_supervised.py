@@ -1,0 +1,94 @@
+"""What a workload computes depends on its arguments alone."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from outpace.tasks.supervised import SupervisedWorkload
+from outpace.tasks.task import Task
+
+_GENERATOR = torch.Generator().manual_seed(0)
+INPUTS = 3.0 + 2.0 * torch.randn(256, 4, generator=_GENERATOR)
+TARGETS = (INPUTS.sum(dim=1) > 12).long()
+
+
+class Augmented(torch.utils.data.Dataset):
+    """Draws from all three global generators."""
+
+    def __len__(self) -> int:
+        return len(INPUTS)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        shift = random.random() + np.random.random() + torch.rand(()).item()
+        return INPUTS[index] + shift, TARGETS[index]
+
+
+def normalised() -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
+
+
+def workload(model: nn.Module, train=(INPUTS, TARGETS)) -> SupervisedWorkload:
+    task = Task(model, nn.functional.cross_entropy, train, (INPUTS, TARGETS))
+    return SupervisedWorkload(task, workers=2, batch_size=16, seed=3)
+
+
+def equal(a, b) -> bool:
+    return a[0] == b[0] and all(torch.equal(x, y) for x, y in zip(a[1], b[1], strict=True))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: workload(normalised()),
+        lambda: workload(nn.Sequential(nn.Dropout(0.5), nn.Linear(4, 2))),
+        lambda: workload(nn.Linear(4, 2), Augmented()),
+    ],
+    ids=["batch-norm", "dropout", "augmentation"],
+)
+def test_a_gradient_depends_on_its_arguments_alone(make):
+    mine = make()
+    parameters = mine.initial_parameters()
+    first = mine.gradient(parameters, 1, 5)
+    mine.gradient(parameters, 0, 0)
+    mine.evaluate(parameters)
+    assert equal(mine.gradient(parameters, 1, 5), first)
+    assert not equal(mine.gradient(parameters, 1, 6), first)
+
+
+def test_an_evaluation_depends_on_the_parameters_alone():
+    mine = workload(normalised())
+    parameters = mine.initial_parameters()
+    first = mine.evaluate(parameters)
+    for iteration in range(5):
+        mine.gradient(parameters, 0, iteration)
+    assert mine.evaluate(parameters) == first
+
+
+def test_batch_norm_is_evaluated_with_the_averages_of_the_training_data():
+    model = nn.Sequential(nn.BatchNorm1d(4, affine=False), nn.Linear(4, 2))
+    mine = workload(model)
+    mine.gradient(mine.initial_parameters(), 0, 0)
+    state = mine.state_dict(mine.initial_parameters())
+    # In batches of 100, 100 and 56, each counting as one.
+    parts = torch.split(INPUTS, 100)
+    mean = torch.stack([part.mean(dim=0) for part in parts]).mean(dim=0)
+    variance = torch.stack([part.var(dim=0) for part in parts]).mean(dim=0)
+    torch.testing.assert_close(state["0.running_mean"], mean)
+    torch.testing.assert_close(state["0.running_var"], variance)
+
+
+def test_modules_that_a_user_froze_stay_frozen():
+    model = normalised()
+    model[1].eval()
+    mine = workload(model)
+    parameters = mine.initial_parameters()
+    first = mine.gradient(parameters, 0, 0)
+    mine.evaluate(parameters)
+    assert not model[1].training
+    assert equal(mine.gradient(parameters, 0, 0), first)
