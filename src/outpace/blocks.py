@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 import torch
 
 from outpace.aggregate import ArrivalSum, Gradient, TreeSum, all_finite
-from outpace.messages import Block, Phantom, StepSettings, whole
+from outpace.messages import Block, Phantom, StepSettings, Value, whole
 from outpace.pieces import Pieces
 from outpace.updaters import Optimizer, Sgd, in_one
 
@@ -20,7 +20,7 @@ class ParameterBlock(Protocol):
     def refusal(self, gradient: Block, settings: StepSettings | None) -> str:
         """Why this is no gradient for these parameters, or they no settings; empty if they are."""
 
-    def update(self, gradient: Block, divisor: int, settings: StepSettings | None) -> None:
+    def update(self, gradient: Value, divisor: int, settings: StepSettings | None) -> None:
         """Take one step along gradient / divisor. The gradient may be changed."""
 
     def new_sum(self, workers: int) -> BlockSum:
@@ -29,7 +29,7 @@ class ParameterBlock(Protocol):
     def is_finite(self) -> bool:
         """False once a parameter is infinite or not a number."""
 
-    def read(self) -> Block:
+    def read(self) -> Value:
         """A copy that nobody will change; the same one until the next update."""
 
 
@@ -38,12 +38,12 @@ class BlockSum(Protocol):
 
     count: int
 
-    def add(self, worker: int, gradient: Block) -> None: ...
+    def add(self, worker: int, gradient: Value) -> None: ...
 
-    def mean(self) -> Block:
+    def mean(self) -> Value:
         """The sum divided by the number of gradients, rounded as a division is."""
 
-    def total(self) -> Block:
+    def total(self) -> Value:
         """The sum."""
 
 
@@ -57,7 +57,9 @@ class _RealBlock:
     def refusal(self, gradient: Block, settings: StepSettings | None) -> str:
         if isinstance(gradient, Phantom):
             return "a gradient must be a tensor, not a Phantom"
-        shape = (gradient.numel(),) if isinstance(gradient, Pieces) else tuple(gradient.shape)
+        shape: tuple[int, ...] = (gradient.numel(),)
+        if isinstance(gradient, torch.Tensor):
+            shape = tuple(gradient.shape)
         if shape != (self._elements,) or gradient.dtype != self._dtype:
             return (
                 f"the gradient has shape {shape} and {gradient.dtype}, "
@@ -78,7 +80,7 @@ class TensorBlock(_RealBlock):
         self._step = optimizer.on(self._parameters)
         self._copy: torch.Tensor | None = None
 
-    def update(self, gradient: Block, divisor: int, settings: StepSettings | None) -> None:
+    def update(self, gradient: Value, divisor: int, settings: StepSettings | None) -> None:
         assert not isinstance(gradient, Phantom)
         self._step(gradient, divisor, settings)
         self._copy = None
@@ -107,7 +109,7 @@ class FreshBlock(_RealBlock):
         self._parameters: Gradient = parameters.detach().clone()
         self._lr, self._finite = optimizer.lr, True
 
-    def update(self, gradient: Block, divisor: int, settings: StepSettings | None) -> None:
+    def update(self, gradient: Value, divisor: int, settings: StepSettings | None) -> None:
         assert not isinstance(gradient, Phantom)
         alpha = -self._lr / divisor
         if isinstance(gradient, torch.Tensor) and gradient.numel() <= _AT_ONCE:
@@ -131,12 +133,12 @@ class FreshBlock(_RealBlock):
     def is_finite(self) -> bool:
         return self._finite
 
-    def read(self) -> Block:
+    def read(self) -> Value:
         return self._parameters
 
 
 class _TreeBlockSum(TreeSum):
-    def add(self, worker: int, gradient: Block) -> None:
+    def add(self, worker: int, gradient: Value) -> None:
         assert not isinstance(gradient, Phantom)
         super().add(worker, gradient)
 
@@ -145,7 +147,7 @@ class _TreeBlockSum(TreeSum):
 
 
 class _ArrivalBlockSum(ArrivalSum):
-    def add(self, worker: int, gradient: Block) -> None:
+    def add(self, worker: int, gradient: Value) -> None:
         assert not isinstance(gradient, Phantom)
         super().add(worker, gradient)
 
@@ -164,7 +166,7 @@ class PhantomBlock:
             return ""
         return f"the gradient has {gradient.nbytes} bytes, the parameters {self._block.nbytes}"
 
-    def update(self, gradient: Block, divisor: int, settings: StepSettings | None) -> None:
+    def update(self, gradient: Value, divisor: int, settings: StepSettings | None) -> None:
         pass
 
     def new_sum(self, workers: int) -> BlockSum:
@@ -182,7 +184,7 @@ class _PhantomSum:
         self.count = 0
         self._block = block
 
-    def add(self, worker: int, gradient: Block) -> None:
+    def add(self, worker: int, gradient: Value) -> None:
         self.count += 1
 
     def mean(self) -> Phantom:

@@ -26,6 +26,7 @@ import pydantic
 from outpace.checks import noted, positive, require
 from outpace.cluster import ComputeLaw, NetworkLaw
 from outpace.errors import ConfigError, did_you_mean
+from outpace.host import Auto, Executor
 from outpace.messages import server_name, worker_name
 from outpace.python_optimizer import PythonOptimizer
 from outpace.sync import Asp, Bsp, Ssp
@@ -94,6 +95,7 @@ class Experiment:
     optimizer: Sgd | PythonOptimizer = field(default_factory=Sgd)
     batch_size: int = 32  # per worker
     evaluate: Evaluate = field(default_factory=Evaluate)
+    executor: Executor = field(default_factory=Auto)  # of virtual time
     # Of real runs; virtual time is always deterministic, and stops.
     deterministic: bool = False  # add gradients up in the order of workers, not of arrival
     non_finite: Literal["refuse", "stop"] = "refuse"  # gradients; refused: that push abstains

@@ -1,8 +1,9 @@
 """What workers and shards say to each other: one type for state machines and wire.
 
 Tensors travel as *blocks*: the part of the flat parameter vector that one shard owns
-(1-D, perhaps in `Pieces`), or a `Phantom` of its size where only timing matters. Whoever
-receives a block owns it: the shard may write into the gradient of a push.
+(1-D, perhaps in `Pieces`, perhaps `Deferred` until it is read), or a `Phantom` of its size
+where only timing matters. Whoever receives a block owns it: the shard may write into the
+gradient of a push.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, TypeAlias
 import msgspec
 import torch
 
+from outpace.deferred import Deferred
 from outpace.pieces import Pieces
 from outpace.units import Time
 
@@ -24,7 +26,8 @@ class Phantom(msgspec.Struct, frozen=True, gc=False):
     nbytes: int
 
 
-Block: TypeAlias = torch.Tensor | Pieces | Phantom
+Value: TypeAlias = torch.Tensor | Pieces | Phantom
+Block: TypeAlias = Value | Deferred
 
 
 class StepSettings(msgspec.Struct):
@@ -38,16 +41,23 @@ class StepSettings(msgspec.Struct):
     unused: list[int] = []
 
 
+def value_of(block: Block) -> Value:
+    """The block itself, computed now if it was deferred."""
+    return block.value() if isinstance(block, Deferred) else block
+
+
 def whole(block: Block) -> torch.Tensor | Phantom:
     """The same block in one piece."""
-    return block.whole() if isinstance(block, Pieces) else block
+    value = value_of(block)
+    return value.whole() if isinstance(value, Pieces) else value
 
 
 def parts(block: Block) -> Sequence[torch.Tensor]:
     """The consecutive tensors that it consists of."""
-    if isinstance(block, Pieces):
-        return block.parts
-    return () if isinstance(block, Phantom) else (block,)
+    value = value_of(block)
+    if isinstance(value, Pieces):
+        return value.parts
+    return () if isinstance(value, Phantom) else (value,)
 
 
 class Push(msgspec.Struct, gc=False):

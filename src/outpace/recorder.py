@@ -87,12 +87,13 @@ class Recorder:
 
     # -- workers ---------------------------------------------------------------
 
-    def gradient_computed(self, worker: int, loss: float | None) -> None:
-        totals = self.totals
-        totals.iterations[worker] = totals.iterations.get(worker, 0) + 1
-        if loss is not None:
-            totals.loss_sum += loss
-            totals.losses += 1
+    def gradient_computed(self, worker: int) -> None:
+        iterations = self.totals.iterations
+        iterations[worker] = iterations.get(worker, 0) + 1
+
+    def batch_loss(self, loss: float) -> None:
+        self.totals.loss_sum += loss
+        self.totals.losses += 1
 
     def iteration_finished(
         self, worker: int, iteration: int, started: Time, computed: Time, finished: Time,

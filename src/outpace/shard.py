@@ -20,7 +20,16 @@ from typing import Any, Protocol
 
 from outpace.blocks import BlockSum, ParameterBlock
 from outpace.errors import DivergenceError, ProtocolError
-from outpace.messages import Block, Leave, Message, Pull, Push, Reply, StepSettings
+from outpace.messages import (
+    Leave,
+    Message,
+    Pull,
+    Push,
+    Reply,
+    StepSettings,
+    Value,
+    value_of,
+)
 from outpace.sync.decision import Decision
 from outpace.sync.policy import Apply, Policy, Scale
 from outpace.units import Time
@@ -132,7 +141,7 @@ class Shard:
         """How many workers have not left."""
         return self._view.live
 
-    def read(self) -> Block:
+    def read(self) -> Value:
         """The parameters of this version: one copy, shared by all who read it, never changed."""
         return self._block.read()
 
@@ -189,12 +198,13 @@ class Shard:
             self._settle(push.worker, push.iteration, push.version, now, now, Outcome.ABSTAINED)
         elif self._policy.apply is Apply.ON_ARRIVAL:
             divisor = self._view.workers if self._policy.scale is Scale.MEAN else 1
+            gradient = value_of(push.gradient)
             self._settle(push.worker, push.iteration, push.version, now, now, Outcome.APPLIED)
-            self._update(push.gradient, divisor, push.worker, push.iteration, push.settings)
+            self._update(gradient, divisor, push.worker, push.iteration, push.settings)
         elif late:
             self._settle(push.worker, push.iteration, push.version, now, now, Outcome.DROPPED)
         else:
-            self._collect(push, push.gradient, now)
+            self._collect(push, value_of(push.gradient), now)
         return self._advance(push.worker, now)
 
     def _on_pull(self, pull: Pull, now: Time) -> list[Reply]:
@@ -274,7 +284,7 @@ class Shard:
 
     # -- gradients -------------------------------------------------------------
 
-    def _collect(self, push: Push, gradient: Block, now: Time) -> None:
+    def _collect(self, push: Push, gradient: Value, now: Time) -> None:
         iteration = push.iteration
         if iteration not in self._sums:
             self._sums[iteration] = self._block.new_sum(self._view.workers)
@@ -294,7 +304,7 @@ class Shard:
         self._update(gradient, 1, cause, iteration, settings.agreed if settings else None)
 
     def _update(
-        self, gradient: Block, divisor: int, worker: int, iteration: int,
+        self, gradient: Value, divisor: int, worker: int, iteration: int,
         settings: StepSettings | None,
     ) -> None:  # fmt: skip
         self._block.update(gradient, divisor, settings)

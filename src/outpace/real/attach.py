@@ -267,7 +267,7 @@ class AttachedWorker(Worker):
         optimizer = self._optimizer
         unused = [n for n, p in enumerate(self._parameters) if p.grad is None]
         self._step_settings = StepSettings(self._current_settings(), unused)
-        self.recorder.gradient_computed(self.worker, None)
+        self.recorder.gradient_computed(self.worker)
         abstain = [None] * len(self._slices)
         found_inf = getattr(optimizer, "found_inf", None)  # what GradScaler hands over
         if found_inf is not None and float(found_inf) > 0:

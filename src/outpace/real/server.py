@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from outpace.aggregate import all_finite
+from outpace.aggregate import Gradient, all_finite
 from outpace.blocks import parameter_block
 from outpace.config import Experiment
 from outpace.errors import DivergenceError, ProtocolError
@@ -13,7 +13,6 @@ from outpace.messages import (
     Block,
     Leave,
     Message,
-    Phantom,
     Pull,
     Push,
     Reply,
@@ -180,7 +179,7 @@ class Server(Member):
     def _require_finite(self, push: Push) -> None:
         """A gradient that is not becomes an abstaining push. The worker should have seen it."""
         gradient = push.gradient
-        if gradient is None or isinstance(gradient, Phantom) or all_finite(gradient):
+        if not isinstance(gradient, Gradient) or all_finite(gradient):
             return
         if self._experiment.non_finite == "stop":
             raise DivergenceError(

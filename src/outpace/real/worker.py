@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from outpace.aggregate import all_finite
+from outpace.aggregate import Gradient, all_finite
 from outpace.config import Experiment
 from outpace.digest import parameters_digest
 from outpace.errors import DivergenceError, RunError
@@ -18,7 +18,6 @@ from outpace.messages import (
     Block,
     Leave,
     Message,
-    Phantom,
     Pull,
     Push,
     Reply,
@@ -315,7 +314,9 @@ class TaskWorker(Worker):
     def _gradient(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
         loss, gradient = gradient_of(self._workload, parameters, self.worker, iteration)
         if is_finite(loss, gradient):
-            self.recorder.gradient_computed(self.worker, loss)
+            self.recorder.gradient_computed(self.worker)
+            if loss is not None:
+                self.recorder.batch_loss(loss)
             return gradient
         what = (
             f"the loss or gradient of worker {self.worker} is not finite in its iteration "
@@ -327,14 +328,14 @@ class TaskWorker(Worker):
             f"a loss or gradient of {self.name} is not finite: it is not pushed",
             first=f" (iteration {iteration})",
         )
-        self.recorder.gradient_computed(self.worker, None)
+        self.recorder.gradient_computed(self.worker)
         return [None] * len(gradient)
 
 
 def is_finite(loss: float | None, gradient: Sequence[Block]) -> bool:
     """Is all of it?"""
     return (loss is None or math.isfinite(loss)) and all(
-        isinstance(block, Phantom) or all_finite(block) for block in gradient
+        not isinstance(block, Gradient) or all_finite(block) for block in gradient
     )
 
 

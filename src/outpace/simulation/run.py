@@ -39,13 +39,12 @@ from outpace.programs.parameter_server import parameter_server, parameter_server
 from outpace.randomness import Stream
 from outpace.recorder import Recorder, Totals
 from outpace.shard import Shard
+from outpace.simulation.executors import Gradients
 from outpace.simulation.network import Log, Network
 from outpace.slicing import even_slices
 from outpace.tasks import (
     CuttableWorkload,
-    Workload,
     evaluation_of,
-    gradient_of,
     require_accuracy,
 )
 from outpace.trace import Trace
@@ -89,12 +88,17 @@ class Simulation:
             )
             for server, block in enumerate(workload.initial_parameters())
         ]
+        self.gradients = Gradients(experiment, workload, self._computed, self._share)
         self._leaves = 0
         self._evaluated_at: list[int] = []  # the shards' versions at the last evaluation
         self._spawn()
 
     def times(self, host_s: float) -> dict[str, Any]:
-        return {"virtual_time_s": seconds(self.kernel.now), "simulated_in_s": host_s}
+        return {
+            "virtual_time_s": seconds(self.kernel.now),
+            "simulated_in_s": host_s,
+            "executor": self.gradients.describe(),
+        }
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         return self._workload.state_dict(self.parameters())
@@ -121,6 +125,7 @@ class Simulation:
         try:
             if evaluate.every_updates or evaluate.every_s:
                 self._evaluate()
+            self.gradients.start()
             with _rare_garbage_collection():
                 self.kernel.run(until)
         except WalkerError as error:
@@ -137,6 +142,7 @@ class Simulation:
     def close(self) -> None:
         """Report what was left undone to the trace. Idempotent."""
         self.kernel.close()
+        self.gradients.close()
         for shard in self._shards:
             shard.close(self.kernel.now)
         self._trace.flush()
@@ -190,14 +196,28 @@ class Simulation:
     def _versions(self) -> list[int]:
         return [shard.version for shard in self._shards]
 
-    def _computed(self) -> None:
+    def _finished_step(self) -> None:
+        """A worker has gone through the time that a gradient takes."""
         self._done += 1
         if self._done % 64 == 0:
-            limit_s = self._experiment.stop.virtual_time_s
-            shares = [self._done / self._total if self._total else 0.0]
-            if limit_s is not None:
-                shares.append(seconds(self.kernel.now) / limit_s)
-            self._progress(max(shares))
+            self._progress(self._share())
+
+    def _share(self) -> float:
+        """How much of the run is done, in [0, 1]; 0 if nobody knows."""
+        limit_s = self._experiment.stop.virtual_time_s
+        by_time = seconds(self.kernel.now) / limit_s if limit_s is not None else 0.0
+        return max(by_time, self._done / self._total if self._total else 0.0)
+
+    def _computed(self, worker: int, iteration: int, loss: float | None) -> None:
+        """A gradient's value was read, and so computed."""
+        if loss is None:
+            return
+        if not math.isfinite(loss):
+            raise DivergenceError(
+                f"the loss of worker {worker} became {loss} in its iteration {iteration}, "
+                f"after {self._shards[0].version} updates; try a smaller learning rate"
+            )
+        self.recorder.batch_loss(loss)
 
 
 class _Node:
@@ -241,7 +261,6 @@ class _Worker(_Node):
         super().__init__(simulation.kernel, simulation.network, worker_name(worker))
         self.worker, self.servers = worker, servers
         self._simulation, self._run_time = simulation, run_time
-        self._workload: Workload = simulation._workload
         self._recorder = simulation.recorder
         experiment = simulation._experiment
         limit = experiment.stop.iterations
@@ -262,17 +281,13 @@ class _Worker(_Node):
         return iteration >= self._last
 
     async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
-        await self._kernel.sleep(self._run_time(self.worker, iteration, self._kernel.now))
-        # Only now: what is cancelled meanwhile is never computed.
-        loss, gradient = gradient_of(self._workload, parameters, self.worker, iteration)
-        if loss is not None and not math.isfinite(loss):
-            raise DivergenceError(
-                f"the loss of worker {self.worker} became {loss} in its iteration {iteration}, "
-                f"after {self._simulation._shards[0].version} updates; "
-                "try a smaller learning rate"
-            )
-        self._recorder.gradient_computed(self.worker, loss)
-        self._simulation._computed()
+        kernel = self._kernel
+        duration_s = self._run_time(self.worker, iteration, kernel.now)
+        due = kernel.now + nanoseconds(duration_s)
+        gradient = self._simulation.gradients.submit(parameters, self.worker, iteration, due)
+        await kernel.sleep(duration_s)
+        self._recorder.gradient_computed(self.worker)
+        self._simulation._finished_step()
         return gradient
 
     def iteration_finished(

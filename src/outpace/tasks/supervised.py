@@ -16,6 +16,7 @@ from outpace.errors import ConfigError
 from outpace.messages import Block
 from outpace.pieces import Pieces
 from outpace.tasks.sampler import Sampler
+from outpace.tasks.stacked import Stacked
 from outpace.tasks.target import brief
 from outpace.tasks.task import Data, Evaluation, Task, fraction_correct
 
@@ -90,11 +91,19 @@ class SupervisedWorkload:
     ) -> tuple[float, Sequence[Block]]:
         self._load(parameters)
         self._seed_generators(worker, iteration)
-        inputs, targets = _samples(self._task.train, self._sampler.indices(worker, iteration))
+        inputs, targets = _samples(self._task.train, self.samples_of(worker, iteration))
         loss = self._task.loss(self._task.model(inputs), targets)
         gradients = torch.autograd.grad(loss, self._parameters, materialize_grads=True)
         flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
         return loss.item(), [flat[part] for part in self._slices]
+
+    def samples_of(self, worker: int, iteration: int) -> torch.Tensor:
+        """The numbers of the training samples in that batch, int64 of shape (batch_size,)."""
+        return self._sampler.indices(worker, iteration)
+
+    def stacked(self, device: str | None) -> Stacked:
+        """What computes several gradients at once. Raises ValueError if that cannot be done."""
+        return Stacked(self, self._task, device)
 
     def _seed_generators(self, worker: int, iteration: int) -> None:
         """For dropout and the like: a stream of its own for each (worker, iteration)."""

@@ -1,0 +1,82 @@
+"""Serial at first; in processes once a run has turned out to be a long one.
+
+Both give bitwise the same, so what is decided by the clock changes nothing else.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from outpace.config import Experiment
+from outpace.messages import Block
+from outpace.simulation.executors.job import Executor, Job, Outcome
+from outpace.simulation.executors.processes import ProcessExecutor, Unusable, cores
+from outpace.simulation.executors.serial import SerialExecutor
+from outpace.tasks import Workload
+
+_LONG_S: Final = 30.0  # expected to remain; the processes need some to start
+_COSTLY_S: Final = 0.002  # per gradient; below that they save nothing
+_LOOK_EVERY: Final = 16  # gradients
+
+
+class AutoExecutor:
+    """share: how much of the run is done, in [0, 1]; 0 where that is unknown."""
+
+    def __init__(
+        self, experiment: Experiment, workload: Workload, initial: Sequence[Block],
+        share: Callable[[], float],
+    ) -> None:  # fmt: skip
+        self._experiment, self._workload, self._initial = experiment, workload, initial
+        self._share = share
+        self._inner: Executor = SerialExecutor(workload)
+        self._undecided = cores() > 1
+        self._started = time.perf_counter()
+        self._gradients, self._spent_s = 0, 0.0
+        self._note: str | None = None
+
+    def expect(self, job: Job) -> None:
+        try:
+            self._inner.expect(job)
+        except Unusable as error:
+            self._give_up(error)
+
+    def result(self, job: Job) -> Outcome:
+        if not self._undecided:
+            try:
+                return self._inner.result(job)
+            except Unusable as error:
+                self._give_up(error)
+        before = time.perf_counter()
+        outcome = self._inner.result(job)
+        self._spent_s += time.perf_counter() - before
+        self._gradients += 1
+        if self._undecided and self._gradients % _LOOK_EVERY == 0:
+            self._decide()
+        return outcome
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def describe(self) -> dict[str, Any]:
+        note = {} if self._note is None else {"note": self._note}
+        return {**self._inner.describe(), **note}
+
+    def _decide(self) -> None:
+        if self._spent_s < _COSTLY_S * self._gradients:
+            return
+        elapsed_s, share = time.perf_counter() - self._started, self._share()
+        # Of unknown length: what has lasted so long will probably last as long again.
+        remaining_s = elapsed_s * (1 - share) / share if share else elapsed_s
+        if remaining_s * self._spent_s / elapsed_s > _LONG_S:
+            self._undecided = False
+            try:
+                self._inner = ProcessExecutor(self._experiment, self._workload, self._initial)
+            except (Unusable, OSError) as error:
+                self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        self._inner.close()
+        self._inner = SerialExecutor(self._workload)
+        self._note = f"processes were given up: {error}"

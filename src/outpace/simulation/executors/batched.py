@@ -1,0 +1,137 @@
+"""Gradients several at once: what is due first, up to a width, by `torch.func.vmap`.
+
+Not bitwise equal to `serial`: see `tasks.stacked`. Which gradients are computed together
+depends on virtual times alone, so a run still has one result.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+import weakref
+from collections.abc import Sequence
+from itertools import count
+from typing import Any, Final, Protocol
+
+import torch
+
+from outpace.errors import ConfigError, RunError
+from outpace.messages import Block, whole
+from outpace.simulation.executors.job import Job, Outcome
+from outpace.tasks import Workload, brief, gradient_of
+from outpace.tasks.stacked import Stacked
+from outpace.units import Time
+
+TOLERANCE: Final = 1e-4  # of the norm of a gradient; float32 differs by about 1e-6
+_REPETITIONS: Final = 3
+
+
+class Stackable(Protocol):
+    """A workload that can compute several gradients at once."""
+
+    def stacked(self, device: str | None) -> Stacked: ...
+
+
+class BatchedExecutor:
+    """Raises ConfigError if this workload cannot be batched, or gives other gradients then."""
+
+    def __init__(
+        self, workload: Workload, initial: Sequence[Block], width: int, device: str | None = None
+    ) -> None:
+        self._workload, self._width = workload, width
+        self._initial = [b for block in initial if isinstance(b := whole(block), torch.Tensor)]
+        if not hasattr(workload, "stacked"):
+            raise ConfigError("executor: this task cannot be batched; use kind: auto")
+        try:
+            self._stacked: Stacked = workload.stacked(device)
+            difference = self._difference()
+        except Exception as error:  # torch.func has no list of what it cannot do
+            raise ConfigError(
+                f"executor: this task cannot be batched: {brief(error)}; use kind: auto"
+            ) from error
+        if not difference < TOLERANCE:
+            raise ConfigError(
+                f"executor: batched gradients of this task differ from serial ones by "
+                f"{difference:.1e} of their norm (dropout?); use kind: auto"
+            )
+        self._queue: list[tuple[Time, int, weakref.ref[Job]]] = []
+        self._numbers = count()
+        self._batches = self._gradients = 0
+
+    def expect(self, job: Job) -> None:
+        heapq.heappush(self._queue, (job.due, next(self._numbers), weakref.ref(job)))
+
+    def result(self, job: Job) -> Outcome:
+        if job.outcome is None:
+            self._compute(self._with_others(job))
+        assert job.outcome is not None
+        if isinstance(job.outcome, str):
+            raise RunError(job.outcome)
+        return job.outcome
+
+    def close(self) -> None:
+        self._queue.clear()
+
+    def describe(self) -> dict[str, Any]:
+        mean = self._gradients / self._batches if self._batches else None
+        return {"kind": "batched", "width": self._width, "mean_batch": mean}
+
+    def _with_others(self, job: Job) -> list[Job]:
+        job.begun = True
+        jobs = [job]
+        while self._queue and len(jobs) < self._width:
+            other = heapq.heappop(self._queue)[2]()
+            if other is not None and not other.begun:
+                other.begun = True
+                jobs.append(other)
+        return jobs
+
+    def _compute(self, jobs: Sequence[Job]) -> None:
+        try:
+            outcomes = self._stacked.gradients(
+                [(j.parameters, j.worker, j.iteration) for j in jobs]
+            )
+        except Exception as error:
+            text = f"the task raised in a batch of {len(jobs)} gradients: {brief(error)}"
+            raise RunError(text) from error
+        for job, outcome in zip(jobs, outcomes, strict=True):
+            job.outcome = outcome
+        self._batches += 1
+        self._gradients += len(jobs)
+
+    # -- trials ----------------------------------------------------------------
+
+    def _difference(self) -> float:
+        """The largest relative one of the first gradients, with equal and unequal parameters."""
+        first = self._initial
+        second = [block.clone() for block in first]
+        worst = 0.0
+        for points in ((first, first), (first, second)):
+            wanted = [(blocks, 0, iteration) for iteration, blocks in enumerate(points)]
+            for (blocks, worker, iteration), (_, ours) in zip(
+                wanted, self._stacked.gradients(wanted), strict=True
+            ):
+                theirs = gradient_of(self._workload, blocks, worker, iteration)[1]
+                reference = torch.cat([b for b in theirs if isinstance(b, torch.Tensor)])
+                error = torch.linalg.vector_norm(torch.cat(ours) - reference)
+                worst = max(worst, float(error / torch.linalg.vector_norm(reference)))
+        return worst
+
+    def gain(self, workers: int) -> float:
+        """How many times faster than `serial` it is, here and now, for so many workers."""
+        wanted = [
+            ([block.clone() for block in self._initial], worker, 0)
+            for worker in range(min(workers, self._width))
+        ]
+        together, alone = [], []
+        self._stacked.gradients(wanted)
+        for _ in range(_REPETITIONS):
+            together.append(_seconds(lambda: self._stacked.gradients(wanted)))
+            alone.append(_seconds(lambda: [gradient_of(self._workload, *one) for one in wanted]))
+        return min(alone) / min(together)
+
+
+def _seconds(work: Any) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started

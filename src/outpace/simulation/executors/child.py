@@ -1,0 +1,58 @@
+"""A process that computes gradients for a simulation."""
+
+from __future__ import annotations
+
+import os
+from multiprocessing.connection import Connection
+from typing import Final, TypeAlias
+
+import torch
+
+from outpace.config import Experiment
+from outpace.errors import OutpaceError, RunError
+from outpace.simulation.executors.arena import Arena
+from outpace.slicing import even_slices
+from outpace.tasks import gradient_of
+
+# number, slot of the parameters and which contents of it, worker, iteration, slot of the result
+Order: TypeAlias = tuple[int, int, int, int, int, int]
+NO_TASK: Final = -1
+Report: TypeAlias = tuple[int, float | None, str | None]  # number, loss, error
+
+
+def compute(orders: Connection, arena: Arena, experiment: Experiment) -> None:
+    """Carry out orders until nobody gives any."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what a task prints was printed already
+    try:
+        carry_out = _Computer(experiment, arena).carry_out
+        while True:
+            orders.send(carry_out(orders.recv()))
+    except OutpaceError as error:
+        orders.send((NO_TASK, None, str(error)))
+    except (EOFError, ConnectionError):
+        pass  # the simulation is over
+
+
+class _Computer:
+    """Raises ConfigError if the task cannot be made here."""
+
+    def __init__(self, experiment: Experiment, arena: Arena) -> None:
+        self._arena = arena
+        self._workload = experiment.task.workload(
+            experiment.workers, experiment.batch_size, experiment.seed
+        )
+        self._workload.cut(even_slices(self._workload.size, experiment.servers))
+        self._seen: dict[int, tuple[int, list[torch.Tensor]]] = {}  # by slot
+
+    def carry_out(self, order: Order) -> Report:
+        number, slot, contents, worker, iteration, target = order
+        if slot not in self._seen or self._seen[slot][0] != contents:
+            # New views: the workload knows by identity what it has loaded.
+            self._seen[slot] = contents, self._arena.blocks(slot)
+        parameters = self._seen[slot][1]
+        try:
+            loss, gradient = gradient_of(self._workload, parameters, worker, iteration)
+        except RunError as error:
+            return number, None, str(error)
+        self._arena.write(target, [block for block in gradient if isinstance(block, torch.Tensor)])
+        return number, loss, None

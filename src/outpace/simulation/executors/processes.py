@@ -1,0 +1,251 @@
+"""Gradients ahead of time, in other processes: bitwise those of `serial`.
+
+A gradient is a function of the parameters that were read when it was begun, in virtual
+time, and is not needed before it ends: until then it can be computed, beside those of all
+other workers. Each process has one order that it carries out and one in reserve; what is
+due first is ordered first. Parameters and gradients go through shared memory, and equal
+parameters are there once. What nobody can read any more, because it was cut off, is not
+ordered. What is wanted and was not ordered yet is computed here.
+
+The processes make the task for themselves. Whether it is the same task is tried: the
+first order of each is a gradient that is known here, and must agree bitwise.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import selectors
+import weakref
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
+from typing import Any, Final
+
+import torch
+
+from outpace import forking
+from outpace.config import Experiment
+from outpace.errors import RunError
+from outpace.messages import Block, whole
+from outpace.simulation.executors.arena import Arena, Layout
+from outpace.simulation.executors.child import NO_TASK, compute
+from outpace.simulation.executors.job import Job, Outcome
+from outpace.tasks import Workload, gradient_of
+from outpace.units import Time
+
+_ORDERS: Final = 2  # of a process at a time
+_SPARE: Final = 4  # slots for parameters that nobody computes with at the moment
+_GRACE_S: Final = 2.0
+
+
+class Unusable(RunError):
+    """The processes cannot compute what is wanted of them."""
+
+
+@dataclass(eq=False, slots=True)
+class _Parameters:
+    """A slot for parameters and what is in it."""
+
+    slot: int
+    contents: int = 0  # how often it was written
+    users: int = 0
+    blocks: Sequence[torch.Tensor] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    job: weakref.ref[Job] | None  # None: the first order, which is a trial
+    source: _Parameters
+    target: int
+
+
+@dataclass(eq=False, slots=True)
+class _Process:
+    """One of them. `targets`: the free slots that it may write results to."""
+
+    process: ForkServerProcess
+    pipe: Connection
+    targets: list[int]
+    tried: bool = False
+    orders: dict[int, _Order] = field(default_factory=dict)  # by number
+
+
+class ProcessExecutor:
+    """See the head of this file. `processes` None: one for each core.
+
+    Raises Unusable, in any method, if a process died or has made another task.
+    """
+
+    def __init__(
+        self, experiment: Experiment, workload: Workload, initial: Sequence[Block],
+        processes: int | None = None,
+    ) -> None:  # fmt: skip
+        self._workload = workload
+        self._count = processes or cores()
+        blocks = [tensor for block in initial if isinstance(tensor := whole(block), torch.Tensor)]
+        self._expected = gradient_of(workload, blocks, 0, 0)[1]
+        layout = Layout(tuple(block.numel() for block in blocks), blocks[0].dtype)
+        targets = self._count * _ORDERS
+        slots = 2 * targets + _SPARE
+        self._arena = Arena(layout, slots)
+        self._free = [_Parameters(slot) for slot in range(targets, slots)]
+        self._held: OrderedDict[tuple[int, ...], _Parameters] = OrderedDict()  # by the blocks' ids
+        self._queue: list[tuple[Time, int, weakref.ref[Job]]] = []
+        self._numbers = count()
+        self._ahead = self._here = 0
+        self._selector = selectors.DefaultSelector()
+        self._processes: list[_Process] = []
+        self._closed = False
+        try:
+            for place in range(self._count):
+                self._start(experiment, place, blocks)
+        except BaseException:
+            self.close()
+            raise
+
+    def expect(self, job: Job) -> None:
+        heapq.heappush(self._queue, (job.due, next(self._numbers), weakref.ref(job)))
+        self._collect(0)
+        self._give_orders()
+
+    def result(self, job: Job) -> Outcome:
+        while job.begun and job.outcome is None:
+            self._collect(None)
+            self._give_orders()
+        if isinstance(job.outcome, str):
+            raise RunError(job.outcome)
+        if job.outcome is not None:
+            self._ahead += 1
+            return job.outcome
+        self._here += 1
+        job.begun = True
+        return gradient_of(self._workload, job.parameters, job.worker, job.iteration)
+
+    def close(self) -> None:
+        for process in self._processes:
+            process.pipe.close()
+            process.process.terminate()
+        for process in self._processes:
+            process.process.join(_GRACE_S)
+            if process.process.is_alive():
+                process.process.kill()
+                process.process.join()
+            process.process.close()
+        self._processes.clear()
+        if not self._closed:
+            self._closed = True
+            self._selector.close()
+            self._arena.close()
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "kind": "processes",
+            "processes": self._count,
+            "gradients_ahead": self._ahead,
+            "gradients_here": self._here,
+        }
+
+    # -- the other side --------------------------------------------------------
+
+    def _start(self, experiment: Experiment, place: int, initial: Sequence[torch.Tensor]) -> None:
+        ours, theirs = Pipe()
+        name = f"gradients-{place}"
+        process = forking.start(name, compute, theirs, self._arena, experiment)
+        theirs.close()
+        targets = list(range(place * _ORDERS, (place + 1) * _ORDERS))
+        one = _Process(process, ours, targets)
+        self._processes.append(one)
+        self._selector.register(ours, selectors.EVENT_READ, one)
+        self._order(one, None, initial, 0, 0)
+
+    def _order(
+        self, process: _Process, job: Job | None, parameters: Sequence[torch.Tensor],
+        worker: int, iteration: int,
+    ) -> None:  # fmt: skip
+        source, target = self._shared(parameters), process.targets.pop()
+        source.users += 1
+        number = next(self._numbers)
+        process.orders[number] = _Order(weakref.ref(job) if job else None, source, target)
+        order = number, source.slot, source.contents, worker, iteration, target
+        try:
+            process.pipe.send(order)
+        except ConnectionError:
+            raise self._lost(process) from None
+
+    def _give_orders(self) -> None:
+        """To those that have least, what is due first."""
+        while self._queue:
+            idle = [one for one in self._processes if one.tried and one.targets]
+            if not idle:
+                return
+            job = heapq.heappop(self._queue)[2]()
+            if job is not None and not job.begun:
+                job.begun = True
+                process = min(idle, key=lambda one: len(one.orders))
+                self._order(process, job, job.parameters, job.worker, job.iteration)
+
+    def _shared(self, blocks: Sequence[torch.Tensor]) -> _Parameters:
+        """A slot with these parameters. There are more slots than orders."""
+        key = tuple(map(id, blocks))
+        held = self._held.pop(key, None)
+        if held is None:
+            if self._free:
+                held = self._free.pop()
+            else:
+                oldest = next(key for key, slot in self._held.items() if not slot.users)
+                held = self._held.pop(oldest)
+            held.blocks = blocks  # so that their ids stay theirs
+            held.contents += 1
+            self._arena.write(held.slot, blocks)
+        self._held[key] = held
+        return held
+
+    def _collect(self, timeout_s: float | None) -> None:
+        """Take what the processes have reported; wait for it so long. None: without end."""
+        for key, _ in self._selector.select(timeout_s):
+            process: _Process = key.data
+            try:
+                number, loss, error = process.pipe.recv()
+            except (EOFError, ConnectionError):
+                raise self._lost(process) from None
+            if number == NO_TASK:
+                raise Unusable(f"the task cannot be made in another process: {error}")
+            order = process.orders.pop(number)
+            order.source.users -= 1
+            process.targets.append(order.target)
+            if order.job is None:
+                self._judge(process, error, order.target)
+            elif (job := order.job()) is not None:
+                job.outcome = error or (loss, [b.clone() for b in self._arena.blocks(order.target)])
+
+    def _judge(self, process: _Process, error: str | None, target: int) -> None:
+        """Has it made the task that we have?"""
+        blocks = self._arena.blocks(target)
+        if error is not None:
+            raise Unusable(f"in another process {error}")
+        if not all(map(torch.equal, blocks, self._expected)):  # type: ignore[arg-type]
+            raise Unusable(
+                "the task gives other gradients in another process: what it draws at random "
+                "must come from torch's generator, which is seeded, or have a seed of its own "
+                "(executor: {kind: serial} computes in one process)"
+            )
+        process.tried = True
+
+    def _lost(self, process: _Process) -> Unusable:
+        process.process.join(_GRACE_S)
+        return Unusable(
+            f"{process.process.name}, which computed gradients, "
+            f"{forking.how_it_ended(process.process)}"
+        )
+
+
+def cores() -> int:
+    """How many this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

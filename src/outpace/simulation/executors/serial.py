@@ -1,0 +1,25 @@
+"""The reference: each gradient when it is wanted, in this process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from outpace.simulation.executors.job import Job, Outcome
+from outpace.tasks import Workload, gradient_of
+
+
+class SerialExecutor:
+    def __init__(self, workload: Workload) -> None:
+        self._workload = workload
+
+    def expect(self, job: Job) -> None:
+        pass
+
+    def result(self, job: Job) -> Outcome:
+        return gradient_of(self._workload, job.parameters, job.worker, job.iteration)
+
+    def close(self) -> None:
+        pass
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "serial"}
