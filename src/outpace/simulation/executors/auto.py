@@ -16,18 +16,23 @@ from outpace.simulation.executors.processes import ProcessExecutor, Unusable, co
 from outpace.simulation.executors.serial import SerialExecutor
 from outpace.tasks import Workload
 
-_LONG_S: Final = 30.0  # expected to remain; the processes need some to start
-_COSTLY_S: Final = 0.002  # per gradient; below that they save nothing
+LONG_S: Final = 30.0  # of gradients still to come; the processes need some to start
+COSTLY_S: Final = 0.002  # a gradient; below that they save nothing
 _LOOK_EVERY: Final = 16  # gradients
 
 
 class AutoExecutor:
-    """share: how much of the run is done, in [0, 1]; 0 where that is unknown."""
+    """share: how much of the run is done, in [0, 1]; 0 where that is unknown.
+
+    It goes over to processes when gradients that take `costly_s` or longer are expected to
+    take `long_s` or longer in all from now on.
+    """
 
     def __init__(
         self, experiment: Experiment, workload: Workload, initial: Sequence[Block],
-        share: Callable[[], float],
+        share: Callable[[], float], long_s: float = LONG_S, costly_s: float = COSTLY_S,
     ) -> None:  # fmt: skip
+        self._long_s, self._costly_s = long_s, costly_s
         self._experiment, self._workload, self._initial = experiment, workload, initial
         self._share = share
         self._inner: Executor = SerialExecutor(workload)
@@ -64,12 +69,12 @@ class AutoExecutor:
         return {**self._inner.describe(), **note}
 
     def _decide(self) -> None:
-        if self._spent_s < _COSTLY_S * self._gradients:
+        if self._spent_s < self._costly_s * self._gradients:
             return
         elapsed_s, share = time.perf_counter() - self._started, self._share()
         # Of unknown length: what has lasted so long will probably last as long again.
         remaining_s = elapsed_s * (1 - share) / share if share else elapsed_s
-        if remaining_s * self._spent_s / elapsed_s > _LONG_S:
+        if remaining_s * self._spent_s / elapsed_s >= self._long_s:
             self._undecided = False
             try:
                 self._inner = ProcessExecutor(self._experiment, self._workload, self._initial)

@@ -7,8 +7,9 @@ due first is ordered first. Parameters and gradients go through shared memory, a
 parameters are there once. What nobody can read any more, because it was cut off, is not
 ordered. What is wanted and was not ordered yet is computed here.
 
-The processes make the task for themselves. Whether it is the same task is tried: the
-first order of each is a gradient that is known here, and must agree bitwise.
+The processes make the task for themselves. Whether it is the same task is tried before
+anything else: the first order of each is a gradient that is known here, and must agree
+bitwise.
 """
 
 from __future__ import annotations
@@ -104,6 +105,8 @@ class ProcessExecutor:
         try:
             for place in range(self._count):
                 self._start(experiment, place, blocks)
+            while not all(process.tried for process in self._processes):
+                self._collect(None)
         except BaseException:
             self.close()
             raise
@@ -180,7 +183,7 @@ class ProcessExecutor:
     def _give_orders(self) -> None:
         """To those that have least, what is due first."""
         while self._queue:
-            idle = [one for one in self._processes if one.tried and one.targets]
+            idle = [process for process in self._processes if process.targets]
             if not idle:
                 return
             job = heapq.heappop(self._queue)[2]()

@@ -1,0 +1,79 @@
+"""Tasks that behave in ways an executor must cope with."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+from torch import nn
+
+import outpace
+
+
+def data(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(64, 4, generator=generator), torch.randint(2, (64,), generator=generator)
+
+
+def linear() -> outpace.Task:
+    return outpace.Task(nn.Linear(4, 2), nn.functional.cross_entropy, data())
+
+
+def dropout() -> outpace.Task:
+    model = nn.Sequential(nn.Dropout(0.5), nn.Linear(4, 2))
+    return outpace.Task(model, nn.functional.cross_entropy, data())
+
+
+def another_one_in_every_process() -> outpace.Task:
+    return outpace.Task(nn.Linear(4, 2), nn.functional.cross_entropy, data(os.getpid()))
+
+
+class Branching(nn.Module):
+    """Takes a decision that depends on values: nothing for vmap."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 2)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        output = self.inner(inputs)
+        return output if output.sum() > 0 else -output
+
+
+def branching() -> outpace.Task:
+    return outpace.Task(Branching(), nn.functional.cross_entropy, data())
+
+
+class Failing(nn.Module):
+    """Raises at its n-th use in a process other than the one that made the tests."""
+
+    def __init__(self, uses: int, main: int) -> None:
+        super().__init__()
+        self.inner, self.left, self.main = nn.Linear(4, 2), uses, main
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.left -= os.getpid() != self.main
+        if self.left < 0:
+            raise ArithmeticError("out of luck")
+        return self.inner(inputs)
+
+
+def failing(uses: int, main: int) -> outpace.Task:
+    return outpace.Task(Failing(uses, main), nn.functional.cross_entropy, data())
+
+
+class Noting(nn.Module):
+    """Adds a line to a file with every gradient."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self.inner, self.path = nn.Linear(4, 2), path
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        with open(self.path, "a") as file:
+            file.write("gradient\n")
+        return self.inner(inputs)
+
+
+def noting(path: str) -> outpace.Task:
+    return outpace.Task(Noting(path), nn.functional.cross_entropy, data())
