@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib.util
 import signal
 import sys
@@ -17,10 +18,12 @@ import pyarrow as pa
 import torch
 
 from outpace import folder as files
+from outpace.cluster import Measured
 from outpace.config import Experiment, experiment_from, to_plain
 from outpace.digest import parameters_digest
 from outpace.engine import Engine
 from outpace.errors import ConfigError, RunError
+from outpace.simulation.calibration import calibrated
 from outpace.simulation.messagelog import MessageLog
 from outpace.simulation.run import Progress, Simulation, one_thread_own_randomness
 from outpace.tasks import Script
@@ -72,7 +75,7 @@ def check(experiment: Experiment) -> None:
         workload = experiment.task.workload(
             experiment.workers, experiment.batch_size, experiment.seed
         )
-        Simulation(experiment, workload, Trace(MemorySink())).close()
+        Simulation(calibrated(experiment, workload), workload, Trace(MemorySink())).close()
 
 
 def simulate(
@@ -98,6 +101,7 @@ def simulate(
         workload = experiment.task.workload(
             experiment.workers, experiment.batch_size, experiment.seed
         )
+        experiment = calibrated(experiment, workload)
         sink = MemorySink() if out is None else ParquetSink(out / files.TRACE)
         trace = Trace(sink)
         log = MessageLog() if experiment.network is not None and experiment.network.log else None
@@ -133,6 +137,9 @@ def run(
     except ModuleNotFoundError as error:
         raise ConfigError(f"real runs need the extra 'real': {error}") from None
     with one_thread_own_randomness():
+        if isinstance(experiment.compute, Measured):
+            experiment = dataclasses.replace(experiment, compute=None)
+            log("compute is ignored: a real run takes what it takes")
         training = _training(experiment)
         if experiment.network is not None:
             log("network is ignored: this is a real run, over the network there is")

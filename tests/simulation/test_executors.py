@@ -222,9 +222,7 @@ def test_processes_that_make_another_task_are_found_out():
 
 def test_what_a_task_raises_in_a_process_names_worker_and_iteration():
     task = python("failing", uses=5, main=os.getpid())
-    with pytest.raises(
-        RunError, match=r"worker \d, iteration \d+: ArithmeticError: out of luck"
-    ):
+    with pytest.raises(RunError, match=r"worker \d, iteration \d+: ArithmeticError: out of luck"):
         run("processes", task=task, stop={"iterations": 10_000})
 
 

@@ -73,16 +73,7 @@ class _Law(ABC):
 
         Raises ConfigError if a slow period names a worker that is not there.
         """
-        slow = _slow_periods(self.slow, workers)
-        speeds = generator(seed, "worker speed").normal(1.0, self.worker_cv, workers)
-        scales = [self.mean_s * max(float(speed), 0.1) for speed in speeds]
-        draw = self.shape()
-        streams = [Stream(seed, "run time", worker, draw) for worker in range(workers)]
-
-        def run_time(worker: int, iteration: int, now: Time) -> float:
-            return scales[worker] * streams[worker][iteration] * _factor(slow, worker, now)
-
-        return run_time
+        return _drawn(self.shape(), self.mean_s, self.worker_cv, self.slow, seed, workers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,9 +274,58 @@ class Recorded:
         return run_time
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What a gradient takes on this computer, times `scale`.
+
+    `samples` gradients are measured before the run, one after the other. What they took is
+    `seconds` from then on, also in the run's own configuration, so that it can be repeated;
+    each iteration takes one of them, drawn at random.
+    """
+
+    samples: int = 30
+    scale: float = 1.0
+    worker_cv: float = 0.0
+    slow: tuple[Slow, ...] = field(default=())
+    seconds: tuple[float, ...] = ()
+    kind: Literal["measured"] = "measured"
+
+    def __post_init__(self) -> None:
+        require(0 < self.samples <= 10**6, "samples", "from 1 to 1e6", self.samples)
+        require(positive(self.scale), "scale", "a positive number, at most 1e9", self.scale)
+        require(not_negative(self.worker_cv), "worker_cv", "a number from 0 to 1e9", self.worker_cv)
+        for place, value in enumerate(self.seconds):
+            require(positive(value), f"seconds[{place}]", "positive, at most 1e9", value)
+
+    def run_time(self, seed: int, workers: int, iterations: int | None = None) -> RunTime:
+        """As `_Law.run_time`. Raises ConfigError if nothing was measured yet."""
+        if not self.seconds:
+            raise ConfigError("compute: nothing was measured yet")
+        measured = np.array(self.seconds)
+        return _drawn(
+            lambda source, n: source.choice(measured, n), self.scale, self.worker_cv, self.slow,
+            seed, workers,
+        )  # fmt: skip
+
+
 ComputeLaw: TypeAlias = (
-    Constant | Normal | Lognormal | Exponential | ShiftedExponential | Regimes | Recorded
+    Constant | Normal | Lognormal | Exponential | ShiftedExponential | Regimes | Recorded | Measured
 )
+
+
+def _drawn(
+    draw: Draw, scale_s: float, worker_cv: float, slow: tuple[Slow, ...], seed: int, workers: int
+) -> RunTime:
+    """Draws times scale_s, the worker's speed and its slow periods."""
+    periods = _slow_periods(slow, workers)
+    speeds = generator(seed, "worker speed").normal(1.0, worker_cv, workers)
+    scales = [scale_s * max(float(speed), 0.1) for speed in speeds]
+    streams = [Stream(seed, "run time", worker, draw) for worker in range(workers)]
+
+    def run_time(worker: int, iteration: int, now: Time) -> float:
+        return scales[worker] * streams[worker][iteration] * _factor(periods, worker, now)
+
+    return run_time
 
 
 def _lognormal(cv: float) -> Draw:

@@ -48,8 +48,8 @@ class Stacked:
         self._same = vmap(alone, in_dims=(None, 0, 0), randomness="different")
         self._each = vmap(alone, in_dims=(0, 0, 0), randomness="different")
 
-    def gradients(self, wanted: Sequence[Wanted]) -> list[tuple[float, list[torch.Tensor]]]:
-        """(loss, gradient in blocks) of each."""
+    def gradients(self, wanted: Sequence[Wanted]) -> list[tuple[float, tuple[torch.Tensor, ...]]]:
+        """(loss, gradient in blocks) of each. The memory of all goes with the last of them."""
         blocks = [parameters for parameters, _, _ in wanted]
         indices = [self._workload.samples_of(worker, iteration) for _, worker, iteration in wanted]
         places = torch.stack(indices).to(self._device)
@@ -57,19 +57,17 @@ class Stacked:
         equal = all(a is b for each in blocks[1:] for a, b in zip(each, blocks[0], strict=True))
         with torch.enable_grad():
             if equal:
-                named = self._named(torch.cat(list(blocks[0])).to(self._device))
+                named = self._named(_joined(blocks[0]).to(self._device))
                 gradients, losses = self._same(named, inputs, targets)
             else:
-                rows = torch.stack([torch.cat(list(each)) for each in blocks])
+                rows = _joined([torch.stack(column) for column in zip(*blocks, strict=True)])
                 named = self._named(rows.to(self._device))
                 gradients, losses = self._each(named, inputs, targets)
         flat = torch.cat([gradients[name].flatten(1) for name in self._names], dim=1)
         lengths = [block.numel() for block in blocks[0]]
-        return [
-            # Copies: a view would keep the gradients of all.
-            (loss, [block.clone() for block in torch.split(row, lengths)])
-            for loss, row in zip(losses.tolist(), flat.to(self._home), strict=True)
-        ]
+        columns = torch.split(flat.to(self._home), lengths, dim=1)
+        rows_by_block = zip(*(column.unbind() for column in columns), strict=True)
+        return list(zip(losses.tolist(), rows_by_block, strict=True))
 
     def _named(self, rows: torch.Tensor) -> Named:
         """The model's parameters as views of flat vectors, shape (P,) or (n, P)."""
@@ -80,3 +78,8 @@ class Stacked:
 
     def _loss_of(self, named: Named, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return self._loss(functional_call(self._model, dict(named), (inputs,)), targets)
+
+
+def _joined(blocks: Sequence[torch.Tensor]) -> torch.Tensor:
+    """One after the other along the last dimension."""
+    return torch.cat(list(blocks), dim=-1) if len(blocks) > 1 else blocks[0]

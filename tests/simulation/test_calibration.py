@@ -1,0 +1,56 @@
+"""Run times that are measured before the run, and frozen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from outpace.comparison import compare, variants_from
+from outpace.errors import ConfigError
+from outpace.experiment import simulate
+from outpace.yamlfile import read_yaml
+
+
+def configuration(task: str = "digits-mlp", seed: int = 0, **compute):
+    return {
+        "task": {"kind": task},
+        "workers": 3,
+        "batch_size": 8,
+        "seed": seed,
+        "sync": {"kind": "asp"},
+        "compute": {"kind": "measured", **compute},
+        "stop": {"iterations": 20},
+    }
+
+
+def test_a_run_repeats_from_its_own_configuration(tmp_path):
+    first = simulate(configuration(samples=5), tmp_path / "run")
+    assert len(first.experiment.compute.seconds) == 5
+    again = simulate(read_yaml(tmp_path / "run" / "config.yaml"))
+    assert again.summary["trace_digest"] == first.summary["trace_digest"]
+    assert again.experiment == first.experiment
+
+
+def test_every_iteration_takes_one_of_the_measured_times():
+    result = simulate(configuration(samples=4, scale=1000.0))
+    rows = [row for row in result.trace.to_pylist() if row["event"] == "iteration"]
+    assert len(rows) == 60
+    measured = 1000.0 * np.array(result.experiment.compute.seconds)
+    for row in rows:
+        took_s = (row["computed_ns"] - row["start_ns"]) / 1e9
+        assert np.abs(measured - took_s).min() < 1e-9
+
+
+def test_variants_that_are_compared_have_the_same_measurements(tmp_path):
+    both = configuration(seed=1)
+    both["variants"] = [
+        {"name": "ASP", "sync": {"kind": "asp"}},
+        {"name": "BSP", "sync": {"kind": "bsp"}},
+    ]
+    first, second = compare(variants_from(both, "the test", tmp_path))
+    assert first.result.experiment.compute == second.result.experiment.compute
+
+
+def test_nothing_can_be_measured_where_nothing_is_computed():
+    with pytest.raises(ConfigError, match="computes nothing that could be measured"):
+        simulate(configuration("timing"))
