@@ -253,6 +253,8 @@ def _read(
             for key, entry in data.items()
         }
         return _UNREADABLE if _UNREADABLE in named.values() else named
+    if isinstance(data, list):  # of a text or a list it can only be the list
+        expected = next((a for a in arguments if typing.get_origin(a) is tuple), expected)
     try:
         return _adapter(expected).validate_json(json.dumps(data), strict=True)
     except pydantic.ValidationError as error:

@@ -1,25 +1,29 @@
 """Models, data, losses and their evaluation."""
 
-from outpace.tasks.guarded import evaluation_of, gradient_of, require_accuracy
-from outpace.tasks.kinds import (
-    CuttableWorkload,
+from outpace.tasks.data_kinds import (
+    CharGpt,
+    Cifar10,
+    Cifar10Resnet,
     DigitsCnn,
     DigitsMlp,
+    FashionMnist,
     FashionMnistCnn,
-    PythonTask,
-    Quadratic,
-    Script,
-    TaskKind,
-    Timing,
 )
+from outpace.tasks.guarded import evaluation_of, gradient_of, require_accuracy
+from outpace.tasks.kinds import PythonTask, Quadratic, Script, TaskKind, Timing
+from outpace.tasks.making import CuttableWorkload
 from outpace.tasks.target import brief
 from outpace.tasks.task import Evaluation, Task, Workload
 
 __all__ = [
+    "CharGpt",
+    "Cifar10",
+    "Cifar10Resnet",
     "CuttableWorkload",
     "DigitsCnn",
     "DigitsMlp",
     "Evaluation",
+    "FashionMnist",
     "FashionMnistCnn",
     "PythonTask",
     "Quadratic",

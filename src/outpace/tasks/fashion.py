@@ -15,6 +15,8 @@ from torch import nn
 
 from outpace.errors import ConfigError
 from outpace.tasks.files import DataSet
+from outpace.tasks.models import make_model
+from outpace.tasks.pixels import Pixels
 from outpace.tasks.task import Task
 
 _Pair = tuple[torch.Tensor, torch.Tensor]
@@ -33,19 +35,8 @@ FASHION_MNIST: Final = DataSet(
     },
     "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
 )  # fmt: skip
-_MEAN, _DEVIATION = 72.94, 90.02  # of a pixel of the training data, in 0 to 255
+_MEAN, _DEVIATION = (72.94,), (90.02,)
 _UINT8: Final = 8  # in an idx file's magic number
-
-
-class Pixels(nn.Module):
-    """Bytes to numbers of mean 0 and variance 1: pictures stay bytes until they are used."""
-
-    def __init__(self, mean: float, deviation: float) -> None:
-        super().__init__()
-        self._mean, self._deviation = mean, deviation
-
-    def forward(self, pictures: torch.Tensor) -> torch.Tensor:
-        return (pictures.float() - self._mean) / self._deviation
 
 
 def fashion_mnist_cnn(folder: str | None = None) -> Task:
@@ -59,6 +50,15 @@ def fashion_mnist_cnn(folder: str | None = None) -> Task:
         nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
         nn.Flatten(), nn.Linear(3136, 128), nn.ReLU(), nn.Linear(128, 10),
     )  # fmt: skip
+    return _task(model, folder)
+
+
+def fashion_mnist(model: str, folder: str | None = None) -> Task:
+    """One of `models.MODELS`. folder and errors: as for `fashion_mnist_cnn`."""
+    return _task(nn.Sequential(Pixels(_MEAN, _DEVIATION), make_model(model, 10, 1)), folder)
+
+
+def _task(model: nn.Module, folder: str | None) -> Task:
     train, test = (
         _pair(*(str(path) for path in paths)) for paths in _in_pairs(FASHION_MNIST.find(folder))
     )

@@ -32,9 +32,9 @@ class DataSet:
 
         Raises ConfigError saying what is missing and where to put it, or which file is damaged.
         """
+        places = self.places(folder)
         if folder is not None:
-            return self._all_in([Path(folder).expanduser()])
-        places = [Path(os.environ[DATA]).expanduser() / self.name] if os.environ.get(DATA) else []
+            return self._all_in(places)
         try:
             import pooch  # type: ignore[import-untyped]
         except ModuleNotFoundError:
@@ -46,6 +46,12 @@ class DataSet:
             if name not in found:
                 found[name] = self._fetched(name, cache, pooch)
         return self._verified(found)
+
+    def places(self, folder: str | None = None) -> list[Path]:
+        """The folders that are looked into before the network."""
+        if folder is not None:
+            return [Path(folder).expanduser()]
+        return [Path(os.environ[DATA]).expanduser() / self.name] if os.environ.get(DATA) else []
 
     def _fetched(self, name: str, cache: Path, pooch: Any) -> Path:
         path = cache / name

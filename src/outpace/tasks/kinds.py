@@ -4,86 +4,54 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
 
 from outpace.checks import not_negative, require
 from outpace.errors import ConfigError
-from outpace.tasks.digits import digits_cnn, digits_mlp
-from outpace.tasks.fashion import fashion_mnist_cnn
+from outpace.tasks.data_kinds import DataTask
+from outpace.tasks.making import CuttableWorkload, supervised
+from outpace.tasks.models import layer_sizes, require_model
 from outpace.tasks.quadratic import QuadraticWorkload
 from outpace.tasks.supervised import SupervisedWorkload
 from outpace.tasks.target import absolute_target, brief, load_target, require_target
-from outpace.tasks.task import Task, Workload
+from outpace.tasks.task import Task
 from outpace.tasks.timing import TimingWorkload
-
-
-class CuttableWorkload(Workload, Protocol):
-    """A workload that does not know its servers yet."""
-
-    @property
-    def size(self) -> int:
-        """The number of parameters."""
-
-    def cut(self, slices: Sequence[slice]) -> None:
-        """From now on exchange one block for each of these slices of the flat vector."""
-
-
-@dataclass(frozen=True, slots=True)
-class DigitsMlp:
-    """A perceptron on scikit-learn's digits."""
-
-    kind: Literal["digits-mlp"] = "digits-mlp"
-
-    def workload(self, workers: int, batch_size: int, seed: int) -> CuttableWorkload:
-        return _supervised(digits_mlp, workers, batch_size, seed)
-
-
-@dataclass(frozen=True, slots=True)
-class DigitsCnn:
-    """A small convolutional network on scikit-learn's digits."""
-
-    kind: Literal["digits-cnn"] = "digits-cnn"
-
-    def workload(self, workers: int, batch_size: int, seed: int) -> CuttableWorkload:
-        return _supervised(digits_cnn, workers, batch_size, seed)
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """No gradients; `parameters` of four bytes each size the messages."""
+    """No gradients: the messages have the size that parameters of four bytes each would give.
+
+    parameters: how many, 1,000,000 if nothing is said. layers: or the number in each of the
+    model's parameter tensors, or the name of a model of `models.MODELS` that has them.
+    """
 
     kind: Literal["timing"] = "timing"
-    parameters: int = 1_000_000
+    parameters: int | None = None
+    layers: str | tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        require(0 < self.parameters <= 10**15, "parameters", "from 1 to 1e15", self.parameters)
+        if self.parameters is not None:
+            require(0 < self.parameters <= 10**15, "parameters", "from 1 to 1e15", self.parameters)
+            left_out = "left out where layers are given"
+            require(self.layers is None, "parameters", left_out, self.parameters)
+        if isinstance(self.layers, str):
+            require_model(self.layers, "layers")
+        elif self.layers is not None:
+            require(len(self.layers) > 0, "layers", "a model or a list of numbers", self.layers)
+            for place, size in enumerate(self.layers):
+                require(0 < size <= 10**15, f"layers[{place}]", "from 1 to 1e15", size)
 
     def workload(self, workers: int, batch_size: int, seed: int) -> CuttableWorkload:
-        return TimingWorkload(self.parameters)
-
-
-@dataclass(frozen=True, slots=True)
-class FashionMnistCnn:
-    """A convolutional network on Fashion-MNIST. folder: where its four files are."""
-
-    kind: Literal["fashion-mnist-cnn"] = "fashion-mnist-cnn"
-    folder: str | None = None
-
-    def absolute(self, folder: Path) -> FashionMnistCnn:
-        """With its folder seen from `folder`."""
-        if self.folder is None:
-            return self
-        return replace(self, folder=str((folder / Path(self.folder).expanduser()).resolve()))
-
-    def workload(self, workers: int, batch_size: int, seed: int) -> CuttableWorkload:
-        """Raises ConfigError if a file is missing or damaged."""
-        return _supervised(lambda: fashion_mnist_cnn(self.folder), workers, batch_size, seed)
+        if isinstance(self.layers, str):
+            return TimingWorkload(layer_sizes(self.layers))
+        return TimingWorkload(self.layers or [self.parameters or 1_000_000])
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +116,7 @@ class PythonTask:
                 )
             return task
 
-        return _supervised(make, workers, batch_size, seed)
+        return supervised(make, workers, batch_size, seed)
 
 
 _PROBED: set[tuple[object, ...]] = set()  # by this process: `compare` makes a task often
@@ -193,19 +161,4 @@ class Script:
         )
 
 
-TaskKind: TypeAlias = (
-    DigitsMlp | DigitsCnn | FashionMnistCnn | Quadratic | Timing | PythonTask | Script
-)
-
-
-def _supervised(
-    make: Callable[[], Task], workers: int, batch_size: int, seed: int
-) -> SupervisedWorkload:
-    torch.manual_seed(seed)  # initial weights; whoever runs this restores the generator
-    task = make()
-    try:
-        return SupervisedWorkload(task, workers, batch_size, seed)
-    except ConfigError:
-        raise
-    except Exception as error:
-        raise ConfigError(f"this task cannot be trained: {brief(error)}") from error
+TaskKind: TypeAlias = DataTask | Quadratic | Timing | PythonTask | Script

@@ -11,13 +11,18 @@ from outpace.tasks.task import Evaluation
 
 
 class TimingWorkload:
-    """`size` parameters of four bytes that nobody computes with."""
+    """Parameters of four bytes that nobody computes with: so many in each layer."""
 
     has_accuracy = False
 
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self._blocks = [Phantom(4 * size)]
+    def __init__(self, layers: Sequence[int]) -> None:
+        self.layers = tuple(layers)
+        self._blocks = [Phantom(4 * self.size)]
+
+    @property
+    def size(self) -> int:
+        """The number of parameters."""
+        return sum(self.layers)
 
     def cut(self, slices: Sequence[slice]) -> None:
         """From now on exchange one block for each of these slices of the flat vector."""

@@ -11,7 +11,7 @@ from outpace.tasks.models.layers import conv, conv_norm_relu, he_normal, head
 def cifar_resnet(depth: int, classes: int, channels: int) -> nn.Module:
     """Three stages of (depth − 2) / 6 basic blocks with 16, 32 and 64 channels."""
     blocks = (depth - 2) // 6
-    layers = [conv_norm_relu(channels, 16)]
+    layers: list[nn.Module] = [conv_norm_relu(channels, 16)]
     inputs = 16
     for outputs in (16, 32, 64):
         for place in range(blocks):

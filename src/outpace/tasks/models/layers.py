@@ -9,9 +9,7 @@ from torch import nn
 Model = TypeVar("Model", bound=nn.Module)
 
 
-def conv(
-    inputs: int, outputs: int, kernel: int = 3, stride: int = 1, groups: int = 1
-) -> nn.Conv2d:
+def conv(inputs: int, outputs: int, kernel: int = 3, stride: int = 1, groups: int = 1) -> nn.Conv2d:
     """A convolution that keeps the size, up to the stride. No bias: normalisation adds one."""
     return nn.Conv2d(
         inputs, outputs, kernel, stride, padding=kernel // 2, groups=groups, bias=False

@@ -1,0 +1,38 @@
+"""How the kinds of tasks make their workloads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import torch
+
+from outpace.errors import ConfigError
+from outpace.tasks.supervised import SupervisedWorkload
+from outpace.tasks.target import brief
+from outpace.tasks.task import Task, Workload
+
+
+class CuttableWorkload(Workload, Protocol):
+    """A workload that does not know its servers yet."""
+
+    @property
+    def size(self) -> int:
+        """The number of parameters."""
+
+    def cut(self, slices: Sequence[slice]) -> None:
+        """From now on exchange one block for each of these slices of the flat vector."""
+
+
+def supervised(
+    make: Callable[[], Task], workers: int, batch_size: int, seed: int
+) -> SupervisedWorkload:
+    """The task with weights of this seed. Raises ConfigError if it cannot be trained."""
+    torch.manual_seed(seed)  # initial weights; whoever runs this restores the generator
+    task = make()
+    try:
+        return SupervisedWorkload(task, workers, batch_size, seed)
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"this task cannot be trained: {brief(error)}") from error
