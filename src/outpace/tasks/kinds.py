@@ -46,7 +46,9 @@ class Timing:
         elif self.layers is not None:
             require(len(self.layers) > 0, "layers", "a model or a list of numbers", self.layers)
             for place, size in enumerate(self.layers):
-                require(0 < size <= 10**15, f"layers[{place}]", "from 1 to 1e15", size)
+                require(size > 0, f"layers[{place}]", "at least 1", size)
+            total = sum(self.layers)
+            require(total <= 10**15, "layers", "at most 1e15 parameters in all", total)
 
     def workload(self, workers: int, batch_size: int, seed: int) -> CuttableWorkload:
         if isinstance(self.layers, str):

@@ -1,0 +1,174 @@
+"""The named models: as large as published, for small pictures, trained like any other."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from outpace.errors import ConfigError
+from outpace.tasks import Cifar10, FashionMnist, Task
+from outpace.tasks.models import MODELS, layer_sizes, make_model
+from outpace.tasks.supervised import SupervisedWorkload
+
+LARGE = {"alexnet", "densenet-121", "resnet-50", "resnet-101", "wide-resnet-28-10"}
+SMALL = sorted(set(MODELS) - LARGE)
+EACH = [pytest.param(n, marks=pytest.mark.slow) if n in LARGE else n for n in MODELS]
+
+
+def test_cifar_models_have_the_published_number_of_parameters():
+    # He et al. 2016, table 6: 0.27, 0.85 and 1.7 million. Huang et al. 2017, table 2: 0.8.
+    # Zagoruyko and Komodakis 2016, section 3: 36.5.
+    published = {
+        "resnet-20": 269_722, "resnet-56": 853_018, "resnet-110": 1_727_962,
+        "densenet-bc-100-12": 769_162,
+        "wide-resnet-28-10": 36_479_194,
+    }  # fmt: skip
+    assert {name: sum(layer_sizes(name)) for name in published} == published
+
+
+def test_a_residual_network_is_counted_by_hand():
+    """Two parameters of normalisation per channel and convolution, none in the shortcuts."""
+    for depth in (20, 56, 110):
+        blocks = (depth - 2) // 6
+        convolutions = 3 * 16 * 9 + sum(
+            9 * (first * width + (2 * blocks - 1) * width * width)
+            for first, width in ((16, 16), (16, 32), (32, 64))
+        )
+        normalisation = 2 * (16 + 2 * blocks * (16 + 32 + 64))
+        count = convolutions + normalisation + 64 * 10 + 10
+        assert sum(layer_sizes(f"resnet-{depth}")) == count
+
+
+@pytest.mark.parametrize(("depth", "widening"), [(16, 4), (28, 10)])
+def test_a_wide_residual_network_is_counted_by_hand(depth, widening):
+    blocks = (depth - 4) // 6
+    stages = [(16, 16 * widening), (16 * widening, 32 * widening), (32 * widening, 64 * widening)]
+    convolutions = 3 * 16 * 9 + sum(
+        (9 + 1) * first * width + 9 * (2 * blocks - 1) * width * width for first, width in stages
+    )
+    last = 64 * widening
+    normalisation = 2 * sum(first + (2 * blocks - 1) * width for first, width in stages) + 2 * last
+    count = convolutions + normalisation + last * 10 + 10
+    assert sum(layer_sizes(f"wide-resnet-{depth}-{widening}")) == count
+
+
+@pytest.mark.parametrize(
+    ("name", "published", "features", "stem_saves"),
+    [
+        # Stem of 64 channels: 7×7 on ImageNet, 3×3 here.
+        ("resnet-50", 25_557_032, 2048, 3 * 64 * (49 - 9)),
+        ("resnet-101", 44_549_160, 2048, 3 * 64 * (49 - 9)),
+        # Its stem is not normalised either: it is not pooled.
+        ("densenet-121", 7_978_856, 1024, 3 * 64 * (49 - 9) + 2 * 64),
+        ("mobilenet", 4_231_976, 1024, 0),
+    ],
+)
+def test_what_was_made_for_imagenet_differs_in_stem_and_classes_only(
+    name, published, features, stem_saves
+):
+    assert sum(layer_sizes(name, classes=10)) == published - stem_saves - 990 * (features + 1)
+    assert sum(layer_sizes(name, classes=1000)) == published - stem_saves
+
+
+def test_googlenet_is_counted_from_torchvisions():
+    """6,624,904 for ImageNet, with 3×3 in place of the paper's 5×5 and a stem of three layers."""
+    stem = (49 * 3 * 64 + 2 * 64) + (64 * 64 + 2 * 64) + (9 * 64 * 192 + 2 * 192)
+    reduced_times_five = (
+        16 * 32 + 32 * 96 + 16 * 48 + 24 * 64 + 24 * 64 + 32 * 64 + 32 * 128 + 32 * 128 + 48 * 128
+    )
+    own_stem = 9 * 3 * 192 + 2 * 192
+    published = 6_624_904 - stem + own_stem + (25 - 9) * reduced_times_five
+    assert sum(layer_sizes("googlenet", classes=1000)) == published
+    assert sum(layer_sizes("googlenet", classes=10)) == published - 990 * 1025
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_every_parameter_gets_a_gradient_whatever_the_picture(name):
+    torch.manual_seed(0)
+    for channels, size in ((1, 28), (3, 32), (3, 41)):
+        model = make_model(name, 7, channels)
+        output = model(torch.randn(2, channels, size, size))
+        assert output.shape == (2, 7)
+        output.square().sum().backward()
+        for key, parameter in model.named_parameters():
+            assert torch.isfinite(parameter.grad).all(), key
+            assert parameter.grad.any(), key
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_parameters_can_be_given_from_outside(name):
+    torch.manual_seed(0)
+    model = make_model(name, 10, 3)
+    doubled = {key: 2 * value for key, value in model.named_parameters()}
+    pictures = torch.randn(2, 3, 32, 32)
+    given = torch.func.functional_call(model, doubled, (pictures,))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(2)
+    assert torch.equal(given, model(pictures))
+
+
+def test_a_shortcut_between_stages_has_no_parameters_and_keeps_what_it_sees():
+    """Option A: with a residual of zero a block gives every other place, and no new channel."""
+    torch.manual_seed(0)
+    block = next(m for m in make_model("resnet-20", 10, 3) if getattr(m, "_stride", 1) == 2)
+    torch.nn.init.zeros_(block.residual[-1].weight)
+    seen = torch.rand(2, 16, 8, 8)
+    given = block(seen)
+    assert torch.equal(given[:, :16], seen[:, :, ::2, ::2])
+    assert not given[:, 16:].any()
+
+
+def test_the_layers_of_a_model_are_its_parameter_tensors():
+    assert layer_sizes("resnet-20", classes=5, channels=1) == tuple(
+        parameter.numel() for parameter in make_model("resnet-20", 5, 1).parameters()
+    )
+
+
+def workload(name: str, *, size: int = 28, batch_size: int = 4) -> SupervisedWorkload:
+    torch.manual_seed(0)
+    samples = torch.randn(16, 1, size, size), torch.arange(16) % 10
+    task = Task(make_model(name, 10, 1), torch.nn.functional.cross_entropy, samples, samples)
+    return SupervisedWorkload(task, workers=2, batch_size=batch_size, seed=0)
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_a_step_against_the_gradient_lowers_the_loss(name):
+    work = workload(name)
+    (before,) = work.initial_parameters()
+    loss, (gradient,) = work.gradient([before], 0, 0)
+    # The loss falls by about this much: by the gradient's square times the step.
+    step = 0.01 * loss / gradient.square().sum()
+    lower, _ = work.gradient([before - step * gradient], 0, 0)
+    assert lower == pytest.approx(0.99 * loss, abs=0.008 * loss)
+
+
+@pytest.mark.parametrize("name", ["resnet-20", "alexnet"])  # normalisation over batches; dropout
+def test_a_gradient_is_a_function_of_its_arguments_only(name):
+    work = workload(name)
+    parameters = work.initial_parameters()
+    loss, (gradient,) = work.gradient(parameters, 1, 3)
+    work.gradient([2 * parameters[0]], 0, 0)
+    work.evaluate(parameters)
+    again, (same,) = work.gradient(parameters, 1, 3)
+    assert again == loss
+    assert torch.equal(same, gradient)
+
+
+@pytest.mark.parametrize("kind", [Cifar10, FashionMnist])
+def test_names_may_lack_their_dashes_and_slips_are_corrected(kind):
+    kind("resnet56"), kind("resnet-56"), kind("wideresnet2810")
+    with pytest.raises(ValueError, match=r"not 'resnet-57'. Did you mean 'resnet-56'\?"):
+        kind("resnet-57")
+    with pytest.raises(ValueError, match="Known: alexnet, densenet-121"):
+        kind("?")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_name_works_without_dashes(name):
+    assert layer_sizes(name.replace("-", "")) == layer_sizes(name)
+
+
+def test_without_its_data_the_files_are_asked_for(tmp_path):
+    with pytest.raises(ConfigError, match="missing: train-images"):
+        FashionMnist("resnet20", str(tmp_path)).workload(1, 1, 0)

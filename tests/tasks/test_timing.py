@@ -1,0 +1,93 @@
+"""Task timing: how large the messages are, from a number, a list or a model's name."""
+
+from __future__ import annotations
+
+import pytest
+
+from outpace.config import experiment_from, to_plain
+from outpace.errors import ConfigError
+from outpace.experiment import simulate
+from outpace.slicing import even_slices
+from outpace.tasks import Timing
+from outpace.tasks.models import layer_sizes
+
+
+def configuration(**task: object) -> dict[str, object]:
+    return {
+        "task": {"kind": "timing", **task},
+        "workers": 1,
+        "sync": {"kind": "bsp"},
+        "compute": {"kind": "constant", "mean_s": 1.0},
+        "stop": {"iterations": 2},
+    }
+
+
+def layers_of(task: Timing) -> tuple[int, ...]:
+    return task.workload(workers=1, batch_size=1, seed=0).layers
+
+
+@pytest.mark.parametrize(
+    ("task", "layers"),
+    [
+        (Timing(), (1_000_000,)),
+        (Timing(parameters=7), (7,)),
+        (Timing(layers=(3, 1, 2)), (3, 1, 2)),
+        (Timing(layers="resnet56"), layer_sizes("resnet-56")),
+    ],
+)
+def test_layers_are_kept_and_the_size_is_their_sum(task, layers):
+    workload = task.workload(workers=1, batch_size=1, seed=0)
+    assert workload.layers == layers
+    assert workload.size == sum(layers)
+    assert [block.nbytes for block in workload.initial_parameters()] == [4 * sum(layers)]
+    workload.cut(even_slices(workload.size, 2))
+    assert sum(block.nbytes for block in workload.initial_parameters()) == 4 * sum(layers)
+
+
+def test_a_model_of_that_name_takes_as_long_on_the_wire_as_its_size():
+    """Two iterations: each pulls and pushes 4 bytes per parameter over the slower link."""
+    plain = configuration(layers="resnet-20")
+    plain["network"] = {"latency_s": 0.0, "bandwidth_bytes_per_s": 1e6}
+    plain["stop"] = {"iterations": 2}
+    named = simulate(experiment_from(plain, "test"))
+    plain["task"] = {"kind": "timing", "parameters": 269_722}
+    counted = simulate(experiment_from(plain, "test"))
+    assert named.summary["virtual_time_s"] == counted.summary["virtual_time_s"] > 2 + 4 * 1.07
+
+
+def test_a_large_model_is_not_allocated():
+    assert len(layers_of(Timing(layers="wide-resnet-28-10"))) == 80
+    assert layers_of(Timing(layers=(10**14, 10**14))) == (10**14, 10**14)
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        ({"parameters": 5, "layers": [2, 3]}, "parameters must be left out where layers are given"),
+        ({"parameters": 0}, "task.parameters must be from 1 to 1e15, not 0"),
+        ({"layers": []}, "task.layers must be a model or a list of numbers"),
+        ({"layers": [4, 0]}, r"task.layers\[1\] must be at least 1, not 0"),
+        ({"layers": [9e14, 2e14]}, "task.layers must be at most 1e15 parameters in all"),
+        ({"layers": [4, "x"]}, r"task.layers\[1\] must be a whole number, not 'x'"),
+        ({"layers": "resnet-57"}, r"not 'resnet-57'. Did you mean 'resnet-56'\?"),
+    ],
+)
+def test_what_makes_no_sense_is_said_with_its_key(task, words):
+    with pytest.raises(ConfigError, match=words) as caught:
+        experiment_from(configuration(**task), "test")
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "task", [{}, {"parameters": 5}, {"layers": [2, 3]}, {"layers": "resnet20"}]
+)
+def test_it_is_read_again_as_it_was_written(task):
+    experiment = experiment_from(configuration(**task), "test")
+    assert experiment_from(to_plain(experiment), "again") == experiment
+
+
+def test_it_has_no_accuracy_to_reach():
+    plain = configuration(layers="resnet20")
+    plain["stop"] = {"iterations": 1, "target_accuracy": 0.5}
+    with pytest.raises(ConfigError, match="the task 'timing' has no accuracy"):
+        experiment_from(plain, "test")
