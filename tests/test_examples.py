@@ -32,3 +32,22 @@ def test_the_demo_shows_what_each_strategy_costs():
     assert bsp["seconds"]["wait"] > ssp["seconds"]["wait"] > asp["seconds"]["wait"] == 0
     assert bsp["staleness"]["mean"] == 0 < ssp["staleness"]["mean"] < asp["staleness"]["mean"]
     assert bsp["gradients_applied"] < ssp["gradients_applied"] < asp["gradients_applied"]
+
+
+def test_a_lasting_straggler_costs_bsp_and_ssp_what_asp_makes_use_of():
+    path = EXAMPLES / "char_gpt.yaml"
+    variants = variants_from(read_yaml(path), str(path), path.parent)
+    short = [
+        dataclasses.replace(
+            variant,
+            experiment=dataclasses.replace(
+                variant.experiment,
+                stop=outpace.Stop(virtual_time_s=4.0),
+                evaluate=outpace.Evaluate(),
+            ),
+        )
+        for variant in variants
+    ]
+    bsp, ssp, asp = (row.summary for row in outpace.compare(short))
+    assert bsp["gradients_applied"] < ssp["gradients_applied"] < asp["gradients_applied"] / 1.5
+    assert bsp["seconds"]["wait"] > ssp["seconds"]["wait"] > asp["seconds"]["wait"] == 0

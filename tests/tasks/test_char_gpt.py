@@ -132,12 +132,11 @@ def configuration(path: str, **task: object) -> dict[str, object]:
         "compute": {"kind": "lognormal", "mean_s": 0.1, "cv": 0.3},
         "optimizer": {"lr": 0.3, "momentum": 0.0},
         "batch_size": 8,
-        "stop": {"iterations": 100},
+        "stop": {"iterations": 200},
     }
 
 
 @needs_text
-@pytest.mark.slow
 def test_it_learns_more_than_how_often_each_character_occurs():
     """Whoever knows the frequencies only cannot get below their entropy."""
     text = SHAKESPEARE.read_text(encoding="utf-8")
@@ -145,7 +144,7 @@ def test_it_learns_more_than_how_often_each_character_occurs():
     entropy = -sum(share * math.log(share) for share in shares)  # nats: 3.3
     plain = configuration(SHAKESPEARE.name, context=32)
     result = simulate(experiment_from(plain, "test", SHAKESPEARE.parent))
-    assert result.summary["test_loss"] < entropy - 0.3
+    assert result.metrics["test_loss"][-1].as_py() < entropy - 0.3
     assert result.summary["accuracy"] > max(shares) + 0.05
 
 
@@ -153,7 +152,8 @@ def test_the_path_is_seen_from_the_configuration(tmp_path):
     written(tmp_path, "To be, or not to be. " * 50)
     plain = configuration("text.txt", context=4, layers=1, heads=1, width=8)
     plain["stop"] = {"iterations": 1}
-    assert simulate(experiment_from(plain, "test", tmp_path)).status == "complete"
+    result = simulate(experiment_from(plain, "test", tmp_path))
+    assert result.summary["gradients_applied"] == 4
 
 
 @pytest.mark.parametrize("context", [1, 7])

@@ -93,7 +93,7 @@ def test_a_link_in_an_archive_leads_nowhere(tmp_path):
         member = tarfile.TarInfo(TEST)
         member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
         file.addfile(member)
-    with pytest.raises(ConfigError, match="does not contain data_batch_1.bin"):
+    with pytest.raises(ConfigError, match=r"does not contain data_batch_1.bin"):
         read_archive(path)
 
 
@@ -138,15 +138,13 @@ def test_of_six_files_none_may_be_missing(small, tmp_path):
 
 def test_an_archive_of_another_checksum_is_refused(tmp_path):
     archive(tmp_path / ARCHIVE)
-    with pytest.raises(ConfigError, match="is damaged or another file: its SHA-256 is .*c4a38c50"):
+    with pytest.raises(ConfigError, match=r"another file: its SHA-256 is .*c4a38c50"):
         cifar.cifar10("resnet20", str(tmp_path))
 
 
 def test_unpacked_files_have_the_published_size(tmp_path):
     put(tmp_path)
-    with pytest.raises(
-        ConfigError, match=r"data_batch_1.bin is damaged .*9219 bytes, not 30730000"
-    ):
+    with pytest.raises(ConfigError, match=r"data_batch_1.bin .* has 9219 bytes, not 30730000"):
         cifar.cifar10("resnet20", str(tmp_path))
 
 
