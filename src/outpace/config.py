@@ -17,7 +17,8 @@ import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import cache
+from functools import cache, reduce
+from operator import or_
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
@@ -253,13 +254,20 @@ def _read(
             for key, entry in data.items()
         }
         return _UNREADABLE if _UNREADABLE in named.values() else named
-    if isinstance(data, list):  # of a text or a list it can only be the list
-        expected = next((a for a in arguments if typing.get_origin(a) is tuple), expected)
     try:
-        return _adapter(expected).validate_json(json.dumps(data), strict=True)
+        return _adapter(_narrowed(expected, data)).validate_json(json.dumps(data), strict=True)
     except pydantic.ValidationError as error:
         problems += [_in_words(problem, path) for problem in error.errors()]
         return _UNREADABLE
+
+
+def _narrowed(expected: Any, data: Any) -> Any:
+    """Of lists and other things, those that the data may be: errors speak of these alone."""
+    if typing.get_origin(expected) not in (typing.Union, types.UnionType):
+        return expected
+    members = typing.get_args(expected)
+    fit = [m for m in members if (typing.get_origin(m) is tuple) == isinstance(data, list)]
+    return reduce(or_, fit) if fit else expected
 
 
 def _options(expected: Any) -> list[type]:
