@@ -30,7 +30,7 @@ from outpace.errors import ConfigError, did_you_mean
 from outpace.host import Auto, Executor
 from outpace.messages import server_name, worker_name
 from outpace.python_optimizer import PythonOptimizer
-from outpace.sync import Asp, Bsp, Ssp
+from outpace.sync import Apply, Asp, Bsp, Scale, Ssp
 from outpace.tasks import Quadratic, Script, TaskKind, Timing
 from outpace.updaters import Sgd
 
@@ -69,12 +69,19 @@ class Stop:
 @dataclass(frozen=True, slots=True)
 class Evaluate:
     """When to evaluate beside the end of the run: every so many versions of shard 0 and/or
-    seconds of virtual time, from the start on. It takes no virtual time."""
+    seconds of virtual time, from the start on. It takes no virtual time.
+
+    samples: on how many at most, evenly spaced, of the training data (never more than 1,000)
+    and of the test data (all, if nothing is said).
+    """
 
     every_updates: int | None = None
     every_s: float | None = None
+    samples: int | None = None
 
     def __post_init__(self) -> None:
+        if self.samples is not None:
+            require(self.samples > 0, "samples", "at least 1", self.samples)
         if self.every_updates is not None:
             require(self.every_updates > 0, "every_updates", "at least 1", self.every_updates)
         if self.every_s is not None:
@@ -126,6 +133,8 @@ class Experiment:
             yield "stop: needs at least one of iterations, virtual_time_s, target_accuracy"
         if isinstance(self.task, Script):
             yield from self._left_to_the_script()
+        if self.sync.scale is Scale.STALENESS and self.sync.apply is not Apply.ON_ARRIVAL:
+            yield "sync.scale: staleness is a gradient's own: it needs apply: on-arrival"
         if self.stop.target_accuracy is not None and isinstance(self.task, Timing | Quadratic):
             yield f"stop.target_accuracy: the task {self.task.kind!r} has no accuracy"
         only_target = (

@@ -197,7 +197,7 @@ class Shard:
         if push.gradient is None:
             self._settle(push.worker, push.iteration, push.version, now, now, Outcome.ABSTAINED)
         elif self._policy.apply is Apply.ON_ARRIVAL:
-            divisor = self._view.workers if self._policy.scale is Scale.MEAN else 1
+            divisor = self._divisor(push.version)
             gradient = value_of(push.gradient)
             self._settle(push.worker, push.iteration, push.version, now, now, Outcome.APPLIED)
             self._update(gradient, divisor, push.worker, push.iteration, push.settings)
@@ -302,6 +302,16 @@ class Shard:
         gradient = total.mean() if self._policy.scale is Scale.MEAN else total.total()
         settings = self._settings.pop(iteration, None)
         self._update(gradient, 1, cause, iteration, settings.agreed if settings else None)
+
+    def _divisor(self, version: int) -> int:
+        """Of a gradient that is applied on arrival and was computed from this version."""
+        match self._policy.scale:
+            case Scale.MEAN:
+                return self._view.workers
+            case Scale.STALENESS:
+                return max(1, self.version - version)
+            case Scale.SUM:
+                return 1
 
     def _update(
         self, gradient: Value, divisor: int, worker: int, iteration: int,

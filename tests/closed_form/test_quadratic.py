@@ -26,12 +26,13 @@ def run(*, eigenvalues=(1.0,), noise=0.0, workers=1, lr, updates, sync=None, slo
     )
 
 
-def run_delayed(delay: int, lr: float, updates: int) -> list[float]:
+def run_delayed(delay: int, lr: float, updates: int, scale: str = "sum") -> list[float]:
     """The loss after each update, all gradients (but the first ones) `delay` updates stale."""
     workers = delay + 1
     # Worker k starts its second iteration k/N s later than worker 0; from then on they take turns.
     slow = [{"workers": [k], "factor": 1 + k / workers, "until_s": 0.5} for k in range(1, workers)]
-    result = run(workers=workers, lr=lr, updates=updates, slow=slow)
+    sync = {"kind": "asp", "scale": scale}
+    result = run(workers=workers, lr=lr, updates=updates, slow=slow, sync=sync)
     histogram = result.summary["staleness"]["histogram"]
     assert histogram[str(delay)] == updates // workers * workers - delay
     return [loss for loss in result.metrics["train_loss"].to_pylist() if loss is not None]
@@ -45,6 +46,21 @@ def test_a_fixed_delay_is_stable_just_below_its_bound_and_not_just_above(delay):
     below, above = (run_delayed(delay, bound * factor, 1200) for factor in (0.98, 1.02))
     assert max(below[-200:]) < 0.2 * max(below[100:300])
     assert max(above[-200:]) > 5 * max(above[100:300])
+
+
+@pytest.mark.parametrize("delay", [2, 7])
+def test_gradients_divided_by_their_staleness_stand_a_rate_larger_by_it(delay):
+    bound = delay * 2 * math.sin(math.pi / (2 * (2 * delay + 1)))
+    below, above = (
+        run_delayed(delay, bound * factor, 1200, "staleness") for factor in (0.98, 1.02)
+    )
+    assert max(below[-200:]) < 0.2 * max(below[100:300])
+    assert max(above[-200:]) > 5 * max(above[100:300])
+
+
+def test_there_is_no_staleness_to_divide_by_when_gradients_are_summed_first():
+    with pytest.raises(ConfigError, match="needs apply: on-arrival"):
+        run(lr=0.1, updates=1, sync={"kind": "bsp", "scale": "staleness"})
 
 
 @pytest.mark.parametrize("servers", [1, 2])

@@ -92,3 +92,18 @@ def test_modules_that_a_user_froze_stay_frozen():
     mine.evaluate(parameters)
     assert not model[1].training
     assert equal(mine.gradient(parameters, 0, 0), first)
+
+
+def test_an_evaluation_of_fewer_samples_takes_them_evenly_spaced():
+    mine = workload(nn.Linear(4, 2))
+    parameters = mine.initial_parameters()
+    model = nn.Linear(4, 2)
+    model.load_state_dict(mine.state_dict(parameters))
+    chosen = torch.arange(64) * 4  # of 256
+    output = model(INPUTS[chosen])
+    found = mine.evaluate(parameters, samples=64)
+    loss = nn.functional.cross_entropy(output, TARGETS[chosen]).item()
+    assert found.test_loss == pytest.approx(loss, rel=1e-6)
+    assert found.train_loss == pytest.approx(loss, rel=1e-6)  # the same data here
+    assert found.accuracy == (output.argmax(dim=1) == TARGETS[chosen]).float().mean().item()
+    assert mine.evaluate(parameters, samples=1000) == mine.evaluate(parameters)

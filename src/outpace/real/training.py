@@ -64,7 +64,7 @@ class TaskTraining:
         return child.work, (self._experiment,)
 
     def evaluate(self, blocks: Sequence[Block]) -> Evaluation:
-        return evaluation_of(self._workload, blocks)
+        return evaluation_of(self._workload, blocks, self._experiment.evaluate.samples)
 
     def state_dict(
         self, blocks: Sequence[Block], layout: str, extras: Block | None

@@ -187,7 +187,8 @@ class Simulation:
     def _evaluate(self) -> None:
         """At zero virtual time."""
         self._evaluated_at = self._versions()
-        evaluation = evaluation_of(self._workload, self.parameters())
+        samples = self._experiment.evaluate.samples
+        evaluation = evaluation_of(self._workload, self.parameters(), samples)
         self.metrics.add(self.kernel.now, self._evaluated_at[0], evaluation, self.totals)
         target = self._experiment.stop.target_accuracy
         if target is not None and (evaluation.accuracy or 0.0) >= target:

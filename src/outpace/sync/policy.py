@@ -37,6 +37,9 @@ class Scale(StrEnum):
 
     MEAN = "mean"  # on arrival by N, the number of workers; on advance by how many came
     SUM = "sum"  # by nothing
+    # On arrival only: by the gradient's staleness, at least 1 (Zhang, Gupta, Lian and Liu,
+    # Staleness-aware Async-SGD, IJCAI 2016, equation 5).
+    STALENESS = "staleness"
 
 
 class ShardView(Protocol):

@@ -22,10 +22,12 @@ def gradient_of(
         ) from error
 
 
-def evaluation_of(workload: Workload, parameters: Sequence[Block]) -> Evaluation:
+def evaluation_of(
+    workload: Workload, parameters: Sequence[Block], samples: int | None = None
+) -> Evaluation:
     """As `Workload.evaluate`. Raises RunError if that raises."""
     try:
-        return workload.evaluate(parameters)
+        return workload.evaluate(parameters, samples)
     except (Exception, SystemExit) as error:
         raise RunError(f"the task raised in an evaluation: {brief(error)}") from error
 

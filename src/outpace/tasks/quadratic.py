@@ -51,7 +51,7 @@ class QuadraticWorkload:
             gradient += self._noise * torch.from_numpy(source.standard_normal(self.size))
         return self._loss(point), [gradient[part].clone() for part in self._slices]
 
-    def evaluate(self, parameters: Sequence[Block]) -> Evaluation:
+    def evaluate(self, parameters: Sequence[Block], samples: int | None = None) -> Evaluation:
         return Evaluation(train_loss=self._loss(_point(parameters)))
 
     def state_dict(self, parameters: Sequence[Block]) -> dict[str, torch.Tensor]:

@@ -144,15 +144,16 @@ class SupervisedWorkload:
             return "its loss has no gradient: it does not depend on the model's parameters"
         return ""
 
-    def evaluate(self, parameters: Sequence[Block]) -> Evaluation:
+    def evaluate(self, parameters: Sequence[Block], samples: int | None = None) -> Evaluation:
         self._load(parameters)
         task = self._task
         with _evaluating(task.model):
             self._average_anew()
-            train_loss, _ = self._mean(task.train, _TRAIN_SAMPLES_EVALUATED)
+            most = _TRAIN_SAMPLES_EVALUATED
+            train_loss, _ = self._mean(task.train, min(most, samples or most))
             if task.test is None:
                 return Evaluation(train_loss)
-            test_loss, accuracy = self._mean(task.test, _length(task.test))
+            test_loss, accuracy = self._mean(task.test, samples or _length(task.test))
             return Evaluation(train_loss, test_loss, accuracy)
 
     def state_dict(self, parameters: Sequence[Block]) -> dict[str, torch.Tensor]:

@@ -65,8 +65,8 @@ class Workload(Protocol):
         The gradient belongs to the caller; one block for each of the parameters'.
         """
 
-    def evaluate(self, parameters: Sequence[Block]) -> Evaluation:
-        """Evaluate on the training and test data."""
+    def evaluate(self, parameters: Sequence[Block], samples: int | None = None) -> Evaluation:
+        """Evaluate on the training and test data, on at most so many samples of each."""
 
     def state_dict(self, parameters: Sequence[Block]) -> dict[str, torch.Tensor]:
         """The parameters under the model's own names; empty for `timing`."""

@@ -36,7 +36,7 @@ class TimingWorkload:
     ) -> tuple[None, Sequence[Block]]:
         return None, self._blocks
 
-    def evaluate(self, parameters: Sequence[Block]) -> Evaluation:
+    def evaluate(self, parameters: Sequence[Block], samples: int | None = None) -> Evaluation:
         return Evaluation()
 
     def state_dict(self, parameters: Sequence[Block]) -> dict[str, torch.Tensor]:
