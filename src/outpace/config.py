@@ -25,10 +25,9 @@ from typing import Any, Final, Literal, TypeAlias
 import pydantic
 
 from outpace.checks import noted, positive, require
-from outpace.cluster import ComputeLaw, NetworkLaw
+from outpace.cluster import ComputeLaw, Machines, NetworkLaw
 from outpace.errors import ConfigError, did_you_mean
 from outpace.host import Auto, Executor
-from outpace.messages import server_name, worker_name
 from outpace.python_optimizer import PythonOptimizer
 from outpace.sync import Apply, Asp, Bsp, Scale, Ssp
 from outpace.tasks import Quadratic, Script, TaskKind, Timing
@@ -100,6 +99,7 @@ class Experiment:
     seed: int = 0
     servers: int = 1
     network: NetworkLaw | None = None  # None: instantaneous
+    colocate: bool = False  # server m runs on worker m's machine; in virtual time
     optimizer: Sgd | PythonOptimizer = field(default_factory=Sgd)
     batch_size: int = 32  # per worker
     evaluate: Evaluate = field(default_factory=Evaluate)
@@ -118,6 +118,11 @@ class Experiment:
         contradictions = list(self._contradictions())
         if contradictions:
             raise ValueError("\n".join(contradictions))
+
+    @property
+    def machines(self) -> Machines:
+        """Where its nodes run."""
+        return Machines(self.workers, self.servers, self.colocate)
 
     def _left_to_the_script(self) -> Iterator[str]:
         """Keys without meaning for it."""
@@ -154,9 +159,8 @@ class Experiment:
             if worker >= self.workers:
                 yield f"compute.slow.workers must be from 0 to {self.workers - 1}, not {worker}"
         if self.network is not None:
-            names = [worker_name(n) for n in range(self.workers)]
             try:
-                self.network.require_nodes(names + [server_name(m) for m in range(self.servers)])
+                self.network.require_machines(self.machines)
             except ValueError as error:
                 yield str(error)
 

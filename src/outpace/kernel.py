@@ -262,7 +262,7 @@ class _Yield:
 _YIELD = _Yield()
 
 
-class _Alarm:
+class Alarm:
     """A callback that can be called off; dead, it neither falls due nor moves the time."""
 
     __slots__ = ("dead", "function")
@@ -271,7 +271,7 @@ class _Alarm:
         self.function, self.dead = function, False
 
 
-def _ring(alarm: _Alarm) -> None:
+def _ring(alarm: Alarm) -> None:
     alarm.dead = True
     alarm.function()
 
@@ -289,7 +289,7 @@ class Kernel:
         self._events: list[Event] = []
         self._spent = False  # the first event is the one whose walker is being resumed
         self._dead = 0  # about how many events will not fall due
-        self._ends: list[_Alarm] = []  # what may end this call of run()
+        self._ends: list[Alarm] = []  # what may end this call of run()
         self._ready: deque[Walker[Any]] = deque()
         self._walkers: dict[Walker[Any], None] = {}  # those not done, in order of spawning
         self._foreground = 0  # how many of them are no daemons
@@ -364,7 +364,7 @@ class Kernel:
             raise ValueError(f"a timeout cannot be {duration_s} s")
         walker, strike = self.current, _Strike()
         due = self.now + math.floor(duration_s * 1e9 + 0.5)
-        alarm = self._set_alarm(due, lambda: self._interrupt(walker, strike))
+        alarm = self.set_alarm(due, lambda: self._interrupt(walker, strike))
         try:
             yield
         except _Strike as caught:
@@ -372,7 +372,7 @@ class Kernel:
                 raise
             raise TimedOut(f"{walker.name}: {duration_s} s are over") from None
         finally:
-            self._call_off(alarm)
+            self.call_off(alarm)
 
     @property
     def nothing_due(self) -> bool:
@@ -395,6 +395,18 @@ class Kernel:
             raise ValueError(f"{seconds(time)} s is past: it is {seconds(self.now)} s")
         order = next(self._orders) + _LATE if late else next(self._orders)
         heappush(self._events, (time, order, function, argument))
+
+    def set_alarm(self, time: Time, function: Callable[[], None], place: int = 0) -> Alarm:
+        """As `call_at`, but it can be called off; `place` comes before the order of creation."""
+        alarm = Alarm(function)
+        heappush(self._events, (time, place + next(self._orders), _ring, alarm))
+        return alarm
+
+    def call_off(self, alarm: Alarm) -> None:
+        """Let it never have been set. Idempotent, and without effect on one that has rung."""
+        if not alarm.dead:
+            alarm.dead = True
+            self._count_dead()
 
     def catch_up(self) -> None:
         """Look at a real clock again, after work that took real time."""
@@ -441,7 +453,7 @@ class Kernel:
                 self._spent = False
                 heappop(self._events)
             for alarm in self._ends:
-                self._call_off(alarm)
+                self.call_off(alarm)
             self._ends.clear()
 
     def _run(self) -> NoReturn:
@@ -537,17 +549,7 @@ class Kernel:
             raise _End
 
     def _end_at(self, time: Time, function: Callable[[], None]) -> None:
-        self._ends.append(self._set_alarm(time, function, _LAST))
-
-    def _set_alarm(self, time: Time, function: Callable[[], None], place: int = 0) -> _Alarm:
-        alarm = _Alarm(function)
-        heappush(self._events, (time, place + next(self._orders), _ring, alarm))
-        return alarm
-
-    def _call_off(self, alarm: _Alarm) -> None:
-        if not alarm.dead:
-            alarm.dead = True
-            self._count_dead()
+        self._ends.append(self.set_alarm(time, function, _LAST))
 
     def _count_dead(self) -> None:
         """Clear the heap of dead events when they are most of it."""

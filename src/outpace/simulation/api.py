@@ -30,7 +30,8 @@ import torch
 from outpace.cluster import NetworkLaw
 from outpace.errors import ConfigError, did_you_mean
 from outpace.kernel import Kernel, Mailbox
-from outpace.simulation.network import Network, Transfer
+from outpace.simulation.fair import network_of
+from outpace.simulation.network import Transfer
 from outpace.units import nanoseconds, seconds
 
 T = TypeVar("T")
@@ -132,7 +133,7 @@ class Simulator:
         self.results: dict[str, Any] = {}  # what the workers' `run` returned, by name
         self._log = print_delivered if log is True else log or None
         took_note = None if self._log is None else self._delivered
-        self._network = Network(self.kernel, network or NetworkLaw(), took_note)
+        self._network = network_of(network or NetworkLaw(), self.kernel, took_note)
         self._workers: dict[str, Worker] = {}
         self._daemons: set[str] = set()
         self._started: set[str] = set()

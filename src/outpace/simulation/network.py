@@ -22,9 +22,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from outpace.cluster import NetworkLaw
+from outpace.cluster import Lateness, Machines, NetworkLaw, Paths
 from outpace.kernel import Kernel, Mailbox
-from outpace.units import SECOND, Time, nanoseconds
+from outpace.simulation.delays import Delays
+from outpace.units import SECOND, Time
 
 
 class Transfer:
@@ -53,47 +54,62 @@ class Transfer:
         return self.link.receiver
 
 
-class Node:
-    """A computer: its mailbox and the state of its connection. Made by `Network.add`."""
+class Nic:
+    """A machine's connection, of its one node or of two that share it."""
 
     __slots__ = (
-        "bandwidth", "latency", "links", "mailbox", "name", "outbox", "receive_wake",
-        "receiving_until", "send_wake", "sending_until", "waiting",
+        "bandwidth", "outbox", "receive_wake", "receiving_until", "send_wake", "sending_until",
+        "waiting",
     )  # fmt: skip
 
-    def __init__(self, name: str, mailbox: Mailbox[Any], latency: Time, bandwidth: float) -> None:
-        self.name, self.mailbox = name, mailbox
-        self.latency, self.bandwidth = latency, bandwidth
+    def __init__(self, bandwidth: float) -> None:
+        self.bandwidth = bandwidth  # bytes/s, in each direction
         self.sending_until: Time = 0
         self.receiving_until: Time = 0
         self.send_wake = self.receive_wake = False
         self.outbox: deque[Transfer] = deque()
-        self.waiting: deque[Link] = deque()  # from the senders that this node will tell
+        self.waiting: deque[Link] = deque()  # from the senders that this one will tell
+
+
+class Node:
+    """Who sends and receives: its mailbox, and the connection of its machine."""
+
+    __slots__ = ("links", "mailbox", "name", "nic")
+
+    def __init__(self, name: str, mailbox: Mailbox[Any], nic: Nic) -> None:
+        self.name, self.mailbox, self.nic = name, mailbox, nic
         self.links: dict[str, Link] = {}  # to the receivers it has sent to, by name
 
 
 class Link:
-    """What there is between a sender and a receiver: the slower of the two ends."""
+    """What there is between a sender and a receiver.
+
+    `limit` (bytes/s) is that of the two alone. local: both are on one machine.
+    """
 
     __slots__ = (
-        "_bandwidth", "_duration", "_size", "arrival", "asked", "last", "latency", "put",
-        "receiver", "sender",
+        "_duration", "_size", "arrival", "asked", "at_once", "bandwidth", "last", "latency",
+        "limit", "local", "put", "receiver", "sender", "source", "target",
     )  # fmt: skip
 
-    def __init__(self, sender: Node, receiver: Node) -> None:
+    def __init__(
+        self, sender: Node, receiver: Node, latency: Time, limit: float, local: bool, at_once: bool
+    ) -> None:
         self.sender, self.receiver, self.put = sender, receiver, receiver.mailbox.put
-        self.latency: Time = max(sender.latency, receiver.latency)
+        self.source, self.target = sender.nic, receiver.nic
+        self.latency, self.limit = latency, limit
+        self.bandwidth = min(self.source.bandwidth, self.target.bandwidth, limit)
+        self.local, self.at_once = local, at_once
         self.asked = False  # will the receiver tell the sender when it is free?
-        self.last: Transfer | None = None  # the last one sent, if not delivered
+        self.last: Transfer | None = None  # the last one sent, if not arrived
         self.arrival: Time = 0  # when that will be
-        self._bandwidth = min(sender.bandwidth, receiver.bandwidth)
         self._size, self._duration = 0, 0  # of the last transfer: most are of one size
 
     def duration(self, size_bytes: int) -> Time:
         """How long so many bytes occupy both ends."""
         if size_bytes != self._size:
             self._size = size_bytes
-            self._duration = math.floor(size_bytes / self._bandwidth * SECOND + 0.5)
+            self._duration = math.floor(size_bytes / self.bandwidth * SECOND + 0.5)
         return self._duration
 
 
@@ -101,14 +117,27 @@ Log: TypeAlias = Callable[[Transfer], None]
 
 
 class Network:
-    """Carries messages between nodes. Without a law it takes no time at all."""
+    """Carries messages between nodes. Without a law it takes no time at all.
 
-    def __init__(self, kernel: Kernel, law: NetworkLaw | None = None, log: Log | None = None):
+    machines: which nodes share one; left out, none do. What goes from one node of a machine
+    to the other does not use the network: it is there at once. seed: of `law.delays`.
+    """
+
+    def __init__(
+        self, kernel: Kernel, law: NetworkLaw | None = None, log: Log | None = None, *,
+        machines: Machines | None = None, seed: int = 0,
+    ) -> None:  # fmt: skip
+        """Raises ConfigError where the law does not fit the nodes."""
         self.messages = 0
-        self.bytes_sent = 0
-        self._kernel, self._law, self._log = kernel, law, log
-        self._instantaneous = law is None
+        self.bytes_sent = 0  # over the network
+        self._kernel, self._log = kernel, log
+        self._paths = None if law is None else Paths(law, machines)
         self._nodes: dict[str, Node] = {}
+        self._machine_of = {} if machines is None else machines.of_nodes()
+        self._nics: dict[int | str, Nic] = {}
+        self._arrive: Log = self._deliver
+        if law is not None and law.delays and machines is not None:
+            self._arrive = Delays(kernel, Lateness(law.delays, seed, machines), self._deliver)
 
     def add(self, name: str) -> Mailbox[Any]:
         """A node of this name; what is sent to it arrives in the mailbox.
@@ -117,9 +146,12 @@ class Network:
         """
         if name in self._nodes:
             raise ValueError(f"there already is a node {name!r}")
-        latency_s, bandwidth = (0.0, math.inf) if self._law is None else self._law.of(name)
+        machine = self._machine_of.get(name, name)
+        if machine not in self._nics:
+            bandwidth = math.inf if self._paths is None else self._paths.bandwidth(name)
+            self._nics[machine] = Nic(bandwidth)
         mailbox = Mailbox[Any](self._kernel, f"the mailbox of {name}")
-        self._nodes[name] = Node(name, mailbox, nanoseconds(latency_s), bandwidth)
+        self._nodes[name] = Node(name, mailbox, self._nics[machine])
         return mailbox
 
     def send(
@@ -131,29 +163,48 @@ class Network:
         Raises KeyError for an unknown node.
         """
         self.messages += 1
-        self.bytes_sent += size_bytes
-        source = self._nodes[sender]
-        link = source.links.get(receiver)
+        link = self._nodes[sender].links.get(receiver)
         if link is None:
-            link = source.links[receiver] = Link(source, self._nodes[receiver])
+            link = self._connect(sender, receiver)
         now = self._kernel.now
         if duration is None:
             duration = link.duration(size_bytes) if size_bytes else 0
         transfer = Transfer(link, message, size_bytes, duration, now)
-        if self._instantaneous:
-            transfer.started = now
-            self._deliver(transfer)
-        elif source.send_wake:
+        if link.at_once:
+            self._hand_over(transfer)
+            return
+        self.bytes_sent += size_bytes
+        source = link.source
+        if source.send_wake:
             source.outbox.append(transfer)
         elif now < source.sending_until:
             source.outbox.append(transfer)
             self._wake_sender_later(source)
-        elif now < link.receiver.receiving_until or link.receiver.receive_wake:
+        elif now < link.target.receiving_until or link.target.receive_wake:
             source.outbox.append(transfer)
             if not link.asked:
                 self._ask(link)
         else:
             self._start(transfer)
+
+    def _connect(self, sender: str, receiver: str) -> Link:
+        source, target = self._nodes[sender], self._nodes[receiver]
+        local = source.nic is target.nic and source is not target
+        paths = self._paths
+        if paths is None or local:
+            link = Link(source, target, 0, math.inf, local, at_once=True)
+        else:
+            latency, limit = paths.latency(sender, receiver), paths.limit(sender, receiver)
+            link = Link(source, target, latency, limit, local, at_once=False)
+        source.links[receiver] = link
+        return link
+
+    def _hand_over(self, transfer: Transfer) -> None:
+        """What takes no time at all."""
+        if not transfer.link.local:
+            self.bytes_sent += transfer.size_bytes
+        transfer.started = self._kernel.now
+        self._deliver(transfer)
 
     def _start(self, transfer: Transfer) -> None:
         """Both ends are free: begin. They are busy afterwards if it takes any time."""
@@ -161,46 +212,50 @@ class Network:
         transfer.started = now
         duration = transfer.duration
         if duration:
-            sender, receiver = link.sender, link.receiver
+            sender, receiver = link.source, link.target
             sender.sending_until = receiver.receiving_until = now + duration
             if receiver.waiting and not receiver.receive_wake:
                 self._wake_receiver_later(receiver)
             if sender.outbox and not sender.send_wake:
                 self._wake_sender_later(sender)
-        arrival = now + duration + link.latency
+        self._arrive_at(transfer, now + duration + link.latency)
+
+    def _arrive_at(self, transfer: Transfer, arrival: Time) -> None:
+        """Its link's arrivals are in order; those of one moment share an event."""
+        link = transfer.link
         if link.last is not None and link.arrival == arrival:
             link.last.after = link.last = transfer
-        elif arrival > now:
+        elif arrival > self._kernel.now:
             link.last, link.arrival = transfer, arrival
             self._kernel.call_at(arrival, self._land, transfer)
         else:
-            self._deliver(transfer)
+            self._arrive(transfer)
 
-    def _wake_sender_later(self, sender: Node) -> None:
+    def _wake_sender_later(self, sender: Nic) -> None:
         sender.send_wake = True
         # Late: receivers that become free at the same time tell those who asked them first.
         self._kernel.call_at(sender.sending_until, self._wake_sender, sender, late=True)
 
-    def _wake_receiver_later(self, receiver: Node) -> None:
+    def _wake_receiver_later(self, receiver: Nic) -> None:
         receiver.receive_wake = True
         self._kernel.call_at(receiver.receiving_until, self._wake_receiver, receiver)
 
-    def _wake_sender(self, sender: Node) -> None:
+    def _wake_sender(self, sender: Nic) -> None:
         sender.send_wake = False
         self._send_next(sender)
 
-    def _wake_receiver(self, receiver: Node) -> None:
+    def _wake_receiver(self, receiver: Nic) -> None:
         """Tell who asked first and is not sending, until somebody sends to it."""
         receiver.receive_wake = False
         now = self._kernel.now
         while receiver.waiting and receiver.receiving_until <= now:
             link = receiver.waiting.popleft()
             link.asked = False
-            sender = link.sender
+            sender = link.source
             if sender.sending_until <= now and not sender.send_wake:
                 self._send_next(sender)
 
-    def _send_next(self, sender: Node) -> None:
+    def _send_next(self, sender: Nic) -> None:
         """The sender is free: start what can go, until it is busy.
 
         The busy receivers it passes over are asked to tell.
@@ -211,7 +266,7 @@ class Network:
                 link = transfer.link
                 if link.asked:
                     continue
-                receiver = link.receiver
+                receiver = link.target
                 if receiver.receiving_until <= now and not receiver.receive_wake:
                     del outbox[place]
                     self._start(transfer)
@@ -222,7 +277,7 @@ class Network:
 
     def _ask(self, link: Link) -> None:
         link.asked = True
-        receiver = link.receiver
+        receiver = link.target
         receiver.waiting.append(link)
         if not receiver.receive_wake:
             self._wake_receiver_later(receiver)
@@ -230,7 +285,7 @@ class Network:
     def _land(self, first: Transfer) -> None:
         each: Transfer | None = first
         while each is not None:
-            self._deliver(each)
+            self._arrive(each)
             last, each = each, each.after
         link = first.link
         if link.last is last:

@@ -40,6 +40,7 @@ from outpace.randomness import Stream
 from outpace.recorder import Recorder, Totals
 from outpace.shard import Shard
 from outpace.simulation.executors import Gradients
+from outpace.simulation.fair import network_of
 from outpace.simulation.network import Log, Network
 from outpace.slicing import even_slices
 from outpace.tasks import (
@@ -77,7 +78,10 @@ class Simulation:
         workload.cut(even_slices(workload.size, experiment.servers))
         self.recorder = Recorder(trace, self._on_update)
         self.metrics = Metrics()
-        self.network = Network(self.kernel, experiment.network, message_log)
+        self.network = network_of(
+            experiment.network, self.kernel, message_log,
+            machines=experiment.machines, seed=experiment.seed,
+        )  # fmt: skip
         self._shards = [
             Shard(
                 server,

@@ -1,0 +1,117 @@
+"""Round-trip times between machines, measured by somebody and kept in a file."""
+
+from __future__ import annotations
+
+import warnings
+import zipfile
+import zlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outpace.checks import LARGEST, require
+from outpace.errors import ConfigError, did_you_mean
+
+_UNITS: Final = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
+_SUFFIXES: Final = (".npz", ".npy", ".csv", ".txt")
+_ASYMMETRY: Final = 1e-6  # relative; what rounding to single precision leaves
+_UNREADABLE: Final = (
+    OSError, ValueError, EOFError, KeyError, MemoryError, NotImplementedError, RuntimeError,
+    zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A symmetric matrix of round-trip times; a message takes half of one.
+
+    path: .npz (with `array`, if it holds several), .npy, .csv, or .txt (blanks between the
+    numbers). Rows are machines, as `Machines` numbers them; further ones are not used.
+    """
+
+    path: str
+    unit: Literal["s", "ms", "us"]
+    array: str | None = None
+
+    def __post_init__(self) -> None:
+        require(bool(self.path), "path", "a file", self.path)
+        require(self.unit in _UNITS, "unit", f"one of {', '.join(_UNITS)}", self.unit)
+
+    def absolute(self, folder: Path) -> Matrix:
+        """With its path seen from `folder`."""
+        return replace(self, path=str((folder / self.path).resolve()))
+
+    def latencies(self, machines: int) -> NDArray[np.float64]:
+        """One-way latencies in seconds, (machines, machines).
+
+        Raises ConfigError naming the place if the file cannot be read, is too small, or
+        holds anything but a symmetric matrix of times.
+        """
+        values, source = self._values()
+        if values.dtype.kind not in "fiu":
+            raise ConfigError(f"{source}: must hold numbers, not {values.dtype}")
+        if values.ndim != 2 or values.shape[0] != values.shape[1]:
+            shape = " x ".join(map(str, values.shape)) or "a single number"
+            raise ConfigError(f"{source}: must be a square matrix, not {shape}")
+        times = values.astype(np.float64) * _UNITS[self.unit]
+        # Not ~(wrong): comparisons with NaN are false.
+        wrong = np.argwhere(~((times >= 0) & (times <= LARGEST)))
+        if len(wrong):
+            row, column = wrong[0]
+            raise ConfigError(
+                f"{source}: row {row}, column {column} (from 0): {values[row, column]:g} is no "
+                f"round-trip time in {self.unit}"
+            )
+        _require_symmetric(times, values, source)
+        if len(times) < machines:
+            raise ConfigError(
+                f"{source}: {machines} machines need as many rows, and there are {len(times)}"
+            )
+        return times[:machines, :machines] / 2
+
+    def _values(self) -> tuple[NDArray[Any], str]:
+        """What the file holds, and what to call it in errors."""
+        path = Path(self.path)
+        if path.suffix not in _SUFFIXES:
+            raise ConfigError(f"{path}: a matrix must be one of {', '.join(_SUFFIXES)}")
+        if self.array is not None and path.suffix != ".npz":
+            raise ConfigError(f"{path}: only .npz has named arrays; leave out array: {self.array}")
+        try:
+            if path.suffix == ".npz":
+                return self._from_archive(path)
+            if path.suffix == ".npy":
+                with path.open("rb") as file:
+                    return np.lib.format.read_array(file, allow_pickle=False), str(path)
+            with warnings.catch_warnings(action="ignore"):  # that it is empty: we say so
+                comma = "," if path.suffix == ".csv" else None
+                return np.loadtxt(path, delimiter=comma, ndmin=2), str(path)
+        except _UNREADABLE as error:
+            raise ConfigError(f"cannot read the matrix in {path}: {error}") from error
+
+    def _from_archive(self, path: Path) -> tuple[NDArray[Any], str]:
+        with np.load(path, allow_pickle=False) as archive:
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise ValueError("it is no archive of arrays")
+            names = archive.files
+            if self.array is None and len(names) != 1:
+                raise ConfigError(
+                    f"{path}: say which of its arrays with array: {', '.join(names) or '(none)'}"
+                )
+            name = names[0] if self.array is None else self.array
+            if name not in names:
+                raise ConfigError(f"{path}: no array {name!r}.{did_you_mean(name, names)}")
+            return archive[name], f"{path}, array {name!r}"
+
+
+def _require_symmetric(times: NDArray[np.float64], values: NDArray[Any], source: str) -> None:
+    difference = np.abs(times - times.T)
+    difference[difference <= _ASYMMETRY * np.maximum(times, times.T)] = 0
+    if difference.any():
+        row, column = np.unravel_index(difference.argmax(), difference.shape)
+        raise ConfigError(
+            f"{source}: must be symmetric, but row {row}, column {column} (from 0) is "
+            f"{values[row, column]:g} and row {column}, column {row} is {values[column, row]:g}"
+        )
