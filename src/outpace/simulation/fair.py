@@ -204,18 +204,14 @@ class FairNetwork(Network):
                 self._changes(flow)
                 return
             queue.popleft()
-            self._travel(transfer)
+            self._start(transfer)  # of no duration: it arrives a latency later
 
     def _end(self, flow: Flow) -> None:
         flow.leave()
         self._changes(flow)
         channel = self._channels[flow.carries.link]
-        self._travel(channel.queue.popleft())
+        self._start(channel.queue.popleft())
         self._start_next(channel)
-
-    def _travel(self, transfer: Transfer) -> None:
-        """Its bytes are through: it arrives a latency later, behind what it followed."""
-        self._arrive_at(transfer, self._kernel.now + transfer.link.latency)
 
     # -- rates -----------------------------------------------------------------
 

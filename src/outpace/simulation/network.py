@@ -135,9 +135,10 @@ class Network:
         self._nodes: dict[str, Node] = {}
         self._machine_of = {} if machines is None else machines.of_nodes()
         self._nics: dict[int | str, Nic] = {}
-        self._arrive: Log = self._deliver
+        self._delays: Delays | None = None
         if law is not None and law.delays and machines is not None:
-            self._arrive = Delays(kernel, Lateness(law.delays, seed, machines), self._deliver)
+            self._delays = Delays(kernel, Lateness(law.delays, seed, machines), self._put)
+        self._plain = log is None and self._delays is None
 
     def add(self, name: str) -> Mailbox[Any]:
         """A node of this name; what is sent to it arrives in the mailbox.
@@ -185,6 +186,7 @@ class Network:
             if not link.asked:
                 self._ask(link)
         else:
+            transfer.started = now
             self._start(transfer)
 
     def _connect(self, sender: str, receiver: str) -> Link:
@@ -204,12 +206,11 @@ class Network:
         if not transfer.link.local:
             self.bytes_sent += transfer.size_bytes
         transfer.started = self._kernel.now
-        self._deliver(transfer)
+        self._put(transfer)
 
     def _start(self, transfer: Transfer) -> None:
-        """Both ends are free: begin. They are busy afterwards if it takes any time."""
+        """Occupy both ends, which are free, for its duration; it arrives its latency later."""
         link, now = transfer.link, self._kernel.now
-        transfer.started = now
         duration = transfer.duration
         if duration:
             sender, receiver = link.source, link.target
@@ -218,18 +219,14 @@ class Network:
                 self._wake_receiver_later(receiver)
             if sender.outbox and not sender.send_wake:
                 self._wake_sender_later(sender)
-        self._arrive_at(transfer, now + duration + link.latency)
-
-    def _arrive_at(self, transfer: Transfer, arrival: Time) -> None:
-        """Its link's arrivals are in order; those of one moment share an event."""
-        link = transfer.link
+        arrival = now + duration + link.latency
         if link.last is not None and link.arrival == arrival:
             link.last.after = link.last = transfer
-        elif arrival > self._kernel.now:
+        elif arrival > now:
             link.last, link.arrival = transfer, arrival
             self._kernel.call_at(arrival, self._land, transfer)
         else:
-            self._arrive(transfer)
+            self._deliver(transfer)
 
     def _wake_sender_later(self, sender: Nic) -> None:
         sender.send_wake = True
@@ -269,6 +266,7 @@ class Network:
                 receiver = link.target
                 if receiver.receiving_until <= now and not receiver.receive_wake:
                     del outbox[place]
+                    transfer.started = now
                     self._start(transfer)
                     break
                 self._ask(link)
@@ -285,13 +283,22 @@ class Network:
     def _land(self, first: Transfer) -> None:
         each: Transfer | None = first
         while each is not None:
-            self._arrive(each)
+            self._deliver(each)
             last, each = each, each.after
         link = first.link
         if link.last is last:
             link.last = None
 
     def _deliver(self, transfer: Transfer) -> None:
+        """It has come through the network."""
+        if self._plain:
+            transfer.link.put(transfer.message)
+        elif self._delays is not None:
+            self._delays(transfer)
+        else:
+            self._put(transfer)
+
+    def _put(self, transfer: Transfer) -> None:
         transfer.link.put(transfer.message)
         if self._log is not None:
             transfer.delivered = self._kernel.now
