@@ -8,6 +8,7 @@ from itertools import combinations, pairwise
 import pytest
 from hypothesis import example, given, reject, settings
 from hypothesis import strategies as st
+from wire import Wire
 
 from outpace.cluster import Link, NetworkLaw
 from outpace.kernel import Kernel
@@ -19,48 +20,6 @@ MODERATE = settings(deadline=None, max_examples=80)
 MB = 1_000_000
 MS = SECOND // 1000
 LAW = NetworkLaw(latency_s=0.001, bandwidth_bytes_per_s=1e9)  # 1 MB: 1 ms
-
-
-class Wire:
-    """A network whose messages are sent at given times; `log` and `arrivals` tell the rest."""
-
-    def __init__(self, law, nodes, tie_seed=None):
-        self.kernel = Kernel(tie_seed=tie_seed)
-        self.log = []
-        self.network = Network(self.kernel, law, self.log.append)
-        self.boxes = {node: self.network.add(node) for node in nodes}
-        self.arrivals = defaultdict(list)  # receiver -> [(time, message)]
-        self._count = 0
-
-    def send_at(self, time, sender, receiver, size_bytes):
-        """Number the message and send it at `time` ns."""
-        message = self._count
-        self._count += 1
-        self.kernel.call_at(
-            time, lambda _: self.network.send(sender, receiver, message, size_bytes)
-        )
-        return message
-
-    def run(self):
-        async def receive(node):
-            while True:
-                message = await self.boxes[node].get()
-                self.arrivals[node].append((self.kernel.now, message))
-
-        async def last():
-            await self.kernel.sleep(1e6)
-
-        for node in self.boxes:
-            self.kernel.spawn(receive(node), node, daemon=True)
-        self.kernel.spawn(last())
-        self.kernel.run()
-        self.kernel.close()
-        return self
-
-    @property
-    def delivered(self):
-        """Time of delivery by message."""
-        return {transfer.message: transfer.delivered for transfer in self.log}
 
 
 # -- closed forms ----------------------------------------------------------------------

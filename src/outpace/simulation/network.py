@@ -88,8 +88,8 @@ class Link:
     """
 
     __slots__ = (
-        "_duration", "_size", "arrival", "asked", "at_once", "bandwidth", "last", "latency",
-        "limit", "local", "put", "receiver", "sender", "source", "target",
+        "arrival", "asked", "at_once", "bandwidth", "duration", "last", "latency", "limit",
+        "local", "put", "receiver", "sender", "size", "source", "target",
     )  # fmt: skip
 
     def __init__(
@@ -103,14 +103,13 @@ class Link:
         self.asked = False  # will the receiver tell the sender when it is free?
         self.last: Transfer | None = None  # the last one sent, if not arrived
         self.arrival: Time = 0  # when that will be
-        self._size, self._duration = 0, 0  # of the last transfer: most are of one size
+        self.size, self.duration = 0, 0  # of the last transfer that had bytes
 
-    def duration(self, size_bytes: int) -> Time:
+    def duration_of(self, size_bytes: int) -> Time:
         """How long so many bytes occupy both ends."""
-        if size_bytes != self._size:
-            self._size = size_bytes
-            self._duration = math.floor(size_bytes / self.bandwidth * SECOND + 0.5)
-        return self._duration
+        self.size = size_bytes
+        self.duration = math.floor(size_bytes / self.bandwidth * SECOND + 0.5)
+        return self.duration
 
 
 Log: TypeAlias = Callable[[Transfer], None]
@@ -169,7 +168,10 @@ class Network:
             link = self._connect(sender, receiver)
         now = self._kernel.now
         if duration is None:
-            duration = link.duration(size_bytes) if size_bytes else 0
+            if size_bytes == link.size:  # most are of one size
+                duration = link.duration
+            else:
+                duration = link.duration_of(size_bytes) if size_bytes else 0
         transfer = Transfer(link, message, size_bytes, duration, now)
         if link.at_once:
             self._hand_over(transfer)
