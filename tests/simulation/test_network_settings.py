@@ -21,6 +21,7 @@ BASE = {
     "sync": {"kind": "bsp"},
     "stop": {"iterations": 2},
 }
+WS = ("worker", "server")
 NETWORK = {"latency_s": 0.001, "bandwidth_bytes_per_s": 1e9}
 
 
@@ -85,7 +86,7 @@ def test_what_names_no_node_is_refused_with_the_nearest():
     ("network", "words"),
     [
         (
-            {"pairs": [{"between": ["worker-0", "server-0"]}, {"between": ["server-0", "worker-0"]}]},
+            {"pairs": [{"between": [f"{a}-0", f"{b}-0"]} for a, b in (WS, WS[::-1])]},
             "network.pairs must be all different, not twice server-0 and worker-0",
         ),
         ({"pairs": [{"between": ["worker-0"]}]}, "between must be two different nodes"),

@@ -92,9 +92,8 @@ class Matrix:
             raise ConfigError(f"cannot read the matrix in {path}: {error}") from error
 
     def _from_archive(self, path: Path) -> tuple[NDArray[Any], str]:
-        with np.load(path, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise ValueError("it is no archive of arrays")
+        # Not np.load, which leaves a broken archive open.
+        with path.open("rb") as file, np.lib.npyio.NpzFile(file, allow_pickle=False) as archive:
             names = archive.files
             if self.array is None and len(names) != 1:
                 raise ConfigError(
