@@ -71,6 +71,24 @@ def test_as_many_are_late_as_the_probability_says():
     assert share == pytest.approx(rule.probability, abs=4 * error)
 
 
+def test_servers_workers_rules_and_seeds_draw_by_themselves():
+    def pattern(server=0, worker=0, seed=0, rules=1):
+        # Rule by rule twice as late, so that the sum tells which of them struck.
+        delays = [Delay("push", 0.5, 2.0**number) for number in range(rules)]
+        lateness = Lateness(delays, seed, Machines(2, 2))
+        return [
+            lateness.of(f"worker-{worker}", f"server-{server}", Push(worker, i, 0)) // SECOND
+            for i in range(200)
+        ]
+
+    assert pattern() == pattern()
+    others = [pattern(server=1), pattern(worker=1), pattern(seed=1)]
+    others.append([late // 2 for late in pattern(rules=2)])  # of the second rule
+    for other in others:
+        # Independent fair coins agree in half of 200: within 4 standard errors of 7.1.
+        assert sum(map(int.__eq__, pattern(), other)) == pytest.approx(100, abs=28)
+
+
 @pytest.mark.parametrize("contention", ["serialised", "fair"])
 def test_the_same_messages_are_late_whatever_the_policy_and_the_contention(contention):
     rules = [{"message": "reply", "probability": 0.05, "seconds": 4.0}]

@@ -234,3 +234,24 @@ def test_wrong_use_is_said_in_words():
         simulator.add_worker("b", int)
     with pytest.raises(RunError, match="Empty must have `async def run"):
         simulator.start()
+
+
+def test_a_fair_network_shares_and_refuses_delays_of_ones_own():
+    law = NetworkLaw(bandwidth_bytes_per_s=1e6, contention="fair")
+
+    async def sender(me):
+        me.send("z", bytes(500_000))
+
+    async def receiver(me):
+        for _ in range(2):
+            await me.recv()
+        return me.now
+
+    simulator, _ = simulate({"a": sender, "b": sender, "z": receiver}, network=law)
+    assert simulator.results["z"] == 1.0
+
+    async def impatient(me):
+        me.send(me.name, delay=1.0)
+
+    with pytest.raises(RunError, match="contention: fair they are shared"):
+        simulate({"a": impatient}, network=law)

@@ -77,7 +77,8 @@ class Worker:
         Without `delay` it takes what its bytes take in the simulator's network: those of
         tensors, arrays, bytes, and of lists, tuples and dicts of them.
 
-        Raises ConfigError if there is no such worker or the delay is no time.
+        Raises ConfigError if there is no such worker, the delay is no time, or there is one
+        and the network is `fair`: there nobody has both ends to himself.
         """
         self._simulator._send(self.name, to, data, delay)
 
