@@ -69,9 +69,9 @@ class Flow:
             del resource.flows[self]
 
     def set_rate(self, rate: float, now: Time) -> None:
-        self.left -= self.rate * ((now - self.since) / SECOND)
-        self.rate, self.since = rate, now
-        self.end = now + max(0, math.floor(self.left / rate * SECOND + 0.5))
+        left = self.left - self.rate * (now - self.since) / SECOND
+        self.left, self.rate, self.since = left, rate, now
+        self.end = now + int(left / rate * SECOND + 0.5) if left > 0 else now
 
 
 def max_min(resources: Iterable[Resource]) -> dict[Flow, float]:

@@ -3,13 +3,13 @@
 (The other one is in `fair`, which uses all of this but `send` and its queues.)
 
 Nodes compute, send and receive independently. A node sends one message at a time and
-receives one at a time, or those of a machine do between them; a transfer occupies both
-ends for bytes / bandwidth. Latency comes after it and occupies nobody. A sender that is free looks through its queue from
-the front, takes the first message whose receiver is free, and asks the busy ones it
-passed over to be told; a receiver that becomes free tells the first who asked and is
-not sending. So a receiver tells in O(1), and messages of one sender to one receiver stay in
-order as long as their latencies are equal. A message without tensors takes its turn
-like any other, and no time.
+receives one at a time; two nodes of one machine do so between them. A transfer occupies
+both ends for bytes / bandwidth. Latency comes after it and occupies nobody. A sender that
+is free looks through its queue from the front, takes the first message whose receiver is
+free, and asks the busy ones it passed over to be told; a receiver that becomes free tells
+the first who asked and is not sending. So a receiver tells in O(1), and messages of one
+sender to one receiver stay in order, as their latencies are equal. A message without
+tensors takes its turn like any other, and no time.
 
 A transfer is one event, its delivery; what arrives with another of the same link (a pull
 behind its push) shares its event. That its ends are free again is only a time; an event
