@@ -157,6 +157,8 @@ class Paths:
         self._law = law
         self._own: dict[str, Link] = {}
         self._pairs = {frozenset(pair.between): pair for pair in law.pairs}
+        # Most are, and there are as many pairs as workers times servers.
+        self._alike = not (law.pairs or law.nodes or law.matrix)
         self._machine_of = {} if machines is None else machines.of_nodes()
         self._nodes_on = {} if machines is None else machines.nodes()
         self._matrix = (
@@ -170,6 +172,8 @@ class Paths:
 
     def latency(self, sender: str, receiver: str) -> Time:
         """From one node to another, in ns."""
+        if self._alike:
+            return nanoseconds(self._law.latency_s)
         pair = self._pairs.get(frozenset((sender, receiver)))
         if pair is not None and pair.latency_s is not None:
             return nanoseconds(pair.latency_s)
@@ -181,7 +185,7 @@ class Paths:
 
     def limit(self, sender: str, receiver: str) -> float:
         """The bandwidth between the two alone; bytes/s, perhaps infinite."""
-        pair = self._pairs.get(frozenset((sender, receiver)))
+        pair = self._pairs.get(frozenset((sender, receiver))) if self._pairs else None
         return (pair and pair.bandwidth_bytes_per_s) or math.inf
 
     def _machine(self, node: str) -> Link:
