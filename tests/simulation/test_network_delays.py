@@ -134,6 +134,21 @@ def test_a_delay_occupies_nobody_and_what_follows_on_the_same_link_waits(content
     assert wire.arrivals["server-0"] == [(4 * MS, second), (late, first), (late, pull)]
 
 
+@pytest.mark.parametrize("contention", ["serialised", "fair"])
+def test_a_late_reply_is_overtaken_by_the_next_one(contention):
+    seed = 2  # by which, of the first two replies, the first is late
+    rule = Delay("reply", 0.5, 4.0)
+    lateness = Lateness([rule], seed, Machines(1, 1))
+    replies = [Reply(0, 0, i, i, i, 0) for i in range(2)]
+    assert [lateness.of("server-0", "worker-0", r) // SECOND for r in replies] == [4, 0]
+    law = NetworkLaw(0.001, 1e9, contention, delays=(rule,))
+    wire = Wire(law, ["worker-0", "server-0"], machines=Machines(1, 1), seed=seed)
+    for reply in replies:
+        wire.send_at(0, "server-0", "worker-0", MB, reply)
+    wire.run()
+    assert wire.arrivals["worker-0"] == [(3 * MS, replies[1]), (2 * MS + 4 * SECOND, replies[0])]
+
+
 @pytest.mark.parametrize("sync", [BSP, ASP, SSP])
 @pytest.mark.parametrize("message", ["push", "pull"])
 def test_late_pushes_and_pulls_reach_the_shards_in_order(sync, message):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from outpace.cluster import Lateness
 from outpace.kernel import Kernel
+from outpace.messages import Reply
 from outpace.units import Time
 
 if TYPE_CHECKING:
@@ -15,22 +16,25 @@ if TYPE_CHECKING:
 
 
 class Delays:
-    """Keeps what comes late from its receiver, and what follows it on the same link.
+    """Keeps what comes late from its receiver.
 
-    What follows may not overtake: a shard wants a worker's iterations in order, and gets
-    them so over TCP.
+    A later reply may overtake it: workers know by its version what is newer. Not so a push
+    or pull: a shard wants a worker's iterations in order, and gets them so over TCP.
     """
 
     def __init__(
         self, kernel: Kernel, lateness: Lateness, deliver: Callable[[Transfer], None]
     ) -> None:
         self._kernel, self._lateness, self._deliver = kernel, lateness, deliver
-        self._held: dict[Link, deque[tuple[Time, Transfer]]] = {}  # by time, of each link
+        self._held: dict[Link, deque[tuple[Time, Transfer]]] = {}  # by time; what keeps its order
 
     def __call__(self, transfer: Transfer) -> None:
         """It has come through the network: deliver it, now or later."""
         link = transfer.link
         late = self._lateness.of(link.sender.name, link.receiver.name, transfer.message)
+        if late and isinstance(transfer.message, Reply):
+            self._kernel.call_at(self._kernel.now + late, self._deliver, transfer)
+            return
         held = self._held.get(link)
         if not late and held is None:
             self._deliver(transfer)
