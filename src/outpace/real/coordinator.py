@@ -372,8 +372,9 @@ class Coordinator:
             self.kernel.call_at(self.kernel.now + nanoseconds(wait_s), self._give_up)
 
     def _give_up(self, _: object) -> None:
-        # Whoever said meanwhile that it had finished was not lost, only faster than its words.
-        lost = [known for name, known in self._lost_for.items() if name not in self.finished]
+        # Whoever said meanwhile that it had finished, or why not, was only faster than its words.
+        spoken = self.finished | self._failed
+        lost = [known for name, known in self._lost_for.items() if name not in spoken]
         if lost:
             _, error = min(lost, key=lambda known: known[0])
             raise error
