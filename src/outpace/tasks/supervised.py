@@ -38,7 +38,7 @@ class SupervisedWorkload:
 
     def __init__(self, task: Task, workers: int, batch_size: int, seed: int) -> None:
         """Raises ConfigError if the task cannot be trained."""
-        self._task, self._seed = task, seed
+        self.task, self._seed = task, seed
         _require_samples(task.train, "train")
         if task.test is not None:
             _require_samples(task.test, "test")
@@ -91,8 +91,8 @@ class SupervisedWorkload:
     ) -> tuple[float, Sequence[Block]]:
         self._load(parameters)
         self._seed_generators(worker, iteration)
-        inputs, targets = _samples(self._task.train, self.samples_of(worker, iteration))
-        loss = self._task.loss(self._task.model(inputs), targets)
+        inputs, targets = _samples(self.task.train, self.samples_of(worker, iteration))
+        loss = self.task.loss(self.task.model(inputs), targets)
         gradients = torch.autograd.grad(loss, self._parameters, materialize_grads=True)
         flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
         return loss.item(), [flat[part] for part in self._slices]
@@ -103,7 +103,7 @@ class SupervisedWorkload:
 
     def stacked(self, device: str | None) -> Stacked:
         """What computes several gradients at once. Raises ValueError if that cannot be done."""
-        return Stacked(self, self._task, device)
+        return Stacked(self, self.task, device)
 
     def _seed_generators(self, worker: int, iteration: int) -> None:
         """For dropout and the like: a stream of its own for each (worker, iteration)."""
@@ -119,8 +119,8 @@ class SupervisedWorkload:
         Leaves traces in the model and whatever else the task remembers.
         """
         try:
-            inputs, targets = _samples(self._task.train, self._sampler.indices(0, 0))
-            loss = self._task.loss(self._task.model(inputs), targets)
+            inputs, targets = _samples(self.task.train, self._sampler.indices(0, 0))
+            loss = self.task.loss(self.task.model(inputs), targets)
             problem = self._fault(loss)
         except (Exception, SystemExit) as error:
             problem = f"its first batch raised {brief(error)}"
@@ -146,7 +146,7 @@ class SupervisedWorkload:
 
     def evaluate(self, parameters: Sequence[Block], samples: int | None = None) -> Evaluation:
         self._load(parameters)
-        task = self._task
+        task = self.task
         with _evaluating(task.model):
             self._average_anew()
             most = _TRAIN_SAMPLES_EVALUATED
@@ -158,11 +158,11 @@ class SupervisedWorkload:
 
     def state_dict(self, parameters: Sequence[Block]) -> dict[str, torch.Tensor]:
         self._load(parameters)
-        with _evaluating(self._task.model):
+        with _evaluating(self.task.model):
             self._average_anew()
         return {
             name: value.detach().clone().contiguous()
-            for name, value in self._task.model.state_dict().items()
+            for name, value in self.task.model.state_dict().items()
         }
 
     def _load(self, parameters: Sequence[Block]) -> None:
@@ -190,8 +190,8 @@ class SupervisedWorkload:
             module.momentum = None  # the plain average over all batches
             module.train()
         try:
-            for _, inputs, _ in _batches(self._task.train, _TRAIN_SAMPLES_EVALUATED):
-                self._task.model(inputs)
+            for _, inputs, _ in _batches(self.task.train, _TRAIN_SAMPLES_EVALUATED):
+                self.task.model(inputs)
         finally:
             for module, momentum in zip(self._averaging, momenta, strict=True):
                 module.momentum = momentum
@@ -202,9 +202,9 @@ class SupervisedWorkload:
         count, loss, correct = 0, 0.0, 0.0
         accuracy = self._accuracy
         for size, inputs, targets in _batches(data, samples):
-            output = self._task.model(inputs)
+            output = self.task.model(inputs)
             count += size
-            loss += size * self._task.loss(output, targets).item()
+            loss += size * self.task.loss(output, targets).item()
             if accuracy is not None:
                 correct += size * float(accuracy(output, targets))
         return loss / count, None if accuracy is None else correct / count

@@ -1,0 +1,1 @@
+"""The experiments of the papers that Outpace unites: published against measured."""

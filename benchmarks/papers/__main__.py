@@ -1,0 +1,49 @@
+"""Runs a paper's experiments and prints what was published beside what was measured.
+
+The variants are those of benchmarks/papers/NAME.yaml; their folders and the report over
+all of them go to runs/papers/NAME.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+
+from benchmarks.papers.claims import show
+from benchmarks.papers.curves import read_curve
+
+from outpace.cli.base import progress_bars
+from outpace.comparison import compare, variants_from
+from outpace.folder import REPORT, free_folder
+from outpace.yamlfile import read_yaml, with_overrides
+
+HERE = Path(__file__).parent
+NAMES = sorted(path.stem for path in HERE.glob("*.yaml"))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="benchmarks.papers", description=__doc__)
+    parser.add_argument("name", choices=NAMES)
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="as in seed=1")
+    parser.add_argument("--judge", type=Path, help="a folder of such runs: only compare, run none")
+    options = parser.parse_args()
+    path = HERE / f"{options.name}.yaml"
+    data = with_overrides(read_yaml(path), options.overrides)
+    variants = variants_from(data, str(path), HERE)
+    if options.judge is None:
+        with free_folder(Path("runs/papers"), options.name) as out, progress_bars() as bar:
+            compare(variants, out, progress=lambda variant: bar(variant.name))
+    else:
+        out = options.judge
+    curves = {variant.name: read_curve(out / variant.name) for variant in variants}
+    paper = importlib.import_module(f"benchmarks.papers.{options.name}")
+    claims = paper.claims(curves, variants[0].experiment)
+    show(claims)
+    print(f"report: {out / REPORT}")
+    return 1 if any(claim.agrees is False for claim in claims) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

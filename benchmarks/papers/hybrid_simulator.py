@@ -1,0 +1,177 @@
+"""Zhang, Tanimura, Nakada: a hybrid simulator. See hybrid_simulator.yaml for what is open."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from benchmarks.papers.claims import Claim
+from benchmarks.papers.curves import Curve
+from benchmarks.papers.sharpness import bound, growth, sharpness
+
+from outpace.config import Experiment
+from outpace.simulation.run import one_thread_own_randomness
+from outpace.tasks.supervised import SupervisedWorkload
+from outpace.updaters import Sgd
+
+LATENCIES = (0, 1, 10, 100)  # ms
+MANY = (8, 16, 32, 64)  # workers
+TARGET = 0.6  # the loss to get down to: a quarter of the loss of guessing
+GUESSING = math.log(10)
+SHARPNESS_SAMPLES = 1000
+ABOUT = 0.25  # curves that basically coincide get there within this share of each other
+
+
+def claims(curves: Mapping[str, Curve], experiment: Experiment) -> list[Claim]:
+    """What the paper says of its figures, against these runs."""
+    return [
+        *_by_time(curves),
+        *_by_iterations(curves),
+        *_many_workers(curves),
+        *_explained(curves, experiment),
+    ]
+
+
+def _of(curves: Mapping[str, Curve], mode: str, workers: int) -> list[Curve]:
+    return [curves[f"{mode} {workers} at {ms} ms"] for ms in LATENCIES]
+
+
+def _by_time(curves: Mapping[str, Curve]) -> list[Claim]:
+    times = {
+        (mode, n): [curve.seconds_to(TARGET) for curve in _of(curves, mode, n)]
+        for mode in ("sync", "async")
+        for n in (2, 4)
+    }
+    sync2, sync4, async2, async4 = times.values()
+    alone = curves["1 worker"].seconds_to(TARGET)
+    return [
+        Claim(
+            "figures 8, 9",
+            "synchronous: 4 workers converge faster than 2 in virtual time",
+            f"s to a loss of {TARGET} at 0, 1, 10, 100 ms: {_list(sync4)} against {_list(sync2)}; "
+            f"1 worker {alone:.1f}",
+            all(four < two for four, two in zip(sync4, sync2, strict=True)),
+        ),
+        Claim(
+            "figures 8, 9",
+            "synchronous: 0, 1 and 10 ms basically coincide, 100 ms does not",
+            f"relative to 0 ms: 2 workers {_ratios(sync2)}; 4 workers {_ratios(sync4)}",
+            all(_alike(row[:3]) and not _alike(row) for row in (sync2, sync4)),
+        ),
+        Claim(
+            "figures 8, 9",
+            "at 0, 1 and 10 ms asynchronous converges as fast as synchronous",
+            f"async: 2 workers {_list(async2[:3])}; 4 workers {_list(async4[:3])} s",
+            all(
+                _alike([a, s])
+                for row in zip((async2, async4), (sync2, sync4), strict=True)
+                for a, s in zip(row[0][:3], row[1][:3], strict=True)
+            ),
+        ),
+        Claim(
+            "figures 8, 9",
+            "at 100 ms asynchronous converges faster than synchronous",
+            f"2 workers {async2[3]:.1f} against {sync2[3]:.1f} s; "
+            f"4 workers {async4[3]:.1f} against {sync4[3]:.1f} s",
+            async2[3] < sync2[3] and async4[3] < sync4[3],
+        ),
+    ]
+
+
+def _by_iterations(curves: Mapping[str, Curve]) -> list[Claim]:
+    counts = {
+        (mode, n): [curve.gradients_to(TARGET) for curve in _of(curves, mode, n)]
+        for mode in ("sync", "async")
+        for n in (2, 4)
+    }
+    averaged = [curves[f"sync {n} averaged"].gradients_to(TARGET) for n in (2, 4)]
+    sync2, sync4 = counts["sync", 2], counts["sync", 4]
+    return [
+        Claim(
+            "figures 10, 11",
+            "by iterations: 4 workers converge faster than 2",
+            f"iterations to {TARGET}: {_list(sync4)} against {_list(sync2)}; "
+            f"if gradients were averaged {averaged[1]:.0f} against {averaged[0]:.0f}",
+            all(four < two for four, two in zip(sync4, sync2, strict=True)),
+        ),
+        Claim(
+            "figures 10, 11",
+            "by iterations: the four latencies basically coincide, in both modes",
+            "; ".join(f"{mode} {n}: {_list(row)}" for (mode, n), row in counts.items()),
+            all(map(_alike, counts.values())),
+        ),
+    ]
+
+
+def _many_workers(curves: Mapping[str, Curve]) -> list[Claim]:
+    naive = [curves[f"naive {n}"] for n in MANY]
+    eight, sixteen, *more = naive
+    found = [
+        Claim(
+            "figure 14",
+            "the update as it was works for 8 workers, does not improve for 16, "
+            "explodes for 32 and 64",
+            "; ".join(f"{c.workers}: {_fate(c)}" for c in naive),
+            eight.final < TARGET
+            and min(sixteen.loss) > 0.75 * GUESSING
+            and all(c.error is not None or max(c.loss) > 2 * GUESSING for c in more),
+        )
+    ]
+    for remedy in ("mean", "by staleness"):
+        modified = [curves[f"{remedy} {n}"] for n in MANY]
+        counts = [curve.gradients_to(2 * TARGET) for curve in modified]
+        divisor = {"mean": "the workers", "by staleness": "its staleness"}[remedy]
+        found.append(
+            Claim(
+                "figures 12, 13",
+                "a modified update: 8 to 64 workers have basically the same curve by iterations",
+                f"each gradient divided by {divisor}: iterations to {2 * TARGET}: {_list(counts)}; "
+                f"final losses {', '.join(f'{c.final:.2f}' for c in modified)}",
+                _alike(counts),
+            )
+        )
+    return found
+
+
+def _explained(curves: Mapping[str, Curve], experiment: Experiment) -> list[Claim]:
+    """Delayed gradient descent in the steepest direction of the loss that training starts at."""
+    with one_thread_own_randomness():
+        workload = experiment.task.workload(1, SHARPNESS_SAMPLES, experiment.seed)
+        assert isinstance(workload, SupervisedWorkload)
+        largest = sharpness(workload.task, workload.samples_of(0, 0))
+    assert isinstance(experiment.optimizer, Sgd)
+    rate = experiment.optimizer.lr * largest
+    lines, agree = [], True
+    for n in MANY:
+        # Everybody's gradient is about as stale as there are other workers.
+        factor, curve = growth(rate, n - 1), curves[f"naive {n}"]
+        lines.append(
+            f"{n}: {bound(n - 1):.3f}, a factor {factor**100:.3g} in 100 updates: {_fate(curve)}"
+        )
+        agree &= (factor**100 > 5) == (curve.final > 0.75 * GUESSING)
+    return [
+        Claim(
+            "why",
+            "stable only if ηλ < 2 sin(π/(2(2τ+1))), τ = N − 1 (quadratic loss)",
+            f"λ = {largest:.2f} at the start, ηλ = {rate:.3f}; bounds by N: " + "; ".join(lines),
+            agree,
+        )
+    ]
+
+
+def _fate(curve: Curve) -> str:
+    if curve.error is not None:
+        return f"exploded after {curve.gradients[-1] * curve.workers:.0f} updates"
+    return f"loss {curve.loss[0]:.2f} to {curve.final:.2f}"
+
+
+def _alike(values: Sequence[float]) -> bool:
+    return max(values) < math.inf and max(values) <= (1 + ABOUT) * min(values)
+
+
+def _ratios(values: Sequence[float]) -> str:
+    return ", ".join(f"{value / values[0]:.2f}" for value in values)
+
+
+def _list(values: Sequence[float]) -> str:
+    return ", ".join("never" if value == math.inf else f"{value:.1f}" for value in values)

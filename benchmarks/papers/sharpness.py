@@ -1,0 +1,51 @@
+"""How sharp a loss is, and how fast delayed gradient descent then grows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from outpace.tasks import Task
+
+_STEPS = 12
+
+
+def sharpness(task: Task, samples: torch.Tensor) -> float:
+    """The largest eigenvalue of the Hessian of the mean loss of these training samples.
+
+    Where the model is; by power iteration. samples: their numbers, int64.
+    """
+    inputs, targets = (data[samples] for data in task.train)
+    parameters = [p for p in task.model.parameters() if p.requires_grad]
+    loss = task.loss(task.model(inputs), targets)
+    gradient = torch.autograd.grad(loss, parameters, create_graph=True)
+    generator = torch.Generator().manual_seed(0)
+    vector = [torch.randn(p.shape, generator=generator, dtype=p.dtype) for p in parameters]
+    value = 0.0
+    for _ in range(_STEPS):
+        norm = _dot(vector, vector).sqrt()
+        vector = [part / norm for part in vector]
+        along = _dot(gradient, vector)
+        after = torch.autograd.grad(along, parameters, retain_graph=True)
+        value, vector = _dot(after, vector).item(), list(after)
+    return value
+
+
+def _dot(these: Sequence[torch.Tensor], those: Sequence[torch.Tensor]) -> torch.Tensor:
+    return torch.stack([(a * b).sum() for a, b in zip(these, those, strict=True)]).sum()
+
+
+def bound(delay: int) -> float:
+    """The largest stable learning rate times eigenvalue, all gradients `delay` updates old."""
+    return 2 * math.sin(math.pi / (2 * (2 * delay + 1)))
+
+
+def growth(rate: float, delay: int) -> float:
+    """By how much w ← w − rate·w(delay updates ago) grows with each update, in the long run."""
+    polynomial = np.zeros(delay + 2)
+    polynomial[0], polynomial[1] = 1, -1
+    polynomial[-1] += rate
+    return float(np.abs(np.roots(polynomial)).max())

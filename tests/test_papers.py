@@ -1,0 +1,81 @@
+"""What judges the experiments of the papers, against closed forms."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from benchmarks.papers.curves import Curve, read_curve
+from benchmarks.papers.sharpness import bound, growth, sharpness
+
+from outpace import Task
+from outpace.comparison import variants_from
+from outpace.experiment import simulate
+from outpace.yamlfile import read_yaml
+
+PAPERS = Path(__file__).parents[1] / "benchmarks" / "papers"
+
+
+class Bowl(torch.nn.Module):
+    """½ Σ λ·w², for every sample."""
+
+    def __init__(self, eigenvalues: list[float]) -> None:
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.ones(len(eigenvalues)))
+        self.register_buffer("eigenvalues", torch.tensor(eigenvalues))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return 0.5 * (self.eigenvalues * self.w**2).sum().expand(len(inputs))
+
+
+def test_the_sharpness_of_a_quadratic_is_its_largest_eigenvalue():
+    data = torch.zeros(4, 1), torch.zeros(4)
+    task = Task(Bowl([3.0, 1.0, 0.2]), lambda output, _: output.mean(), data)
+    assert sharpness(task, torch.arange(4)) == pytest.approx(3.0, rel=1e-6)
+
+
+@pytest.mark.parametrize("delay", [0, 1, 7, 63])
+def test_at_the_bound_delayed_descent_neither_grows_nor_shrinks(delay):
+    assert growth(bound(delay), delay) == pytest.approx(1.0, abs=1e-9)
+    assert growth(1.01 * bound(delay), delay) > 1 > growth(0.99 * bound(delay), delay)
+
+
+def test_without_delay_the_bound_is_that_of_gradient_descent():
+    assert bound(0) == pytest.approx(2.0)
+    assert growth(0.5, 0) == pytest.approx(0.5)
+
+
+def test_a_curve_says_when_it_got_down_to_a_loss():
+    curve = Curve("a", 2, [0.0, 1.0, 2.0, 3.0], [0.0, 10.0, 20.0, 30.0], [2.0, 1.0, 0.5, 0.7], None)
+    assert curve.seconds_to(0.75) == pytest.approx(1.5)
+    assert curve.gradients_to(1.5) == pytest.approx(5.0)
+    assert curve.seconds_to(0.1) == math.inf
+    assert curve.final == pytest.approx(0.7)
+
+
+def test_a_curve_is_read_from_the_folder_of_a_run(tmp_path):
+    result = simulate(
+        {
+            "task": {"kind": "digits-mlp"},
+            "workers": 2,
+            "sync": {"kind": "bsp"},
+            "compute": {"kind": "constant", "mean_s": 1.0},
+            "evaluate": {"every_updates": 2},
+            "stop": {"iterations": 4},
+        },
+        tmp_path / "run",
+    )
+    curve = read_curve(tmp_path / "run")
+    assert (curve.name, curve.workers, curve.error) == ("run", 2, None)
+    assert curve.seconds == [0.0, 2.0, 4.0]
+    assert curve.gradients == [0.0, 2.0, 4.0]
+    assert curve.loss == result.metrics["test_loss"].to_pylist()
+
+
+@pytest.mark.parametrize("path", sorted(PAPERS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_experiments_of_a_paper_are_valid_and_have_a_judge(path):
+    variants = variants_from(read_yaml(path), str(path), PAPERS)
+    assert len({variant.name for variant in variants}) == len(variants) > 1
+    assert path.with_suffix(".py").is_file()
