@@ -6,9 +6,16 @@ import argparse
 import sys
 
 import torch
-from benchmarks.micro import gradients, harness, kernel, messages, real
+from benchmarks.micro import executors, gradients, harness, kernel, messages, real, scale
 
-PARTS = {"kernel": kernel, "gradients": gradients, "messages": messages, "real": real}
+PARTS = {
+    "kernel": kernel,
+    "gradients": gradients,
+    "executors": executors,
+    "messages": messages,
+    "scale": scale,
+    "real": real,
+}
 
 
 def main() -> int:
