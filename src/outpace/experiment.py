@@ -137,12 +137,8 @@ def run(
     except ModuleNotFoundError as error:
         raise ConfigError(f"real runs need the extra 'real': {error}") from None
     with one_thread_own_randomness():
-        if isinstance(experiment.compute, Measured):
-            experiment = dataclasses.replace(experiment, compute=None)
-            log("compute is ignored: a real run takes what it takes")
+        experiment = _as_it_is(experiment, log)
         training = _training(experiment)
-        if experiment.network is not None:
-            log("network is ignored: this is a real run, over the network there is")
         sink = MemorySink() if out is None else ParquetSink(out / files.TRACE)
         trace = Trace(sink)
         engine = RealRun(
@@ -150,6 +146,18 @@ def run(
             outside=outside,
         )  # fmt: skip
         return _Run(experiment, engine, trace, sink, None, out).drive()
+
+
+def _as_it_is(experiment: Experiment, log: Callable[[str], None]) -> Experiment:
+    """For a real run, which has what virtual time has to be told; says what is ignored."""
+    if experiment.network is not None:
+        log("network is ignored: this is a real run, over the network there is")
+    if experiment.colocate:
+        log("colocate is ignored: this is a real run, on the machines there are")
+    if not isinstance(experiment.compute, Measured):
+        return experiment
+    log("compute is ignored: measured run times are for virtual time, this run takes its own")
+    return dataclasses.replace(experiment, compute=None)
 
 
 def _training(experiment: Experiment) -> Training:

@@ -403,6 +403,14 @@ def test_the_network_is_left_out_with_one_notice_and_the_table_says_wall_time(st
     assert where == "report: out/report.html"
 
 
+def test_a_real_run_says_what_of_virtual_time_it_ignores():
+    said: list[str] = []
+    config = {**DIGITS, "stop": {"iterations": 2}, "compute": {"kind": "measured"}}
+    result = run({**config, "colocate": True}, log=said.append)
+    assert [line.split()[0] for line in said] == ["colocate", "compute"]
+    assert result.experiment.compute is None
+
+
 def test_reports_say_whose_time_is_which(tmp_path):
     config = {**DIGITS, "stop": {"iterations": 5}, "evaluate": {"every_updates": 5}}
     run(config, tmp_path / "real")
