@@ -31,8 +31,11 @@ class Metrics:
         self._rows: list[dict[str, Any]] = []
         self._loss_sum, self._losses = 0.0, 0  # at the last evaluation
 
-    def add(self, now: Time, updates: int, evaluation: Evaluation, totals: Totals) -> None:
-        """A row; `batch_loss` is the mean over the mini-batches since the last one."""
+    def add(self, now: Time, updates: int, evaluation: Evaluation, totals: Totals) -> int:
+        """A row; `batch_loss` is the mean over the mini-batches since the last one.
+
+        Gives its place, for `fill`, if what it came to is not known yet.
+        """
         losses = totals.losses - self._losses
         batch_loss = (totals.loss_sum - self._loss_sum) / losses if losses else None
         self._loss_sum, self._losses = totals.loss_sum, totals.losses
@@ -47,6 +50,19 @@ class Metrics:
                 "batch_loss": batch_loss,
             }
         )
+        return len(self._rows) - 1
+
+    def fill(self, place: int, evaluation: Evaluation) -> None:
+        """What a row came to."""
+        self._rows[place] |= {
+            "train_loss": evaluation.train_loss,
+            "test_loss": evaluation.test_loss,
+            "accuracy": evaluation.accuracy,
+        }
+
+    def drop(self, place: int) -> None:
+        """Forget a row, and leave the places of those before it."""
+        del self._rows[place]
 
     def table(self) -> pa.Table:
         """One row per evaluation; see METRICS."""

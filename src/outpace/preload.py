@@ -14,6 +14,10 @@ os.setsid()  # away from the terminal's Ctrl-C
 import sklearn.datasets  # noqa: E402, F401  # the digits: a second per process otherwise
 
 # By name: this module lies below them. Without the extra `real` some cannot be imported.
-for _module in ("outpace.config", "outpace.real.server", "outpace.real.worker"):
+for _module in (
+    "outpace.simulation.executors.child",
+    "outpace.real.server",
+    "outpace.real.worker",
+):
     with contextlib.suppress(ModuleNotFoundError):
         importlib.import_module(_module)

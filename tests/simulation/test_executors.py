@@ -12,12 +12,13 @@ import pytest
 import torch
 
 from outpace.config import Experiment, experiment_from
-from outpace.errors import ConfigError, RunError
+from outpace.errors import ConfigError, DivergenceError, RunError
 from outpace.experiment import simulate
 from outpace.simulation.executors import Gradients
 from outpace.simulation.executors.auto import AutoExecutor
-from outpace.simulation.executors.job import Job
-from outpace.simulation.run import one_thread_own_randomness
+from outpace.simulation.executors.job import GradientJob
+from outpace.simulation.run import Simulation, one_thread_own_randomness
+from outpace.trace import MemorySink, Trace
 
 TASKS = Path(__file__).parent / "tasks_for_executors.py"
 AHEAD = 8  # gradients
@@ -117,6 +118,35 @@ def test_without_gradients_any_executor_will_do(executor):
     assert result.summary["gradients_applied"] == 48
 
 
+def test_evaluations_beside_the_run_leave_the_same_rows_behind_also_when_it_diverges():
+    changes = {
+        "task": {"kind": "digits-cnn"}, "optimizer": {"lr": 30.0}, "sync": {"kind": "asp"},
+        "evaluate": {"every_updates": 3}, "stop": {"iterations": 100},
+    }  # fmt: skip
+    metrics = {}
+    for executor in ("serial", "processes"):
+        experiment = plain(executor={"kind": executor}, **changes)
+        with one_thread_own_randomness():
+            workload = experiment.task.workload(6, 8, 0)
+            simulation = Simulation(experiment, workload, Trace(MemorySink()))
+            try:
+                with pytest.raises(DivergenceError):
+                    simulation.run()
+            finally:
+                simulation.close()
+        metrics[executor] = simulation.metrics.table()
+    assert metrics["serial"].num_rows > 2
+    assert metrics["processes"].to_pylist() == metrics["serial"].to_pylist()
+
+
+def test_a_run_that_reaches_its_target_stops_there_whoever_computes():
+    changes = {"stop": {"target_accuracy": 0.6, "iterations": 200}, "optimizer": {"lr": 0.5}}
+    serial, processes = run("serial", **changes), run("processes", **changes)
+    assert serial.summary["accuracy"] >= 0.6
+    assert max(serial.summary["iterations"]) < 200
+    assert processes.metrics.equals(serial.metrics)
+
+
 # -- auto --------------------------------------------------------------------------
 
 
@@ -130,7 +160,9 @@ def drive(executor_of, experiment: Experiment, count: int) -> tuple[list[torch.T
         executor = executor_of(experiment, workload, initial)
         try:
             jobs = [
-                Job(executor, lambda *_: None, initial, n % experiment.workers, n // 6, due=n)
+                GradientJob(
+                    executor, lambda *_: None, initial, n % experiment.workers, n // 6, due=n
+                )
                 for n in range(count)
             ]
             blocks = [block for job in jobs for block in job.blocks()]

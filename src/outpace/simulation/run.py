@@ -10,6 +10,7 @@ import contextlib
 import gc
 import math
 import random
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -39,13 +40,13 @@ from outpace.programs.parameter_server import parameter_server, parameter_server
 from outpace.randomness import Stream
 from outpace.recorder import Recorder, Totals
 from outpace.shard import Shard
-from outpace.simulation.executors import Gradients
+from outpace.simulation.executors import EvaluationJob, Gradients
 from outpace.simulation.fair import network_of
 from outpace.simulation.network import Log, Network
 from outpace.slicing import even_slices
 from outpace.tasks import (
     CuttableWorkload,
-    evaluation_of,
+    Evaluation,
     require_accuracy,
 )
 from outpace.trace import Trace
@@ -95,6 +96,7 @@ class Simulation:
         self.gradients = Gradients(experiment, workload, self._computed, self._share)
         self._leaves = 0
         self._evaluated_at: list[int] = []  # the shards' versions at the last evaluation
+        self._pending: deque[tuple[int, EvaluationJob]] = deque()  # rows to be filled in
         self._spawn()
 
     def times(self, host_s: float) -> dict[str, Any]:
@@ -124,12 +126,21 @@ class Simulation:
 
         `close` must be called afterwards, whatever happened.
         """
+        try:
+            self._drive()
+        except RunError:
+            with contextlib.suppress(RunError):
+                self._settle(wait=True)  # what led to it
+            raise
+        self._settle(wait=True)
+
+    def _drive(self) -> None:
         evaluate, stop = self._experiment.evaluate, self._experiment.stop
         until = _END_OF_TIME if stop.virtual_time_s is None else nanoseconds(stop.virtual_time_s)
+        self.gradients.start()
+        if evaluate.every_updates or evaluate.every_s:
+            self._evaluate()
         try:
-            if evaluate.every_updates or evaluate.every_s:
-                self._evaluate()
-            self.gradients.start()
             with _rare_garbage_collection():
                 self.kernel.run(until)
         except WalkerError as error:
@@ -146,6 +157,7 @@ class Simulation:
     def close(self) -> None:
         """Report what was left undone to the trace. Idempotent."""
         self.kernel.close()
+        self._abandon()
         self.gradients.close()
         for shard in self._shards:
             shard.close(self.kernel.now)
@@ -191,12 +203,33 @@ class Simulation:
     def _evaluate(self) -> None:
         """At zero virtual time."""
         self._evaluated_at = self._versions()
-        samples = self._experiment.evaluate.samples
-        evaluation = evaluation_of(self._workload, self.parameters(), samples)
-        self.metrics.add(self.kernel.now, self._evaluated_at[0], evaluation, self.totals)
         target = self._experiment.stop.target_accuracy
-        if target is not None and (evaluation.accuracy or 0.0) >= target:
+        evaluation = self.gradients.evaluate(
+            self.parameters(), self._experiment.evaluate.samples, self.kernel.now,
+            at_once=target is not None,
+        )  # fmt: skip
+        known = evaluation if isinstance(evaluation, Evaluation) else Evaluation()
+        row = self.metrics.add(self.kernel.now, self._evaluated_at[0], known, self.totals)
+        if isinstance(evaluation, EvaluationJob):
+            self._pending.append((row, evaluation))
+        elif target is not None and (evaluation.accuracy or 0.0) >= target:
             self.kernel.stop()
+        self._settle(wait=False)
+
+    def _settle(self, *, wait: bool) -> None:
+        """Fill in evaluations that are there, or, waiting for them, all. Raises RunError."""
+        while self._pending and (wait or self._pending[0][1].outcome is not None):
+            row, job = self._pending.popleft()
+            self.metrics.fill(row, job.value())
+
+    def _abandon(self) -> None:
+        """Of a run that ended early: leave out evaluations that are still under way."""
+        while self._pending:
+            row, job = self._pending.pop()
+            if isinstance(job.outcome, Evaluation):
+                self.metrics.fill(row, job.outcome)
+            else:
+                self.metrics.drop(row)
 
     def _versions(self) -> list[int]:
         return [shard.version for shard in self._shards]

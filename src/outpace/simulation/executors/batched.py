@@ -35,6 +35,8 @@ class Stackable(Protocol):
 class BatchedExecutor:
     """Raises ConfigError if this workload cannot be batched, or gives other gradients then."""
 
+    beside = False
+
     def __init__(
         self, workload: Workload, initial: Sequence[Block], width: int, device: str | None = None
     ) -> None:

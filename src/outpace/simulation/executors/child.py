@@ -1,4 +1,4 @@
-"""A process that computes gradients for a simulation."""
+"""A process that computes for a simulation."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ import torch
 from outpace.config import Experiment
 from outpace.errors import OutpaceError, RunError
 from outpace.simulation.executors.arena import Arena
+from outpace.simulation.executors.job import EVALUATION
 from outpace.slicing import even_slices
-from outpace.tasks import gradient_of
+from outpace.tasks import Evaluation, evaluation_of, gradient_of
 
-# number, slot of the parameters and which contents of it, worker, iteration, slot of the result
+# number, slot of the parameters and which contents of it, worker (or EVALUATION), iteration (or
+# how many samples), slot of the result
 Order: TypeAlias = tuple[int, int, int, int, int, int]
 NO_TASK: Final = -1
-Report: TypeAlias = tuple[int, float | None, str | None]  # number, loss, error
+# number, loss or evaluation, error
+Report: TypeAlias = tuple[int, float | Evaluation | None, str | None]
 
 
 def compute(orders: Connection, arena: Arena, experiment: Experiment) -> None:
@@ -51,6 +54,8 @@ class _Computer:
             self._seen[slot] = contents, self._arena.blocks(slot)
         parameters = self._seen[slot][1]
         try:
+            if worker == EVALUATION:
+                return number, evaluation_of(self._workload, parameters, iteration or None), None
             loss, gradient = gradient_of(self._workload, parameters, worker, iteration)
         except RunError as error:
             return number, None, str(error)

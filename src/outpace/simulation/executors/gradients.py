@@ -12,10 +12,10 @@ from outpace.config import Experiment
 from outpace.messages import Block, whole
 from outpace.simulation.executors.auto import AutoExecutor
 from outpace.simulation.executors.batched import BatchedExecutor
-from outpace.simulation.executors.job import Executor, Job, Told
+from outpace.simulation.executors.job import EvaluationJob, Executor, GradientJob, Told
 from outpace.simulation.executors.processes import ProcessExecutor, cores
 from outpace.simulation.executors.serial import SerialExecutor
-from outpace.tasks import CuttableWorkload
+from outpace.tasks import CuttableWorkload, Evaluation, evaluation_of
 from outpace.units import Time
 
 
@@ -64,9 +64,20 @@ class Gradients:
             return blocks
         # A list of its own: the worker changes its list as replies come.
         tensors = [block for block in parameters if isinstance(block, torch.Tensor)]
-        job = Job(self._executor, self._told, tensors, worker, iteration, due)
+        job = GradientJob(self._executor, self._told, tensors, worker, iteration, due)
         self._executor.expect(job)
         return job.blocks()
+
+    def evaluate(
+        self, parameters: Sequence[Block], samples: int | None, now: Time, *, at_once: bool
+    ) -> Evaluation | EvaluationJob:
+        """What these parameters are worth, on at most so many samples; or who will know it."""
+        if at_once or not self._executor.beside:
+            return evaluation_of(self._workload, parameters, samples)
+        tensors = [block for block in parameters if isinstance(block, torch.Tensor)]
+        job = EvaluationJob(self._executor, tensors, samples, now)
+        self._executor.expect(job)
+        return job
 
     def close(self) -> None:
         self._executor.close()

@@ -1,23 +1,32 @@
-"""A gradient that was asked for, and who computes it."""
+"""What is to be computed from parameters, a gradient or an evaluation, and who does it."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import torch
 
 from outpace.deferred import Deferred
 from outpace.messages import Block
+from outpace.tasks import Evaluation, Workload, evaluation_of, gradient_of
 from outpace.units import Time
 
-Outcome: TypeAlias = tuple[float | None, Sequence[Block]]  # loss, gradient
+Gradient: TypeAlias = tuple[float | None, Sequence[Block]]  # with its loss
+Outcome: TypeAlias = Gradient | Evaluation
 Told: TypeAlias = Callable[[int, int, float | None], None]  # worker, iteration, loss
+
+EVALUATION: Final = -1  # in place of a worker
 
 
 class Executor(Protocol):
-    """Computes gradients: later, elsewhere, several at once, or never."""
+    """Computes jobs: later, elsewhere, several at once, or never."""
+
+    @property
+    def beside(self) -> bool:
+        """Does it compute while this process does something else?"""
 
     def expect(self, job: Job) -> None:
         """It may be wanted, at the virtual time `job.due` or later. It may be begun with.
@@ -35,24 +44,42 @@ class Executor(Protocol):
         """For the summary: its kind, and what else is worth knowing."""
 
 
-class Job:
-    """The gradient of a worker's iteration. Its blocks are computed when the first is read."""
+class Job(ABC):
+    """A function of parameters, a worker and an iteration."""
 
     __slots__ = (
-        "__weakref__", "_executor", "_gradient", "_told", "begun", "due", "iteration", "outcome",
-        "parameters", "worker",
+        "__weakref__", "begun", "due", "executor", "iteration", "outcome", "parameters", "worker",
     )  # fmt: skip
+
+    def __init__(
+        self, executor: Executor, parameters: Sequence[torch.Tensor], worker: int, iteration: int,
+        due: Time,
+    ) -> None:  # fmt: skip
+        self.executor, self.parameters = executor, parameters
+        self.worker, self.iteration, self.due = worker, iteration, due
+        self.begun = False  # is somebody computing it?
+        self.outcome: Outcome | str | None = None  # once somebody has; a text: an error
+
+    @abstractmethod
+    def compute(self, workload: Workload) -> Outcome:
+        """Here and now. Raises RunError if the task raises."""
+
+
+class GradientJob(Job):
+    """The gradient of a worker's iteration. It is computed when its first block is read."""
+
+    __slots__ = ("_blocks", "_told")
 
     def __init__(
         self, executor: Executor, told: Told, parameters: Sequence[torch.Tensor], worker: int,
         iteration: int, due: Time,
     ) -> None:  # fmt: skip
-        self.parameters = parameters
-        self.worker, self.iteration, self.due = worker, iteration, due
-        self.begun = False  # is somebody computing it?
-        self.outcome: Outcome | str | None = None  # once somebody has; a text: an error
-        self._executor, self._told = executor, told
-        self._gradient: list[Any] = []
+        super().__init__(executor, parameters, worker, iteration, due)
+        self._told = told
+        self._blocks: list[Any] = []
+
+    def compute(self, workload: Workload) -> Gradient:
+        return gradient_of(workload, self.parameters, self.worker, self.iteration)
 
     def blocks(self) -> list[Block]:
         """One for each block of the parameters."""
@@ -62,10 +89,32 @@ class Job:
         ]
 
     def _take(self, place: int) -> torch.Tensor:
-        if not self._gradient:
-            loss, gradient = self._executor.result(self)
-            self._gradient, self.outcome, self.parameters = list(gradient), None, ()
+        if not self._blocks:
+            outcome = self.executor.result(self)
+            assert not isinstance(outcome, Evaluation)
+            loss, blocks = outcome
+            self._blocks, self.outcome, self.parameters = list(blocks), None, ()
             self._told(self.worker, self.iteration, loss)
-        block, self._gradient[place] = self._gradient[place], None
+        block, self._blocks[place] = self._blocks[place], None
         assert isinstance(block, torch.Tensor)
         return block
+
+
+class EvaluationJob(Job):
+    """What parameters are worth, on at most so many samples (0: all)."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, executor: Executor, parameters: Sequence[torch.Tensor], samples: int | None, due: Time
+    ) -> None:
+        super().__init__(executor, parameters, EVALUATION, samples or 0, due)
+
+    def compute(self, workload: Workload) -> Evaluation:
+        return evaluation_of(workload, self.parameters, self.iteration or None)
+
+    def value(self) -> Evaluation:
+        """Wait for it. Raises RunError if the task raises."""
+        outcome = self.executor.result(self)
+        assert isinstance(outcome, Evaluation)
+        return outcome

@@ -1,4 +1,4 @@
-"""Gradients ahead of time, in other processes: bitwise those of `serial`.
+"""Gradients ahead of time, in other processes: bitwise those of `serial`. Evaluations too.
 
 A gradient is a function of the parameters that were read when it was begun, in virtual
 time, and is not needed before it ends: until then it can be computed, beside those of all
@@ -25,7 +25,7 @@ from itertools import count
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import torch
 
@@ -35,8 +35,8 @@ from outpace.errors import RunError
 from outpace.messages import Block, whole
 from outpace.simulation.executors.arena import Arena, Layout
 from outpace.simulation.executors.child import NO_TASK, compute
-from outpace.simulation.executors.job import Job, Outcome
-from outpace.tasks import Workload, gradient_of
+from outpace.simulation.executors.job import EVALUATION, Job, Outcome
+from outpace.tasks import Evaluation, Workload, gradient_of
 from outpace.units import Time
 
 _ORDERS: Final = 2  # of a process at a time
@@ -82,6 +82,8 @@ class ProcessExecutor:
     Raises Unusable, in any method, if a process died or has made another task.
     """
 
+    beside = True
+
     def __init__(
         self, experiment: Experiment, workload: Workload, initial: Sequence[Block],
         processes: int | None = None,
@@ -122,12 +124,14 @@ class ProcessExecutor:
             self._give_orders()
         if isinstance(job.outcome, str):
             raise RunError(job.outcome)
+        ahead = job.outcome is not None
+        if job.worker != EVALUATION:
+            self._ahead += ahead
+            self._here += not ahead
         if job.outcome is not None:
-            self._ahead += 1
             return job.outcome
-        self._here += 1
         job.begun = True
-        return gradient_of(self._workload, job.parameters, job.worker, job.iteration)
+        return job.compute(self._workload)
 
     def close(self) -> None:
         for process in self._processes:
@@ -213,7 +217,7 @@ class ProcessExecutor:
         for key, _ in self._selector.select(timeout_s):
             process: _Process = key.data
             try:
-                number, loss, error = process.pipe.recv()
+                number, value, error = process.pipe.recv()
             except (EOFError, ConnectionError):
                 raise self._lost(process) from None
             if number == NO_TASK:
@@ -224,7 +228,12 @@ class ProcessExecutor:
             if order.job is None:
                 self._judge(process, error, order.target)
             elif (job := order.job()) is not None:
-                job.outcome = error or (loss, [b.clone() for b in self._arena.blocks(order.target)])
+                job.outcome = error or self._outcome(job, value, order.target)
+
+    def _outcome(self, job: Job, value: Any, target: int) -> Outcome:
+        if job.worker == EVALUATION:
+            return cast(Evaluation, value)
+        return value, [block.clone() for block in self._arena.blocks(target)]
 
     def _judge(self, process: _Process, error: str | None, target: int) -> None:
         """Has it made the task that we have?"""

@@ -1,14 +1,16 @@
-"""The reference: each gradient when it is wanted, in this process."""
+"""The reference: everything when it is wanted, in this process."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from outpace.simulation.executors.job import Job, Outcome
-from outpace.tasks import Workload, gradient_of
+from outpace.tasks import Workload
 
 
 class SerialExecutor:
+    beside = False
+
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
 
@@ -16,7 +18,7 @@ class SerialExecutor:
         pass
 
     def result(self, job: Job) -> Outcome:
-        return gradient_of(self._workload, job.parameters, job.worker, job.iteration)
+        return job.compute(self._workload)
 
     def close(self) -> None:
         pass
