@@ -115,3 +115,9 @@ def test_numbers_are_numbers():
     assert parse_yaml(text, "x") == [
         4000, 1e7, 1.25e8, -3, 0.5, 31, float("inf"), True, None, "no", "4_000", 4000.0,
     ]  # fmt: skip
+
+
+def test_a_path_that_cannot_be_one_is_refused():
+    data = {**parse_yaml(BASE, "base"), "compute": {"kind": "trace", "path": "a\0b.csv"}}
+    with pytest.raises(ConfigError, match="a path in it is none"):
+        experiment_from(data, "x.yaml")

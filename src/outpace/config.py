@@ -182,7 +182,10 @@ def experiment_from(data: Mapping[str, Any], source: str, folder: Path | None = 
         problems = [f"not plain data: {error}"]
     if problems:
         raise ConfigError("\n".join(f"{source}: {problem}" for problem in problems))
-    return _with_absolute_paths(experiment, folder or Path.cwd())
+    try:
+        return _with_absolute_paths(experiment, folder or Path.cwd())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{source}: a path in it is none: {error}") from error
 
 
 def to_plain(experiment: Experiment) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from typing import Any, Final
 _PRELOAD: Final = "outpace.preload"
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_NAME: Final = 15
+_STARTING: Final = threading.Lock()  # one at a time: it touches sys.modules
 
 
 def start(name: str, target: Callable[..., None], *arguments: Any) -> ForkServerProcess:
@@ -40,7 +41,7 @@ def start(name: str, target: Callable[..., None], *arguments: Any) -> ForkServer
         target=_begin, args=(target, arguments, os.getcwd(), dict(os.environ)),
         name=name, daemon=True,
     )  # fmt: skip
-    with _no_main_module():
+    with _STARTING, _no_main_module():
         _start_fork_server()
         process.start()
     return process

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -77,3 +79,33 @@ class Noting(nn.Module):
 
 def noting(path: str) -> outpace.Task:
     return outpace.Task(Noting(path), nn.functional.cross_entropy, data())
+
+
+def with_a_function(function) -> outpace.Task:
+    return linear()
+
+
+def not_a_number() -> outpace.Task:
+    def loss(output: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(output, targets) * float("nan")
+
+    return outpace.Task(nn.Linear(4, 2), loss, data())
+
+
+class Shifted(torch.utils.data.Dataset):
+    """Draws from all three global generators."""
+
+    def __init__(self) -> None:
+        self.inputs, self.targets = data()
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        shift = random.random() + np.random.random() + torch.rand(()).item()
+        return self.inputs[index] + shift, self.targets[index]
+
+
+def augmented() -> outpace.Task:
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
+    return outpace.Task(model, nn.functional.cross_entropy, Shifted(), Shifted())

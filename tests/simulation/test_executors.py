@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing
 import os
 import signal
@@ -18,6 +19,7 @@ from outpace.simulation.executors import Gradients
 from outpace.simulation.executors.auto import AutoExecutor
 from outpace.simulation.executors.job import GradientJob
 from outpace.simulation.run import Simulation, one_thread_own_randomness
+from outpace.tasks import PythonTask
 from outpace.trace import MemorySink, Trace
 
 TASKS = Path(__file__).parent / "tasks_for_executors.py"
@@ -64,8 +66,9 @@ def vector(result) -> torch.Tensor:
         {"task": {"kind": "quadratic", "eigenvalues": [1.0, 0.5, 0.1], "noise": 0.1}},
         {"stop": {"virtual_time_s": 0.55}},
         {"task": python("dropout"), "servers": 1},
+        {"task": python("augmented"), "servers": 1},
     ],
-    ids=["bsp-momentum", "asp", "cnn", "quadratic", "stopped-by-time", "dropout"],
+    ids=["bsp-momentum", "asp", "cnn", "quadratic", "stopped-by-time", "dropout", "augmented"],
 )
 def test_processes_give_bitwise_what_serial_gives(changes):
     serial, processes = run("serial", **changes), run("processes", **changes)
@@ -202,6 +205,15 @@ def test_auto_stays_serial_where_processes_make_another_task_and_says_why():
     assert "other gradients in another process" in auto.describe()["note"]
 
 
+def test_auto_stays_serial_where_the_configuration_cannot_go_to_another_process():
+    experiment = dataclasses.replace(
+        plain(), task=PythonTask(f"{TASKS}:with_a_function", {"function": lambda: None})
+    )
+    _, auto = drive(eager(0.0), experiment, 60)
+    assert auto.describe()["kind"] == "serial"
+    assert "cannot go to another process" in auto.describe()["note"]
+
+
 # -- what is never computed --------------------------------------------------------
 
 
@@ -270,6 +282,16 @@ def test_a_process_that_is_killed_ends_the_run_and_none_is_left():
     with pytest.raises(RunError, match="gradients-0, which computed gradients, was killed by SIGK"):
         simulate(configured, progress=kill)
     assert not [c for c in multiprocessing.active_children() if c.name.startswith("gradients")]
+
+
+def test_batched_refuses_gradients_that_are_not_numbers():
+    with pytest.raises(ConfigError, match="differ from serial ones by nan"):
+        run("batched", task=python("not_a_number"), servers=1)
+
+
+def test_fastest_is_auto_where_batches_are_impossible():
+    result = run("fastest", task=python("branching"), servers=1)
+    assert result.summary["executor"] == {"kind": "serial"}
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Latencies from a file of round-trip times, and what is wrong with such files."""
 
 import os
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -139,6 +140,22 @@ def test_a_truncated_archive_is_refused(tmp_path, kept):
     path.write_bytes(whole[: kept if isinstance(kept, int) else int(kept * len(whole))])
     with pytest.raises(ConfigError, match="cannot read the matrix in"):
         Matrix(str(path), "ms").latencies(2)
+
+
+def test_an_archive_of_something_else_is_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "m.npz", "w") as archive:
+        archive.writestr("letter", b"dear reader")
+    with pytest.raises(ConfigError, match="must hold numbers, not"):
+        Matrix(str(tmp_path / "m.npz"), "ms").latencies(2)
+
+
+@pytest.mark.parametrize("shape", ["(2, 99999999999999999999999)", "(2, 2", "(-2, 2)"])
+def test_a_header_that_says_nonsense_is_refused(tmp_path, shape):
+    header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    start = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little")
+    (tmp_path / "m.npy").write_bytes(start + header.encode() + bytes(32))
+    with pytest.raises(ConfigError, match="cannot read the matrix in"):
+        Matrix(str(tmp_path / "m.npy"), "ms").latencies(2)
 
 
 def test_another_format_by_that_name_is_refused(tmp_path):

@@ -70,6 +70,14 @@ def test_an_evaluation_depends_on_the_parameters_alone():
     assert mine.evaluate(parameters) == first
 
 
+def test_an_evaluation_of_augmented_data_draws_the_same_every_time():
+    mine = workload(normalised(), Augmented())
+    parameters = mine.initial_parameters()
+    first = mine.evaluate(parameters)
+    mine.gradient(parameters, 0, 0)
+    assert mine.evaluate(parameters) == first
+
+
 def test_batch_norm_is_evaluated_with_the_averages_of_the_training_data():
     model = nn.Sequential(nn.BatchNorm1d(4, affine=False), nn.Linear(4, 2))
     mine = workload(model)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import warnings
-import zipfile
-import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -18,10 +16,6 @@ from outpace.errors import ConfigError, did_you_mean
 _UNITS: Final = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 _SUFFIXES: Final = (".npz", ".npy", ".csv", ".txt")
 _ASYMMETRY: Final = 1e-6  # relative; what rounding to single precision leaves
-_UNREADABLE: Final = (
-    OSError, ValueError, EOFError, KeyError, MemoryError, NotImplementedError, RuntimeError,
-    zipfile.BadZipFile, zlib.error,
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +82,9 @@ class Matrix:
             with warnings.catch_warnings(action="ignore"):  # that it is empty: we say so
                 comma = "," if path.suffix == ".csv" else None
                 return np.loadtxt(path, delimiter=comma, ndmin=2), str(path)
-        except _UNREADABLE as error:
+        except ConfigError:
+            raise
+        except Exception as error:  # numpy has no list of what a broken file makes it raise
             raise ConfigError(f"cannot read the matrix in {path}: {error}") from error
 
     def _from_archive(self, path: Path) -> tuple[NDArray[Any], str]:
@@ -102,7 +98,7 @@ class Matrix:
             name = names[0] if self.array is None else self.array
             if name not in names:
                 raise ConfigError(f"{path}: no array {name!r}.{did_you_mean(name, names)}")
-            return archive[name], f"{path}, array {name!r}"
+            return np.asarray(archive[name]), f"{path}, array {name!r}"
 
 
 def _require_symmetric(times: NDArray[np.float64], values: NDArray[Any], source: str) -> None:

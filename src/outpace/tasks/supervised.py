@@ -22,6 +22,7 @@ from outpace.tasks.task import Data, Evaluation, Task, fraction_correct
 
 _EVALUATION_BATCH: Final = 100
 _TRAIN_SAMPLES_EVALUATED: Final = 1000
+_NOBODY: Final = (-1, 0)  # the worker and iteration whose random numbers an evaluation has
 
 
 class SupervisedWorkload:
@@ -64,7 +65,7 @@ class SupervisedWorkload:
         self._initial_buffers = [buffer.detach().clone() for buffer in self._buffers]
         self._averaging: list[Any] = [m for m in task.model.modules() if _averages(m)]
         # A Dataset may augment with any of the global generators, tensors cannot.
-        self._seeds_all = not isinstance(task.train, tuple)
+        self._seeds_all = not all(isinstance(d, tuple) for d in (task.train, task.test) if d)
         self._sampler = Sampler(_length(task.train), workers, batch_size, seed)
         self._slices = [slice(0, self.size)]
         self._loaded: list[Block | None] = [None]
@@ -111,7 +112,7 @@ class SupervisedWorkload:
         torch.default_generator.manual_seed(mixed & (2**63 - 1))
         if self._seeds_all:
             random.seed(mixed)
-            np.random.seed(mixed & (2**32 - 1))
+            np.random.seed(mixed % 2**32)
 
     def probe(self, target: str) -> None:
         """Raise ConfigError, naming the target, unless the first batch gives a gradient.
@@ -146,6 +147,7 @@ class SupervisedWorkload:
 
     def evaluate(self, parameters: Sequence[Block], samples: int | None = None) -> Evaluation:
         self._load(parameters)
+        self._seed_generators(*_NOBODY)
         task = self.task
         with _evaluating(task.model):
             self._average_anew()
@@ -158,6 +160,7 @@ class SupervisedWorkload:
 
     def state_dict(self, parameters: Sequence[Block]) -> dict[str, torch.Tensor]:
         self._load(parameters)
+        self._seed_generators(*_NOBODY)
         with _evaluating(self.task.model):
             self._average_anew()
         return {

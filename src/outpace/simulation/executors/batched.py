@@ -7,6 +7,7 @@ depends on virtual times alone, so a run still has one result.
 from __future__ import annotations
 
 import heapq
+import math
 import time
 import weakref
 from collections.abc import Sequence
@@ -107,7 +108,7 @@ class BatchedExecutor:
         """The largest relative one of the first gradients, with equal and unequal parameters."""
         first = self._initial
         second = [block.clone() for block in first]
-        worst = 0.0
+        differences = []
         for points in ((first, first), (first, second)):
             wanted = [(blocks, 0, iteration) for iteration, blocks in enumerate(points)]
             for (blocks, worker, iteration), (_, ours) in zip(
@@ -115,9 +116,10 @@ class BatchedExecutor:
             ):
                 theirs = gradient_of(self._workload, blocks, worker, iteration)[1]
                 reference = torch.cat([b for b in theirs if isinstance(b, torch.Tensor)])
-                error = torch.linalg.vector_norm(torch.cat(ours) - reference)
-                worst = max(worst, float(error / torch.linalg.vector_norm(reference)))
-        return worst
+                norm = torch.linalg.vector_norm(reference)
+                apart = torch.linalg.vector_norm(torch.cat(ours) - reference)
+                differences.append(float(apart / norm) if apart else 0.0)
+        return max(differences, key=lambda d: math.inf if math.isnan(d) else d)
 
     def gain(self, workers: int) -> float:
         """How many times faster than `serial` it is, here and now, for so many workers."""

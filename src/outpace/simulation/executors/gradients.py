@@ -9,6 +9,7 @@ import torch
 
 from outpace import host
 from outpace.config import Experiment
+from outpace.errors import ConfigError
 from outpace.messages import Block, whole
 from outpace.simulation.executors.auto import AutoExecutor
 from outpace.simulation.executors.batched import BatchedExecutor
@@ -35,24 +36,22 @@ class Gradients:
         self._initial = [whole(block) for block in workload.initial_parameters()]
         self._real = all(isinstance(block, torch.Tensor) for block in self._initial)
         self._executor: Executor = SerialExecutor(workload)
-        if self._real and isinstance(experiment.executor, host.Batched | host.Fastest):
+        if self._real and isinstance(experiment.executor, host.Batched):
             self._executor = self._batched(experiment.executor)
 
     def start(self) -> None:
         """Start the processes that are asked for."""
         asked = self._experiment.executor
-        make = (self._experiment, self._workload, self._initial)
         if not self._real:
             return
         if isinstance(asked, host.Processes):
-            self._executor = ProcessExecutor(*make, asked.processes)
+            self._executor = ProcessExecutor(
+                self._experiment, self._workload, self._initial, asked.processes
+            )
         elif isinstance(asked, host.Auto):
-            self._executor = AutoExecutor(*make, self._share)
+            self._executor = self._auto()
         elif isinstance(asked, host.Fastest):
-            batched = self._executor
-            assert isinstance(batched, BatchedExecutor)
-            if batched.gain(self._experiment.workers) < cores():
-                self._executor = AutoExecutor(*make, self._share)
+            self._executor = self._fastest(asked)
 
     def submit(
         self, parameters: Sequence[Block], worker: int, iteration: int, due: Time
@@ -85,6 +84,16 @@ class Gradients:
     def describe(self) -> dict[str, Any]:
         return self._executor.describe()
 
+    def _auto(self) -> AutoExecutor:
+        return AutoExecutor(self._experiment, self._workload, self._initial, self._share)
+
     def _batched(self, asked: host.Batched | host.Fastest) -> BatchedExecutor:
         device = asked.device if isinstance(asked, host.Batched) else None
         return BatchedExecutor(self._workload, self._initial, asked.width, device)
+
+    def _fastest(self, asked: host.Fastest) -> Executor:
+        try:
+            batched = self._batched(asked)
+        except ConfigError:  # it says itself what it cannot compute
+            return self._auto()
+        return batched if batched.gain(self._experiment.workers) > cores() else self._auto()

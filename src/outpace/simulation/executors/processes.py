@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import heapq
 import os
+import pickle
 import selectors
 import weakref
 from collections import OrderedDict
@@ -162,8 +163,13 @@ class ProcessExecutor:
     def _start(self, experiment: Experiment, place: int, initial: Sequence[torch.Tensor]) -> None:
         ours, theirs = Pipe()
         name = f"gradients-{place}"
-        process = forking.start(name, compute, theirs, self._arena, experiment)
-        theirs.close()
+        try:
+            process = forking.start(name, compute, theirs, self._arena, experiment)
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            ours.close()
+            raise Unusable(f"the configuration cannot go to another process: {error}") from error
+        finally:
+            theirs.close()
         targets = list(range(place * _ORDERS, (place + 1) * _ORDERS))
         one = _Process(process, ours, targets)
         self._processes.append(one)
