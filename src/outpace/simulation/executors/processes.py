@@ -23,7 +23,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from multiprocessing import Pipe
+from multiprocessing import Pipe, current_process
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from typing import Any, Final, cast
@@ -89,6 +89,8 @@ class ProcessExecutor:
         self, experiment: Experiment, workload: Workload, initial: Sequence[Block],
         processes: int | None = None,
     ) -> None:  # fmt: skip
+        if current_process().daemon:
+            raise Unusable("this is a daemonic process, which may start no others")
         self._workload = workload
         self._count = processes or cores()
         blocks = [tensor for block in initial if isinstance(tensor := whole(block), torch.Tensor)]
