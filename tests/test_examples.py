@@ -51,3 +51,18 @@ def test_a_lasting_straggler_costs_bsp_and_ssp_what_asp_makes_use_of():
     bsp, ssp, asp = (row.summary for row in outpace.compare(short))
     assert bsp["gradients_applied"] < ssp["gradients_applied"] < asp["gradients_applied"] / 1.5
     assert bsp["seconds"]["wait"] > ssp["seconds"]["wait"] > asp["seconds"]["wait"] == 0
+
+
+def test_late_replies_cost_bsp_most_and_asp_least():
+    path = EXAMPLES / "late_replies.yaml"
+    variants = variants_from(read_yaml(path), str(path), path.parent)
+    short = [
+        dataclasses.replace(
+            variant,
+            experiment=dataclasses.replace(variant.experiment, stop=outpace.Stop(iterations=20)),
+        )
+        for variant in variants
+    ]
+    bsp, ssp, asp = (row.summary for row in outpace.compare(short))
+    assert bsp["virtual_time_s"] > ssp["virtual_time_s"] > asp["virtual_time_s"]
+    assert bsp["seconds"]["wait"] > 2 * ssp["seconds"]["wait"]

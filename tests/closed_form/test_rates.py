@@ -135,3 +135,26 @@ def test_bsp_over_a_serialised_network_takes_what_its_transfers_add_up_to():
     round_s = 1.0 + 2 * latency_s + (workers + 1) * transfer_s
     expected = math.floor(100.0 / round_s) * workers
     assert summary["gradients_applied"] == pytest.approx(expected, abs=workers)
+
+
+@pytest.mark.parametrize(("workers", "servers", "probability"), [(16, 16, 0.005), (1, 4, 0.1)])
+def test_bsp_pays_for_a_late_reply_whenever_one_of_all_is_late(workers, servers, probability):
+    # An iteration takes 1 s, and 4 s more if any of the N·M replies is late.
+    chance = 1 - (1 - probability) ** (workers * servers)
+    iterations = 400
+    summary = simulate(
+        {
+            "task": {"kind": "timing", "parameters": 100},
+            "workers": workers,
+            "servers": servers,
+            "compute": {"kind": "constant", "mean_s": 1.0},
+            "network": {
+                "delays": [{"message": "reply", "probability": probability, "seconds": 4.0}]
+            },
+            "sync": {"kind": "bsp"},
+            "stop": {"iterations": iterations},
+        }
+    ).summary
+    error = 4 * math.sqrt(chance * (1 - chance) / iterations)
+    mean = summary["virtual_time_s"] / iterations
+    assert mean == pytest.approx(1 + 4 * chance, abs=WITHIN * error)
