@@ -31,7 +31,7 @@ from outpace.cluster import NetworkLaw
 from outpace.errors import ConfigError, did_you_mean
 from outpace.kernel import Kernel, Mailbox
 from outpace.simulation.fair import network_of
-from outpace.simulation.network import Transfer
+from outpace.simulation.links import Transfer
 from outpace.units import nanoseconds, seconds
 
 T = TypeVar("T")

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from outpace.cluster import Lateness
 from outpace.kernel import Kernel
 from outpace.messages import Reply
+from outpace.simulation.links import Link, Transfer
 from outpace.units import Time
-
-if TYPE_CHECKING:
-    from outpace.simulation.network import Link, Transfer
 
 
 class Delays:

@@ -31,7 +31,8 @@ from typing import Any
 from outpace.cluster import Machines, NetworkLaw
 from outpace.errors import ConfigError
 from outpace.kernel import Alarm, Kernel
-from outpace.simulation.network import Link, Log, Network, Nic, Transfer
+from outpace.simulation.links import Link, Nic, Transfer
+from outpace.simulation.network import Log, Network
 from outpace.units import SECOND, Time
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from outpace.simulation.network import Transfer
+from outpace.simulation.links import Transfer
 
 
 class MessageLog:

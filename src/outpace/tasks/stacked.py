@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch.func import functional_call, grad_and_value, replace_all_batch_norm_modules_, vmap
 
 from outpace.tasks.task import Task
 
-if TYPE_CHECKING:
-    from outpace.tasks.supervised import SupervisedWorkload
-
 Wanted: TypeAlias = tuple[Sequence[torch.Tensor], int, int]  # blocks, worker, iteration
+SamplesOf: TypeAlias = Callable[[int, int], torch.Tensor]  # worker, iteration -> their numbers
 Named: TypeAlias = Mapping[str, torch.Tensor]
 
 
@@ -28,11 +26,11 @@ class Stacked:
     draw others.
     """
 
-    def __init__(self, workload: SupervisedWorkload, task: Task, device: str | None) -> None:
+    def __init__(self, task: Task, samples_of: SamplesOf, device: str | None) -> None:
         """Raises ValueError if the model's batches cannot be stacked."""
         if not isinstance(task.train, tuple):
             raise ValueError("its training data must be a tuple of tensors, not a Dataset")
-        self._workload, self._loss = workload, task.loss
+        self._samples_of, self._loss = samples_of, task.loss
         model = copy.deepcopy(task.model)
         replace_all_batch_norm_modules_(model)  # its averages are nobody's: see SupervisedWorkload
         named = {name: p for name, p in model.named_parameters() if p.requires_grad}
@@ -51,7 +49,7 @@ class Stacked:
     def gradients(self, wanted: Sequence[Wanted]) -> list[tuple[float, tuple[torch.Tensor, ...]]]:
         """(loss, gradient in blocks) of each. The memory of all goes with the last of them."""
         blocks = [parameters for parameters, _, _ in wanted]
-        indices = [self._workload.samples_of(worker, iteration) for _, worker, iteration in wanted]
+        indices = [self._samples_of(worker, iteration) for _, worker, iteration in wanted]
         places = torch.stack(indices).to(self._device)
         inputs, targets = self._data[0][places], self._data[1][places]
         equal = all(a is b for each in blocks[1:] for a, b in zip(each, blocks[0], strict=True))

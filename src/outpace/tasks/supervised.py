@@ -104,7 +104,7 @@ class SupervisedWorkload:
 
     def stacked(self, device: str | None) -> Stacked:
         """What computes several gradients at once. Raises ValueError if that cannot be done."""
-        return Stacked(self, self.task, device)
+        return Stacked(self.task, self.samples_of, device)
 
     def _seed_generators(self, worker: int, iteration: int) -> None:
         """For dropout and the like: a stream of its own for each (worker, iteration)."""
