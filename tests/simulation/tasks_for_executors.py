@@ -81,6 +81,22 @@ def noting(path: str) -> outpace.Task:
     return outpace.Task(Noting(path), nn.functional.cross_entropy, data())
 
 
+class Skipping(nn.Module):
+    """Leaves a layer out now and then, by Python's generator or numpy's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.often, self.always = nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        skip = random.random() < 0.15 or np.random.random() < 0.15
+        return self.always(inputs if skip else inputs + self.often(inputs))
+
+
+def skipping() -> outpace.Task:
+    return outpace.Task(Skipping(), nn.functional.cross_entropy, data(), data(1))
+
+
 def with_a_function(function) -> outpace.Task:
     return linear()
 

@@ -67,8 +67,18 @@ def vector(result) -> torch.Tensor:
         {"stop": {"virtual_time_s": 0.55}},
         {"task": python("dropout"), "servers": 1},
         {"task": python("augmented"), "servers": 1},
+        {"task": python("skipping"), "servers": 1},
     ],
-    ids=["bsp-momentum", "asp", "cnn", "quadratic", "stopped-by-time", "dropout", "augmented"],
+    ids=[
+        "bsp-momentum",
+        "asp",
+        "cnn",
+        "quadratic",
+        "stopped-by-time",
+        "dropout",
+        "augmented",
+        "skipping",
+    ],
 )
 def test_processes_give_bitwise_what_serial_gives(changes):
     serial, processes = run("serial", **changes), run("processes", **changes)
@@ -252,7 +262,13 @@ def test_what_nobody_can_read_any_more_is_not_computed(executor, tmp_path):
 
 @pytest.mark.parametrize(
     ("function", "says"),
-    [("dropout", "differ from serial ones"), ("branching", "cannot be batched")],
+    [
+        ("dropout", "draws random numbers"),
+        ("skipping", "draws random numbers"),
+        ("branching", "cannot be batched"),
+        ("augmented", "cannot be batched"),
+        ("not_a_number", "differ from serial ones by nan"),
+    ],
 )
 def test_batched_refuses_what_it_cannot_compute(function, says):
     with pytest.raises(ConfigError, match=says):
@@ -282,11 +298,6 @@ def test_a_process_that_is_killed_ends_the_run_and_none_is_left():
     with pytest.raises(RunError, match="gradients-0, which computed gradients, was killed by SIGK"):
         simulate(configured, progress=kill)
     assert not [c for c in multiprocessing.active_children() if c.name.startswith("gradients")]
-
-
-def test_batched_refuses_gradients_that_are_not_numbers():
-    with pytest.raises(ConfigError, match="differ from serial ones by nan"):
-        run("batched", task=python("not_a_number"), servers=1)
 
 
 def test_fastest_is_auto_where_batches_are_impossible():

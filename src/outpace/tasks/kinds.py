@@ -118,7 +118,7 @@ class PythonTask:
                 )
             return task
 
-        return supervised(make, workers, batch_size, seed)
+        return supervised(make, workers, batch_size, seed, ours=False)
 
 
 _PROBED: set[tuple[object, ...]] = set()  # by this process: `compare` makes a task often

@@ -25,13 +25,16 @@ class CuttableWorkload(Workload, Protocol):
 
 
 def supervised(
-    make: Callable[[], Task], workers: int, batch_size: int, seed: int
+    make: Callable[[], Task], workers: int, batch_size: int, seed: int, *, ours: bool = True
 ) -> SupervisedWorkload:
-    """The task with weights of this seed. Raises ConfigError if it cannot be trained."""
+    """The task with weights of this seed. Raises ConfigError if it cannot be trained.
+
+    ours: as for `SupervisedWorkload`.
+    """
     torch.manual_seed(seed)  # initial weights; whoever runs this restores the generator
     task = make()
     try:
-        return SupervisedWorkload(task, workers, batch_size, seed)
+        return SupervisedWorkload(task, workers, batch_size, seed, ours=ours)
     except ConfigError:
         raise
     except Exception as error:

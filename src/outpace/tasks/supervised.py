@@ -37,8 +37,13 @@ class SupervisedWorkload:
     evaluated too ("precise BN": Wu and Johnson, Rethinking "Batch" in BatchNorm, 2021).
     """
 
-    def __init__(self, task: Task, workers: int, batch_size: int, seed: int) -> None:
-        """Raises ConfigError if the task cannot be trained."""
+    def __init__(
+        self, task: Task, workers: int, batch_size: int, seed: int, *, ours: bool = False
+    ) -> None:
+        """`ours`: it draws random numbers from torch's generator only, if at all.
+
+        Raises ConfigError if the task cannot be trained.
+        """
         self.task, self._seed = task, seed
         _require_samples(task.train, "train")
         if task.test is not None:
@@ -64,8 +69,7 @@ class SupervisedWorkload:
         self._buffers = list(task.model.buffers())
         self._initial_buffers = [buffer.detach().clone() for buffer in self._buffers]
         self._averaging: list[Any] = [m for m in task.model.modules() if _averages(m)]
-        # A Dataset may augment with any of the global generators, tensors cannot.
-        self._seeds_all = not all(isinstance(d, tuple) for d in (task.train, task.test) if d)
+        self._ours = ours
         self._sampler = Sampler(_length(task.train), workers, batch_size, seed)
         self._slices = [slice(0, self.size)]
         self._loaded: list[Block | None] = [None]
@@ -106,11 +110,18 @@ class SupervisedWorkload:
         """What computes several gradients at once. Raises ValueError if that cannot be done."""
         return Stacked(self.task, self.samples_of, device)
 
+    def draws(self, parameters: Sequence[Block]) -> bool:
+        """Does a gradient draw random numbers, beside those of its samples?"""
+        self._seed_generators(0, 0)
+        before = _generators()
+        self.gradient(parameters, 0, 0)
+        return _generators() != before
+
     def _seed_generators(self, worker: int, iteration: int) -> None:
         """For dropout and the like: a stream of its own for each (worker, iteration)."""
         mixed = (self._seed * 1_000_003 + worker) * 1_000_033 + iteration
         torch.default_generator.manual_seed(mixed & (2**63 - 1))
-        if self._seeds_all:
+        if not self._ours:  # a Dataset that augments, a model that skips layers
             random.seed(mixed)
             np.random.seed(mixed % 2**32)
 
@@ -211,6 +222,17 @@ class SupervisedWorkload:
             if accuracy is not None:
                 correct += size * float(accuracy(output, targets))
         return loss / count, None if accuracy is None else correct / count
+
+
+def _generators() -> tuple[object, ...]:
+    """The states of the global ones, to compare."""
+    _, numbers, place, *_ = np.random.get_state(legacy=True)
+    return (
+        torch.default_generator.get_state().numpy().tobytes(),
+        random.getstate(),
+        np.asarray(numbers).tobytes(),
+        place,
+    )
 
 
 def _averages(module: torch.nn.Module) -> bool:

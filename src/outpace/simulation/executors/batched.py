@@ -12,7 +12,7 @@ import time
 import weakref
 from collections.abc import Sequence
 from itertools import count
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import torch
 
@@ -20,17 +20,11 @@ from outpace.errors import ConfigError, RunError
 from outpace.messages import Block, whole
 from outpace.simulation.executors.job import Job, Outcome
 from outpace.tasks import Workload, brief, gradient_of
-from outpace.tasks.stacked import Stacked
+from outpace.tasks.supervised import SupervisedWorkload
 from outpace.units import Time
 
 TOLERANCE: Final = 1e-4  # of the norm of a gradient; float32 differs by about 1e-6
 _REPETITIONS: Final = 3
-
-
-class Stackable(Protocol):
-    """A workload that can compute several gradients at once."""
-
-    def stacked(self, device: str | None) -> Stacked: ...
 
 
 class BatchedExecutor:
@@ -43,19 +37,24 @@ class BatchedExecutor:
     ) -> None:
         self._workload, self._width = workload, width
         self._initial = [b for block in initial if isinstance(b := whole(block), torch.Tensor)]
-        if not hasattr(workload, "stacked"):
-            raise ConfigError("executor: this task cannot be batched; use kind: auto")
+        if not isinstance(workload, SupervisedWorkload):
+            raise ConfigError("executor: only tasks with a model can be batched; use kind: auto")
         try:
-            self._stacked: Stacked = workload.stacked(device)
+            self._stacked = workload.stacked(device)
             difference = self._difference()
         except Exception as error:  # torch.func has no list of what it cannot do
             raise ConfigError(
                 f"executor: this task cannot be batched: {brief(error)}; use kind: auto"
             ) from error
+        if workload.draws(self._initial):
+            raise ConfigError(
+                "executor: this task draws random numbers (dropout?), and a batch would draw "
+                "others; use kind: auto"
+            )
         if not difference < TOLERANCE:
             raise ConfigError(
                 f"executor: batched gradients of this task differ from serial ones by "
-                f"{difference:.1e} of their norm (dropout?); use kind: auto"
+                f"{difference:.1e} of their norm; use kind: auto"
             )
         self._queue: list[tuple[Time, int, weakref.ref[Job]]] = []
         self._numbers = count()

@@ -18,6 +18,7 @@ import heapq
 import os
 import pickle
 import selectors
+import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -43,6 +44,7 @@ from outpace.units import Time
 _ORDERS: Final = 2  # of a process at a time
 _SPARE: Final = 4  # slots for parameters that nobody computes with at the moment
 _GRACE_S: Final = 2.0
+_TRIAL_S: Final = 600.0  # to make the task and compute one gradient
 
 
 class Unusable(RunError):
@@ -110,8 +112,7 @@ class ProcessExecutor:
         try:
             for place in range(self._count):
                 self._start(experiment, place, blocks)
-            while not all(process.tried for process in self._processes):
-                self._collect(None)
+            self._await_trials()
         except BaseException:
             self.close()
             raise
@@ -177,6 +178,14 @@ class ProcessExecutor:
         self._processes.append(one)
         self._selector.register(ours, selectors.EVENT_READ, one)
         self._order(one, None, initial, 0, 0)
+
+    def _await_trials(self) -> None:
+        deadline_s = time.monotonic() + _TRIAL_S
+        while late := [p.process.name for p in self._processes if not p.tried]:
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0:
+                raise Unusable(f"{late[0]} has not made the task within {_TRIAL_S:g} s")
+            self._collect(left_s)
 
     def _order(
         self, process: _Process, job: Job | None, parameters: Sequence[torch.Tensor],
