@@ -1,5 +1,8 @@
 """A run small enough to work out with pencil and paper."""
 
+import pytest
+
+from outpace.errors import RunError
 from outpace.experiment import simulate
 
 # Worker 0 takes 1 s, worker 1 takes 3 s (slow by a factor); no network.
@@ -79,3 +82,15 @@ def test_with_virtual_time_as_stop_what_is_under_way_is_left_unfinished():
     outcomes = [row["outcome"] for row in result.trace.to_pylist() if row["event"] == "push"]
     assert outcomes == ["applied"] * 4 + ["pending"]
     assert result.summary["delayed_pulls"] == 3, "the pull still held counts too"
+
+
+def test_a_run_that_comes_to_the_end_of_virtual_time_has_failed():
+    with pytest.raises(RunError, match="came to the end of virtual time, 292 years"):
+        simulate(
+            {
+                **BASE,
+                "sync": {"kind": "bsp"},
+                "network": {"latency_s": 1e9},
+                "stop": {"iterations": 99},
+            }
+        )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import gc
 import multiprocessing
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -317,3 +320,17 @@ def test_fastest_is_auto_where_batches_are_impossible():
 def test_impossible_executors_are_refused(executor):
     with pytest.raises(ConfigError, match="executor"):
         plain(executor=executor)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_shared_memory_goes_with_the_run():
+    gc.disable()  # nothing may wait for it
+    try:
+        run("processes")
+        maps = Path("/proc/self/maps").read_text()
+    finally:
+        gc.enable()
+    assert "memfd:outpace" not in maps
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the one that lists them
+            assert "memfd:outpace" not in os.readlink(descriptor)

@@ -151,6 +151,8 @@ class Simulation:
         except DeadlockError as error:
             held = [text for shard in self._shards if (text := shard.describe_waiting())]
             raise RunError("\n".join([str(error), *held])) from error
+        if self.kernel.now >= _END_OF_TIME:
+            raise RunError("the run came to the end of virtual time, 292 years, and to no other")
         if self._versions() != self._evaluated_at:
             self._evaluate()
 

@@ -120,8 +120,10 @@ class SupervisedWorkload:
     def _seed_generators(self, worker: int, iteration: int) -> None:
         """For dropout and the like: a stream of its own for each (worker, iteration)."""
         mixed = (self._seed * 1_000_003 + worker) * 1_000_033 + iteration
-        torch.default_generator.manual_seed(mixed & (2**63 - 1))
-        if not self._ours:  # a Dataset that augments, a model that skips layers
+        if self._ours:
+            torch.default_generator.manual_seed(mixed & (2**63 - 1))
+        else:  # a Dataset that augments, a model that skips layers, any device
+            torch.manual_seed(mixed & (2**63 - 1))
             random.seed(mixed)
             np.random.seed(mixed % 2**32)
 

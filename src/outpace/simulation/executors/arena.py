@@ -60,8 +60,9 @@ class Arena:
             place.copy_(block)
 
     def close(self) -> None:
-        """The memory goes when the last view does."""
+        """The memory goes when the last view does. Nothing may be asked of it any more."""
         os.close(self._file)
+        del self._memory
 
     def __reduce__(self) -> tuple[Callable[..., Arena], tuple[Any, ...]]:
         return _attached, (DupFd(self._file), self._layout, self._slots)

@@ -96,6 +96,8 @@ class ProcessExecutor:
         self._workload = workload
         self._count = processes or cores()
         blocks = [tensor for block in initial if isinstance(tensor := whole(block), torch.Tensor)]
+        if any(block.device.type != "cpu" for block in blocks):
+            raise Unusable("the model is on another device, whose memory is not shared")
         self._expected = gradient_of(workload, blocks, 0, 0)[1]
         layout = Layout(tuple(block.numel() for block in blocks), blocks[0].dtype)
         targets = self._count * _ORDERS
@@ -148,6 +150,9 @@ class ProcessExecutor:
                 process.process.join()
             process.process.close()
         self._processes.clear()
+        self._held.clear()
+        self._free.clear()
+        self._queue.clear()
         if not self._closed:
             self._closed = True
             self._selector.close()
@@ -171,6 +176,9 @@ class ProcessExecutor:
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             ours.close()
             raise Unusable(f"the configuration cannot go to another process: {error}") from error
+        except (OSError, RuntimeError) as error:
+            ours.close()
+            raise Unusable(f"no process can be started: {error}") from error
         finally:
             theirs.close()
         targets = list(range(place * _ORDERS, (place + 1) * _ORDERS))
