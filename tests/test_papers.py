@@ -47,11 +47,12 @@ def test_without_delay_the_bound_is_that_of_gradient_descent():
     assert growth(0.5, 0) == pytest.approx(0.5)
 
 
-def test_a_curve_says_when_it_got_down_to_a_loss():
+def test_a_curve_says_how_long_it_was_above_a_loss():
     curve = Curve("a", 2, [0.0, 1.0, 2.0, 3.0], [0.0, 10.0, 20.0, 30.0], [2.0, 1.0, 0.5, 0.7], None)
-    assert curve.seconds_to(0.75) == pytest.approx(1.5)
-    assert curve.gradients_to(1.5) == pytest.approx(5.0)
-    assert curve.seconds_to(0.1) == math.inf
+    assert curve.seconds_above(0.75) == pytest.approx(1.5)
+    assert curve.seconds_above(0.6) == pytest.approx(1.8 + 0.5)  # it comes up again
+    assert curve.gradients_above(1.5) == pytest.approx(5.0)
+    assert curve.seconds_above(0.1) == math.inf
     assert curve.final == pytest.approx(0.7)
 
 

@@ -39,7 +39,7 @@ def main() -> int:
         out = options.judge
     curves = {variant.name: read_curve(out / variant.name) for variant in variants}
     paper = importlib.import_module(f"benchmarks.papers.{options.name}")
-    claims = paper.claims(curves, variants[0].experiment)
+    claims = paper.claims(curves, {variant.name: variant.experiment for variant in variants})
     show(claims)
     print(f"report: {out / REPORT}")
     return 1 if any(claim.agrees is False for claim in claims) else 0

@@ -29,19 +29,28 @@ class Curve:
         last = self.loss[-max(1, len(self.loss) // 4) :]
         return math.inf if self.error else sum(last) / len(last)
 
-    def seconds_to(self, loss: float) -> float:
-        return self._until(self.seconds, loss)
+    def seconds_above(self, loss: float) -> float:
+        """How long the loss was larger, in all; infinite if it never got down to that.
 
-    def gradients_to(self, loss: float) -> float:
-        """Of each worker."""
-        return self._until(self.gradients, loss)
+        For a curve that falls, the time when it gets there. Unlike the first time below, it
+        does not take one lucky evaluation of a curve that goes up and down for the rest.
+        """
+        return self._above(self.seconds, loss)
 
-    def _until(self, axis: list[float], loss: float) -> float:
-        """Where the curve first gets down to it, between evaluations along a straight line."""
-        for (a, high), (b, low) in pairwise(zip(axis, self.loss, strict=True)):
-            if low <= loss < high:
-                return a + (b - a) * (high - loss) / (high - low)
-        return math.inf
+    def gradients_above(self, loss: float) -> float:
+        """The same in gradients of each worker."""
+        return self._above(self.gradients, loss)
+
+    def _above(self, axis: list[float], loss: float) -> float:
+        """Between evaluations along straight lines."""
+        if self.error is not None or min(self.loss) > loss:
+            return math.inf
+        total = 0.0
+        for (a, before), (b, after) in pairwise(zip(axis, self.loss, strict=True)):
+            low, high = sorted((before, after))
+            share = 1.0 if low >= loss else max(0.0, high - loss) / (high - low or 1.0)
+            total += share * (b - a)
+        return total
 
 
 def read_curve(folder: Path) -> Curve:

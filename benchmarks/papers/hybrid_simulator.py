@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curve
-from benchmarks.papers.sharpness import bound, growth, sharpness
+from benchmarks.papers.sharpness import bound, sharpness
 
 from outpace.config import Experiment
 from outpace.simulation.run import one_thread_own_randomness
@@ -16,19 +16,20 @@ from outpace.updaters import Sgd
 
 LATENCIES = (0, 1, 10, 100)  # ms
 MANY = (8, 16, 32, 64)  # workers
-TARGET = 0.6  # the loss to get down to: a quarter of the loss of guessing
+REMEDIES = {"mean": "the workers", "by staleness": "its staleness"}  # what gradients are divided by
+TARGET = 0.8  # the loss to get down to: a third of the loss of guessing
 GUESSING = math.log(10)
 SHARPNESS_SAMPLES = 1000
 ABOUT = 0.25  # curves that basically coincide get there within this share of each other
 
 
-def claims(curves: Mapping[str, Curve], experiment: Experiment) -> list[Claim]:
+def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -> list[Claim]:
     """What the paper says of its figures, against these runs."""
     return [
         *_by_time(curves),
         *_by_iterations(curves),
         *_many_workers(curves),
-        *_explained(curves, experiment),
+        *_explained(curves, experiments["naive 8"]),
     ]
 
 
@@ -38,12 +39,12 @@ def _of(curves: Mapping[str, Curve], mode: str, workers: int) -> list[Curve]:
 
 def _by_time(curves: Mapping[str, Curve]) -> list[Claim]:
     times = {
-        (mode, n): [curve.seconds_to(TARGET) for curve in _of(curves, mode, n)]
+        (mode, n): [curve.seconds_above(TARGET) for curve in _of(curves, mode, n)]
         for mode in ("sync", "async")
         for n in (2, 4)
     }
     sync2, sync4, async2, async4 = times.values()
-    alone = curves["1 worker"].seconds_to(TARGET)
+    alone = curves["1 worker"].seconds_above(TARGET)
     return [
         Claim(
             "figures 8, 9",
@@ -80,11 +81,11 @@ def _by_time(curves: Mapping[str, Curve]) -> list[Claim]:
 
 def _by_iterations(curves: Mapping[str, Curve]) -> list[Claim]:
     counts = {
-        (mode, n): [curve.gradients_to(TARGET) for curve in _of(curves, mode, n)]
+        (mode, n): [curve.gradients_above(TARGET) for curve in _of(curves, mode, n)]
         for mode in ("sync", "async")
         for n in (2, 4)
     }
-    averaged = [curves[f"sync {n} averaged"].gradients_to(TARGET) for n in (2, 4)]
+    averaged = [curves[f"sync {n} averaged"].gradients_above(TARGET) for n in (2, 4)]
     sync2, sync4 = counts["sync", 2], counts["sync", 4]
     return [
         Claim(
@@ -117,15 +118,14 @@ def _many_workers(curves: Mapping[str, Curve]) -> list[Claim]:
             and all(c.error is not None or max(c.loss) > 2 * GUESSING for c in more),
         )
     ]
-    for remedy in ("mean", "by staleness"):
+    for remedy, divisor in REMEDIES.items():
         modified = [curves[f"{remedy} {n}"] for n in MANY]
-        counts = [curve.gradients_to(2 * TARGET) for curve in modified]
-        divisor = {"mean": "the workers", "by staleness": "its staleness"}[remedy]
+        counts = [curve.gradients_above(TARGET) for curve in modified]
         found.append(
             Claim(
                 "figures 12, 13",
                 "a modified update: 8 to 64 workers have basically the same curve by iterations",
-                f"each gradient divided by {divisor}: iterations to {2 * TARGET}: {_list(counts)}; "
+                f"each gradient divided by {divisor}: iterations to {TARGET}: {_list(counts)}; "
                 f"final losses {', '.join(f'{c.final:.2f}' for c in modified)}",
                 _alike(counts),
             )
@@ -141,20 +141,21 @@ def _explained(curves: Mapping[str, Curve], experiment: Experiment) -> list[Clai
         largest = sharpness(workload.task, workload.samples_of(0, 0))
     assert isinstance(experiment.optimizer, Sgd)
     rate = experiment.optimizer.lr * largest
-    lines, agree = [], True
-    for n in MANY:
-        # Everybody's gradient is about as stale as there are other workers.
-        factor, curve = growth(rate, n - 1), curves[f"naive {n}"]
-        lines.append(
-            f"{n}: {bound(n - 1):.3f}, a factor {factor**100:.3g} in 100 updates: {_fate(curve)}"
-        )
-        agree &= (factor**100 > 5) == (curve.final > 0.75 * GUESSING)
+    # Everybody's gradient is about as stale as there are other workers.
+    beyond = [rate / bound(n - 1) for n in MANY]
+    naive = [curves[f"naive {n}"] for n in MANY]
+    remedied = [curves[f"{remedy} {n}"] for remedy in REMEDIES for n in MANY]
+    trained = [curve.workers for curve in naive if curve.final < TARGET]
     return [
         Claim(
-            "why",
-            "stable only if ηλ < 2 sin(π/(2(2τ+1))), τ = N − 1 (quadratic loss)",
-            f"λ = {largest:.2f} at the start, ηλ = {rate:.3f}; bounds by N: " + "; ".join(lines),
-            agree,
+            "why (not in the paper)",
+            "delayed descent on a quadratic loss is stable only if ηλ < 2 sin(π/(2(2τ+1))), "
+            "here with τ = N − 1",
+            f"λ = {largest:.2f} at the start, ηλ = {rate:.2f}: {_list(beyond)} times the bound for "
+            f"8, 16, 32, 64 workers. Below twice the bound trained: {trained}. Divided by N, "
+            f"{_list([x / n for x, n in zip(beyond, MANY, strict=True)])} times: all train",
+            all((x < 2) == (c.workers in trained) for x, c in zip(beyond, naive, strict=True))
+            and all(curve.final < TARGET for curve in remedied),
         )
     ]
 
