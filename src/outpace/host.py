@@ -30,7 +30,10 @@ class Serial:
 
 @dataclass(frozen=True, slots=True)
 class Processes:
-    """Ahead of time in so many other processes, one thread each. None: one for each core."""
+    """Ahead of time in so many other processes, one thread each.
+
+    None: one for each core, at most one for each worker.
+    """
 
     processes: int | None = None
     kind: Literal["processes"] = "processes"

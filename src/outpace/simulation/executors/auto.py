@@ -18,6 +18,7 @@ from outpace.tasks import Workload
 
 LONG_S: Final = 30.0  # of gradients still to come; the processes need some to start
 COSTLY_S: Final = 0.002  # a gradient; below that they save nothing
+MOST_PROCESSES: Final = 16  # each has the data; whoever wants more can say so
 _LOOK_EVERY: Final = 16  # gradients
 
 
@@ -81,7 +82,10 @@ class AutoExecutor:
         if remaining_s * self._spent_s / elapsed_s >= self._long_s:
             self._undecided = False
             try:
-                self._inner = ProcessExecutor(self._experiment, self._workload, self._initial)
+                processes = min(cores(), self._experiment.workers, MOST_PROCESSES)
+                self._inner = ProcessExecutor(
+                    self._experiment, self._workload, self._initial, processes
+                )
             except (Unusable, OSError) as error:
                 self._give_up(error)
 

@@ -80,7 +80,8 @@ class _Process:
 
 
 class ProcessExecutor:
-    """See the head of this file. `processes` None: one for each core.
+    """See the head of this file. `processes` None: one for each core, but not more than workers,
+    who cannot have more gradients under way.
 
     Raises Unusable, in any method, if a process died or has made another task.
     """
@@ -94,7 +95,7 @@ class ProcessExecutor:
         if current_process().daemon:
             raise Unusable("this is a daemonic process, which may start no others")
         self._workload = workload
-        self._count = processes or cores()
+        self._count = processes or min(cores(), experiment.workers)
         blocks = [tensor for block in initial if isinstance(tensor := whole(block), torch.Tensor)]
         if any(block.device.type != "cpu" for block in blocks):
             raise Unusable("the model is on another device, whose memory is not shared")
