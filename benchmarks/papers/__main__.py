@@ -1,7 +1,7 @@
 """Runs a paper's experiments and prints what was published beside what was measured.
 
-The variants are those of benchmarks/papers/NAME.yaml; their folders and the report over
-all of them go to runs/papers/NAME.
+The variants are those of benchmarks/papers/NAME.yaml; their folders, a report over all of
+them and one for each group of figures go to runs/papers/NAME.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from benchmarks.papers.curves import read_curve
 
 from outpace.cli.base import progress_bars
 from outpace.comparison import compare, variants_from
+from outpace.experiment import report_on
 from outpace.folder import REPORT, free_folder
 from outpace.yamlfile import read_yaml, with_overrides
 
@@ -39,9 +40,12 @@ def main() -> int:
         out = options.judge
     curves = {variant.name: read_curve(out / variant.name) for variant in variants}
     paper = importlib.import_module(f"benchmarks.papers.{options.name}")
+    for figures, names in paper.FIGURES.items():
+        report_on([out / name for name in names], out / f"{figures}.html")
     claims = paper.claims(curves, {variant.name: variant.experiment for variant in variants})
     show(claims)
-    print(f"report: {out / REPORT}")
+    for name in (REPORT, *(f"{figures}.html" for figures in paper.FIGURES)):
+        print(f"report: {out / name}")
     return 1 if any(claim.agrees is False for claim in claims) else 0
 
 

@@ -19,6 +19,12 @@ MANY = (8, 16, 32, 64)  # workers
 REMEDIES = {"mean": "the workers", "by staleness": "its staleness"}  # what gradients are divided by
 TARGET = 0.8  # the loss to get down to: a third of the loss of guessing
 GUESSING = math.log(10)
+FIGURES = {  # names of variants, for reports of their own
+    "figures-8-and-10": [f"{mode} 2 at {ms} ms" for mode in ("sync", "async") for ms in LATENCIES],
+    "figures-9-and-11": [f"{mode} 4 at {ms} ms" for mode in ("sync", "async") for ms in LATENCIES],
+    "figures-12-and-13": [f"{remedy} {n}" for remedy in REMEDIES for n in MANY],
+    "figure-14": [f"naive {n}" for n in MANY],
+}
 SHARPNESS_SAMPLES = 1000
 ABOUT = 0.25  # curves that basically coincide get there within this share of each other
 

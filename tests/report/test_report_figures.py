@@ -123,6 +123,7 @@ def test_numbers_are_written_for_people():
         "0", "0.000123", "0.0120", "5.00", "100", "100", "12,346",
     ]  # fmt: skip
     assert number(1.2e-7) == "1.2e-07"
+    assert number(1.0995e36) == "1.1e+36"
     spaced = [percent(0.876), percent(1), size(0), size(294_005_760), size(5e15)]
     assert [text.replace("\N{NO-BREAK SPACE}", " ") for text in spaced] == [
         "87.6 %", "100 %", "0 B", "294 MB", "5,000 TB",

@@ -28,9 +28,14 @@ def embedded(data: Any) -> str:
 
 
 def number(value: float, digits: int = 3) -> str:
-    """So many significant digits, never fewer than those before the point: 12,346  0.0120."""
+    """So many significant digits, never fewer than those before the point: 12,346  0.0120.
+
+    From a billion on, and below a thousandth or so, with an exponent: 1.1e+36.
+    """
     if value == 0:
         return "0"
+    if abs(value) >= 1e9:
+        return f"{value:.1e}"
     if abs(value) >= 10 ** (digits - 1):
         return f"{value:,.0f}"
     text = f"{value:#.{digits}g}".removesuffix(".")
