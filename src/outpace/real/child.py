@@ -2,29 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import multiprocessing
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
 from outpace.real.output import write_into
-
-_M_ARENA_MAX, _M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD = -8, -3, -1
-
-
-def keep_memory() -> None:
-    """Have glibc keep what is freed: it is needed again in the next iteration.
-
-    By default it gives blocks of megabytes back to the system as soon as they are free,
-    and every page that is used again costs a fault: half of the time of a push.
-    """
-    with contextlib.suppress(OSError, AttributeError):  # another C library
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_M_ARENA_MAX, 1)  # one heap for all threads
-        mallopt(_M_MMAP_THRESHOLD, 1 << 30) or mallopt(_M_MMAP_THRESHOLD, 1 << 25)  # old ones
-        mallopt(_M_TRIM_THRESHOLD, 1 << 30)
 
 
 def child(
@@ -34,7 +17,6 @@ def child(
     """The first thing a process of a run does. `pipes`: where it shall print to."""
     if pipes is not None:
         write_into(*pipes)
-    keep_memory()
     target(*arguments)
 
 
