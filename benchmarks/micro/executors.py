@@ -30,7 +30,7 @@ def _configuration(task: dict[str, Any], workers: int, iterations: int) -> dict[
         "task": task,
         "workers": workers,
         "batch_size": 32,
-        "compute": {"kind": "lognormal", "mean_s": 0.1, "cv": 0.3},
+        "compute": {"kind": "lognormal", "mean_s": 0.1, "cv": 0.2},
         "network": {"latency_s": 0.001, "bandwidth_bytes_per_s": 1.25e9},
         "sync": {"kind": "asp"},
         "optimizer": {"lr": 0.05},

@@ -39,7 +39,7 @@ class Sampler:
         first = (iteration * self._workers + worker) * self._batch_size
         epoch, place = divmod(first, self._samples)
         here = self._shuffled(epoch)[place : place + self._batch_size]
-        missing = self._batch_size - len(here)
-        if not missing:
+        missing = place + self._batch_size - self._samples
+        if missing <= 0:
             return here
         return torch.cat([here, self._shuffled(epoch + 1)[:missing]])
