@@ -63,11 +63,15 @@ def _one(
     if own:
         row = _first(places != np.arange(len(places)))
         if row is not None:
-            raise ConfigError(f"{path}: worker {worker} lacks iteration {row}")
+            raise ConfigError(
+                f"{path}: worker {worker} lacks iteration {row}: "
+                "its iterations must be 0, 1, 2, ... without a gap"
+            )
     row = _first(~(np.isfinite(times) & (times >= 0)))
     if row is not None:
         raise ConfigError(
-            f"{path}: worker {worker}, iteration {row}: {times[row]:g} is no time in seconds"
+            f"{path}: worker {worker}, iteration {row}: {times[row]:g} is no time in seconds; "
+            "it must be a finite number from 0 on"
         )
     return times
 

@@ -9,12 +9,10 @@ from __future__ import annotations
 import contextlib
 import gc
 import math
-import random
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 from outpace.blocks import parameter_block
@@ -26,6 +24,7 @@ from outpace.errors import (
     ProtocolError,
     RunError,
 )
+from outpace.generators import left_as_they_were
 from outpace.kernel import DeadlockError, Kernel, Mailbox, WalkerError
 from outpace.messages import (
     Block,
@@ -357,15 +356,11 @@ def one_thread_own_randomness() -> Iterator[None]:
     One thread, because sums over several depend on their number; the user's random
     states and default dtype are left as they were.
     """
-    threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
-    states = torch.get_rng_state(), random.getstate(), np.random.get_state()
-    torch.set_num_threads(1)
-    torch.set_default_dtype(torch.float32)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(dtype)
-        torch.set_num_threads(threads)
-        torch.set_rng_state(states[0])
-        random.setstate(states[1])
-        np.random.set_state(states[2])
+    threads = torch.get_num_threads()
+    with left_as_they_were():
+        torch.set_num_threads(1)
+        torch.set_default_dtype(torch.float32)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import random
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-import numpy as np
-import torch
-
 from outpace.checks import not_negative, require
 from outpace.errors import ConfigError
+from outpace.generators import left_as_they_were
 from outpace.tasks.data_kinds import DataTask
 from outpace.tasks.making import CuttableWorkload, supervised
 from outpace.tasks.models import layer_sizes, require_model
@@ -98,7 +93,7 @@ class PythonTask:
         # its use cannot be put back.
         probed = self.target, repr(self.arguments), workers, batch_size
         if probed not in _PROBED:
-            with _no_trace():
+            with left_as_they_were():
                 self._supervised(workers, batch_size, seed).probe(self.target)
             _PROBED.add(probed)
         return self._supervised(workers, batch_size, seed)
@@ -122,20 +117,6 @@ class PythonTask:
 
 
 _PROBED: set[tuple[object, ...]] = set()  # by this process: `compare` makes a task often
-
-
-@contextlib.contextmanager
-def _no_trace() -> Iterator[None]:
-    """Give the global generators and torch's default dtype back as they were."""
-    python, numpy = random.getstate(), np.random.get_state()
-    state, dtype = torch.get_rng_state(), torch.get_default_dtype()
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)
-        torch.set_rng_state(state)
-        torch.set_default_dtype(dtype)
 
 
 @dataclass(frozen=True, slots=True)

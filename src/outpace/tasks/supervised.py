@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import random
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import Any, Final
 
-import numpy as np
 import torch
 from torch.nn.modules.batchnorm import _NormBase
 
+from outpace import generators
 from outpace.errors import ConfigError
 from outpace.messages import Block
 from outpace.pieces import Pieces
@@ -113,9 +112,9 @@ class SupervisedWorkload:
     def draws(self, parameters: Sequence[Block]) -> bool:
         """Does a gradient draw random numbers, beside those of its samples?"""
         self._seed_generators(0, 0)
-        before = _generators()
+        before = generators.states()
         self.gradient(parameters, 0, 0)
-        return _generators() != before
+        return generators.states() != before
 
     def _seed_generators(self, worker: int, iteration: int) -> None:
         """For dropout and the like: a stream of its own for each (worker, iteration)."""
@@ -123,9 +122,7 @@ class SupervisedWorkload:
         if self._ours:
             torch.default_generator.manual_seed(mixed & (2**63 - 1))
         else:  # a Dataset that augments, a model that skips layers, any device
-            torch.manual_seed(mixed & (2**63 - 1))
-            random.seed(mixed)
-            np.random.seed(mixed % 2**32)
+            generators.seed_all(mixed)
 
     def probe(self, target: str) -> None:
         """Raise ConfigError, naming the target, unless the first batch gives a gradient.
@@ -224,17 +221,6 @@ class SupervisedWorkload:
             if accuracy is not None:
                 correct += size * float(accuracy(output, targets))
         return loss / count, None if accuracy is None else correct / count
-
-
-def _generators() -> tuple[object, ...]:
-    """The states of the global ones, to compare."""
-    _, numbers, place, *_ = np.random.get_state(legacy=True)
-    return (
-        torch.default_generator.get_state().numpy().tobytes(),
-        random.getstate(),
-        np.asarray(numbers).tobytes(),
-        place,
-    )
 
 
 def _averages(module: torch.nn.Module) -> bool:

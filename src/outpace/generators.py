@@ -1,0 +1,38 @@
+"""The global random generators that a user's code may draw from: torch's, Python's, numpy's."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+
+@contextlib.contextmanager
+def left_as_they_were() -> Iterator[None]:
+    """Give them back in the state in which they are now, and torch's default dtype too."""
+    python, numpy = random.getstate(), np.random.get_state()
+    state, dtype = torch.get_rng_state(), torch.get_default_dtype()
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+        torch.set_rng_state(state)
+        torch.set_default_dtype(dtype)
+
+
+def seed_all(number: int) -> None:
+    """Seed all of them, torch's on every device."""
+    torch.manual_seed(number & (2**63 - 1))
+    random.seed(number)
+    np.random.seed(number % 2**32)
+
+
+def states() -> tuple[object, ...]:
+    """What can be compared, to see whether somebody drew."""
+    _, numbers, place, *_ = np.random.get_state(legacy=True)
+    torch_state = torch.default_generator.get_state().numpy().tobytes()
+    return torch_state, random.getstate(), np.asarray(numbers).tobytes(), place
