@@ -50,6 +50,7 @@ Event: TypeAlias = tuple[Time, int, Callable[[Any], None] | None, Any]
 
 _LATE: Final = 1 << 95  # added to its order, an event comes after the others of its time
 _LAST: Final = 1 << 96  # and after those
+_TIME_IS_UP: Final = _LATE + (1 << 94)  # between them: orders stay below 2^94
 _MANY_DEAD: Final = 100
 
 
@@ -234,6 +235,20 @@ class Mailbox(Generic[T]):
         """The next message, or None."""
         return self._messages.popleft() if self._messages else None
 
+    async def get_within(self, timeout_s: float) -> T | None:
+        """The next message, or None if none comes in that time (s).
+
+        What comes at the very end of it counts: time is up after all else that is due then.
+        So 0 leaves out nothing of this instant. Raises ValueError as `Kernel.timeout`.
+        """
+        if self._messages:
+            return self._messages.popleft()
+        try:
+            with self._kernel.timeout(timeout_s, place=_TIME_IS_UP):
+                return await self.get()
+        except TimedOut:
+            return None
+
     def _forget(self, walker: Walker[Any]) -> None:
         self._waiters.remove(walker)
 
@@ -358,13 +373,16 @@ class Kernel:
                 walker.cancel()
 
     @contextmanager
-    def timeout(self, duration_s: float) -> Iterator[None]:
-        """Raise `TimedOut` inside the block if it is still blocked after `duration_s` seconds."""
+    def timeout(self, duration_s: float, *, place: int = 0) -> Iterator[None]:
+        """Raise `TimedOut` inside the block if it is still blocked after `duration_s` seconds.
+
+        place: as in `set_alarm`.
+        """
         if not 0.0 <= duration_s < math.inf:
             raise ValueError(f"a timeout cannot be {duration_s} s")
         walker, strike = self.current, _Strike()
         due = self.now + math.floor(duration_s * 1e9 + 0.5)
-        alarm = self.set_alarm(due, lambda: self._interrupt(walker, strike))
+        alarm = self.set_alarm(due, lambda: self._interrupt(walker, strike), place)
         try:
             yield
         except _Strike as caught:

@@ -368,3 +368,52 @@ def test_walkers_lists_those_not_done_in_order_of_spawning():
     kernel.run()
     assert seen == ["walker 0", "walker 2"]
     assert kernel.walkers == []
+
+
+def test_a_message_within_the_time_is_handed_over_when_it_comes():
+    kernel = Kernel()
+    box = Mailbox(kernel)
+
+    async def main():
+        kernel.call_at(1_000_000_000, box.put, "in time")
+        return await box.get_within(2), kernel.now
+
+    assert finish(kernel, main()) == ("in time", 1_000_000_000)
+
+
+def test_without_a_message_the_time_is_waited_for_and_no_message_is_lost():
+    kernel = Kernel()
+    box = Mailbox(kernel)
+
+    async def main():
+        kernel.call_at(3_000_000_000, box.put, "late")
+        nothing = await box.get_within(2)
+        at = kernel.now
+        return nothing, at, await box.get(), kernel.now
+
+    assert finish(kernel, main()) == (None, 2_000_000_000, "late", 3_000_000_000)
+
+
+@pytest.mark.parametrize("wait_s", [0, 1])
+@pytest.mark.parametrize("tie_seed", [None, *range(10)])
+def test_a_message_of_the_last_instant_comes_before_the_end_of_the_time(wait_s, tie_seed):
+    kernel = Kernel(tie_seed=tie_seed)
+    box = Mailbox(kernel)
+    due = wait_s * 1_000_000_000
+
+    def first(_):  # an event that makes another one at the same instant
+        kernel.call_at(due, lambda _: kernel.call_at(due, box.put, "in time", late=True))
+
+    async def main():
+        kernel.call_at(due, first)
+        return await box.get_within(wait_s), await box.get_within(wait_s)
+
+    assert finish(kernel, main()) == ("in time", None)
+
+
+@pytest.mark.parametrize("timeout_s", [-1, math.inf, math.nan])
+def test_a_time_to_receive_within_must_be_finite_and_not_negative(timeout_s):
+    kernel = Kernel()
+    kernel.spawn(Mailbox(kernel).get_within(timeout_s))
+    with pytest.raises(WalkerError, match="timeout"):
+        kernel.run()

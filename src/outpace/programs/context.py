@@ -31,6 +31,17 @@ class Context(Protocol):
     async def recv(self) -> Message:
         """The next message for this node."""
 
+    def recv_nowait(self) -> Message | None:
+        """The next message if it is there already, else None."""
+
+    async def recv_within(self, timeout_s: float) -> Message | None:
+        """The next message, or None if none comes in that time.
+
+        What comes at the very end of it counts, in virtual time: time is up after all else
+        that is due at that instant. So with 0 everything due now is delivered first. Raises
+        ValueError if the time is negative or not finite.
+        """
+
 
 class WorkerContext(Context, Protocol):
     """What a worker's program has beside that."""

@@ -43,7 +43,7 @@ from outpace.real.wire import block_elements, head_of
 from outpace.shard import Shard
 from outpace.slicing import even_slices
 from outpace.torch_optimizers import TorchOptimizer
-from outpace.units import Time
+from outpace.units import Time, nanoseconds, seconds
 from outpace.updaters import Optimizer
 
 
@@ -246,13 +246,40 @@ class _Context:
         return self._clock.now
 
     async def recv(self) -> Message:
-        if self._server.waiting_for_all:
-            self._server.answer_if_all_left()
+        self._before_receiving()
         while True:
             message = await self._server.messages.get()
-            assert not isinstance(message, Reply)
-            if not self._listener.refused(worker_name(message.worker)):  # since it came
+            if self._may_be_heard(message):
                 return message
+
+    def recv_nowait(self) -> Message | None:
+        self._before_receiving()
+        messages = self._server.messages
+        if not len(messages):
+            self._server.kernel.catch_up()  # takes in what came meanwhile
+        while (message := messages.get_nowait()) is not None:
+            if self._may_be_heard(message):
+                return message
+        return None
+
+    async def recv_within(self, timeout_s: float) -> Message | None:
+        self._before_receiving()
+        self._server.kernel.catch_up()  # the time counts from now
+        until = self.now + nanoseconds(timeout_s)
+        while True:
+            rest_s = seconds(max(0, until - self.now))
+            message = await self._server.messages.get_within(rest_s)
+            if message is None or self._may_be_heard(message):
+                return message
+
+    def _before_receiving(self) -> None:
+        if self._server.waiting_for_all:
+            self._server.answer_if_all_left()
+
+    def _may_be_heard(self, message: Message) -> bool:
+        """Its sender may have been refused since it came."""
+        assert not isinstance(message, Reply)
+        return not self._listener.refused(worker_name(message.worker))
 
     def send(self, to: str, *messages: Message) -> None:
         for reply in messages:

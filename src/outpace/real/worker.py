@@ -172,6 +172,15 @@ class Worker(Member, ABC):
     def coin(self, iteration: int) -> float:
         return self._coins[iteration]
 
+    def recv_nowait(self) -> Message | None:
+        if not len(self._mailbox):
+            self.kernel.catch_up()  # takes in what came while this process computed
+        return self._mailbox.get_nowait()
+
+    async def recv_within(self, timeout_s: float) -> Message | None:
+        self.kernel.catch_up()  # the time counts from now
+        return await self._mailbox.get_within(timeout_s)
+
     def send(self, to: str, *messages: Message) -> None:
         caller = self._callers[to]
         match messages:

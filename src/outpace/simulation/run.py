@@ -265,7 +265,8 @@ class _Node:
     def __init__(self, kernel: Kernel, network: Network, name: str) -> None:
         self._kernel, self._network, self._name = kernel, network, name
         mailbox: Mailbox[Message] = network.add(name)
-        self.recv = mailbox.get
+        self.recv, self.recv_nowait = mailbox.get, mailbox.get_nowait
+        self.recv_within = mailbox.get_within
 
     @property
     def now(self) -> Time:
