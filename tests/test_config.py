@@ -68,6 +68,18 @@ def test_entries_of_lists_and_mappings_are_named():
     }
 
 
+@pytest.mark.parametrize("key", ["push_time", "pull_time"])
+def test_the_time_of_a_server_is_a_law_without_anything_about_workers(key):
+    assert problems(f"{key}={{kind: constant, mean_s: -1}}") == {
+        f"{key}.mean_s must be a positive number of seconds, at most 1e9, not -1.0"
+    }
+    assert problems(f"{key}={{kind: exponential, mean_s: 1, worker_cv: 0.1}}") == {
+        f"{key}: worker_cv and slow are of workers; a server has neither"
+    }
+    (unknown,) = problems(f"{key}={{kind: measured}}")
+    assert unknown.startswith(f"{key}.kind: unknown kind 'measured'.")
+
+
 def test_contradictions_are_named_together():
     slow = "compute.slow=[{workers: [7, 8], factor: 2}]"
     found = problems("stop={target_accuracy: 0.5}", slow, "network.nodes={w: {}}")

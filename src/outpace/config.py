@@ -25,7 +25,7 @@ from typing import Any, Final, Literal, TypeAlias
 import pydantic
 
 from outpace.checks import noted, positive, require
-from outpace.cluster import ComputeLaw, Machines, NetworkLaw
+from outpace.cluster import ComputeLaw, Machines, NetworkLaw, ServiceLaw
 from outpace.errors import ConfigError, did_you_mean
 from outpace.host import Auto, Executor
 from outpace.python_optimizer import PythonOptimizer
@@ -100,6 +100,8 @@ class Experiment:
     servers: int = 1
     network: NetworkLaw | None = None  # None: instantaneous
     colocate: bool = False  # server m runs on worker m's machine; in virtual time
+    push_time: ServiceLaw | None = None  # what a server needs per push; in virtual time
+    pull_time: ServiceLaw | None = None  # and per pull; None: nothing
     optimizer: Sgd | PythonOptimizer = field(default_factory=Sgd)
     batch_size: int = 32  # per worker
     evaluate: Evaluate = field(default_factory=Evaluate)
@@ -158,6 +160,10 @@ class Experiment:
         for worker in (worker for period in slow for worker in period.workers):
             if worker >= self.workers:
                 yield f"compute.slow.workers must be from 0 to {self.workers - 1}, not {worker}"
+        for key in ("push_time", "pull_time"):
+            law = getattr(self, key)
+            if law is not None and (law.worker_cv or law.slow):
+                yield f"{key}: worker_cv and slow are of workers; a server has neither"
         if self.network is not None:
             try:
                 self.network.require_machines(self.machines)

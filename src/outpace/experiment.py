@@ -154,6 +154,9 @@ def _as_it_is(experiment: Experiment, log: Callable[[str], None]) -> Experiment:
         log("network is ignored: this is a real run, over the network there is")
     if experiment.colocate:
         log("colocate is ignored: this is a real run, on the machines there are")
+    for key in ("push_time", "pull_time"):
+        if getattr(experiment, key) is not None:
+            log(f"{key} is ignored: this is a real run, servers take the time they take")
     if not isinstance(experiment.compute, Measured):
         return experiment
     log("compute is ignored: measured run times are for virtual time, this run takes its own")

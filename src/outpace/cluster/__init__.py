@@ -15,6 +15,7 @@ from outpace.cluster.run_times import (
     Regime,
     Regimes,
     RunTime,
+    ServiceLaw,
     ShiftedExponential,
     Slow,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "Regime",
     "Regimes",
     "RunTime",
+    "ServiceLaw",
     "ShiftedExponential",
     "Slow",
 ]

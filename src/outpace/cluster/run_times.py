@@ -1,4 +1,4 @@
-"""How long a simulated worker computes."""
+"""How long a simulated worker computes, and a simulated server serves."""
 
 from __future__ import annotations
 
@@ -74,6 +74,11 @@ class _Law(ABC):
         Raises ConfigError if a slow period names a worker that is not there.
         """
         return _drawn(self.shape(), self.mean_s, self.worker_cv, self.slow, seed, workers)
+
+    def service_times(self, seed: int, purpose: str, server: int) -> Stream:
+        """The seconds that a server needs for the first, second, ... thing of a kind."""
+        draw, mean_s = self.shape(), self.mean_s
+        return Stream(seed, purpose, server, lambda source, n: mean_s * draw(source, n))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,6 +316,8 @@ class Measured:
 ComputeLaw: TypeAlias = (
     Constant | Normal | Lognormal | Exponential | ShiftedExponential | Regimes | Recorded | Measured
 )
+# Of what a server needs for a push or pull; nothing in it is about workers.
+ServiceLaw: TypeAlias = Constant | Normal | Lognormal | Exponential | ShiftedExponential
 
 
 def _drawn(

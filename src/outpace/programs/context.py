@@ -31,9 +31,6 @@ class Context(Protocol):
     async def recv(self) -> Message:
         """The next message for this node."""
 
-    def recv_nowait(self) -> Message | None:
-        """The next message if it is there already, else None."""
-
     async def recv_within(self, timeout_s: float) -> Message | None:
         """The next message, or None if none comes in that time.
 
@@ -52,6 +49,9 @@ class WorkerContext(Context, Protocol):
     @property
     def servers(self) -> Sequence[str]:
         """The servers' addresses; server m owns block m."""
+
+    def recv_nowait(self) -> Message | None:
+        """The next message if it is there already, else None."""
 
     def initial_parameters(self) -> list[Block]:
         """The blocks everybody starts from, at no cost: the run's seed makes them."""

@@ -252,16 +252,6 @@ class _Context:
             if self._may_be_heard(message):
                 return message
 
-    def recv_nowait(self) -> Message | None:
-        self._before_receiving()
-        messages = self._server.messages
-        if not len(messages):
-            self._server.kernel.catch_up()  # takes in what came meanwhile
-        while (message := messages.get_nowait()) is not None:
-            if self._may_be_heard(message):
-                return message
-        return None
-
     async def recv_within(self, timeout_s: float) -> Message | None:
         self._before_receiving()
         self._server.kernel.catch_up()  # the time counts from now

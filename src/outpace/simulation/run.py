@@ -10,7 +10,8 @@ import contextlib
 import gc
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,11 +26,12 @@ from outpace.errors import (
     RunError,
 )
 from outpace.generators import left_as_they_were
-from outpace.kernel import DeadlockError, Kernel, Mailbox, WalkerError
+from outpace.kernel import DeadlockError, Kernel, WalkerError
 from outpace.messages import (
     Block,
     Leave,
     Message,
+    Reply,
     server_name,
     size_bytes,
     worker_name,
@@ -42,6 +44,7 @@ from outpace.shard import Shard
 from outpace.simulation.executors import EvaluationJob, Gradients
 from outpace.simulation.fair import network_of
 from outpace.simulation.network import Log, Network
+from outpace.simulation.service import Service
 from outpace.slicing import even_slices
 from outpace.tasks import (
     CuttableWorkload,
@@ -177,7 +180,7 @@ class Simulation:
         )
         servers = [server_name(server) for server in range(experiment.servers)]
         for shard, name in zip(self._shards, servers, strict=True):
-            server = _Server(self.kernel, self.network, name, shard)
+            server = _Server(self, name, shard)
             self.kernel.spawn(parameter_server(server), name, daemon=True)
         self._total = experiment.workers * (experiment.stop.iterations or 0)
         self._done = 0
@@ -264,8 +267,9 @@ class _Node:
 
     def __init__(self, kernel: Kernel, network: Network, name: str) -> None:
         self._kernel, self._network, self._name = kernel, network, name
-        mailbox: Mailbox[Message] = network.add(name)
-        self.recv, self.recv_nowait = mailbox.get, mailbox.get_nowait
+        self._mailbox = mailbox = network.add(name)
+        self.recv: Callable[[], Coroutine[Any, Any, Message]] = mailbox.get
+        self.recv_within: Callable[[float], Coroutine[Any, Any, Message | None]]
         self.recv_within = mailbox.get_within
 
     @property
@@ -280,9 +284,25 @@ class _Node:
 class _Server(_Node):
     """The context of a server's program."""
 
-    def __init__(self, kernel: Kernel, network: Network, name: str, shard: Shard) -> None:
-        super().__init__(kernel, network, name)
+    def __init__(self, simulation: Simulation, name: str, shard: Shard) -> None:
+        super().__init__(simulation.kernel, simulation.network, name)
         self.shard = shard
+        experiment = simulation._experiment
+        self._service: Service | None = None
+        if experiment.push_time is not None or experiment.pull_time is not None:
+            service = self._service = Service(
+                self._kernel, self._mailbox, experiment.seed, shard.index,
+                experiment.push_time, experiment.pull_time,
+            )  # fmt: skip
+            self.recv, self.recv_within = service.next, service.next_within
+
+    def send(self, to: str, *messages: Message) -> None:
+        if self._service is None:
+            super().send(to, *messages)
+            return
+        for reply in messages:
+            assert isinstance(reply, Reply)
+            self._service.answer(reply, partial(super().send, to))
 
     def refuse(self, message: Message, error: ProtocolError) -> None:
         raise error
@@ -300,6 +320,7 @@ class _Worker(_Node):
     ) -> None:
         super().__init__(simulation.kernel, simulation.network, worker_name(worker))
         self.worker, self.servers = worker, servers
+        self.recv_nowait = self._mailbox.get_nowait
         self._simulation, self._run_time = simulation, run_time
         self._recorder = simulation.recorder
         experiment = simulation._experiment

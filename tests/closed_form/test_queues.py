@@ -1,0 +1,106 @@
+"""What a server's own time does to throughput, against queueing theory."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from outpace.experiment import simulate
+
+WITHIN = 4.0  # standard errors
+
+
+def simulated(**changes):
+    return simulate(
+        {
+            "seed": 3,
+            "task": {"kind": "timing", "parameters": 100},
+            "workers": 4,
+            "compute": {"kind": "constant", "mean_s": 1.0},
+            "sync": {"kind": "asp"},
+            **changes,
+        }
+    )
+
+
+def rows(result, event):
+    return [row for row in result.trace.to_pylist() if row["event"] == event]
+
+
+def throughput(workers: int, think_s: float, serve_s: float) -> float:
+    """Of a closed network of a delay and one FIFO queue, by exact mean-value analysis.
+
+    Reiser and Lavenberg, JACM 27(2), 1980: who arrives finds the queue of one customer less.
+    """
+    queue = rate = 0.0
+    for customers in range(1, workers + 1):
+        response_s = serve_s * (1 + queue)
+        rate = customers / (think_s + response_s)
+        queue = rate * response_s
+    return rate
+
+
+@pytest.mark.parametrize("key", ["push_time", "pull_time"])
+@pytest.mark.parametrize("workers", [1, 4, 16])
+def test_throughput_is_that_of_mean_value_analysis(workers, key):
+    think_s, serve_s, until_s = 1.0, 0.2, 4000.0
+    result = simulated(
+        workers=workers,
+        compute={"kind": "exponential", "mean_s": think_s},
+        stop={"virtual_time_s": until_s},
+        **{key: {"kind": "exponential", "mean_s": serve_s}},
+    )
+    finished = sum(row["end_ns"] <= until_s * 1e9 for row in rows(result, "iteration"))
+    expected = throughput(workers, think_s, serve_s)
+    # The count varies at most as that of a Poisson process of that rate.
+    error = math.sqrt(expected * until_s) / until_s
+    assert finished / until_s == pytest.approx(expected, abs=WITHIN * error)
+
+
+def test_servers_have_queues_of_their_own():
+    # Three servers that each need 0.1 s for a push: all at the same time.
+    law = {"kind": "constant", "mean_s": 0.1}
+    one = simulated(workers=1, servers=3, push_time=law, stop={"iterations": 10})
+    assert one.summary["virtual_time_s"] == pytest.approx(10 * 1.1)
+
+
+def test_pushes_and_pulls_wait_for_each_other_in_the_order_of_arrival():
+    # Four workers at once: push (0.1 s) and pull (0.05 s) of one after those of the other.
+    result = simulated(
+        push_time={"kind": "constant", "mean_s": 0.1},
+        pull_time={"kind": "constant", "mean_s": 0.05},
+        stop={"iterations": 1},
+    )
+    ends = sorted(row["end_ns"] for row in rows(result, "iteration"))
+    assert ends == [round((1 + 0.15 * place) * 1e9) for place in range(1, 5)]
+
+
+def test_a_delayed_pull_costs_its_time_a_second_time_when_it_is_released():
+    result = simulated(
+        sync={"kind": "bsp"},
+        pull_time={"kind": "constant", "mean_s": 0.1},
+        stop={"iterations": 1},
+    )
+    # The last pull comes after all gradients and is answered at once; the three before it
+    # were judged, 0.1 s each, if they came before the last push: here all came at once, so
+    # the queue is push, pull, push, pull, ... and the last push releases three pulls.
+    ends = sorted(row["end_ns"] for row in rows(result, "iteration"))
+    released = [round((1 + 0.3 + 0.1 * turn) * 1e9) for turn in range(1, 4)]
+    assert ends == [*released, round((1 + 0.3 + 0.3 + 0.1) * 1e9)]
+
+
+def test_the_times_of_a_server_depend_on_the_seed_and_not_on_who_comes():
+    law = {"kind": "exponential", "mean_s": 0.1}
+    few = simulated(workers=1, push_time=law, stop={"iterations": 50})
+    # With one worker an iteration takes 1 s and the server's time for that push.
+    served = [row["end_ns"] - row["computed_ns"] for row in rows(few, "iteration")]
+    slow = simulated(
+        workers=1,
+        push_time=law,
+        compute={"kind": "constant", "mean_s": 7.0},
+        stop={"iterations": 50},
+    )
+    assert served == [row["end_ns"] - row["computed_ns"] for row in rows(slow, "iteration")]
+    other = simulated(workers=1, seed=4, push_time=law, stop={"iterations": 50})
+    assert served != [row["end_ns"] - row["computed_ns"] for row in rows(other, "iteration")]
