@@ -80,6 +80,29 @@ def test_the_time_of_a_server_is_a_law_without_anything_about_workers(key):
     assert unknown.startswith(f"{key}.kind: unknown kind 'measured'.")
 
 
+@pytest.mark.parametrize(
+    ("override", "problem"),
+    [
+        ("{quorum_percent: 0}", "pull.quorum_percent must be above 0 and at most 100, not 0.0"),
+        ("{quorum_percent: 101}", "pull.quorum_percent must be above 0 and at most 100, not 101.0"),
+        ("{quorum_percent: .nan}", "pull.quorum_percent must be above 0 and at most 100, not nan"),
+        (
+            "{quorum_percent: 50, timeout_s: -1}",
+            "pull.timeout_s must be a number from 0 to 1e9, not -1.0",
+        ),
+        (
+            "{quorum_percent: 50, timeout_s: .inf}",
+            "pull.timeout_s must be a number from 0 to 1e9, not inf",
+        ),
+        ("{quorum_percent: 50, ahead: 0}", "pull.ahead must be from 1 to 100,000, not 0"),
+        ("{timeout_s: 1}", "pull.quorum_percent is missing"),
+        ("90", "pull must be a mapping, not 90"),
+    ],
+)
+def test_a_partial_pull_that_is_none(override, problem):
+    assert problems(f"pull={override}") == {problem}
+
+
 def test_contradictions_are_named_together():
     slow = "compute.slow=[{workers: [7, 8], factor: 2}]"
     found = problems("stop={target_accuracy: 0.5}", slow, "network.nodes={w: {}}")

@@ -28,6 +28,7 @@ from outpace.checks import noted, positive, require
 from outpace.cluster import ComputeLaw, Machines, NetworkLaw, ServiceLaw
 from outpace.errors import ConfigError, did_you_mean
 from outpace.host import Auto, Executor
+from outpace.programs.partial_pull import PartialPull
 from outpace.python_optimizer import PythonOptimizer
 from outpace.sync import Apply, Asp, Bsp, Scale, Ssp
 from outpace.tasks import Quadratic, Script, TaskKind, Timing
@@ -100,6 +101,7 @@ class Experiment:
     servers: int = 1
     network: NetworkLaw | None = None  # None: instantaneous
     colocate: bool = False  # server m runs on worker m's machine; in virtual time
+    pull: PartialPull | None = None  # None: a worker waits for all servers
     push_time: ServiceLaw | None = None  # what a server needs per push; in virtual time
     pull_time: ServiceLaw | None = None  # and per pull; None: nothing
     optimizer: Sgd | PythonOptimizer = field(default_factory=Sgd)

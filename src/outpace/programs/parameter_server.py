@@ -7,6 +7,8 @@ max(i+1, V): whoever fell behind the shards' clock skips what they finished with
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 from outpace.errors import ProtocolError
 from outpace.messages import Leave, Pull, Push, Reply, worker_name
 from outpace.programs.context import ServerContext, WorkerContext
@@ -54,6 +56,22 @@ async def parameter_server(me: ServerContext) -> None:
         except ProtocolError as error:  # the shard is as it was
             me.refuse(message, error)
             continue
-        for reply in replies:
+        for reply in _one_each(replies):
             reply.parameters = shard.read()
             me.send(worker_name(reply.worker), reply)
+
+
+def _one_each(replies: Sequence[Reply]) -> Collection[Reply]:
+    """Of those to one worker the one to its latest pull, which answers the others too.
+
+    (A worker that does not wait for all servers may have pulled again meanwhile.) They all
+    leave now and would carry the same parameters.
+    """
+    if len(replies) < 2:
+        return replies
+    latest: dict[int, Reply] = {}
+    for reply in replies:
+        known = latest.get(reply.worker)
+        if known is None or known.iteration < reply.iteration:
+            latest[reply.worker] = reply
+    return latest.values()

@@ -69,7 +69,7 @@ class AttachedWorker(Worker):
         self._device = devices.pop() if len(devices) == 1 else None  # None: several
         self._size = sum(p.numel() for p in self._parameters)
         self._current_settings()  # raises if they cannot travel
-        super().__init__(link, number, experiment.seed)
+        super().__init__(link, number, experiment)
         self._limit = experiment.stop.iterations
         self._refuse = experiment.non_finite == "refuse"
         self._refusals = Refusals(self.notice)

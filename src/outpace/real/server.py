@@ -39,9 +39,11 @@ from outpace.real.bodies import (
 from outpace.real.gate import Gate, Refusals
 from outpace.real.member import Link, Member
 from outpace.real.sockets import LOOPBACK, Listener
+from outpace.real.turns import Turns
 from outpace.real.wire import block_elements, head_of
 from outpace.shard import Shard
 from outpace.slicing import even_slices
+from outpace.strategy import most_unanswered
 from outpace.torch_optimizers import TorchOptimizer
 from outpace.units import Time, nanoseconds, seconds
 from outpace.updaters import Optimizer
@@ -61,8 +63,7 @@ class Server(Member):
         self.messages = Mailbox[Message](self.kernel, f"the mailbox of {self.name}")
         self._block: tuple[str, int] | None = None  # dtype and elements, once planned
         self._asked: dict[int, int] = {}  # version -> the request for it
-        self._owed: set[int] = set()  # workers whose pull is not answered
-        self._pushed: set[int] = set()  # and those who may pull now
+        self.turns = Turns(most_unanswered(experiment))
         self._waiting: set[str] = set()  # who wants the initial parameters
         self.waiting_for_all: set[str] = set()  # and who the final ones
         self._has_initial = False
@@ -151,30 +152,12 @@ class Server(Member):
     def _take_message(self, peer: str, message: Push | Pull | Leave) -> None:
         if message.worker != self._numbers[peer]:
             self.listener.refuse(peer, f"it speaks for worker {message.worker}")
-        elif not self._takes_turns(message):
+        elif not self.turns.take(message):
             self.listener.refuse(peer, "it does not wait for the answer to its pull")
         else:
             if isinstance(message, Push):
                 self._require_finite(message)
             self.messages.put(message)
-
-    def _takes_turns(self, message: Push | Pull | Leave) -> bool:
-        """A push, a pull, the answer: so a worker cannot heap up more than one gradient."""
-        worker = message.worker
-        if isinstance(message, Push):
-            fits = worker not in self._owed | self._pushed
-            self._pushed.add(worker)
-            return fits
-        if isinstance(message, Pull):
-            fits = worker not in self._owed
-            self._pushed.discard(worker)
-            self._owed.add(worker)
-            return fits
-        return True
-
-    def answered(self, worker: int) -> None:
-        """The worker's pull is; it may push again."""
-        self._owed.discard(worker)
 
     def _require_finite(self, push: Push) -> None:
         """A gradient that is not becomes an abstaining push. The worker should have seen it."""
@@ -276,7 +259,7 @@ class _Context:
             assert isinstance(reply, Reply)
             assert reply.parameters is not None
             block = reply.parameters
-            self._server.answered(reply.worker)
+            self._server.turns.answered(reply.worker, reply.iteration)
             self._totals.messages += 1
             self._totals.bytes_sent += block.nbytes
             body = ReplyBody(

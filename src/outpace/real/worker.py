@@ -26,7 +26,6 @@ from outpace.messages import (
     size_bytes,
     whole,
 )
-from outpace.programs.parameter_server import parameter_server_worker
 from outpace.randomness import Stream
 from outpace.real.bodies import (
     Body,
@@ -48,6 +47,7 @@ from outpace.real.member import Link, Lost, Member, report_failure
 from outpace.real.sockets import Caller
 from outpace.real.wire import Expect, head_of
 from outpace.slicing import even_slices
+from outpace.strategy import worker_program
 from outpace.tasks import CuttableWorkload, gradient_of
 from outpace.units import Time, seconds
 
@@ -55,17 +55,18 @@ from outpace.units import Time, seconds
 class Worker(Member, ABC):
     """Worker number `worker`; subclasses say what it trains. The context of the program."""
 
-    def __init__(self, link: Link, worker: int, seed: int) -> None:
+    def __init__(self, link: Link, worker: int, experiment: Experiment) -> None:
         super().__init__(link, self._expected)
         self.worker = worker
         self.servers: list[str] = []
+        self._train = worker_program(experiment)
         self._mailbox = Mailbox[Reply](self.kernel, f"the mailbox of {self.name}")
         self.snapshots = Mailbox[tuple[int, Block]](self.kernel, "the servers' parameters")
         self._extras = Mailbox[torch.Tensor](self.kernel, "worker-0's buffers")
         self.recv: Callable[[], Coroutine[Any, Any, Message]] = self._mailbox.get
         self._callers: dict[str, Caller] = {}
         self._blocks: list[Block] = []
-        self._coins = Stream(seed, "coin", worker, lambda source, n: source.random(n))
+        self._coins = Stream(experiment.seed, "coin", worker, lambda source, n: source.random(n))
 
     # -- what is trained ----------------------------------------------------------
 
@@ -135,7 +136,7 @@ class Worker(Member, ABC):
         self.coordinator.send(Ready())
         self.start_clock(await self.order(Go))
         self.kernel.spawn(self.report(), f"{self.name}'s report", daemon=True)
-        await parameter_server_worker(self)
+        await self._train(self)
 
     def _call(self, plan: Plan) -> None:
         for server, (endpoint, block) in enumerate(zip(plan.endpoints, self._blocks, strict=True)):
@@ -285,7 +286,7 @@ class TaskWorker(Worker):
     def __init__(
         self, link: Link, worker: int, experiment: Experiment, workload: CuttableWorkload
     ) -> None:
-        super().__init__(link, worker, experiment.seed)
+        super().__init__(link, worker, experiment)
         self._workload = workload
         self._last = math.inf if experiment.stop.iterations is None else experiment.stop.iterations
         self._refuse = experiment.non_finite == "refuse"

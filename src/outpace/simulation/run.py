@@ -37,7 +37,7 @@ from outpace.messages import (
     worker_name,
 )
 from outpace.metrics import Metrics
-from outpace.programs.parameter_server import parameter_server, parameter_server_worker
+from outpace.programs.parameter_server import parameter_server
 from outpace.randomness import Stream
 from outpace.recorder import Recorder, Totals
 from outpace.shard import Shard
@@ -46,6 +46,7 @@ from outpace.simulation.fair import network_of
 from outpace.simulation.network import Log, Network
 from outpace.simulation.service import Service
 from outpace.slicing import even_slices
+from outpace.strategy import worker_program
 from outpace.tasks import (
     CuttableWorkload,
     Evaluation,
@@ -182,11 +183,12 @@ class Simulation:
         for shard, name in zip(self._shards, servers, strict=True):
             server = _Server(self, name, shard)
             self.kernel.spawn(parameter_server(server), name, daemon=True)
+        train = worker_program(experiment)
         self._total = experiment.workers * (experiment.stop.iterations or 0)
         self._done = 0
         for index in range(experiment.workers):
             worker = _Worker(self, index, servers, run_time)
-            self.kernel.spawn(parameter_server_worker(worker), worker_name(index))
+            self.kernel.spawn(train(worker), worker_name(index))
         if experiment.evaluate.every_s is not None:
             self.kernel.spawn(self._evaluate_every(), "evaluation", daemon=True)
 

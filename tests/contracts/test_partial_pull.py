@@ -1,0 +1,223 @@
+"""Partial pull: when a worker goes on, what it computes from, and that nothing is lost."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import defaultdict
+from decimal import Decimal
+from functools import cache
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_runtimes import BOUNDS, ITERATIONS, SERVERS, WORKERS, config, every_runtime, rows
+
+from outpace.config import Experiment, Stop, experiment_from
+from outpace.experiment import simulate
+from outpace.messages import Leave, Pull, Push
+from outpace.programs.partial_pull import PartialPull, Unanswered
+from outpace.real.turns import Turns
+from outpace.sync import Bsp
+from outpace.tasks import Timing
+
+every_sync = pytest.mark.parametrize("sync", ["bsp", "ssp"])
+PULL = {"quorum_percent": 34, "ahead": 4}
+
+
+@cache
+def outcome(run, sync):
+    late = [{"message": "reply", "probability": 0.1, "seconds": 0.3}]
+    network = {"latency_s": 0.002, "bandwidth_bytes_per_s": 1e6, "delays": late}
+    return run(config(sync, pull=PULL, network=network))
+
+
+@every_runtime
+@every_sync
+def test_every_gradient_reaches_every_server_and_is_applied(run, sync):
+    result = outcome(run, sync)
+    expected = {
+        (worker, shard, iteration)
+        for worker in range(WORKERS)
+        for shard in range(SERVERS)
+        for iteration in range(ITERATIONS)
+    }
+    for event in ("push", "pull"):
+        seen = [(row["worker"], row["shard"], row["iteration"]) for row in rows(result, event)]
+        assert len(seen) == len(expected)
+        assert set(seen) == expected
+    assert all(row["outcome"] == "applied" for row in rows(result, "push"))
+    assert all(row["end_ns"] is not None for row in rows(result, "pull"))
+    assert result.summary["gradients_applied"] == WORKERS * ITERATIONS
+    # Several pulls of one worker may be answered by one reply.
+    assert 2 * len(expected) < result.summary["messages"] <= 3 * len(expected)
+
+
+@every_runtime
+@every_sync
+def test_no_server_answers_beyond_its_bound(run, sync):
+    for row in rows(outcome(run, sync), "pull"):
+        assert row["iteration"] < row["clock"] + BOUNDS[sync]
+
+
+@every_runtime
+@every_sync
+def test_the_version_a_gradient_names_was_handed_out_before_and_never_goes_back(run, sync):
+    result = outcome(run, sync)
+    handed_out = defaultdict(lambda: {0})
+    for row in rows(result, "pull"):
+        handed_out[row["worker"], row["shard"]].add(row["version"])
+    read = defaultdict(list)
+    for row in sorted(rows(result, "push"), key=lambda row: row["iteration"]):
+        assert row["version"] in handed_out[row["worker"], row["shard"]]
+        read[row["worker"], row["shard"]].append(row["version"])
+    assert all(versions == sorted(versions) for versions in read.values())
+
+
+@every_runtime
+@every_sync
+def test_iterations_follow_each_other_and_waits_lie_within_them(run, sync):
+    result = outcome(run, sync)
+    held = {
+        (row["worker"], row["shard"], row["iteration"]): row["end_ns"] - row["start_ns"]
+        for row in rows(result, "pull")
+    }
+    ended = defaultdict(int)
+    for row in sorted(rows(result, "iteration"), key=lambda row: row["start_ns"]):
+        assert ended[row["worker"]] <= row["start_ns"] < row["computed_ns"] < row["end_ns"]
+        assert row["held_ns"] == held[row["worker"], row["shard"], row["iteration"]]
+        assert row["held_ns"] <= row["end_ns"] - row["computed_ns"]
+        ended[row["worker"]] = row["end_ns"]
+
+
+@pytest.mark.parametrize("sync", ["bsp", "asp", "ssp", "ssp-soft", "ssp-on-advance"])
+def test_waiting_for_all_servers_is_the_ordinary_program_bit_for_bit(sync):
+    ordinary, partial = simulate(config(sync)), simulate(config(sync, pull={"quorum_percent": 100}))
+    for digest in ("parameters_digest", "trace_digest"):
+        assert partial.summary[digest] == ordinary.summary[digest]
+
+
+def late(pull, iterations=10, **changes):
+    """One worker that computes 1 s; of three servers the last answers 4 s late, always."""
+    delays = [{"message": "reply", "probability": 1.0, "seconds": 4.0, "nodes": ["server-2"]}]
+    return simulate(
+        {
+            "task": {"kind": "timing", "parameters": 99},
+            "workers": 1,
+            "servers": 3,
+            "compute": {"kind": "constant", "mean_s": 1.0},
+            "network": {"delays": delays},
+            "sync": {"kind": "bsp"},
+            "stop": {"iterations": iterations},
+            "pull": pull,
+            **changes,
+        }
+    )
+
+
+def ends(result):
+    return [row["end_ns"] / 1e9 for row in rows(result, "iteration")]
+
+
+def test_a_worker_does_not_wait_for_who_is_late_until_its_work_is_done():
+    result = late({"quorum_percent": 66})
+    assert ends(result) == list(range(1, 11))
+    assert result.summary["virtual_time_s"] == 14  # all of its work has arrived
+
+
+def test_it_waits_the_time_given_and_no_longer():
+    assert ends(late({"quorum_percent": 66, "timeout_s": 0.5}, 3)) == [1.5, 3.0, 4.5]
+    assert ends(late({"quorum_percent": 66, "timeout_s": 4.0}, 3)) == [5, 10, 15]  # all answered
+    assert ends(late({"quorum_percent": 66, "timeout_s": 100.0}, 3)) == [5, 10, 15]
+
+
+def test_a_percentage_that_needs_all_servers_waits_for_all():
+    assert ends(late({"quorum_percent": 67}, 3)) == [5, 10, 15]
+
+
+def test_what_comes_late_is_used_from_then_on():
+    result = late({"quorum_percent": 66}, 8)
+    read = [row["version"] for row in rows(result, "push") if row["shard"] == 2]
+    # The answer to iteration i, with version i+1, comes at i + 5 s, when i + 5 begins.
+    assert read == [0, 0, 0, 0, 0, 1, 2, 3]
+    assert [row["version"] for row in rows(result, "push") if row["shard"] == 0] == list(range(8))
+
+
+def test_a_worker_gets_no_further_ahead_of_a_server_than_it_may():
+    # With two pulls unanswered it waits: for the first until 5 s, for the second until 6 s.
+    assert ends(late({"quorum_percent": 66, "ahead": 2}, 4)) == [1, 5, 6, 10]
+    assert ends(late({"quorum_percent": 66, "ahead": 1}, 3)) == [5, 10, 15]
+
+
+@dataclasses.dataclass(frozen=True)
+class FirstTwo(Bsp):
+    """Finishes an iteration with the first two gradients."""
+
+    def may_advance(self, view):
+        return view.reached >= min(2, view.live)
+
+
+def test_a_worker_that_fell_behind_goes_on_at_the_highest_clock_it_was_told():
+    slow = {"workers": [2], "factor": 3.4}
+    result = simulate(
+        Experiment(
+            task=Timing(parameters=99),
+            workers=3,
+            servers=3,
+            sync=FirstTwo(),
+            compute=experiment_slow(slow),
+            stop=Stop(iterations=12),
+            pull=PartialPull(quorum_percent=50),
+        )
+    )
+    iterations = [row["iteration"] for row in rows(result, "iteration") if row["worker"] == 2]
+    assert iterations == [0, 3, 6, 10]  # what the others have finished at 0, 3.4, 6.8, 10.2 s
+
+
+def experiment_slow(slow):
+    plain = {"task": {"kind": "timing"}, "workers": 3, "sync": {"kind": "bsp"}}
+    law = {"kind": "constant", "mean_s": 1.0, "slow": [slow]}
+    return experiment_from({**plain, "compute": law, "stop": {"iterations": 1}}, "test").compute
+
+
+@given(
+    percent=st.decimals("0.001", 100, places=3),
+    servers=st.integers(1, 10_000),
+)
+def test_the_quorum_is_the_percentage_as_written_rounded_up(percent, servers):
+    expected = math.ceil(percent * servers / Decimal(100))
+    assert PartialPull(quorum_percent=float(percent)).quorum(servers) == expected
+    assert 1 <= expected <= servers
+
+
+@pytest.mark.parametrize(
+    ("percent", "servers", "quorum"), [(90, 10, 9), (33.3, 1000, 333), (0.1, 1000, 1), (70, 10, 7)]
+)
+def test_quorums_that_floats_get_wrong(percent, servers, quorum):
+    assert PartialPull(quorum_percent=percent).quorum(servers) == quorum
+
+
+@given(st.lists(st.integers(1, 30), max_size=20), st.integers(0, 40))
+def test_a_reply_answers_its_own_pull_and_those_before_it(steps, answered):
+    unanswered, iterations = Unanswered(), []
+    for step in steps:
+        iterations.append(step + (iterations[-1] if iterations else 0))
+        unanswered.asked(iterations[-1])
+    unanswered.answered(answered)
+    assert len(unanswered) == sum(iteration > answered for iteration in iterations)
+
+
+def test_a_server_hears_no_more_of_a_worker_than_may_be_unanswered():
+    turns = Turns(most=2)
+    for iteration in range(2):
+        assert turns.take(Push(0, iteration, 0))
+        assert turns.take(Pull(0, iteration))
+    assert not turns.take(Push(0, 2, 0))
+    assert not turns.take(Pull(0, 2))
+    assert turns.take(Push(1, 0, 0)), "others are heard"
+    assert turns.take(Leave(0))
+    turns.answered(0, 0)
+    assert turns.take(Push(0, 2, 0))
+    assert not turns.take(Push(0, 3, 0)), "a push without its pull"
+    turns.answered(0, 2)
+    assert turns.take(Pull(0, 3))
