@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from outpace.comparison import Row, Variant, compare, variants_from
     from outpace.config import Evaluate, Experiment, Stop, experiment_from
+    from outpace.control import Control
     from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError
     from outpace.experiment import Result, run, simulate
     from outpace.script import attach, finish, rank, sampler, world_size
@@ -31,6 +32,7 @@ _HOME = {
     "Evaluate": "config", "Experiment": "config", "Stop": "config", "experiment_from": "config",
     "ConfigError": "errors", "DivergenceError": "errors", "OutpaceError": "errors",
     "RunError": "errors",
+    "Control": "control",
     "Result": "experiment", "run": "experiment", "simulate": "experiment",
     "attach": "script", "finish": "script", "rank": "script", "sampler": "script",
     "world_size": "script",
@@ -54,6 +56,7 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "ConfigError",
+    "Control",
     "DivergenceError",
     "Evaluate",
     "Experiment",

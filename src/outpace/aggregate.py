@@ -34,6 +34,17 @@ def all_finite(tensor: Gradient) -> bool:
     return math.isfinite(torch.dot(tensor, tensor))
 
 
+def norm_of(block: object) -> float:
+    """The Euclidean norm of a 1-D block; 0 of one that nobody computes with."""
+    if isinstance(block, Pieces):
+        return math.hypot(*map(norm_of, block.parts))
+    if not isinstance(block, torch.Tensor):
+        return 0.0
+    return float(
+        torch.linalg.vector_norm(block, dtype=torch.promote_types(block.dtype, torch.float32))
+    )
+
+
 class TreeSum:
     """The sum of at most one gradient of each worker. It owns what is added to it."""
 

@@ -20,7 +20,7 @@ from enum import Enum
 from functools import cache, reduce
 from operator import or_
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal
 
 import pydantic
 
@@ -28,13 +28,14 @@ from outpace.checks import noted, positive, require
 from outpace.cluster import ComputeLaw, Machines, NetworkLaw, ServiceLaw
 from outpace.errors import ConfigError, did_you_mean
 from outpace.host import Auto, Executor
+from outpace.paths import with_paths
+from outpace.policies import Policies, Sync, SyncChange, Syncs
 from outpace.programs.partial_pull import PartialPull
 from outpace.python_optimizer import PythonOptimizer
-from outpace.sync import Apply, Asp, Bsp, Scale, Ssp
+from outpace.python_policy import Conditions
 from outpace.tasks import Quadratic, Script, TaskKind, Timing
 from outpace.updaters import Sgd
 
-Sync: TypeAlias = Bsp | Asp | Ssp
 _MACHINES: Final = ("servers", "workers")
 _NODES: Final = 10**6  # at most so many of either
 
@@ -94,12 +95,14 @@ class Experiment:
 
     task: TaskKind
     workers: int
-    sync: Sync
+    sync: Syncs
     stop: Stop = field(default_factory=Stop)  # a script ends by itself
     compute: ComputeLaw | None = None  # None: what it really takes; not in virtual time
     seed: int = 0
     servers: int = 1
     network: NetworkLaw | None = None  # None: instantaneous
+    sync_changes: tuple[SyncChange, ...] = ()
+    conditions: tuple[Conditions, ...] = ()
     colocate: bool = False  # server m runs on worker m's machine; in virtual time
     pull: PartialPull | None = None  # None: a worker waits for all servers
     push_time: ServiceLaw | None = None  # what a server needs per push; in virtual time
@@ -128,6 +131,11 @@ class Experiment:
         """Where its nodes run."""
         return Machines(self.workers, self.servers, self.colocate)
 
+    @property
+    def policies(self) -> Policies:
+        """What its servers follow."""
+        return Policies(self.sync, self.sync_changes, self.conditions, self.servers, self.workers)
+
     def _left_to_the_script(self) -> Iterator[str]:
         """Keys without meaning for it."""
         if self.batch_size != 32:
@@ -142,8 +150,6 @@ class Experiment:
             yield "stop: needs at least one of iterations, virtual_time_s, target_accuracy"
         if isinstance(self.task, Script):
             yield from self._left_to_the_script()
-        if self.sync.scale is Scale.STALENESS and self.sync.apply is not Apply.ON_ARRIVAL:
-            yield "sync.scale: staleness is a gradient's own: it needs apply: on-arrival"
         if self.stop.target_accuracy is not None and isinstance(self.task, Timing | Quadratic):
             yield f"stop.target_accuracy: the task {self.task.kind!r} has no accuracy"
         only_target = (
@@ -158,6 +164,7 @@ class Experiment:
             )
         if not all(0 < getattr(self, key) <= _NODES for key in _MACHINES):
             return
+        yield from self.policies.contradictions()
         slow = () if self.compute is None else self.compute.slow
         for worker in (worker for period in slow for worker in period.workers):
             if worker >= self.workers:
@@ -182,8 +189,8 @@ def experiment_from(data: Mapping[str, Any], source: str, folder: Path | None = 
     problems: list[str] = []
     experiment: Any = _UNREADABLE
     try:
-        plain = json.loads(json.dumps(_whole(data)))
-        experiment = _read(Experiment, plain, "", problems)
+        whole = json.loads(json.dumps(_whole(data)))
+        experiment = _read(Experiment, whole, "", problems)
     except (RecursionError, ValueError):
         problems = ["it is nested too deeply, or contains itself"]
     except TypeError as error:
@@ -196,17 +203,28 @@ def experiment_from(data: Mapping[str, Any], source: str, folder: Path | None = 
         raise ConfigError(f"{source}: a path in it is none: {error}") from error
 
 
+def sync_from(data: Any, source: str) -> Sync:
+    """One policy from plain data. Raises ConfigError listing all that is wrong."""
+    problems: list[str] = []
+    sync: Any = _read(Sync, _whole(data), "sync", problems)
+    if problems:
+        raise ConfigError("\n".join(f"{source}: {problem}" for problem in problems))
+    found: Sync = sync
+    return found
+
+
 def to_plain(experiment: Experiment) -> dict[str, Any]:
     """The configuration as plain data with all defaults filled in."""
-    plain: dict[str, Any] = _plain(dataclasses.asdict(experiment))
-    return plain
+    found: dict[str, Any] = plain(dataclasses.asdict(experiment))
+    return found
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """The same as dictionaries, lists, text and numbers."""
     if isinstance(value, dict):
-        return {str(key): _plain(entry) for key, entry in value.items()}
+        return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
+        return [plain(entry) for entry in value]
     return value.value if isinstance(value, Enum) else value
 
 
@@ -221,19 +239,13 @@ def _whole(value: Any) -> Any:
     return value
 
 
-@typing.runtime_checkable
-class _NamesFiles(typing.Protocol):
-    def absolute(self, folder: Path) -> typing.Self:
-        """The same with its paths seen from `folder`."""
-
-
 def _with_absolute_paths(experiment: Experiment, folder: Path) -> Experiment:
-    changes: dict[str, Any] = {
-        entry.name: part.absolute(folder)
-        for entry in dataclasses.fields(experiment)
-        if isinstance(part := getattr(experiment, entry.name), _NamesFiles)
+    parts = {
+        entry.name: getattr(experiment, entry.name) for entry in dataclasses.fields(experiment)
     }
-    return dataclasses.replace(experiment, **changes)
+    return dataclasses.replace(
+        experiment, **{name: with_paths(part, folder) for name, part in parts.items()}
+    )
 
 
 # -- reading -------------------------------------------------------------------------
@@ -257,6 +269,9 @@ def _read(
     """The value of this type that plain data stands for; of kind `usual` if it names none."""
     arguments = typing.get_args(expected)
     options = _options(expected)
+    several = [member for member in arguments if typing.get_origin(member) is tuple]
+    if options and several and isinstance(data, list):  # one of these, or a list of them
+        return _read(several[0], data, path, problems)
     if options:
         if data is None and types.NoneType in arguments:
             return None

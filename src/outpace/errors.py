@@ -28,6 +28,10 @@ class DivergenceError(RunError):
     """Training left the finite numbers."""
 
 
+class PolicyError(RunError):
+    """A policy, or a condition of the user's, raised or answered nonsense."""
+
+
 class ProtocolError(RunError):
     """A peer sent what the protocol forbids. The receiver is unchanged."""
 

@@ -20,9 +20,11 @@ import torch
 from outpace import folder as files
 from outpace.cluster import Measured
 from outpace.config import Experiment, experiment_from, to_plain
+from outpace.control import ControlFunction
 from outpace.digest import parameters_digest
 from outpace.engine import Engine
 from outpace.errors import ConfigError, RunError
+from outpace.recorder import Totals
 from outpace.simulation.calibration import calibrated
 from outpace.simulation.messagelog import MessageLog
 from outpace.simulation.run import Progress, Simulation, one_thread_own_randomness
@@ -84,13 +86,16 @@ def simulate(
     *,
     progress: Progress | None = None,
     tie_seed: int | None = None,
+    control: ControlFunction | None = None,
 ) -> Result:
     """Run an experiment in virtual time, with real gradients.
 
     With `out`, a folder that is new or empty, everything is written there as well; an
     interrupted or failed run leaves it valid, with its `status`. (report.html needs the
     extra `report`; without it that file is left out.) `progress` is called
-    with the share done. `tie_seed` shuffles what happens at equal times, for tests.
+    with the share done. `control` is called at the start with a `Control`, to look at the run
+    and change its policies as it goes. `tie_seed` shuffles what happens at equal times, for
+    tests.
 
     Raises ConfigError before anything is written, RunError if the run fails;
     KeyboardInterrupt passes through after the folder was completed.
@@ -107,8 +112,9 @@ def simulate(
         log = MessageLog() if experiment.network is not None and experiment.network.log else None
         # All that can be wrong with the experiment shows before the folder is made.
         simulation = Simulation(
-            experiment, workload, trace, progress=progress, message_log=log, tie_seed=tie_seed
-        )
+            experiment, workload, trace, progress=progress, message_log=log, tie_seed=tie_seed,
+            control=control,
+        )  # fmt: skip
         return _Run(experiment, simulation, trace, sink, log, out).drive()
 
 
@@ -121,14 +127,15 @@ def run(
     log: Callable[[str], None] = lambda _: None,
     watch: Callable[[RealRun], None] | None = None,
     outside: Outside | None = None,
+    control: ControlFunction | None = None,
 ) -> Result:
     """Run an experiment for real: a process for each server and worker, on this machine.
 
     As `simulate`, but in real time. `network` is ignored (with a notice to `log`); a
     `compute` law stretches each step to the duration drawn. `insecure`: without keys. A
     process that says nothing for `lease_s` seconds ends the run. `watch` is called once
-    all processes are started. `outside`: somebody else starts the workers. Needs the
-    extra `real`.
+    all processes are started, `control` with a `Control` when the training starts.
+    `outside`: somebody else starts the workers. Needs the extra `real`.
     """
     experiment = as_experiment(experiment)
     out = None if out is None else Path(out)
@@ -138,12 +145,13 @@ def run(
         raise ConfigError(f"real runs need the extra 'real': {error}") from None
     with one_thread_own_randomness():
         experiment = _as_it_is(experiment, log)
+        experiment.policies.initial(), experiment.policies.later()  # raises if they cannot be made
         training = _training(experiment)
         sink = MemorySink() if out is None else ParquetSink(out / files.TRACE)
         trace = Trace(sink)
         engine = RealRun(
             experiment, training, trace, log, insecure=insecure, lease_s=lease_s, watch=watch,
-            outside=outside,
+            outside=outside, control=control,
         )  # fmt: skip
         return _Run(experiment, engine, trace, sink, None, out).drive()
 
@@ -241,10 +249,22 @@ class _Run:
             "error": error,
             **engine.times(host_s),
             **engine.totals.summary(self.experiment.workers),
+            "servers": self._servers(engine.totals),
             **engine.metrics.summary(self.experiment.stop.target_accuracy),
             "parameters_digest": parameters_digest(engine.parameters()),
             "trace_digest": self.trace.digest(),
         }
+
+    def _servers(self, totals: Totals) -> list[dict[str, Any]]:
+        """Of each: what it followed at the start, and what came of it."""
+        policies = to_plain(self.experiment)["sync"]
+        return [
+            {
+                "policy": policies[server] if isinstance(policies, list) else policies,
+                **totals.summary_of(server),
+            }
+            for server in range(self.experiment.servers)
+        ]
 
 
 @contextlib.contextmanager

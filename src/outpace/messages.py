@@ -103,7 +103,13 @@ class Reply(msgspec.Struct, gc=False):
     parameters: Block | None = None
 
 
-Message: TypeAlias = Push | Pull | Leave | Reply
+class SetPolicy(msgspec.Struct, gc=False):
+    """From now on the shard follows this `sync.Policy`. No worker may send it."""
+
+    policy: Any
+
+
+Message: TypeAlias = Push | Pull | Leave | Reply | SetPolicy
 
 
 def size_bytes(message: Message) -> int:

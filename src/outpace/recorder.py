@@ -23,8 +23,8 @@ class Totals(msgspec.Struct, array_like=True):
     applied: int = 0  # whole gradients, as shard 0 counts
     dropped: int = 0
     abstained: int = 0  # pushes without a gradient
-    delayed: int = 0  # pulls, each per shard
-    staleness: dict[int, int] = {}  # histogram
+    delayed: dict[int, int] = {}  # shard -> pulls
+    staleness: dict[int, dict[int, int]] = {}  # shard -> histogram
     compute: int = 0
     communicate: int = 0
     wait: int = 0
@@ -35,31 +35,36 @@ class Totals(msgspec.Struct, array_like=True):
 
     def add(self, other: Totals) -> None:
         """Add another part's sums to these."""
-        for mine, theirs in (
-            (self.iterations, other.iterations),
-            (self.staleness, other.staleness),
-        ):
-            for key, value in theirs.items():
-                mine[key] = mine.get(key, 0) + value
+        _add(self.iterations, other.iterations)
+        _add(self.delayed, other.delayed)
+        for shard, histogram in other.staleness.items():
+            _add(self.staleness.setdefault(shard, {}), histogram)
         for name in _SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
+    def whole_histogram(self) -> dict[int, int]:
+        """Staleness -> number of (gradient, shard)."""
+        whole: dict[int, int] = {}
+        for histogram in self.staleness.values():
+            _add(whole, histogram)
+        return whole
+
+    def summary_of(self, shard: int) -> dict[str, Any]:
+        """The part of it about one server."""
+        return {
+            "delayed_pulls": self.delayed.get(shard, 0),
+            "staleness": _staleness(self.staleness.get(shard, {})),
+        }
+
     def summary(self, workers: int) -> dict[str, Any]:
         """The part of summary.json that is about what happened."""
-        histogram = self.staleness
-        count = sum(histogram.values())
-        total = sum(staleness * n for staleness, n in histogram.items())
         return {
             "iterations": [self.iterations.get(worker, 0) for worker in range(workers)],
             "gradients_applied": self.applied,
             "gradients_dropped": self.dropped,
             "pushes_abstained": self.abstained,
-            "delayed_pulls": self.delayed,
-            "staleness": {
-                "mean": total / count if count else None,
-                "max": max(histogram, default=None),
-                "histogram": {str(k): histogram[k] for k in sorted(histogram)},
-            },
+            "delayed_pulls": sum(self.delayed.values()),
+            "staleness": _staleness(self.whole_histogram()),
             "seconds": {
                 "compute": seconds(self.compute) / workers,
                 "communicate": seconds(self.communicate) / workers,
@@ -68,6 +73,21 @@ class Totals(msgspec.Struct, array_like=True):
             "messages": self.messages,
             "bytes_sent": self.bytes_sent,
         }
+
+
+def _add(mine: dict[int, int], theirs: dict[int, int]) -> None:
+    for key, value in theirs.items():
+        mine[key] = mine.get(key, 0) + value
+
+
+def _staleness(histogram: dict[int, int]) -> dict[str, Any]:
+    count = sum(histogram.values())
+    total = sum(staleness * n for staleness, n in histogram.items())
+    return {
+        "mean": total / count if count else None,
+        "max": max(histogram, default=None),
+        "histogram": {str(k): histogram[k] for k in sorted(histogram)},
+    }
 
 
 _SUMS: Final = tuple(
@@ -113,7 +133,10 @@ class Recorder:
     ) -> None:  # fmt: skip
         totals = self.totals
         if outcome is Outcome.APPLIED:
-            totals.staleness[staleness] = totals.staleness.get(staleness, 0) + 1
+            histogram = totals.staleness.get(shard)
+            if histogram is None:
+                histogram = totals.staleness[shard] = {}
+            histogram[staleness] = histogram.get(staleness, 0) + 1
             totals.applied += shard == 0
         elif outcome is Outcome.DROPPED:
             totals.dropped += shard == 0
@@ -125,7 +148,8 @@ class Recorder:
         self, shard: int, worker: int, iteration: int, arrived: Time, answered: Time,
         version: int, clock: int, decision: Decision, released_by: int,
     ) -> None:  # fmt: skip
-        self.totals.delayed += released_by != NOBODY
+        if released_by != NOBODY:
+            self._delay(shard)
         self._rows.pull(
             shard, worker, iteration, arrived, answered, version, clock, decision, released_by
         )
@@ -133,8 +157,12 @@ class Recorder:
     def pull_abandoned(
         self, shard: int, worker: int, iteration: int, arrived: Time, decision: Decision
     ) -> None:
-        self.totals.delayed += 1
+        self._delay(shard)
         self._rows.pull(shard, worker, iteration, arrived, NONE, NONE, NONE, decision, NOBODY)
+
+    def _delay(self, shard: int) -> None:
+        delayed = self.totals.delayed
+        delayed[shard] = delayed.get(shard, 0) + 1
 
     def updated(self, shard: int, version: int) -> None:
         self._on_update(shard, version)

@@ -7,7 +7,12 @@ Per worker it keeps a *watermark*, the highest iteration pushed. Iterations of o
 worker must increase; they may skip. A push equal to the watermark is a repetition, a
 network's second try, and is not applied again. The *clock* V is the number of
 iterations the shard has finished; the policy says when it may advance. A pull that may
-not be answered yet is filed under a *release clock* and answered when V gets there.
+not be answered yet is filed under a *release clock* and answered when V gets there, or,
+where no clock decides, judged again when the workers it hangs on have moved. A policy may
+have the shard wait for some time: `next_deadline` says when `on_time` is due. It may be
+exchanged at any time (SetPolicy): pulls that wait are judged again, gradients that wait
+are applied as before.
+
 Versions count updates of the parameters; pushes echo the version they read, so the
 staleness of every gradient is known: the updates between its read and its application.
 """
@@ -15,27 +20,35 @@ staleness of every gradient is known: the updates between its read and its appli
 from __future__ import annotations
 
 import enum
+import math
 from collections import defaultdict
-from typing import Any, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
+from outpace.aggregate import norm_of
 from outpace.blocks import BlockSum, ParameterBlock
-from outpace.errors import DivergenceError, ProtocolError
+from outpace.errors import DivergenceError, PolicyError, ProtocolError
 from outpace.messages import (
     Leave,
     Message,
     Pull,
     Push,
     Reply,
+    SetPolicy,
     StepSettings,
     Value,
     value_of,
 )
-from outpace.sync.decision import Decision
+from outpace.sync.decision import ANYBODY, ASK_AGAIN, Decision
 from outpace.sync.policy import Apply, Policy, Scale
-from outpace.units import Time
+from outpace.units import Time, nanoseconds
 
 _LARGEST_SKIP = 100_000  # iterations by which a push may lie before all others
 NOBODY = -1  # released by: the pull was answered at once
+
+
+_Entry: TypeAlias = tuple[Pull, Time, Decision]  # when it came, and what was said then
+_Filed: TypeAlias = dict[tuple[int, int], _Entry]  # by worker and iteration
+_NOTHING: Final[_Filed] = {}
 
 
 class Outcome(enum.IntEnum):
@@ -72,6 +85,10 @@ class ShardObserver(Protocol):
         """The parameters have a new version."""
 
 
+def _uses_significance(policy: Policy) -> bool:
+    return getattr(policy, "uses_significance", False)
+
+
 class _Settings:
     """Those of one iteration: the lowest worker's, and what nobody used."""
 
@@ -94,17 +111,81 @@ class _Settings:
 class View:
     """What the policy sees (`sync.policy.ShardView`); kept up to date by the shard."""
 
-    __slots__ = ("_watermarks", "clock", "fastest", "live", "reached", "slowest", "workers")
+    __slots__ = (
+        "_answered", "_at", "_gone", "_laggard", "_progress", "_pushed", "_significance", "_steps",
+        "clock", "fastest", "live", "reached", "shard", "slowest", "workers",
+    )  # fmt: skip
 
-    def __init__(self, workers: int) -> None:
-        self.clock = 0
+    def __init__(self, shard: int, workers: int) -> None:
+        self.shard, self.clock = shard, 0
         self.workers = self.live = workers
         self.reached = 0
         self.slowest = self.fastest = -1
-        self._watermarks = [-1] * workers
+        self._progress = [-1] * workers  # watermarks
+        self._at = {-1: workers}  # watermark -> live workers that have it
+        self._gone: set[int] = set()
+        self._significance: dict[int, float] = {}
+        self._pushed: list[Time] = [0] * workers  # when, the last time
+        self._answered: list[Time] = [0] * workers
+        self._steps: list[Time] = [0] * workers
+        self._laggard = 0
 
-    def watermark(self, worker: int) -> int:
-        return self._watermarks[worker]
+    def progress(self, worker: int) -> int:
+        return self._progress[worker]
+
+    def is_live(self, worker: int) -> bool:
+        return worker not in self._gone
+
+    def count(self, iteration: int) -> int:
+        return sum(count for watermark, count in self._at.items() if watermark >= iteration)
+
+    def significance(self, worker: int) -> float:
+        return self._significance.get(worker, 0.0)
+
+    def last_push(self, worker: int) -> Time:
+        return self._pushed[worker]
+
+    def step_time(self, worker: int) -> Time:
+        return self._steps[worker]
+
+    def laggard(self) -> int:
+        for _ in range(self.workers):  # one that was found stays so until it pushes
+            if self._progress[self._laggard] < self.clock and self._laggard not in self._gone:
+                break
+            self._laggard = (self._laggard + 1) % self.workers
+        return self._laggard
+
+    # -- what only the shard does ----------------------------------------------------
+
+    def _push(self, worker: int, iteration: int, now: Time) -> None:
+        before = self._progress[worker]
+        self._progress[worker] = iteration
+        self._pushed[worker] = now
+        self._steps[worker] = now - self._answered[worker]
+        self.reached += before < self.clock <= iteration
+        self.fastest = max(self.fastest, iteration)
+        self._at[iteration] = self._at.get(iteration, 0) + 1
+        self._uncount(before)
+
+    def _leave(self, worker: int) -> None:
+        self._gone.add(worker)
+        self.live -= 1
+        self.reached -= self._progress[worker] >= self.clock
+        self._uncount(self._progress[worker])
+
+    def _uncount(self, watermark: int) -> None:
+        """One live worker less has this watermark; `slowest` follows."""
+        if self._at[watermark] > 1:
+            self._at[watermark] -= 1
+            return
+        del self._at[watermark]
+        if watermark == self.slowest and self._at:
+            while self.slowest not in self._at:
+                self.slowest += 1
+
+    def _advance(self) -> None:
+        self.reached -= self._at.get(self.clock, 0)
+        self.clock += 1
 
 
 class Shard:
@@ -123,13 +204,16 @@ class Shard:
         self._block = block
         self._policy = policy
         self._observer = observer
-        self._view = View(workers)
-        self._gone: set[int] = set()
-        self._at = {-1: workers}  # watermark -> live workers that have it
+        self._view = View(index, workers)
         self._sums: dict[int, BlockSum] = {}  # iteration -> gradients awaiting its end
         self._contributions: dict[int, list[tuple[int, int, Time]]] = defaultdict(list)
         self._settings: dict[int, _Settings] = {}  # of those gradients
-        self._waiting: dict[int, list[tuple[Pull, Time, Decision]]] = defaultdict(list)
+        self._waiting: dict[int, _Filed] = {}  # release clock -> pulls
+        self._asking: dict[int, _Filed] = {}  # worker or ANYBODY -> pulls to be judged again
+        self._ripe: tuple[Time, int] | None = None  # when patience began, and by whose message
+        self._deadline: Time | None = None
+        self._norm: tuple[int, float] = (-1, 0.0)  # of the parameters at a version
+        self._uses_significance = _uses_significance(policy)
 
     @property
     def clock(self) -> int:
@@ -140,6 +224,16 @@ class Shard:
     def live(self) -> int:
         """How many workers have not left."""
         return self._view.live
+
+    @property
+    def policy(self) -> Policy:
+        """The one that it follows now."""
+        return self._policy
+
+    @property
+    def next_deadline(self) -> Time | None:
+        """When to call `on_time`, unless a message comes first; None: not at all."""
+        return self._deadline
 
     def read(self) -> Value:
         """The parameters of this version: one copy, shared by all who read it, never changed."""
@@ -156,7 +250,13 @@ class Shard:
             return self._on_pull(message, now)
         if isinstance(message, Leave):
             return self._on_leave(message, now)
+        if isinstance(message, SetPolicy):
+            return self._on_policy(message.policy, now)
         raise ProtocolError(f"shard {self.index} cannot take a {type(message).__name__}")
+
+    def on_time(self, now: Time) -> list[Reply]:
+        """It is `next_deadline`, or later: return the replies that are due. Raises as `receive`."""
+        return self._advance(NOBODY, now)
 
     def close(self, now: Time) -> None:
         """End of the run: report the pushes never applied and the pulls never answered."""
@@ -165,25 +265,34 @@ class Shard:
                 self._observer.push_settled(
                     self.index, worker, iteration, arrived, now, version, Outcome.PENDING, -1
                 )
-        for _, filed in sorted(self._waiting.items()):
-            for pull, arrived, decision in filed:
-                self._observer.pull_abandoned(
-                    self.index, pull.worker, pull.iteration, arrived, decision
-                )
+        for pull, arrived, decision in self._held():
+            self._observer.pull_abandoned(
+                self.index, pull.worker, pull.iteration, arrived, decision
+            )
         self._contributions.clear()
         self._waiting.clear()
+        self._asking.clear()
 
     def describe_waiting(self) -> str:
         """Which pulls it holds and for whom, in words; empty if none."""
-        held = sorted(
-            (pull.worker, pull.iteration, clock)
-            for clock, pulls in self._waiting.items()
-            for pull, _, _ in pulls
-        )
+        held = [
+            f"worker {pull.worker} (iteration {pull.iteration}) until "
+            + (
+                "its condition holds"
+                if decision.release_clock == ASK_AGAIN
+                else f"clock {decision.release_clock}"
+            )
+            for pull, _, decision in self._held()
+        ]
         if not held:
             return ""
-        pulls = ", ".join(f"worker {w} (iteration {i}) until clock {c}" for w, i, c in held)
-        return f"shard {self.index}, at clock {self.clock}, holds {pulls}"
+        return f"shard {self.index}, at clock {self.clock}, holds {', '.join(held)}"
+
+    def _held(self) -> list[_Entry]:
+        """All pulls that wait, by worker and iteration."""
+        filed = [*self._waiting.values(), *self._asking.values()]
+        entries = [entry for each in filed for entry in each.values()]
+        return sorted(entries, key=lambda entry: (entry[0].worker, entry[0].iteration))
 
     # -- messages --------------------------------------------------------------
 
@@ -193,89 +302,131 @@ class Shard:
             self._settle(push.worker, push.iteration, push.version, now, now, Outcome.REPEATED)
             return []
         late = push.iteration < self._view.clock
-        self._raise_watermark(push.worker, push.iteration)
+        self._view._push(push.worker, push.iteration, now)
+        on_arrival = self._policy.apply is Apply.ON_ARRIVAL
         if push.gradient is None:
             self._settle(push.worker, push.iteration, push.version, now, now, Outcome.ABSTAINED)
-        elif self._policy.apply is Apply.ON_ARRIVAL:
-            divisor = self._divisor(push.version)
-            gradient = value_of(push.gradient)
-            self._settle(push.worker, push.iteration, push.version, now, now, Outcome.APPLIED)
-            self._update(gradient, divisor, push.worker, push.iteration, push.settings)
-        elif late:
+        elif late and not on_arrival:  # and never computed
             self._settle(push.worker, push.iteration, push.version, now, now, Outcome.DROPPED)
         else:
-            self._collect(push, value_of(push.gradient), now)
+            self._take_gradient(push, value_of(push.gradient), on_arrival, now)
         return self._advance(push.worker, now)
 
     def _on_pull(self, pull: Pull, now: Time) -> list[Reply]:
         self._require_member(pull.worker, "pulled")
         if pull.iteration < 0:
             raise ProtocolError(f"worker {pull.worker} pulled iteration {pull.iteration}")
-        decision = self._policy.may_answer(pull, self._view)
+        decision = self._judged(pull)
         if decision.release_clock is None:
             return [self._answer(pull, now, now, decision, NOBODY)]
-        if decision.release_clock <= self._view.clock:
-            raise ProtocolError(
-                f"policy {self._policy.kind!r} holds a pull until clock "
-                f"{decision.release_clock}, but shard {self.index} is at {self._view.clock}"
-            )
-        filed = self._waiting[decision.release_clock]
-        if not any(p.worker == pull.worker and p.iteration == pull.iteration for p, _, _ in filed):
-            filed.append((pull, now, decision))
+        self._file(pull, now, decision)
         return []
 
     def _on_leave(self, leave: Leave, now: Time) -> list[Reply]:
-        worker, view = leave.worker, self._view
+        worker = leave.worker
         self._require_member(worker, "left")
-        self._gone.add(worker)
-        view.live -= 1
-        watermark = view.watermark(worker)
-        view.reached -= watermark >= view.clock
-        self._uncount(watermark)
-        for filed in self._waiting.values():
-            filed[:] = [entry for entry in filed if entry[0].worker != worker]
+        for each in (self._waiting, self._asking):
+            for filed in each.values():
+                for key in [key for key in filed if key[0] == worker]:
+                    del filed[key]
+        self._view._leave(worker)
         return self._advance(worker, now)
+
+    def _on_policy(self, policy: Policy, now: Time) -> list[Reply]:
+        held = self._held()
+        self._waiting.clear()
+        self._asking.clear()
+        self._policy, self._uses_significance = policy, _uses_significance(policy)
+        self._ripe = self._deadline = None
+        self._advance(NOBODY, now)
+        replies = []
+        for pull, arrived, before in held:
+            decision = self._judged(pull)
+            if decision.release_clock is None:
+                replies.append(self._answer(pull, arrived, now, before, pull.worker))
+            else:
+                self._file(pull, arrived, decision)
+        return replies
+
+    # -- pulls that wait -----------------------------------------------------------
+
+    def _judged(self, pull: Pull) -> Decision:
+        decision = self._policy.may_answer(pull, self._view)
+        release = decision.release_clock
+        if release is not None and release != ASK_AGAIN and release <= self._view.clock:
+            raise PolicyError(
+                f"policy {self._policy.kind!r} holds worker {pull.worker}'s pull of iteration "
+                f"{pull.iteration} until clock {release}, but shard {self.index} is at "
+                f"{self._view.clock}"
+            )
+        return decision
+
+    def _file(self, pull: Pull, arrived: Time, decision: Decision) -> None:
+        """Under what it waits for; one that is there already, a repetition, stays."""
+        release = decision.release_clock
+        assert release is not None
+        where, key = (self._asking, decision.watch) if release == ASK_AGAIN else (
+            self._waiting, release
+        )  # fmt: skip
+        filed = where.get(key)
+        if filed is None:
+            filed = where[key] = {}
+        filed.setdefault((pull.worker, pull.iteration), (pull, arrived, decision))
+
+    def _ask_again(self, mover: int, now: Time) -> list[Reply]:
+        """Judge those pulls again that hang on a worker that has pushed, or left."""
+        replies = []
+        for watched in {mover, ANYBODY}:
+            for pull, arrived, before in self._asking.pop(watched, _NOTHING).values():
+                decision = self._judged(pull)
+                if decision.release_clock is None:
+                    replies.append(self._answer(pull, arrived, now, before, mover))
+                else:
+                    self._file(pull, arrived, decision)
+        return replies
 
     # -- progress --------------------------------------------------------------
 
-    def _raise_watermark(self, worker: int, iteration: int) -> None:
-        view = self._view
-        before = view._watermarks[worker]
-        view._watermarks[worker] = iteration
-        view.reached += before < view.clock <= iteration
-        view.fastest = max(view.fastest, iteration)
-        self._at[iteration] = self._at.get(iteration, 0) + 1
-        self._uncount(before)
+    def _advance(self, mover: int, now: Time) -> list[Reply]:
+        """Finish the iterations that may be finished and answer the pulls that waited for it.
 
-    def _uncount(self, watermark: int) -> None:
-        """One live worker less has this watermark; `slowest` follows."""
-        if self._at[watermark] > 1:
-            self._at[watermark] -= 1
-            return
-        del self._at[watermark]
-        view = self._view
-        if watermark == view.slowest and self._at:
-            while view.slowest not in self._at:
-                view.slowest += 1
-
-    def _advance(self, cause: int, now: Time) -> list[Reply]:
-        """Finish the iterations that may be finished and answer the pulls that waited for it."""
-        view = self._view
-        released: list[tuple[Pull, Time, Decision]] = []
-        while view.live and view.clock <= view.fastest and self._policy.may_advance(view):
+        mover: the worker that pushed or left, or NOBODY.
+        """
+        view, cause = self._view, mover
+        replies: list[Reply] = []
+        released: list[tuple[int, _Filed]] = []
+        while view.live and view.clock <= view.fastest and self._is_time(cause, now):
+            if self._ripe is not None:  # it was not this message that ended the wait
+                cause = self._ripe[1]
+                self._ripe = self._deadline = None
             self._apply_iteration(view.clock, cause, now)
-            view.reached -= self._at.get(view.clock, 0)
-            view.clock += 1
-            released += self._waiting.pop(view.clock, ())
-        return [
-            self._answer(pull, arrived, now, decision, cause)
-            for pull, arrived, decision in released
-        ]
+            view._advance()
+            filed = self._waiting.pop(view.clock, None)
+            if filed is not None:
+                released.append((cause, filed))
+        for by, filed in released:
+            for pull, arrived, decision in filed.values():
+                replies.append(self._answer(pull, arrived, now, decision, by))
+        return replies + self._ask_again(mover, now) if self._asking else replies
+
+    def _is_time(self, cause: int, now: Time) -> bool:
+        """May the shard finish iteration V now? Else `_deadline` says when, if that is known."""
+        patience_s = self._policy.patience_s(self._view)
+        if patience_s == 0.0 or patience_s == math.inf:
+            self._ripe = self._deadline = None
+            return patience_s == 0.0
+        if self._ripe is None:
+            self._ripe = now, cause
+        self._deadline = self._ripe[0] + nanoseconds(patience_s)
+        return now >= self._deadline
 
     def _answer(
         self, pull: Pull, arrived: Time, now: Time, decision: Decision, released_by: int
     ) -> Reply:
         clock = self._view.clock
+        self._view._answered[pull.worker] = now
+        if decision.release_clock is not None and released_by == NOBODY:
+            released_by = pull.worker  # nobody's message: another policy, or its timeout
         self._observer.pull_answered(
             self.index, pull.worker, pull.iteration, arrived, now, self.version, clock, decision,
             released_by,
@@ -283,6 +434,16 @@ class Shard:
         return Reply(self.index, pull.worker, pull.iteration, self.version, clock, now - arrived)
 
     # -- gradients -------------------------------------------------------------
+
+    def _take_gradient(self, push: Push, gradient: Value, on_arrival: bool, now: Time) -> None:
+        if self._uses_significance:
+            self._view._significance[push.worker] = self._significance(gradient)
+        if on_arrival:
+            divisor = self._divisor(push.version)
+            self._settle(push.worker, push.iteration, push.version, now, now, Outcome.APPLIED)
+            self._update(gradient, divisor, push.worker, push.iteration, push.settings)
+        else:
+            self._collect(push, gradient, now)
 
     def _collect(self, push: Push, gradient: Value, now: Time) -> None:
         iteration = push.iteration
@@ -303,6 +464,12 @@ class Shard:
         settings = self._settings.pop(iteration, None)
         self._update(gradient, 1, cause, iteration, settings.agreed if settings else None)
 
+    def _significance(self, gradient: Value) -> float:
+        """|g| / |w|; 0 where there is nothing to compute with, or the parameters are 0."""
+        if self._norm[0] != self.version:
+            self._norm = self.version, norm_of(self._block.read())
+        return norm_of(gradient) / self._norm[1] if self._norm[1] else 0.0
+
     def _divisor(self, version: int) -> int:
         """Of a gradient that is applied on arrival and was computed from this version."""
         match self._policy.scale:
@@ -320,10 +487,10 @@ class Shard:
         self._block.update(gradient, divisor, settings)
         self.version += 1
         if not self._block.is_finite():
+            by = f", which worker {worker}'s push completed" if worker >= 0 else ""
             raise DivergenceError(
                 f"the parameters of shard {self.index} stopped being finite at update "
-                f"{self.version}, which worker {worker}'s push of iteration {iteration} "
-                "completed; try a smaller learning rate"
+                f"{self.version}, in iteration {iteration}{by}; try a smaller learning rate"
             )
         self._observer.updated(self.index, self.version)
 
@@ -340,7 +507,7 @@ class Shard:
     def _require_valid_push(self, push: Push) -> bool:
         """Raise unless the push is legal. True if it repeats the worker's last one."""
         self._require_member(push.worker, "pushed")
-        seen = self._view.watermark(push.worker)
+        seen = self._view.progress(push.worker)
         if push.iteration < 0 or push.iteration < seen:
             raise ProtocolError(
                 f"worker {push.worker} pushed iteration {push.iteration} after {seen}: "
@@ -369,5 +536,5 @@ class Shard:
             raise ProtocolError(
                 f"worker {worker} {did}, but there are only workers 0 to {self._view.workers - 1}"
             )
-        if worker in self._gone:
+        if not self._view.is_live(worker):
             raise ProtocolError(f"worker {worker} {did} after it had left")

@@ -6,12 +6,13 @@ read off the parameters.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
 
 from outpace.blocks import parameter_block
-from outpace.messages import Leave, Pull, Push, Reply
+from outpace.messages import Leave, Pull, Push, Reply, SetPolicy
 from outpace.shard import NOBODY, Outcome, Shard
 from outpace.sync import Policy
 from outpace.updaters import Sgd
@@ -77,7 +78,7 @@ class Driver:
         self.iteration[worker] = iteration
         self.send(Push(worker, iteration, self.version[worker], gradient))
         self.waiting[worker] = iteration
-        self.send(Pull(worker, iteration, coin=0.5))
+        self.send(Pull(worker, iteration, coin=(0.37 * worker + 0.61 * iteration) % 1))
 
     def repeat(self, worker: int) -> None:
         """The network delivers the worker's last push a second time."""
@@ -90,10 +91,25 @@ class Driver:
         self.gone.add(worker)
         self.send(Leave(worker))
 
-    def send(self, message: Push | Pull | Leave) -> None:
+    def send(self, message: Push | Pull | Leave | SetPolicy) -> None:
         self.now += 1
+        while (deadline := self.shard.next_deadline) is not None and deadline <= self.now:
+            self.take_all(lambda: self.shard.on_time(self.now))
+        self.take_all(lambda: self.shard.receive(message, self.now))
+
+    def wait(self) -> bool:
+        """Let time pass until the shard does something of itself. False: it never will."""
+        deadline = self.shard.next_deadline
+        if deadline is None:
+            return False
+        self.now = max(self.now, deadline)
+        self.take_all(lambda: self.shard.on_time(self.now))
+        assert self.shard.next_deadline != deadline, "time moves it on"
+        return True
+
+    def take_all(self, act: Callable[[], list[Reply]]) -> None:
         clock, version = self.shard.clock, self.shard.version
-        replies = self.shard.receive(message, self.now)
+        replies = act()
         assert self.shard.clock >= clock
         assert self.shard.version >= version
         for reply in replies:

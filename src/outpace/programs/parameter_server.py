@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from outpace.errors import ProtocolError
-from outpace.messages import Leave, Pull, Push, Reply, worker_name
+from outpace.messages import Leave, Message, Pull, Push, Reply, worker_name
 from outpace.programs.context import ServerContext, WorkerContext
+from outpace.units import seconds
 
 
 async def parameter_server_worker(me: WorkerContext) -> None:
@@ -50,12 +51,19 @@ async def parameter_server(me: ServerContext) -> None:
     """Give every message to the shard and send what it answers. Never ends by itself."""
     shard = me.shard
     while True:
-        message = await me.recv()
-        try:
-            replies = shard.receive(message, me.now)
-        except ProtocolError as error:  # the shard is as it was
-            me.refuse(message, error)
-            continue
+        deadline = shard.next_deadline
+        if deadline is None:
+            message: Message | None = await me.recv()
+        else:
+            message = await me.recv_within(seconds(max(0, deadline - me.now)))
+        if message is None:
+            replies = shard.on_time(me.now)
+        else:
+            try:
+                replies = shard.receive(message, me.now)
+            except ProtocolError as error:  # the shard is as it was
+                me.refuse(message, error)
+                continue
         for reply in _one_each(replies):
             reply.parameters = shard.read()
             me.send(worker_name(reply.worker), reply)

@@ -178,6 +178,17 @@ class ReadAll(_Body, tag="read"):
     version: Count = 0
 
 
+class Change(_Body, tag="change"):
+    """Coordinator to a server: from now on another policy, or another condition.
+
+    what: `policy`, then text is its configuration as JSON; `pull` or `push`, then it is the
+    name of a function, which must be in the server's own configuration; empty: none.
+    """
+
+    what: Name
+    text: Text
+
+
 class Rows(_Body, tag="rows"):
     """Rows of the trace, as integers, and the sums over all its rows so far."""
 
@@ -222,8 +233,8 @@ class Refused(_Body, tag="refused"):
 
 Body: TypeAlias = (
     More | PushBody | PullBody | LeaveBody | ReplyBody | Initialize | Fetch | Snapshot
-    | Join | Plan | Extras | Ready | Go | ReadAll | Rows | Left | Finished | Failed | Notice | Stop
-    | Refused
+    | Join | Plan | Extras | Ready | Go | ReadAll | Change | Rows | Left | Finished | Failed
+    | Notice | Stop | Refused
 )  # fmt: skip
 
 

@@ -76,7 +76,7 @@ class Coordinator:
         self.joined: dict[str, Join] = {}
         self.finished: set[str] = set()
         self.started = False
-        self.when_started: Callable[[], None] | None = None
+        self.when_started: list[Callable[[], None]] = []
         self.totals_of: dict[str, Totals] = {}
         self.snapshots = Snapshots(
             experiment.servers, lambda read: self._tell(self.servers, read), evaluate
@@ -171,8 +171,8 @@ class Coordinator:
         self.kernel.set_time(0)
         self.started = True
         self._tell(everybody, Go(self.clock.origin, boot_id()))
-        if self.when_started is not None:
-            self.when_started()
+        for action in self.when_started:
+            action()
         stop, evaluate = self.experiment.stop, self.experiment.evaluate
         if stop.virtual_time_s is not None:
             self.kernel.call_at(nanoseconds(stop.virtual_time_s), self._time_is_over)

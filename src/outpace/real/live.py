@@ -54,7 +54,7 @@ class _Watch:
             redirect_stdout=sys.stdout.isatty(),  # what is printed comes above the picture
         )  # fmt: skip
         self._live.start()
-        coordinator.when_started = self._started
+        coordinator.when_started.append(self._started)
         coordinator.kernel.spawn(self._gather(), "the picture of who joins", daemon=True)
 
     def _started(self) -> None:
@@ -126,8 +126,9 @@ def overview(experiment: Experiment, now: Sample, before: Sample) -> str:
     parts = [f"{now.time_s:.0f} s", f"{late.applied:,} gradients"]
     if span_s > 0:
         parts[-1] += f" ({(late.applied - early.applied) / span_s:,.1f}/s)"
-    if count := sum(late.staleness.values()):
-        mean = sum(staleness * n for staleness, n in late.staleness.items()) / count
+    histogram = late.whole_histogram()
+    if count := sum(histogram.values()):
+        mean = sum(staleness * n for staleness, n in histogram.items()) / count
         parts.append(f"mean staleness {mean:.2f}")
     if late.dropped:
         parts.append(f"{late.dropped:,} dropped")

@@ -6,18 +6,21 @@ import contextlib
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
 from outpace.config import Experiment
+from outpace.control import ControlFunction
 from outpace.errors import ConfigError, OutpaceError
 from outpace.messages import Block, server_name, worker_name
 from outpace.metrics import Metrics
 from outpace.place import CONNECT
 from outpace.real import child
 from outpace.real.bodies import Snapshot
+from outpace.real.control import RealControl
 from outpace.real.coordinator import Coordinator
 from outpace.real.gate import Keys, Log, Session, new_keys
 from outpace.real.launcher import Processes
@@ -52,7 +55,7 @@ class RealRun:
     def __init__(
         self, experiment: Experiment, training: Training, trace: Trace, log: Log, *,
         insecure: bool = False, lease_s: float = LEASE_S, outside: Outside | None = None,
-        watch: Callable[[RealRun], None] | None = None,
+        watch: Callable[[RealRun], None] | None = None, control: ControlFunction | None = None,
     ) -> None:  # fmt: skip
         self._experiment, self._training, self._trace = experiment, training, trace
         if outside is not None:
@@ -84,6 +87,10 @@ class RealRun:
             self.coordinator.clock, self.coordinator.process_ended, self._show
         )
         self._watch = watch
+        if control is not None:
+            self.coordinator.when_started.append(
+                partial(control, RealControl(experiment, self.coordinator))
+            )
         self._closed = self._wrote_connect = False
 
     # -- Engine -----------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from outpace.aggregate import Gradient, all_finite
 from outpace.blocks import parameter_block
@@ -16,14 +17,17 @@ from outpace.messages import (
     Pull,
     Push,
     Reply,
+    SetPolicy,
     StepSettings,
     whole,
     worker_name,
 )
 from outpace.programs.parameter_server import parameter_server
 from outpace.python_optimizer import PythonOptimizer
+from outpace.python_policy import Followed
 from outpace.real.bodies import (
     Body,
+    Change,
     Fetch,
     Go,
     Initialize,
@@ -36,6 +40,7 @@ from outpace.real.bodies import (
     ReplyBody,
     Snapshot,
 )
+from outpace.real.control import changed
 from outpace.real.gate import Gate, Refusals
 from outpace.real.member import Link, Member
 from outpace.real.sockets import LOOPBACK, Listener
@@ -44,6 +49,7 @@ from outpace.real.wire import block_elements, head_of
 from outpace.shard import Shard
 from outpace.slicing import even_slices
 from outpace.strategy import most_unanswered
+from outpace.sync import Policy
 from outpace.torch_optimizers import TorchOptimizer
 from outpace.units import Time, nanoseconds, seconds
 from outpace.updaters import Optimizer
@@ -59,6 +65,7 @@ class Server(Member):
         super().__init__(link)
         self.index = index
         self._experiment = experiment
+        self._followed = experiment.policies.initial()[index]
         self.shard: Shard | None = None
         self.messages = Mailbox[Message](self.kernel, f"the mailbox of {self.name}")
         self._block: tuple[str, int] | None = None  # dtype and elements, once planned
@@ -95,7 +102,9 @@ class Server(Member):
         block = parameter_block(
             initial, self._optimizer(initialize), deterministic=experiment.deterministic
         )
-        self.shard = Shard(self.index, block, experiment.workers, experiment.sync, self.recorder)
+        self.shard = Shard(
+            self.index, block, experiment.workers, self._followed.policy, self.recorder
+        )
         for name in self._waiting:
             self._send_parameters(name)
         self.coordinator.send(Ready())
@@ -104,12 +113,29 @@ class Server(Member):
             parameter_server(_Context(self, self.shard)), f"{self.name}'s shard", daemon=True
         )
         self.kernel.spawn(self.report(), f"{self.name}'s report", daemon=True)
+        for at, server, policy in experiment.policies.later():
+            if server == self.index:
+                self.kernel.call_at(at, self._set_policy, policy)
         while True:
             read = await self.order(ReadAll)
             if self.shard.version >= read.version:
                 self._send_snapshot(read.request)
             else:
                 self._asked[read.version] = read.request
+
+    def _order(self, peer: str, body: Body, block: Block | None) -> None:
+        if isinstance(body, Change):
+            self._follow(changed(self._followed, self._experiment, body))
+        else:
+            super()._order(peer, body, block)
+
+    def _set_policy(self, policy: Policy) -> None:
+        self._follow(replace(self._followed, base=policy))
+
+    def _follow(self, followed: Followed) -> None:
+        """From now on, that is after the messages that are here already."""
+        self._followed = followed
+        self.messages.put(SetPolicy(followed.policy))
 
     def _optimizer(self, asked: Initialize) -> Optimizer:
         """The configuration's, or the one that a script attached."""
@@ -252,6 +278,8 @@ class _Context:
     def _may_be_heard(self, message: Message) -> bool:
         """Its sender may have been refused since it came."""
         assert not isinstance(message, Reply)
+        if isinstance(message, SetPolicy):
+            return True
         return not self._listener.refused(worker_name(message.worker))
 
     def send(self, to: str, *messages: Message) -> None:
@@ -269,7 +297,7 @@ class _Context:
             self._listener.send(to, body, block)
 
     def refuse(self, message: Message, error: ProtocolError) -> None:
-        assert not isinstance(message, Reply)
+        assert isinstance(message, Push | Pull | Leave)  # what workers send
         self._listener.refuse(worker_name(message.worker), str(error))
 
 

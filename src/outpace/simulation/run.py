@@ -18,6 +18,7 @@ import torch
 
 from outpace.blocks import parameter_block
 from outpace.config import Experiment
+from outpace.control import ControlFunction
 from outpace.errors import (
     ConfigError,
     DivergenceError,
@@ -41,6 +42,7 @@ from outpace.programs.parameter_server import parameter_server
 from outpace.randomness import Stream
 from outpace.recorder import Recorder, Totals
 from outpace.shard import Shard
+from outpace.simulation.control import SimulationControl
 from outpace.simulation.executors import EvaluationJob, Gradients
 from outpace.simulation.fair import network_of
 from outpace.simulation.network import Log, Network
@@ -74,10 +76,12 @@ class Simulation:
         progress: Progress | None = None,
         message_log: Log | None = None,
         tie_seed: int | None = None,
+        control: ControlFunction | None = None,
     ) -> None:
         self.kernel = Kernel(tie_seed=tie_seed)
         self._experiment, self._workload, self._trace = experiment, workload, trace
         self._progress = progress or (lambda _: None)
+        self._user_control = control
         require_accuracy(workload, experiment.stop.target_accuracy)
         workload.cut(even_slices(workload.size, experiment.servers))
         self.recorder = Recorder(trace, self._on_update)
@@ -86,12 +90,13 @@ class Simulation:
             experiment.network, self.kernel, message_log,
             machines=experiment.machines, seed=experiment.seed,
         )  # fmt: skip
+        self._followed = experiment.policies.initial()
         self._shards = [
             Shard(
                 server,
                 parameter_block(block, experiment.optimizer),
                 experiment.workers,
-                experiment.sync,
+                self._followed[server].policy,
                 self.recorder,
             )
             for server, block in enumerate(workload.initial_parameters())
@@ -141,6 +146,8 @@ class Simulation:
         evaluate, stop = self._experiment.evaluate, self._experiment.stop
         until = _END_OF_TIME if stop.virtual_time_s is None else nanoseconds(stop.virtual_time_s)
         self.gradients.start()
+        if self._user_control is not None:
+            self._user_control(self._control)
         if evaluate.every_updates or evaluate.every_s:
             self._evaluate()
         try:
@@ -180,9 +187,14 @@ class Simulation:
             experiment.seed, experiment.workers, experiment.stop.iterations
         )
         servers = [server_name(server) for server in range(experiment.servers)]
+        mailboxes = []
         for shard, name in zip(self._shards, servers, strict=True):
             server = _Server(self, name, shard)
+            mailboxes.append(server.mailbox)
             self.kernel.spawn(parameter_server(server), name, daemon=True)
+        self._control = SimulationControl(
+            experiment, self.kernel, self._followed, mailboxes, lambda: self.totals
+        )
         train = worker_program(experiment)
         self._total = experiment.workers * (experiment.stop.iterations or 0)
         self._done = 0
@@ -269,7 +281,7 @@ class _Node:
 
     def __init__(self, kernel: Kernel, network: Network, name: str) -> None:
         self._kernel, self._network, self._name = kernel, network, name
-        self._mailbox = mailbox = network.add(name)
+        self.mailbox = mailbox = network.add(name)
         self.recv: Callable[[], Coroutine[Any, Any, Message]] = mailbox.get
         self.recv_within: Callable[[float], Coroutine[Any, Any, Message | None]]
         self.recv_within = mailbox.get_within
@@ -293,7 +305,7 @@ class _Server(_Node):
         self._service: Service | None = None
         if experiment.push_time is not None or experiment.pull_time is not None:
             service = self._service = Service(
-                self._kernel, self._mailbox, experiment.seed, shard.index,
+                self._kernel, self.mailbox, experiment.seed, shard.index,
                 experiment.push_time, experiment.pull_time,
             )  # fmt: skip
             self.recv, self.recv_within = service.next, service.next_within
@@ -322,7 +334,7 @@ class _Worker(_Node):
     ) -> None:
         super().__init__(simulation.kernel, simulation.network, worker_name(worker))
         self.worker, self.servers = worker, servers
-        self.recv_nowait = self._mailbox.get_nowait
+        self.recv_nowait = self.mailbox.get_nowait
         self._simulation, self._run_time = simulation, run_time
         self._recorder = simulation.recorder
         experiment = simulation._experiment

@@ -2,20 +2,37 @@
 
 from outpace.sync.asp import Asp
 from outpace.sync.bsp import Bsp
-from outpace.sync.decision import Decision, Reason
+from outpace.sync.decision import ANYBODY, ASK_AGAIN, Decision, Reason
+from outpace.sync.drop_stragglers import DropStragglers
+from outpace.sync.dsps import Dsps
+from outpace.sync.partial_push import PartialPush
 from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView
+from outpace.sync.psp_sampling import PspSampling
+from outpace.sync.pssp import Coin, DynamicPssp, Pssp
 from outpace.sync.ssp import Ssp
 
-POLICIES: dict[str, type[Policy]] = {"bsp": Bsp, "asp": Asp, "ssp": Ssp}
+POLICIES: dict[str, type[Policy]] = {
+    "bsp": Bsp, "asp": Asp, "ssp": Ssp, "pssp": Pssp, "dynamic-pssp": DynamicPssp, "dsps": Dsps,
+    "drop-stragglers": DropStragglers, "partial-push": PartialPush, "psp-sampling": PspSampling,
+}  # fmt: skip
 
 __all__ = [
+    "ANYBODY",
+    "ASK_AGAIN",
     "POLICIES",
     "Apply",
     "Asp",
     "Bsp",
     "Buffer",
+    "Coin",
     "Decision",
+    "DropStragglers",
+    "Dsps",
+    "DynamicPssp",
+    "PartialPush",
     "Policy",
+    "PspSampling",
+    "Pssp",
     "Reason",
     "Scale",
     "ShardView",

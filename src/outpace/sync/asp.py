@@ -21,5 +21,5 @@ class Asp:
     def may_answer(self, pull: Pull, view: ShardView) -> Decision:
         return Decision(None, Reason.UNBOUNDED, pull.iteration - view.clock)
 
-    def may_advance(self, view: ShardView) -> bool:
+    def patience_s(self, view: ShardView) -> float:
         return everyone_arrived(view)

@@ -23,10 +23,15 @@ class Bsp:
     scale: Scale = Scale.MEAN
 
     def may_answer(self, pull: Pull, view: ShardView) -> Decision:
-        lead = pull.iteration - view.clock
-        if lead < 0:
-            return Decision(None, Reason.WITHIN_BOUND, lead)
-        return Decision(pull.iteration + 1, Reason.BEYOND_BOUND, lead)
+        return once_finished(pull, view)
 
-    def may_advance(self, view: ShardView) -> bool:
+    def patience_s(self, view: ShardView) -> float:
         return everyone_arrived(view)
+
+
+def once_finished(pull: Pull, view: ShardView) -> Decision:
+    """The pull condition i < V."""
+    lead = pull.iteration - view.clock
+    if lead < 0:
+        return Decision(None, Reason.WITHIN_BOUND, lead)
+    return Decision(pull.iteration + 1, Reason.BEYOND_BOUND, lead)

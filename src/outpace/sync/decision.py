@@ -7,8 +7,12 @@ read by few. `describe` makes the sentence.
 from __future__ import annotations
 
 import enum
+from typing import Final
 
 import msgspec
+
+ASK_AGAIN: Final = -1  # no clock releases it: judge the pull again when the view has changed
+ANYBODY: Final = -1
 
 
 class Reason(enum.IntEnum):
@@ -17,6 +21,9 @@ class Reason(enum.IntEnum):
     UNBOUNDED = 0  # the policy holds nobody back
     WITHIN_BOUND = 1
     BEYOND_BOUND = 2
+    SPARED = 3  # beyond the bound, and its coin let it pass
+    CONDITION = 4  # a condition of the user's held
+    NO_CONDITION = 5  # or did not
 
     def describe(self, lead: int, bound: int) -> str:
         """In words; `lead` and `bound` as in `Decision`."""
@@ -27,12 +34,23 @@ class Reason(enum.IntEnum):
                 return f"lead {lead} < bound {bound}"
             case Reason.BEYOND_BOUND:
                 return f"lead {lead} ≥ bound {bound}"
+            case Reason.SPARED:
+                return f"lead {lead} ≥ bound {bound}, but its coin let it pass"
+            case Reason.CONDITION:
+                return f"the pull condition held, lead {lead}"
+            case Reason.NO_CONDITION:
+                return f"the pull condition did not hold, lead {lead}"
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):
-    """Answer a pull now (`release_clock` None) or when the shard's clock gets there."""
+    """Answer a pull now (`release_clock` None) or when the shard's clock gets there.
+
+    With ASK_AGAIN it is judged again whenever `watch` (a worker, or ANYBODY) has pushed or
+    left.
+    """
 
     release_clock: int | None
     reason: Reason
     lead: int  # iterations by which the puller is ahead of the shard's clock, i − V
     bound: int = 0  # what the lead was compared with
+    watch: int = ANYBODY

@@ -7,11 +7,13 @@ tests/contracts/test_policies.py.
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from typing import Protocol
 
 from outpace.messages import Pull
 from outpace.sync.decision import Decision
+from outpace.units import Time
 
 
 class Buffer(StrEnum):
@@ -23,6 +25,12 @@ class Buffer(StrEnum):
 
     LAZY = "lazy"
     SOFT = "soft"
+
+    def release_clock(self, pull: Pull, view: ShardView, bound: int) -> int:
+        """When a pull of iteration i may be answered that must not lead V by `bound`."""
+        if self is Buffer.LAZY:
+            return pull.iteration + 1
+        return max(view.clock + 1, pull.iteration - bound + 1)
 
 
 class Apply(StrEnum):
@@ -43,7 +51,14 @@ class Scale(StrEnum):
 
 
 class ShardView(Protocol):
-    """What a policy may know of its shard."""
+    """What a policy, or a condition of the user's, may know of its shard.
+
+    Iterations count from 0; a worker's progress is the last one that it has pushed.
+    """
+
+    @property
+    def shard(self) -> int:
+        """The number of the shard."""
 
     @property
     def clock(self) -> int:
@@ -59,7 +74,7 @@ class ShardView(Protocol):
 
     @property
     def reached(self) -> int:
-        """How many live workers have pushed iteration V or a later one."""
+        """How many live workers have pushed iteration V or a later one: `count(clock)`."""
 
     @property
     def slowest(self) -> int:
@@ -69,8 +84,29 @@ class ShardView(Protocol):
     def fastest(self) -> int:
         """The highest iteration pushed; -1: none yet."""
 
-    def watermark(self, worker: int) -> int:
+    def progress(self, worker: int) -> int:
         """The highest iteration this worker pushed; -1: none yet."""
+
+    def is_live(self, worker: int) -> bool:
+        """Has it not left?"""
+
+    def count(self, iteration: int) -> int:
+        """How many live workers have pushed this iteration or a later one."""
+
+    def significance(self, worker: int) -> float:
+        """|g| / |w| of this worker's last gradient on this shard; 0.0: none yet.
+
+        Kept only for policies that have `uses_significance`.
+        """
+
+    def laggard(self) -> int:
+        """A live worker that has not pushed iteration V, while there is one."""
+
+    def last_push(self, worker: int) -> Time:
+        """When its last push came, ns since the start of the run."""
+
+    def step_time(self, worker: int) -> Time:
+        """From the last answer to its last push before, to that push: ns it took for a step."""
 
 
 class Policy(Protocol):
@@ -88,10 +124,21 @@ class Policy(Protocol):
     def may_answer(self, pull: Pull, view: ShardView) -> Decision:
         """Judge a pull. A release clock must lie beyond `view.clock`."""
 
-    def may_advance(self, view: ShardView) -> bool:
-        """May the shard finish iteration `view.clock`? Asked while a live worker is left."""
+    def patience_s(self, view: ShardView) -> float:
+        """How long the shard still waits for pushes before it finishes iteration V.
+
+        0.0: not at all. Infinite: until somebody else has pushed, or left. Else seconds,
+        counted from when the answer was first finite for this V.
+        """
 
 
-def everyone_arrived(view: ShardView) -> bool:
+def everyone_arrived(view: ShardView) -> float:
     """The push condition count[V] = N of FluentPS's table III, with those who left left out."""
-    return view.reached >= view.live
+    return 0.0 if view.reached >= view.live else math.inf
+
+
+def quorum_arrived(view: ShardView, quorum: int, timeout_s: float = 0.0) -> float:
+    """So many have, and then so many seconds have passed, or all have."""
+    if view.reached >= view.live:
+        return 0.0
+    return timeout_s if view.reached >= quorum else math.inf

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from outpace.checks import require
 from outpace.messages import Pull
 from outpace.sync.decision import Decision, Reason
 from outpace.sync.policy import Apply, Buffer, Scale, ShardView, everyone_arrived
+
+_MOST: Final = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +29,19 @@ class Ssp:
     scale: Scale = Scale.MEAN
 
     def __post_init__(self) -> None:
-        require(0 <= self.staleness < 2**31, "staleness", "from 0 to 2^31 − 1", self.staleness)
+        require_staleness(self.staleness)
 
     def may_answer(self, pull: Pull, view: ShardView) -> Decision:
         lead = pull.iteration - view.clock
         if lead < self.staleness:
             return Decision(None, Reason.WITHIN_BOUND, lead, self.staleness)
-        if self.buffer is Buffer.LAZY:
-            release = pull.iteration + 1
-        else:
-            release = max(view.clock + 1, pull.iteration - self.staleness + 1)
+        release = self.buffer.release_clock(pull, view, self.staleness)
         return Decision(release, Reason.BEYOND_BOUND, lead, self.staleness)
 
-    def may_advance(self, view: ShardView) -> bool:
+    def patience_s(self, view: ShardView) -> float:
         return everyone_arrived(view)
+
+
+def require_staleness(staleness: int) -> None:
+    """Raise ValueError unless it can be a bound."""
+    require(0 <= staleness < _MOST, "staleness", "from 0 to 2^31 − 1", staleness)

@@ -1,0 +1,106 @@
+"""What a user's own code may ask and change while a run goes on, in every runtime.
+
+    def control(run):
+        run.at(10.0, lambda: run.set_policy("*", Asp()))
+        run.set_pull_condition("server-0", "mine.py:may_answer")
+
+    outpace.simulate("experiment.yaml", control=control)
+
+`control` is called once, when the run starts, and so is what it hands to `at`, between two
+events of the run. No pull that waits is forgotten at a change: it is judged again.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from outpace.checks import not_negative
+from outpace.config import Experiment
+from outpace.errors import ConfigError, RunError
+from outpace.messages import server_name
+from outpace.policies import Sync, matching
+from outpace.tasks.target import brief
+from outpace.units import Time, nanoseconds, seconds
+
+ConditionLike: TypeAlias = Callable[..., Any] | str | None
+
+
+class Control(ABC):
+    """A run that goes on. `keys` are patterns of servers' names: `server-0`, `server-*`, `*`.
+
+    All methods raise ConfigError, before anything has changed, for keys that match nothing,
+    and for what cannot be.
+    """
+
+    def __init__(self, experiment: Experiment) -> None:
+        self._experiment = experiment
+
+    @property
+    def now_s(self) -> float:
+        """Seconds since the start of the run."""
+        return seconds(self._now())
+
+    @property
+    def servers(self) -> list[str]:
+        """Their names."""
+        return [server_name(server) for server in range(self._experiment.servers)]
+
+    def at(self, time_s: float, action: Callable[[], None]) -> None:
+        """Call `action()` at that time of the run, at once if it is over."""
+        if not not_negative(time_s):
+            raise ConfigError(f"the time of an action must be from 0 to 1e9 s, not {time_s}")
+
+        def act(_: object) -> None:
+            try:
+                action()
+            except (ConfigError, RunError):
+                raise
+            except Exception as error:
+                raise RunError(f"the action at {time_s} s raised {brief(error)}") from error
+
+        self._call_at(max(self._now(), nanoseconds(time_s)), act)
+
+    def set_policy(self, keys: str, sync: Sync) -> None:
+        """From now on these servers follow this policy. Conditions stay in force."""
+        if problems := list(self._experiment.policies.wrong_with("sync", sync)):
+            raise ConfigError("\n".join(problems))
+        for server in self._matching(keys):
+            self._set_policy(server, sync)
+
+    def set_pull_condition(self, keys: str, condition: ConditionLike) -> None:
+        """From now on these servers answer a pull if condition(pull, view) says so.
+
+        A function, or the name of one, as `python_policy.Conditions` has it; None: the
+        policy's own. In a real run only names that are in the configuration's `conditions`.
+        """
+        for server in self._matching(keys):
+            self._set_condition(server, "pull", condition)
+
+    def set_push_condition(self, keys: str, condition: ConditionLike) -> None:
+        """From now on these servers advance if condition(view) says so; as for pulls."""
+        for server in self._matching(keys):
+            self._set_condition(server, "push", condition)
+
+    @abstractmethod
+    def summary(self) -> dict[str, Any]:
+        """What has happened so far, as in summary.json; in a real run as was last reported."""
+
+    def _matching(self, keys: str) -> list[int]:
+        return matching(keys, self._experiment.servers)
+
+    @abstractmethod
+    def _now(self) -> Time: ...
+
+    @abstractmethod
+    def _call_at(self, time: Time, action: Callable[[object], None]) -> None: ...
+
+    @abstractmethod
+    def _set_policy(self, server: int, sync: Sync) -> None: ...
+
+    @abstractmethod
+    def _set_condition(self, server: int, which: str, condition: ConditionLike) -> None: ...
+
+
+ControlFunction: TypeAlias = Callable[[Control], None]

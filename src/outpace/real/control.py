@@ -1,0 +1,88 @@
+"""Changes of policies by code in a real run: the coordinator tells the servers.
+
+What it tells them is plain data. A function is only named, and a server uses it only if its
+own configuration names it too: no message can make it import anything else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from outpace.config import Experiment, plain, sync_from
+from outpace.control import ConditionLike, Control
+from outpace.errors import ConfigError
+from outpace.messages import server_name
+from outpace.policies import Sync, policy_of
+from outpace.python_policy import Followed, PythonPolicy
+from outpace.real.bodies import Change
+from outpace.tasks.target import absolute_target
+from outpace.units import Time
+
+if TYPE_CHECKING:
+    from outpace.real.coordinator import Coordinator
+
+
+class RealControl(Control):
+    """Of a run on real processes."""
+
+    def __init__(self, experiment: Experiment, coordinator: Coordinator) -> None:
+        super().__init__(experiment)
+        self._coordinator = coordinator
+
+    def summary(self) -> dict[str, Any]:
+        return self._coordinator.totals.summary(self._experiment.workers)
+
+    def _now(self) -> Time:
+        return self._coordinator.clock.now
+
+    def _call_at(self, time: Time, action: Callable[[object], None]) -> None:
+        self._coordinator.kernel.call_at(time, action)
+
+    def _set_policy(self, server: int, sync: Sync) -> None:
+        if isinstance(sync, PythonPolicy) and sync not in self._experiment.policies.python():
+            raise ConfigError(
+                f"sync.target: {sync.target} must be named in the configuration (sync or "
+                "sync_changes), with the same arguments, for the servers of a real run to use it"
+            )
+        self._tell(server, "policy", json.dumps(plain(asdict(sync))))
+
+    def _set_condition(self, server: int, which: str, condition: ConditionLike) -> None:
+        if condition is not None:
+            _known(self._experiment, which, condition)
+            condition = absolute_target(str(condition), Path.cwd())
+        self._tell(server, which, condition or "")
+
+    def _tell(self, server: int, what: str, text: str) -> None:
+        self._coordinator.listener.send(server_name(server), Change(what, text))
+
+
+def changed(followed: Followed, experiment: Experiment, change: Change) -> Followed:
+    """What a server follows after this change. Raises ConfigError if it may not."""
+    if change.what == "policy":
+        sync = sync_from(json.loads(change.text), "a change of policy")
+        if isinstance(sync, PythonPolicy) and sync not in experiment.policies.python():
+            raise ConfigError(f"a change of policy: {sync.target} is not in the configuration")
+        return replace(followed, base=policy_of(sync))
+    if not change.text:
+        none: dict[str, Any] = {change.what: None}
+        return replace(followed, **none)
+    return _known(experiment, change.what, change.text)(followed)
+
+
+def _known(experiment: Experiment, which: str, condition: object) -> Callable[[Followed], Followed]:
+    """Lays a condition over what is followed, if the configuration names it."""
+    wanted = absolute_target(condition, Path.cwd()) if isinstance(condition, str) else condition
+    for each in experiment.conditions:
+        if getattr(each, which) == wanted:
+            alone = replace(each, push=None) if which == "pull" else replace(each, pull=None)
+            return alone.on
+    names = sorted({str(getattr(c, which)) for c in experiment.conditions if getattr(c, which)})
+    raise ConfigError(
+        f"the {which} condition {condition!r} must be named in the configuration for the servers "
+        f'of a real run to use it: conditions: [{{{which}: "file.py:function", active: false}}]'
+        f" (named there: {', '.join(names) or 'none'})"
+    )

@@ -1,0 +1,57 @@
+"""Changes of policies in virtual time: those of the configuration, and those by code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from outpace.config import Experiment
+from outpace.control import ConditionLike, Control
+from outpace.kernel import Kernel, Mailbox
+from outpace.messages import Message, SetPolicy
+from outpace.policies import Sync, policy_of
+from outpace.python_policy import Condition, Followed
+from outpace.recorder import Totals
+from outpace.sync import Policy
+from outpace.units import Time
+
+
+class SimulationControl(Control):
+    """Puts changes into the servers' mailboxes, at no cost."""
+
+    def __init__(
+        self, experiment: Experiment, kernel: Kernel, followed: Sequence[Followed],
+        mailboxes: Sequence[Mailbox[Message]], totals: Callable[[], Totals],
+    ) -> None:  # fmt: skip
+        super().__init__(experiment)
+        self._kernel, self._totals = kernel, totals
+        self._followed, self._mailboxes = list(followed), mailboxes
+        for time, server, policy in experiment.policies.later():
+            kernel.call_at(time, self._take, (server, policy))
+
+    def summary(self) -> dict[str, Any]:
+        return self._totals().summary(self._experiment.workers)
+
+    def _now(self) -> Time:
+        return self._kernel.now
+
+    def _call_at(self, time: Time, action: Callable[[object], None]) -> None:
+        self._kernel.call_at(time, action)
+
+    def _take(self, change: tuple[int, Policy]) -> None:
+        server, policy = change
+        self._follow(server, replace(self._followed[server], base=policy))
+
+    def _set_policy(self, server: int, sync: Sync) -> None:
+        self._take((server, policy_of(sync)))
+
+    def _set_condition(self, server: int, which: str, condition: ConditionLike) -> None:
+        found = None if condition is None else Condition.of(condition)
+        before = self._followed[server]
+        after = replace(before, pull=found) if which == "pull" else replace(before, push=found)
+        self._follow(server, after)
+
+    def _follow(self, server: int, followed: Followed) -> None:
+        self._followed[server] = followed
+        self._mailboxes[server].put(SetPolicy(followed.policy))

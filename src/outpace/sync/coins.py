@@ -1,0 +1,46 @@
+"""More random numbers out of the one that comes with a pull.
+
+A policy has no randomness of its own, so that a run can be replayed from its messages. What
+it needs beyond the pull's coin it derives from it, by the finaliser of SplitMix64 (Steele,
+Lea and Flood, OOPSLA 2014), whose outputs for successive inputs pass for independent.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from outpace.messages import Pull
+
+_MASK: Final = 2**64 - 1
+_GOLDEN: Final = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio, made odd
+
+
+def coin_of(pull: Pull, server: int) -> float:
+    """A number in [0, 1) of its own for each (pull, server)."""
+    return (_mixed(_bits(pull.coin) + _GOLDEN * (server + 1)) >> 11) * 2.0**-53
+
+
+def sample_of(pull: Pull, size: int, workers: int) -> list[int]:
+    """So many workers other than the puller, drawn without replacement."""
+    state = _bits(pull.coin)
+    moved: dict[int, int] = {}  # a shuffle of all others, of which only the beginning is made
+    chosen = []
+    others = workers - 1
+    for place in range(min(size, others)):
+        state += _GOLDEN
+        other = place + _mixed(state) * (others - place) // 2**64
+        picked = moved.get(other, other)
+        moved[other] = moved.get(place, place)
+        chosen.append(picked if picked < pull.worker else picked + 1)
+    return chosen
+
+
+def _bits(coin: float) -> int:
+    return int(coin * 2**53)
+
+
+def _mixed(number: int) -> int:
+    number &= _MASK
+    number = (number ^ (number >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
+    number = (number ^ (number >> 27)) * 0x94D049BB133111EB & _MASK
+    return number ^ (number >> 31)
