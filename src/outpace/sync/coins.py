@@ -7,6 +7,8 @@ Lea and Flood, OOPSLA 2014), whose outputs for successive inputs pass for indepe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 from outpace.messages import Pull
@@ -20,9 +22,13 @@ def coin_of(pull: Pull, server: int) -> float:
     return (_mixed(_bits(pull.coin) + _GOLDEN * (server + 1)) >> 11) * 2.0**-53
 
 
-def sample_of(pull: Pull, size: int, workers: int) -> list[int]:
-    """So many workers other than the puller, drawn without replacement."""
-    state = _bits(pull.coin)
+def sample_of(pull: Pull, size: int, workers: int) -> Sequence[int]:
+    """So many workers other than the puller, drawn without replacement; or all others."""
+    return _sample(_bits(pull.coin), pull.worker, size, workers)
+
+
+@lru_cache(maxsize=1 << 14)  # a pull that waits is judged several times
+def _sample(state: int, puller: int, size: int, workers: int) -> Sequence[int]:
     moved: dict[int, int] = {}  # a shuffle of all others, of which only the beginning is made
     chosen = []
     others = workers - 1
@@ -31,8 +37,8 @@ def sample_of(pull: Pull, size: int, workers: int) -> list[int]:
         other = place + _mixed(state) * (others - place) // 2**64
         picked = moved.get(other, other)
         moved[other] = moved.get(place, place)
-        chosen.append(picked if picked < pull.worker else picked + 1)
-    return chosen
+        chosen.append(picked if picked < puller else picked + 1)
+    return tuple(chosen)
 
 
 def _bits(coin: float) -> int:
