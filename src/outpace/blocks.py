@@ -20,8 +20,13 @@ class ParameterBlock(Protocol):
     def refusal(self, gradient: Block, settings: StepSettings | None) -> str:
         """Why this is no gradient for these parameters, or they no settings; empty if they are."""
 
-    def update(self, gradient: Value, divisor: int, settings: StepSettings | None) -> None:
-        """Take one step along gradient / divisor. The gradient may be changed."""
+    def update(
+        self, gradient: Value, divisor: int, settings: StepSettings | None, progress: float
+    ) -> None:
+        """Take one step along gradient / divisor, so many iterations after the start.
+
+        The gradient may be changed.
+        """
 
     def new_sum(self, workers: int) -> BlockSum:
         """An empty sum of gradients of so many workers."""
@@ -80,9 +85,11 @@ class TensorBlock(_RealBlock):
         self._step = optimizer.on(self._parameters)
         self._copy: torch.Tensor | None = None
 
-    def update(self, gradient: Value, divisor: int, settings: StepSettings | None) -> None:
+    def update(
+        self, gradient: Value, divisor: int, settings: StepSettings | None, progress: float
+    ) -> None:
         assert not isinstance(gradient, Phantom)
-        self._step(gradient, divisor, settings)
+        self._step(gradient, divisor, settings, progress)
         self._copy = None
 
     def is_finite(self) -> bool:
@@ -107,11 +114,13 @@ class FreshBlock(_RealBlock):
         # Not the step of torch's optimizer, which costs a second of imports.
         super().__init__(parameters, optimizer, deterministic)
         self._parameters: Gradient = parameters.detach().clone()
-        self._lr, self._finite = optimizer.lr, True
+        self._rate, self._finite = optimizer.rate, True
 
-    def update(self, gradient: Value, divisor: int, settings: StepSettings | None) -> None:
+    def update(
+        self, gradient: Value, divisor: int, settings: StepSettings | None, progress: float
+    ) -> None:
         assert not isinstance(gradient, Phantom)
-        alpha = -self._lr / divisor
+        alpha = -self._rate(progress) / divisor
         if isinstance(gradient, torch.Tensor) and gradient.numel() <= _AT_ONCE:
             self._parameters = torch.add(in_one(self._parameters), gradient, alpha=alpha)
             self._finite = all_finite(self._parameters)
@@ -166,7 +175,9 @@ class PhantomBlock:
             return ""
         return f"the gradient has {gradient.nbytes} bytes, the parameters {self._block.nbytes}"
 
-    def update(self, gradient: Value, divisor: int, settings: StepSettings | None) -> None:
+    def update(
+        self, gradient: Value, divisor: int, settings: StepSettings | None, progress: float
+    ) -> None:
         pass
 
     def new_sum(self, workers: int) -> BlockSum:
@@ -204,6 +215,6 @@ def parameter_block(
     initial = whole(initial)
     if isinstance(initial, Phantom):
         return PhantomBlock(initial.nbytes)
-    if isinstance(optimizer, Sgd) and optimizer.momentum == 0:
+    if isinstance(optimizer, Sgd) and optimizer.is_plain:
         return FreshBlock(initial, optimizer, deterministic)
     return TensorBlock(initial, optimizer, deterministic)

@@ -31,7 +31,7 @@ from outpace.host import Auto, Executor
 from outpace.python_optimizer import PythonOptimizer
 from outpace.sync import Apply, Asp, Bsp, Scale, Ssp
 from outpace.tasks import Quadratic, Script, TaskKind, Timing
-from outpace.updaters import Sgd
+from outpace.updaters import Sgd, UpdaterKind
 
 Sync: TypeAlias = Bsp | Asp | Ssp
 _MACHINES: Final = ("servers", "workers")
@@ -100,7 +100,7 @@ class Experiment:
     servers: int = 1
     network: NetworkLaw | None = None  # None: instantaneous
     colocate: bool = False  # server m runs on worker m's machine; in virtual time
-    optimizer: Sgd | PythonOptimizer = field(default_factory=Sgd)
+    optimizer: UpdaterKind | PythonOptimizer = field(default_factory=Sgd)
     batch_size: int = 32  # per worker
     evaluate: Evaluate = field(default_factory=Evaluate)
     executor: Executor = field(default_factory=Auto)  # of virtual time
@@ -124,13 +124,23 @@ class Experiment:
         """Where its nodes run."""
         return Machines(self.workers, self.servers, self.colocate)
 
+    def optimizer_in_run(self, samples: int | None) -> UpdaterKind | PythonOptimizer:
+        """The optimizer for a task of so many training samples, or None: ready for servers.
+
+        Raises ConfigError if its schedule counts in epochs and there are none.
+        """
+        optimizer = self.optimizer
+        if isinstance(optimizer, PythonOptimizer):
+            return optimizer
+        return optimizer.in_run(self.workers, self.batch_size, samples)
+
     def _left_to_the_script(self) -> Iterator[str]:
         """Keys without meaning for it."""
         if self.batch_size != 32:
             yield "batch_size: a script makes its own batches"
         if self.evaluate != Evaluate() or self.stop.target_accuracy is not None:
             yield "evaluate, stop.target_accuracy: a script evaluates its model itself"
-        if isinstance(self.optimizer, Sgd) and self.optimizer != Sgd():
+        if not isinstance(self.optimizer, PythonOptimizer) and self.optimizer != Sgd():
             yield "optimizer: a script brings its own (only kind: python can replace it)"
 
     def _contradictions(self) -> Iterator[str]:

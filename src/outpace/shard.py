@@ -317,7 +317,10 @@ class Shard:
         self, gradient: Value, divisor: int, worker: int, iteration: int,
         settings: StepSettings | None,
     ) -> None:  # fmt: skip
-        self._block.update(gradient, divisor, settings)
+        # Where each gradient is an update, N of them are an iteration.
+        on_arrival = self._policy.apply is Apply.ON_ARRIVAL
+        progress = self.version / self._view.workers if on_arrival else self._view.clock
+        self._block.update(gradient, divisor, settings, progress)
         self.version += 1
         if not self._block.is_finite():
             raise DivergenceError(

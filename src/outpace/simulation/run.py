@@ -76,6 +76,7 @@ class Simulation:
         self._progress = progress or (lambda _: None)
         require_accuracy(workload, experiment.stop.target_accuracy)
         workload.cut(even_slices(workload.size, experiment.servers))
+        optimizer = experiment.optimizer_in_run(workload.samples)
         self.recorder = Recorder(trace, self._on_update)
         self.metrics = Metrics()
         self.network = network_of(
@@ -85,7 +86,7 @@ class Simulation:
         self._shards = [
             Shard(
                 server,
-                parameter_block(block, experiment.optimizer),
+                parameter_block(block, optimizer),
                 experiment.workers,
                 experiment.sync,
                 self.recorder,

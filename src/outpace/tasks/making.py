@@ -20,6 +20,10 @@ class CuttableWorkload(Workload, Protocol):
     def size(self) -> int:
         """The number of parameters."""
 
+    @property
+    def samples(self) -> int | None:
+        """The number of training samples, where there are such."""
+
     def cut(self, slices: Sequence[slice]) -> None:
         """From now on exchange one block for each of these slices of the flat vector."""
 

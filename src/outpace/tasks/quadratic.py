@@ -22,6 +22,7 @@ class QuadraticWorkload:
     """
 
     has_accuracy = False
+    samples = None
 
     def __init__(self, eigenvalues: Sequence[float], noise: float, seed: int) -> None:
         self._eigenvalues = torch.tensor(eigenvalues, dtype=torch.float64)

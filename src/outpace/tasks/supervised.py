@@ -79,6 +79,11 @@ class SupervisedWorkload:
         return self._flat.numel()
 
     @property
+    def samples(self) -> int:
+        """The number of training samples."""
+        return _length(self.task.train)
+
+    @property
     def has_accuracy(self) -> bool:
         return self._accuracy is not None
 
