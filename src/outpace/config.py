@@ -14,7 +14,7 @@ import json
 import reprlib
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache, reduce
@@ -29,6 +29,7 @@ from outpace.cluster import ComputeLaw, Machines, NetworkLaw
 from outpace.errors import ConfigError, did_you_mean
 from outpace.host import Auto, Executor
 from outpace.python_optimizer import PythonOptimizer
+from outpace.slicing import Slicing, slices_of
 from outpace.sync import Apply, Asp, Bsp, Scale, Ssp
 from outpace.tasks import Quadratic, Script, TaskKind, Timing
 from outpace.updaters import Sgd, UpdaterKind
@@ -100,6 +101,7 @@ class Experiment:
     servers: int = 1
     network: NetworkLaw | None = None  # None: instantaneous
     colocate: bool = False  # server m runs on worker m's machine; in virtual time
+    slicing: Slicing = Slicing.EVEN
     optimizer: UpdaterKind | PythonOptimizer = field(default_factory=Sgd)
     batch_size: int = 32  # per worker
     evaluate: Evaluate = field(default_factory=Evaluate)
@@ -123,6 +125,13 @@ class Experiment:
     def machines(self) -> Machines:
         """Where its nodes run."""
         return Machines(self.workers, self.servers, self.colocate)
+
+    def slices(self, layers: Sequence[int]) -> list[slice]:
+        """What each server owns of the flat vector of parameter tensors of these sizes.
+
+        Raises ConfigError if one would own nothing.
+        """
+        return slices_of(self.slicing, layers, self.servers)
 
     def optimizer_in_run(self, samples: int | None) -> UpdaterKind | PythonOptimizer:
         """The optimizer for a task of so many training samples, or None: ready for servers.

@@ -150,7 +150,9 @@ class TorchOptimizer:
         optimizer = self._made(groups)
         everything = [piece for group in pieces.values() for piece in group]
 
-        def step(gradient: Gradient, divisor: int, settings: StepSettings | None, progress: float) -> None:
+        def step(
+            gradient: Gradient, divisor: int, settings: StepSettings | None, progress: float
+        ) -> None:
             gradient = in_one(gradient)
             if divisor != 1:
                 gradient.div_(divisor)

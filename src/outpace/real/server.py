@@ -41,7 +41,6 @@ from outpace.real.member import Link, Member
 from outpace.real.sockets import LOOPBACK, Listener
 from outpace.real.wire import block_elements, head_of
 from outpace.shard import Shard
-from outpace.slicing import even_slices
 from outpace.torch_optimizers import TorchOptimizer
 from outpace.units import Time
 from outpace.updaters import Optimizer
@@ -87,7 +86,7 @@ class Server(Member):
         self.join(endpoint=self.listener.endpoint)
         plan = await self.order(Plan)
         experiment = self._experiment
-        part = even_slices(plan.elements, experiment.servers)[self.index]
+        part = plan.slices[self.index]
         self._block = plan.dtype, block_elements(plan.dtype, part)
         self.coordinator.send(Ready())  # to take the parameters
         initialize, initial = await self._initialized.get()

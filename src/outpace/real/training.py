@@ -16,7 +16,6 @@ from outpace.messages import Block, parts
 from outpace.real import child
 from outpace.real.bodies import DTYPES
 from outpace.real.packing import product, unpacked
-from outpace.slicing import even_slices
 from outpace.tasks import (
     CuttableWorkload,
     Evaluation,
@@ -60,7 +59,7 @@ class TaskTraining:
 
     def __init__(self, experiment: Experiment, workload: CuttableWorkload) -> None:
         require_accuracy(workload, experiment.stop.target_accuracy)
-        workload.cut(even_slices(workload.size, experiment.servers))
+        workload.cut(experiment.slices(workload.layers))
         optimizer = experiment.optimizer_in_run(workload.samples)
         self.experiment = dataclasses.replace(experiment, optimizer=optimizer)
         self._workload = workload

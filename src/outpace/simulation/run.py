@@ -42,7 +42,6 @@ from outpace.shard import Shard
 from outpace.simulation.executors import EvaluationJob, Gradients
 from outpace.simulation.fair import network_of
 from outpace.simulation.network import Log, Network
-from outpace.slicing import even_slices
 from outpace.tasks import (
     CuttableWorkload,
     Evaluation,
@@ -75,7 +74,7 @@ class Simulation:
         self._experiment, self._workload, self._trace = experiment, workload, trace
         self._progress = progress or (lambda _: None)
         require_accuracy(workload, experiment.stop.target_accuracy)
-        workload.cut(even_slices(workload.size, experiment.servers))
+        workload.cut(experiment.slices(workload.layers))
         optimizer = experiment.optimizer_in_run(workload.samples)
         self.recorder = Recorder(trace, self._on_update)
         self.metrics = Metrics()

@@ -30,6 +30,10 @@ class QuadraticWorkload:
         self._slices = [slice(0, self.size)]
 
     @property
+    def layers(self) -> tuple[int]:
+        return (self.size,)
+
+    @property
     def size(self) -> int:
         """The number of parameters."""
         return self._eigenvalues.numel()
