@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 import torch
@@ -77,12 +78,15 @@ class _RealBlock:
 
 
 class TensorBlock(_RealBlock):
-    """Real parameters: `parameters` (1-D) is copied."""
+    """Real parameters: `parameters` (1-D) is copied. layers: as for `Optimizer.on`."""
 
-    def __init__(self, parameters: torch.Tensor, optimizer: Optimizer, deterministic: bool = True):
+    def __init__(
+        self, parameters: torch.Tensor, optimizer: Optimizer, deterministic: bool = True,
+        layers: Sequence[slice] = (),
+    ) -> None:  # fmt: skip
         super().__init__(parameters, optimizer, deterministic)
         self._parameters = parameters.detach().clone()
-        self._step = optimizer.on(self._parameters)
+        self._step = optimizer.on(self._parameters, layers)
         self._copy: torch.Tensor | None = None
 
     def update(
@@ -206,15 +210,17 @@ class _PhantomSum:
 
 
 def parameter_block(
-    initial: Block, optimizer: Optimizer, *, deterministic: bool = True
-) -> ParameterBlock:
+    initial: Block, optimizer: Optimizer, *, deterministic: bool = True,
+    layers: Sequence[slice] = (),
+) -> ParameterBlock:  # fmt: skip
     """The block that starts from these parameters.
 
     `deterministic`: gradients are added up in the order of the workers, not of arrival.
+    `layers`: the parts of it that are of one parameter tensor each, for optimizers that care.
     """
     initial = whole(initial)
     if isinstance(initial, Phantom):
         return PhantomBlock(initial.nbytes)
     if isinstance(optimizer, Sgd) and optimizer.is_plain:
         return FreshBlock(initial, optimizer, deterministic)
-    return TensorBlock(initial, optimizer, deterministic)
+    return TensorBlock(initial, optimizer, deterministic, layers)

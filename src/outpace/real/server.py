@@ -41,6 +41,7 @@ from outpace.real.member import Link, Member
 from outpace.real.sockets import LOOPBACK, Listener
 from outpace.real.wire import block_elements, head_of
 from outpace.shard import Shard
+from outpace.slicing import layers_within
 from outpace.torch_optimizers import TorchOptimizer
 from outpace.units import Time
 from outpace.updaters import Optimizer
@@ -91,8 +92,9 @@ class Server(Member):
         self.coordinator.send(Ready())  # to take the parameters
         initialize, initial = await self._initialized.get()
         block = parameter_block(
-            initial, self._optimizer(initialize), deterministic=experiment.deterministic
-        )
+            initial, self._optimizer(initialize), deterministic=experiment.deterministic,
+            layers=layers_within(part, plan.layers),
+        )  # fmt: skip
         self.shard = Shard(self.index, block, experiment.workers, experiment.sync, self.recorder)
         for name in self._waiting:
             self._send_parameters(name)

@@ -42,6 +42,7 @@ from outpace.shard import Shard
 from outpace.simulation.executors import EvaluationJob, Gradients
 from outpace.simulation.fair import network_of
 from outpace.simulation.network import Log, Network
+from outpace.slicing import layers_within
 from outpace.tasks import (
     CuttableWorkload,
     Evaluation,
@@ -74,7 +75,9 @@ class Simulation:
         self._experiment, self._workload, self._trace = experiment, workload, trace
         self._progress = progress or (lambda _: None)
         require_accuracy(workload, experiment.stop.target_accuracy)
-        workload.cut(experiment.slices(workload.layers))
+        slices = experiment.slices(workload.layers)
+        workload.cut(slices)
+        layers = [layers_within(part, workload.layers) for part in slices]
         optimizer = experiment.optimizer_in_run(workload.samples)
         self.recorder = Recorder(trace, self._on_update)
         self.metrics = Metrics()
@@ -85,7 +88,7 @@ class Simulation:
         self._shards = [
             Shard(
                 server,
-                parameter_block(block, optimizer),
+                parameter_block(block, optimizer, layers=layers[server]),
                 experiment.workers,
                 experiment.sync,
                 self.recorder,
