@@ -18,7 +18,7 @@ from outpace.messages import whole
 from outpace.tasks.sampler import Sampler
 from outpace.tasks.target import load_target
 from outpace.updaters import Sgd
-from outpace.updaters.schedules import Constant, Cosine, Step
+from outpace.updaters.schedules import Constant, Cosine, StepDecay
 
 SEED, BATCH, WORKERS, ITERATIONS = 3, 16, 4, 12
 DOUBLE = f"{Path(__file__).with_name('tasks.py')}:double_digits"
@@ -182,6 +182,14 @@ def test_an_epoch_is_a_pass_of_all_workers_through_the_data():
     assert any(not torch.equal(later[name], value) for name, value in by_iterations.items())
 
 
+@given(epochs=st.integers(1, 300), epoch=st.integers(1, 10_000), batch=st.integers(1, 512))
+def test_epochs_that_end_with_an_iteration_end_right_there(epochs, epoch, batch):
+    """Of a third of `epoch` iterations each: three of them are exactly that many."""
+    schedule = StepDecay(at_epochs=(3.0 * epochs,)).in_iterations(epoch * batch, 3 * batch)
+    boundary = epochs * epoch
+    assert (schedule.at(boundary - 1), schedule.at(boundary)) == (1.0, 0.1)
+
+
 def test_on_arrival_every_gradient_is_the_nth_part_of_an_iteration():
     """One eigenvalue, one worker after the other: the factors multiply."""
     workers, lr = 2, 0.5
@@ -209,7 +217,7 @@ def test_linear_scaling_multiplies_the_rate_by_the_batch():
     progress=st.floats(0, 200),
 )
 def test_a_step_schedule_counts_the_times_that_have_come(at, factor, warmup, progress):
-    schedule = Step(at_iterations=tuple(at), factor=factor, warmup_iterations=warmup)
+    schedule = StepDecay(at_iterations=tuple(at), factor=factor, warmup_iterations=warmup)
     reached = sum(time <= progress for time in at)
     ramp = 1.0 if warmup is None else min(1.0, progress / warmup)
     assert schedule.at(progress) == pytest.approx(factor**reached * ramp)
@@ -226,7 +234,7 @@ def test_a_cosine_goes_down_to_its_end_and_stays(final, length, progress):
 
 @pytest.mark.parametrize(
     "schedule",
-    [Constant(warmup_iterations=3.0), Cosine(iterations=4.0), Step(at_iterations=(2.0,))],
+    [Constant(warmup_iterations=3.0), Cosine(iterations=4.0), StepDecay(at_iterations=(2.0,))],
 )
 @pytest.mark.parametrize("divisor", [1, 3])
 def test_plain_sgd_takes_the_same_steps_into_other_memory(schedule, divisor):

@@ -40,16 +40,17 @@ class _WarmUp(ABC):
 
     def at(self, iterations: float) -> float:
         """What the learning rate is multiplied by after so many iterations."""
+        assert self.warmup_epochs is None  # see `in_iterations`
         factor = self._after(iterations)
         length = self.warmup_iterations
         if length is not None and iterations < length:
             factor *= self.warmup_from + (1 - self.warmup_from) * iterations / length
         return factor
 
-    def in_iterations(self, epoch: float | None) -> Self:
-        """The same, counted in iterations alone, of which an epoch has so many.
+    def in_iterations(self, samples: int | None, batch: int) -> Self:
+        """The same, counted in iterations alone, of so many samples each.
 
-        Raises ConfigError if it counts in epochs and there are none.
+        samples: of an epoch. Raises ConfigError if it counts in epochs and there are none.
         """
         changes: dict[str, Any] = {}
         for key in (entry.name for entry in fields(self) if entry.name.endswith("epochs")):
@@ -57,14 +58,15 @@ class _WarmUp(ABC):
             if epochs is None:
                 continue
             instead = key.replace("epochs", "iterations")
-            if epoch is None:
+            if samples is None:
                 raise ConfigError(
                     f"optimizer.schedule.{key}: this task has no training samples and so no "
                     f"epochs; use {instead}"
                 )
             many = isinstance(epochs, tuple)
-            changes[key] = None
-            changes[instead] = tuple(n * epoch for n in epochs) if many else epochs * epoch
+            # Divided last: where an epoch ends with an iteration, that very number.
+            counted = tuple(n * samples / batch for n in (epochs if many else [epochs]))
+            changes |= {key: None, instead: counted if many else counted[0]}
         return replace(self, **changes)
 
     @abstractmethod
@@ -83,7 +85,7 @@ class Constant(_WarmUp):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step(_WarmUp):
+class StepDecay(_WarmUp):
     """Multiplied by `factor` again at each of these times."""
 
     kind: Literal["step"] = "step"
@@ -105,7 +107,7 @@ class Step(_WarmUp):
         require(0 < self.factor <= 1, "factor", "in (0, 1]", self.factor)
 
     def _after(self, iterations: float) -> float:
-        assert self.at_iterations is not None  # see `in_iterations`
+        assert self.at_iterations is not None
         return float(self.factor ** bisect_right(self.at_iterations, iterations))
 
 
@@ -130,12 +132,12 @@ class Cosine(_WarmUp):
         require(0 <= self.final <= 1, "final", "in [0, 1]", self.final)
 
     def _after(self, iterations: float) -> float:
-        assert self.iterations is not None  # see `in_iterations`
+        assert self.iterations is not None
         share = min(1.0, iterations / self.iterations)
         return self.final + (1 - self.final) * (1 + math.cos(math.pi * share)) / 2
 
 
-Schedule: TypeAlias = Constant | Step | Cosine
+Schedule: TypeAlias = Constant | StepDecay | Cosine
 
 
 def _require_one_of(schedule: _WarmUp, one: str, other: str) -> None:

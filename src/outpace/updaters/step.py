@@ -65,8 +65,8 @@ class Updater(ABC):
         """
         batch = workers * batch_size
         factor = 1.0 if self.reference_batch is None else batch / self.reference_batch
-        schedule = self.schedule.in_iterations(None if samples is None else samples / batch)
         try:
+            schedule = self.schedule.in_iterations(samples, batch)
             return replace(self, lr=factor * self.lr, schedule=schedule, reference_batch=None)
         except ValueError as error:
             raise ConfigError(f"optimizer: with {batch} samples per iteration {error}") from error
