@@ -47,7 +47,7 @@ def test_steps_are_those_of_torch_however_the_gradients_are_cut(elements, moment
     gradients = [random(elements, seed) for seed in (1, 2, 3)]
     block = parameter_block(initial, sgd)
     for gradient, cut in zip(gradients, cuts, strict=True):
-        block.update(gradient.clone() if cut is None else pieces(gradient, cut), 1, None)
+        block.update(gradient.clone() if cut is None else pieces(gradient, cut), 1, None, 0.0)
     assert torch.equal(whole(block.read()), plain_steps(initial, gradients, sgd))
     assert block.is_finite()
 
@@ -58,7 +58,7 @@ def test_what_was_read_stays_as_it_was(momentum, cut):
     block = parameter_block(random(LARGE, 0), Sgd(momentum=momentum))
     read = []
     for seed in (1, 2, 3):
-        block.update(some(random(LARGE, seed), cut), 1, None)
+        block.update(some(random(LARGE, seed), cut), 1, None, 0.0)
         read.append((block.read(), whole(block.read()).clone()))
     for got, copy in read:
         assert torch.equal(whole(got), copy)
@@ -74,11 +74,11 @@ def test_it_knows_when_a_parameter_is_not_finite_any_more(momentum, cut, place):
 
     gradient = torch.ones(LARGE)
     healthy = block()
-    healthy.update(some(gradient.clone(), cut), 1, None)
+    healthy.update(some(gradient.clone(), cut), 1, None, 0.0)
     assert healthy.is_finite()
     gradient[place] = float("inf")
     broken = block()
-    broken.update(some(gradient, cut), 1, None)
+    broken.update(some(gradient, cut), 1, None, 0.0)
     assert not broken.is_finite()
 
 

@@ -278,8 +278,8 @@ class Given(Worker):
         self._steps, self._pause_s = steps, pause_s
 
     @property
-    def size(self) -> int:
-        return self._gradient.numel()
+    def layers(self) -> list[int]:
+        return [self._gradient.numel()]
 
     def cut(self, slices: Sequence[slice]) -> list[Block]:
         self._parts = [self._gradient[part] for part in slices]

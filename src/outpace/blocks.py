@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 import torch
@@ -20,8 +21,13 @@ class ParameterBlock(Protocol):
     def refusal(self, gradient: Block, settings: StepSettings | None) -> str:
         """Why this is no gradient for these parameters, or they no settings; empty if they are."""
 
-    def update(self, gradient: Value, divisor: int, settings: StepSettings | None) -> None:
-        """Take one step along gradient / divisor. The gradient may be changed."""
+    def update(
+        self, gradient: Value, divisor: int, settings: StepSettings | None, progress: float
+    ) -> None:
+        """Take one step along gradient / divisor, so many iterations after the start.
+
+        The gradient may be changed.
+        """
 
     def new_sum(self, workers: int) -> BlockSum:
         """An empty sum of gradients of so many workers."""
@@ -72,17 +78,22 @@ class _RealBlock:
 
 
 class TensorBlock(_RealBlock):
-    """Real parameters: `parameters` (1-D) is copied."""
+    """Real parameters: `parameters` (1-D) is copied. layers: as for `Optimizer.on`."""
 
-    def __init__(self, parameters: torch.Tensor, optimizer: Optimizer, deterministic: bool = True):
+    def __init__(
+        self, parameters: torch.Tensor, optimizer: Optimizer, deterministic: bool = True,
+        layers: Sequence[slice] = (),
+    ) -> None:  # fmt: skip
         super().__init__(parameters, optimizer, deterministic)
         self._parameters = parameters.detach().clone()
-        self._step = optimizer.on(self._parameters)
+        self._step = optimizer.on(self._parameters, layers)
         self._copy: torch.Tensor | None = None
 
-    def update(self, gradient: Value, divisor: int, settings: StepSettings | None) -> None:
+    def update(
+        self, gradient: Value, divisor: int, settings: StepSettings | None, progress: float
+    ) -> None:
         assert not isinstance(gradient, Phantom)
-        self._step(gradient, divisor, settings)
+        self._step(gradient, divisor, settings, progress)
         self._copy = None
 
     def is_finite(self) -> bool:
@@ -107,11 +118,13 @@ class FreshBlock(_RealBlock):
         # Not the step of torch's optimizer, which costs a second of imports.
         super().__init__(parameters, optimizer, deterministic)
         self._parameters: Gradient = parameters.detach().clone()
-        self._lr, self._finite = optimizer.lr, True
+        self._rate, self._finite = optimizer.rate, True
 
-    def update(self, gradient: Value, divisor: int, settings: StepSettings | None) -> None:
+    def update(
+        self, gradient: Value, divisor: int, settings: StepSettings | None, progress: float
+    ) -> None:
         assert not isinstance(gradient, Phantom)
-        alpha = -self._lr / divisor
+        alpha = -self._rate(progress) / divisor
         if isinstance(gradient, torch.Tensor) and gradient.numel() <= _AT_ONCE:
             self._parameters = torch.add(in_one(self._parameters), gradient, alpha=alpha)
             self._finite = all_finite(self._parameters)
@@ -166,7 +179,9 @@ class PhantomBlock:
             return ""
         return f"the gradient has {gradient.nbytes} bytes, the parameters {self._block.nbytes}"
 
-    def update(self, gradient: Value, divisor: int, settings: StepSettings | None) -> None:
+    def update(
+        self, gradient: Value, divisor: int, settings: StepSettings | None, progress: float
+    ) -> None:
         pass
 
     def new_sum(self, workers: int) -> BlockSum:
@@ -195,15 +210,17 @@ class _PhantomSum:
 
 
 def parameter_block(
-    initial: Block, optimizer: Optimizer, *, deterministic: bool = True
-) -> ParameterBlock:
+    initial: Block, optimizer: Optimizer, *, deterministic: bool = True,
+    layers: Sequence[slice] = (),
+) -> ParameterBlock:  # fmt: skip
     """The block that starts from these parameters.
 
     `deterministic`: gradients are added up in the order of the workers, not of arrival.
+    `layers`: the parts of it that are of one parameter tensor each, for optimizers that care.
     """
     initial = whole(initial)
     if isinstance(initial, Phantom):
         return PhantomBlock(initial.nbytes)
-    if isinstance(optimizer, Sgd) and optimizer.momentum == 0:
+    if isinstance(optimizer, Sgd) and optimizer.is_plain:
         return FreshBlock(initial, optimizer, deterministic)
-    return TensorBlock(initial, optimizer, deterministic)
+    return TensorBlock(initial, optimizer, deterministic, layers)

@@ -14,7 +14,7 @@ import json
 import reprlib
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache, reduce
@@ -33,8 +33,9 @@ from outpace.policies import Policies, Sync, SyncChange, Syncs
 from outpace.programs.partial_pull import PartialPull
 from outpace.python_optimizer import PythonOptimizer
 from outpace.python_policy import Conditions
+from outpace.slicing import Slicing, slices_of
 from outpace.tasks import Quadratic, Script, TaskKind, Timing
-from outpace.updaters import Sgd
+from outpace.updaters import Sgd, UpdaterKind
 
 _MACHINES: Final = ("servers", "workers")
 _NODES: Final = 10**6  # at most so many of either
@@ -107,7 +108,8 @@ class Experiment:
     pull: PartialPull | None = None  # None: a worker waits for all servers
     push_time: ServiceLaw | None = None  # what a server needs per push; in virtual time
     pull_time: ServiceLaw | None = None  # and per pull; None: nothing
-    optimizer: Sgd | PythonOptimizer = field(default_factory=Sgd)
+    slicing: Slicing = Slicing.EVEN
+    optimizer: UpdaterKind | PythonOptimizer = field(default_factory=Sgd)
     batch_size: int = 32  # per worker
     evaluate: Evaluate = field(default_factory=Evaluate)
     executor: Executor = field(default_factory=Auto)  # of virtual time
@@ -136,13 +138,30 @@ class Experiment:
         """What its servers follow."""
         return Policies(self.sync, self.sync_changes, self.conditions, self.servers, self.workers)
 
+    def slices(self, layers: Sequence[int]) -> list[slice]:
+        """What each server owns of the flat vector of parameter tensors of these sizes.
+
+        Raises ConfigError if one would own nothing.
+        """
+        return slices_of(self.slicing, layers, self.servers)
+
+    def optimizer_in_run(self, samples: int | None) -> UpdaterKind | PythonOptimizer:
+        """The optimizer for a task of so many training samples, or None: ready for servers.
+
+        Raises ConfigError if its schedule counts in epochs and there are none.
+        """
+        optimizer = self.optimizer
+        if isinstance(optimizer, PythonOptimizer):
+            return optimizer
+        return optimizer.in_run(self.workers, self.batch_size, samples)
+
     def _left_to_the_script(self) -> Iterator[str]:
         """Keys without meaning for it."""
         if self.batch_size != 32:
             yield "batch_size: a script makes its own batches"
         if self.evaluate != Evaluate() or self.stop.target_accuracy is not None:
             yield "evaluate, stop.target_accuracy: a script evaluates its model itself"
-        if isinstance(self.optimizer, Sgd) and self.optimizer != Sgd():
+        if not isinstance(self.optimizer, PythonOptimizer) and self.optimizer != Sgd():
             yield "optimizer: a script brings its own (only kind: python can replace it)"
 
     def _contradictions(self) -> Iterator[str]:

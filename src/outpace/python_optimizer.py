@@ -37,7 +37,7 @@ class PythonOptimizer:
     def refusal(self, settings: StepSettings | None) -> str:
         return "" if settings is None else "the optimizer of this run takes no settings"
 
-    def on(self, parameters: torch.Tensor) -> Step:
+    def on(self, parameters: torch.Tensor, layers: Sequence[slice] = ()) -> Step:
         """What takes one step on these parameters (1-D, changed in place)."""
         whole = [[(0, 0, parameters.numel())]]
         return self.of_groups(whole, [{}]).on(parameters)

@@ -205,6 +205,7 @@ class Shard:
         self._policy = policy
         self._observer = observer
         self._view = View(index, workers)
+        self._pushes = 0
         self._sums: dict[int, BlockSum] = {}  # iteration -> gradients awaiting its end
         self._contributions: dict[int, list[tuple[int, int, Time]]] = defaultdict(list)
         self._settings: dict[int, _Settings] = {}  # of those gradients
@@ -310,6 +311,7 @@ class Shard:
             self._settle(push.worker, push.iteration, push.version, now, now, Outcome.DROPPED)
         else:
             self._take_gradient(push, value_of(push.gradient), on_arrival, now)
+        self._pushes += 1
         return self._advance(push.worker, now)
 
     def _on_pull(self, pull: Pull, now: Time) -> list[Reply]:
@@ -470,6 +472,13 @@ class Shard:
             self._norm = self.version, norm_of(self._block.read())
         return norm_of(gradient) / self._norm[1] if self._norm[1] else 0.0
 
+    @property
+    def _progress(self) -> float:
+        """Of the training, in iterations. Where each push is an update, N are an iteration."""
+        if self._policy.apply is Apply.ON_ADVANCE:
+            return self._view.clock
+        return max(self._view.clock, self._pushes / self._view.workers)
+
     def _divisor(self, version: int) -> int:
         """Of a gradient that is applied on arrival and was computed from this version."""
         match self._policy.scale:
@@ -484,7 +493,7 @@ class Shard:
         self, gradient: Value, divisor: int, worker: int, iteration: int,
         settings: StepSettings | None,
     ) -> None:  # fmt: skip
-        self._block.update(gradient, divisor, settings)
+        self._block.update(gradient, divisor, settings, self._progress)
         self.version += 1
         if not self._block.is_finite():
             by = f", which worker {worker}'s push completed" if worker >= 0 else ""

@@ -2,13 +2,38 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Sequence
+from enum import StrEnum
+from itertools import accumulate, pairwise
 
 from outpace.errors import ConfigError
 
 
+class Slicing(StrEnum):
+    """How the parameters are shared among the servers (FluentPS, section III-B)."""
+
+    EVEN = "even"  # elastic parameter slicing: equal parts, whatever tensor they are of
+    LAYERS = "layers"  # whole parameter tensors, as many to each: one tensor is one key
+
+
+def slices_of(slicing: Slicing, layers: Sequence[int], servers: int) -> list[slice]:
+    """The servers' slices, contiguous and in order. layers: the sizes of the parameter tensors.
+
+    Raises ConfigError if a server would own nothing.
+    """
+    if slicing is Slicing.EVEN:
+        return even_slices(sum(layers), servers)
+    if servers > len(layers):
+        raise ConfigError(
+            f"servers: {servers} servers cannot share {len(layers)} parameter tensors; "
+            f"use at most {len(layers)}, or slicing: even"
+        )
+    places = [0, *accumulate(layers)]
+    return _between([places[bound] for bound in _even(len(layers), servers)])
+
+
 def even_slices(parameters: int, servers: int) -> list[slice]:
-    """Contiguous slices whose sizes differ by at most one element (EPS, FluentPS III-B).
+    """Contiguous slices whose sizes differ by at most one element (EPS).
 
     Raises ConfigError if a server would own nothing.
     """
@@ -17,5 +42,23 @@ def even_slices(parameters: int, servers: int) -> list[slice]:
             f"servers: {servers} servers cannot share {parameters} parameters; "
             f"use at most {parameters}"
         )
-    bounds = [server * parameters // servers for server in range(servers + 1)]
+    return _between(_even(parameters, servers))
+
+
+def layers_within(part: slice, layers: Sequence[int]) -> list[slice]:
+    """The parts of this slice, counted from its start, that are of one parameter tensor each."""
+    found = []
+    for place, end in pairwise(accumulate(layers, initial=0)):
+        low, high = max(place, part.start), min(end, part.stop)
+        if low < high:
+            found.append(slice(low - part.start, high - part.start))
+    return found
+
+
+def _even(things: int, servers: int) -> list[int]:
+    """The bounds between the servers: server m has things m·K // M up to (m+1)·K // M."""
+    return [server * things // servers for server in range(servers + 1)]
+
+
+def _between(bounds: Sequence[int]) -> list[slice]:
     return [slice(low, high) for low, high in pairwise(bounds)]

@@ -136,7 +136,7 @@ class TorchOptimizer:
                     return f"the optimizer's setting {key} cannot be {value!r}"
         return ""
 
-    def on(self, parameters: torch.Tensor) -> Step:
+    def on(self, parameters: torch.Tensor, layers: Sequence[slice] = ()) -> Step:
         """What takes one step on these parameters (1-D, changed in place)."""
         pieces: dict[int, list[tuple[torch.nn.Parameter, slice]]] = {}
         groups: list[dict[str, Any]] = []
@@ -150,7 +150,9 @@ class TorchOptimizer:
         optimizer = self._made(groups)
         everything = [piece for group in pieces.values() for piece in group]
 
-        def step(gradient: Gradient, divisor: int, settings: StepSettings | None) -> None:
+        def step(
+            gradient: Gradient, divisor: int, settings: StepSettings | None, progress: float
+        ) -> None:
             gradient = in_one(gradient)
             if divisor != 1:
                 gradient.div_(divisor)

@@ -173,9 +173,28 @@ def test_run_times_are_the_same_whatever_the_strategy(sync):
     assert computed(simulate(config(sync))) == computed(simulate(config("bsp")))
 
 
+STEPS = {
+    "sgd": {"optimizer": {"lr": 0.05, "momentum": 0.9}},
+    "adam": {
+        "optimizer": {
+            "kind": "adam", "reference_batch": 10,
+            "schedule": {"kind": "cosine", "epochs": 0.2, "warmup_epochs": 0.1},
+        },
+    },
+    "lars by layers": {
+        "slicing": "layers",
+        "optimizer": {
+            "kind": "lars", "lr": 1.0, "weight_decay": 1e-4, "trust_coefficient": 0.02,
+            "schedule": {"kind": "step", "at_epochs": [0.1], "factor": 0.5},
+        },
+    },
+}  # fmt: skip
+
+
 @every_runtime
-def test_bsp_reaches_the_same_parameters_on_every_runtime(run):
-    same = config("bsp", deterministic=True, optimizer={"lr": 0.05, "momentum": 0.9})
+@pytest.mark.parametrize("steps", STEPS)
+def test_bsp_reaches_the_same_parameters_on_every_runtime(run, steps):
+    same = config("bsp", deterministic=True, **STEPS[steps])
     result, expected = run(same), simulate(same)
     assert result.summary["parameters_digest"] == expected.summary["parameters_digest"]
     for name, value in expected.parameters.items():

@@ -98,17 +98,23 @@ def test_several_workers_are_one_process_that_adds_up(tmp_path):
     assert result.summary["gradients_applied"] == 3 * SEVERAL["STEPS"] - 1
 
 
-def test_a_script_is_what_the_simulation_of_its_task_is(tmp_path):
-    result = launch("several.py", "digits", tmp_path, workers=4)
+@pytest.mark.parametrize("slicing", ["even", "layers"])
+def test_a_script_is_what_the_simulation_of_its_task_is(tmp_path, slicing):
+    result = launch("several.py", "digits", tmp_path, workers=4, slicing=slicing)
     simulated = outpace.simulate(
         {
             "task": {"kind": "digits-cnn"}, "workers": 4, "servers": 3, "seed": 5,
             "sync": {"kind": "bsp"}, "compute": {"kind": "constant", "mean_s": 1.0},
             "optimizer": {"kind": "sgd", "lr": 0.05, "momentum": 0.9}, "batch_size": 16,
-            "stop": {"iterations": SEVERAL["STEPS"]},
+            "stop": {"iterations": SEVERAL["STEPS"]}, "slicing": slicing,
         }
     )  # fmt: skip
     assert same(result.parameters, simulated.parameters)
+
+
+def test_servers_that_would_own_no_layer_of_a_script_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match="9 servers cannot share 8 parameter tensors"):
+        launch("several.py", "digits", tmp_path, servers=9, slicing="layers")
 
 
 def test_uneven_shares(tmp_path):

@@ -453,7 +453,7 @@ class Cluster:
         kernel = self.server.kernel
         kernel.spawn(self.server._serve(), "server-0")
         self._until_said(lambda body: isinstance(body, Join))
-        post.listener.send("server-0", Plan([], [], 6, "float32", ""))
+        post.listener.send("server-0", Plan([], [], [6], [0, 6], "float32", ""))
         self._until_said(lambda body: body == Ready())
         endpoint = self.server.listener.endpoint
         self.honest = [post.call(name, endpoint=endpoint, key=self.key) for name in WORKERS[:2]]

@@ -67,7 +67,6 @@ class AttachedWorker(Worker):
         self._dtype = self._parameters[0].dtype
         devices = {p.device for p in self._parameters}
         self._device = devices.pop() if len(devices) == 1 else None  # None: several
-        self._size = sum(p.numel() for p in self._parameters)
         self._current_settings()  # raises if they cannot travel
         super().__init__(link, number, experiment)
         self._limit = experiment.stop.iterations
@@ -77,7 +76,7 @@ class AttachedWorker(Worker):
         self._run_time = law and law.run_time(
             experiment.seed, experiment.workers, experiment.stop.iterations
         )
-        self._slices = [slice(0, self._size)]
+        self._slices = [slice(0, sum(self.layers))]
         self._step_settings: StepSettings | None = None
         self._iteration = 0
         self._left = False
@@ -86,8 +85,8 @@ class AttachedWorker(Worker):
     # -- what is trained ----------------------------------------------------------
 
     @property
-    def size(self) -> int:
-        return self._size
+    def layers(self) -> list[int]:
+        return [p.numel() for p in self._parameters]
 
     @property
     def layout(self) -> str:

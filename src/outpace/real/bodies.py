@@ -6,6 +6,7 @@ travel in here: a body says what block comes with it, and its bytes follow as fr
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
@@ -137,7 +138,7 @@ class Join(_Body, tag="join"):
     endpoint: Text = ""
     layout: Layout = ""  # names, shapes and dtypes of the parameters
     extras: Count = 0  # bytes of what the model has beside them
-    elements: Count = 0
+    layers: list[Count] = []  # how many elements each of the parameters has
     dtype: Name = ""
     digest: Name = ""  # of the parameters it would start from
 
@@ -147,9 +148,15 @@ class Plan(_Body, tag="plan"):
 
     endpoints: list[Text]  # of the servers
     keys: list[Text]  # their public keys; empty if insecure
-    elements: Count
+    layers: list[Count]  # how many elements each of the parameters has
+    bounds: list[Count]  # between the servers' parts of them, from 0 to the end
     dtype: Name
     digest: Name  # of the parameters all start from: worker 0's
+
+    @property
+    def slices(self) -> list[slice]:
+        """What each server owns of the flat vector."""
+        return [slice(low, high) for low, high in pairwise(self.bounds)]
 
 
 class Extras(_Body, tag="extras"):

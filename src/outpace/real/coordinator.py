@@ -51,7 +51,6 @@ from outpace.real.snapshots import Evaluate, Snapshots
 from outpace.real.sockets import LOOPBACK, Listener
 from outpace.real.wire import Expect, block_elements, head_of
 from outpace.recorder import Totals
-from outpace.slicing import even_slices
 from outpace.trace import SCHEMA, Trace
 from outpace.units import Time, nanoseconds, seconds
 
@@ -86,6 +85,7 @@ class Coordinator:
         self._context: zmq.Context[Any] = zmq.Context()
         self._said = self._new_mailbox()
         self._heard: Counter[tuple[str, type[Body]]] = Counter()
+        self._slices: list[slice] = []  # the servers' parts of the parameters, once planned
         self.extras: Block | None = None  # worker 0's buffers, as it sent them last
         self._ending: str | None = None
         self.over = self._early = False
@@ -241,7 +241,7 @@ class Coordinator:
         """What everybody trains. Raises ConfigError if workers disagree."""
         first, *others = (self.joined[name] for name in self.workers)
         for name, join in zip(self.workers[1:], others, strict=True):
-            if join.layout != first.layout:
+            if join.layout != first.layout or join.layers != first.layers:
                 raise ConfigError(
                     f"{name} trains other parameters than worker-0: "
                     f"{_difference(join.layout, first.layout)}"
@@ -249,11 +249,11 @@ class Coordinator:
             if join.digest != first.digest:
                 self._log(f"{name} starts from other values than worker-0, whose values win")
         joins = [self.joined[name] for name in self.servers]
-        even_slices(first.elements, len(self.servers))  # raises if there are too many servers
+        self._slices = self.experiment.slices(first.layers)  # raises if too many servers share
         return Plan(
             [join.endpoint for join in joins],
             [self._keys[name] for name in self.servers] if self._keys else [],
-            first.elements, first.dtype, first.digest,
+            first.layers, [0, *(part.stop for part in self._slices)], first.dtype, first.digest,
         )  # fmt: skip
 
     def _tell(self, names: list[str], body: Body) -> None:
@@ -285,7 +285,7 @@ class Coordinator:
                 return None
             if isinstance(body, Extras) and name == self.workers[0]:
                 return "uint8", self.joined[name].extras
-            if isinstance(body, Snapshot) and name == server_name(body.shard):
+            if isinstance(body, Snapshot) and name == server_name(body.shard) and self._slices:
                 return self._block_of(body.shard)
             return None
 
@@ -293,8 +293,7 @@ class Coordinator:
 
     def _block_of(self, server: int) -> tuple[str, int]:
         first = self.joined[self.workers[0]]
-        part = even_slices(first.elements, len(self.servers))[server]
-        return first.dtype, block_elements(first.dtype, part)
+        return first.dtype, block_elements(first.dtype, self._slices[server])
 
     def _take(self, name: str, body: Body, block: Block | None) -> None:
         block = None if block is None else whole(block)

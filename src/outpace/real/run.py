@@ -111,8 +111,9 @@ class RealRun:
         address = LOOPBACK if host is None else f"tcp://{host}"
         for index, name in enumerate(self._servers):
             self.processes.start(
-                name, child.serve, self._links[name], index, experiment, worker_keys, address
-            )
+                name, child.serve, self._links[name], index, self._training.experiment,
+                worker_keys, address,
+            )  # fmt: skip
         self._start_workers()
         if self._watch is not None:
             self._watch(self)

@@ -47,7 +47,7 @@ from outpace.real.sockets import LOOPBACK, Listener
 from outpace.real.turns import Turns
 from outpace.real.wire import block_elements, head_of
 from outpace.shard import Shard
-from outpace.slicing import even_slices
+from outpace.slicing import layers_within
 from outpace.strategy import most_unanswered
 from outpace.sync import Policy
 from outpace.torch_optimizers import TorchOptimizer
@@ -95,13 +95,14 @@ class Server(Member):
         self.join(endpoint=self.listener.endpoint)
         plan = await self.order(Plan)
         experiment = self._experiment
-        part = even_slices(plan.elements, experiment.servers)[self.index]
+        part = plan.slices[self.index]
         self._block = plan.dtype, block_elements(plan.dtype, part)
         self.coordinator.send(Ready())  # to take the parameters
         initialize, initial = await self._initialized.get()
         block = parameter_block(
-            initial, self._optimizer(initialize), deterministic=experiment.deterministic
-        )
+            initial, self._optimizer(initialize), deterministic=experiment.deterministic,
+            layers=layers_within(part, plan.layers),
+        )  # fmt: skip
         self.shard = Shard(
             self.index, block, experiment.workers, self._followed.policy, self.recorder
         )

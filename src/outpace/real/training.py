@@ -16,7 +16,6 @@ from outpace.messages import Block, parts
 from outpace.real import child
 from outpace.real.bodies import DTYPES
 from outpace.real.packing import product, unpacked
-from outpace.slicing import even_slices
 from outpace.tasks import (
     CuttableWorkload,
     Evaluation,
@@ -32,6 +31,10 @@ class Training(Protocol):
     @property
     def initial(self) -> list[Block]:
         """The blocks it starts from, as far as this process knows them."""
+
+    @property
+    def experiment(self) -> Experiment:
+        """As the servers get it, who do not know the task."""
 
     @property
     def join_s(self) -> float:
@@ -56,15 +59,17 @@ class TaskTraining:
 
     def __init__(self, experiment: Experiment, workload: CuttableWorkload) -> None:
         require_accuracy(workload, experiment.stop.target_accuracy)
-        workload.cut(even_slices(workload.size, experiment.servers))
-        self._experiment, self._workload = experiment, workload
+        workload.cut(experiment.slices(workload.layers))
+        optimizer = experiment.optimizer_in_run(workload.samples)
+        self.experiment = dataclasses.replace(experiment, optimizer=optimizer)
+        self._workload = workload
         self.initial = workload.initial_parameters()
 
     def worker(self, index: int) -> tuple[Callable[..., None], tuple[Any, ...]]:
-        return child.work, (self._experiment,)
+        return child.work, (self.experiment,)
 
     def evaluate(self, blocks: Sequence[Block]) -> Evaluation:
-        return evaluation_of(self._workload, blocks, self._experiment.evaluate.samples)
+        return evaluation_of(self._workload, blocks, self.experiment.evaluate.samples)
 
     def state_dict(
         self, blocks: Sequence[Block], layout: str, extras: Block | None
@@ -83,12 +88,12 @@ class ScriptTraining:
         path = experiment.task.path
         if path != "-" and not Path(path).is_file():
             raise ConfigError(f"there is no script {path}")
-        self._experiment, self._task = experiment, experiment.task
+        self.experiment, self._task = experiment, experiment.task
 
     def worker(self, index: int) -> tuple[Callable[..., None], tuple[Any, ...]]:
         path = Path(self._task.path).absolute()  # processes start where the fork server did
         task = dataclasses.replace(self._task, path=str(path))
-        return child.script, (dataclasses.replace(self._experiment, task=task),)
+        return child.script, (dataclasses.replace(self.experiment, task=task),)
 
     def evaluate(self, blocks: Sequence[Block]) -> None:
         return None

@@ -46,7 +46,6 @@ from outpace.real.gate import Refusals
 from outpace.real.member import Link, Lost, Member, report_failure
 from outpace.real.sockets import Caller
 from outpace.real.wire import Expect, head_of
-from outpace.slicing import even_slices
 from outpace.strategy import worker_program
 from outpace.tasks import CuttableWorkload, gradient_of
 from outpace.units import Time, seconds
@@ -77,8 +76,8 @@ class Worker(Member, ABC):
 
     @property
     @abstractmethod
-    def size(self) -> int:
-        """The number of trainable parameters."""
+    def layers(self) -> list[int]:
+        """The number of elements of each of its trainable parameters."""
 
     @property
     def extras(self) -> torch.Tensor:
@@ -112,16 +111,17 @@ class Worker(Member, ABC):
 
     async def work(self) -> None:
         """Join, find the servers, agree on the initial parameters, train."""
-        whole = self.cut([slice(0, self.size)])
+        layers = self.layers
+        whole = self.cut([slice(0, sum(layers))])
         digest = parameters_digest(whole)
         dtype = head_of(whole[0]).dtype
         extras = self.extras
         self.join(
-            layout=self.layout, digest=digest, elements=self.size, dtype=dtype,
+            layout=self.layout, digest=digest, layers=layers, dtype=dtype,
             extras=extras.numel(),
         )  # fmt: skip
         plan = await self.order(Plan)
-        self._blocks = self.cut(even_slices(plan.elements, len(plan.endpoints)))
+        self._blocks = self.cut(plan.slices)
         self._call(plan)
         if self.worker == 0:
             for server, block in enumerate(self._blocks):
@@ -298,11 +298,11 @@ class TaskWorker(Worker):
 
     @property
     def layout(self) -> str:
-        return f"{self._workload.size} parameters"
+        return f"parameters of {', '.join(map(str, self.layers))} elements"
 
     @property
-    def size(self) -> int:
-        return self._workload.size
+    def layers(self) -> list[int]:
+        return list(self._workload.layers)
 
     def cut(self, slices: Sequence[slice]) -> list[Block]:
         self._workload.cut(slices)

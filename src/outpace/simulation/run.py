@@ -47,7 +47,7 @@ from outpace.simulation.executors import EvaluationJob, Gradients
 from outpace.simulation.fair import network_of
 from outpace.simulation.network import Log, Network
 from outpace.simulation.service import Service
-from outpace.slicing import even_slices
+from outpace.slicing import layers_within
 from outpace.strategy import worker_program
 from outpace.tasks import (
     CuttableWorkload,
@@ -83,7 +83,10 @@ class Simulation:
         self._progress = progress or (lambda _: None)
         self._user_control = control
         require_accuracy(workload, experiment.stop.target_accuracy)
-        workload.cut(even_slices(workload.size, experiment.servers))
+        slices = experiment.slices(workload.layers)
+        workload.cut(slices)
+        layers = [layers_within(part, workload.layers) for part in slices]
+        optimizer = experiment.optimizer_in_run(workload.samples)
         self.recorder = Recorder(trace, self._on_update)
         self.metrics = Metrics()
         self.network = network_of(
@@ -94,7 +97,7 @@ class Simulation:
         self._shards = [
             Shard(
                 server,
-                parameter_block(block, experiment.optimizer),
+                parameter_block(block, optimizer, layers=layers[server]),
                 experiment.workers,
                 self._followed[server].policy,
                 self.recorder,

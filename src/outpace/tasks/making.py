@@ -17,8 +17,16 @@ class CuttableWorkload(Workload, Protocol):
     """A workload that does not know its servers yet."""
 
     @property
+    def layers(self) -> Sequence[int]:
+        """How many parameters each tensor of them has, in their order."""
+
+    @property
     def size(self) -> int:
-        """The number of parameters."""
+        """The number of parameters: the sum of the layers."""
+
+    @property
+    def samples(self) -> int | None:
+        """The number of training samples, where there are such."""
 
     def cut(self, slices: Sequence[slice]) -> None:
         """From now on exchange one block for each of these slices of the flat vector."""

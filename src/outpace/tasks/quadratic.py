@@ -22,11 +22,16 @@ class QuadraticWorkload:
     """
 
     has_accuracy = False
+    samples = None
 
     def __init__(self, eigenvalues: Sequence[float], noise: float, seed: int) -> None:
         self._eigenvalues = torch.tensor(eigenvalues, dtype=torch.float64)
         self._noise, self._seed = noise, seed
         self._slices = [slice(0, self.size)]
+
+    @property
+    def layers(self) -> tuple[int]:
+        return (self.size,)
 
     @property
     def size(self) -> int:

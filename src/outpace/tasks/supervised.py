@@ -74,9 +74,19 @@ class SupervisedWorkload:
         self._loaded: list[Block | None] = [None]
 
     @property
+    def layers(self) -> list[int]:
+        """How many parameters each trainable tensor has; not those that have none."""
+        return [p.numel() for p in self._parameters if p.numel()]
+
+    @property
     def size(self) -> int:
         """The number of trainable parameters."""
         return self._flat.numel()
+
+    @property
+    def samples(self) -> int:
+        """The number of training samples."""
+        return _length(self.task.train)
 
     @property
     def has_accuracy(self) -> bool:

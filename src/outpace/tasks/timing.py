@@ -14,6 +14,7 @@ class TimingWorkload:
     """Parameters of four bytes that nobody computes with: so many in each layer."""
 
     has_accuracy = False
+    samples = None
 
     def __init__(self, layers: Sequence[int]) -> None:
         self.layers = tuple(layers)

@@ -12,7 +12,6 @@ from outpace.config import Experiment
 from outpace.errors import OutpaceError, RunError
 from outpace.simulation.executors.arena import Arena
 from outpace.simulation.executors.job import EVALUATION
-from outpace.slicing import even_slices
 from outpace.tasks import Evaluation, evaluation_of, gradient_of
 
 # number, slot of the parameters and which contents of it, worker (or EVALUATION), iteration (or
@@ -44,7 +43,7 @@ class _Computer:
         self._workload = experiment.task.workload(
             experiment.workers, experiment.batch_size, experiment.seed
         )
-        self._workload.cut(even_slices(self._workload.size, experiment.servers))
+        self._workload.cut(experiment.slices(self._workload.layers))
         self._seen: dict[int, tuple[int, list[torch.Tensor]]] = {}  # by slot
 
     def carry_out(self, order: Order) -> Report:

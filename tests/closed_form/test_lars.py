@@ -1,0 +1,92 @@
+"""LARS on servers against its formula, layer by layer, in one process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from outpace.blocks import parameter_block
+from outpace.experiment import simulate
+from outpace.messages import whole
+from outpace.tasks.sampler import Sampler
+from outpace.tasks.target import load_target
+from outpace.updaters import Lars
+
+SEED, BATCH, WORKERS, ITERATIONS = 3, 16, 4, 12
+DOUBLE = f"{Path(__file__).with_name('tasks.py')}:double_digits"
+LR, MOMENTUM, DECAY, TRUST = 2.0, 0.9, 1e-3, 0.01
+
+
+def train(**changes) -> dict[str, torch.Tensor]:
+    return simulate(
+        {
+            "seed": SEED,
+            "task": {"kind": "python", "target": DOUBLE},
+            "workers": WORKERS,
+            "servers": 3,
+            "compute": {"kind": "constant", "mean_s": 0.1},
+            "sync": {"kind": "bsp"},
+            "optimizer": {
+                "kind": "lars", "lr": LR, "momentum": MOMENTUM, "weight_decay": DECAY,
+                "trust_coefficient": TRUST,
+                "schedule": {"kind": "step", "at_iterations": [6], "factor": 0.5},
+            },
+            "slicing": "layers",
+            "batch_size": BATCH,
+            "stop": {"iterations": ITERATIONS},
+            **changes,
+        }
+    ).parameters  # fmt: skip
+
+
+def plain_lars() -> dict[str, torch.Tensor]:
+    """Algorithm 1 of You, Gitman and Ginsburg, written out, on the batch of all workers."""
+    torch.manual_seed(SEED)
+    task = load_target(DOUBLE)()
+    parameters = list(task.model.parameters())
+    velocities = [torch.zeros_like(p) for p in parameters]
+    inputs, targets = task.train
+    sampler = Sampler(len(targets), WORKERS, BATCH, SEED)
+    for iteration in range(ITERATIONS):
+        batch = torch.cat([sampler.indices(worker, iteration) for worker in range(WORKERS)])
+        loss = task.loss(task.model(inputs[batch]), targets[batch])
+        gradients = torch.autograd.grad(loss, parameters)
+        rate = LR if iteration < 6 else 0.5 * LR
+        with torch.no_grad():
+            for i, (w, g) in enumerate(zip(parameters, gradients, strict=True)):
+                local = TRUST * w.norm() / (g.norm() + DECAY * w.norm())
+                velocities[i] = MOMENTUM * velocities[i] + rate * local * (g + DECAY * w)
+                w -= velocities[i]
+    return task.model.state_dict()
+
+
+def difference(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
+    assert one.keys() == other.keys()
+    return max((one[name] - other[name]).abs().max().item() for name in one)
+
+
+@pytest.mark.parametrize("servers", [1, 2, 3, 4])
+def test_with_whole_layers_it_is_the_published_algorithm(servers):
+    assert difference(train(servers=servers), plain_lars()) < 1e-6
+
+
+def test_how_many_servers_share_whole_layers_changes_no_bit():
+    alone = train(servers=1)
+    assert difference(train(servers=3), alone) == 0
+    assert difference(train(servers=1, slicing="even"), alone) == 0  # one server cuts nothing
+
+
+def test_a_layer_that_is_cut_is_treated_as_several():
+    assert difference(train(slicing="even"), train()) > 1e-3
+
+
+def test_each_layer_has_a_rate_of_its_own_and_one_of_zeros_can_be_left():
+    lars = Lars(lr=0.1, momentum=0.0, trust_coefficient=0.5)
+    layers = [slice(0, 2), slice(2, 4), slice(4, 5)]
+    block = parameter_block(torch.tensor([3.0, 4.0, 0.0, 0.0, 2.0]), lars, layers=layers)
+    # ‖w‖/‖g‖ is 5/10 for the first layer; the second is zero; nothing pulls at the third.
+    block.update(torch.tensor([12.0, 16.0, 1.0, 2.0, 0.0]), 2, None, 0.0)
+    expected = torch.tensor([3 - 0.1 * 0.25 * 6, 4 - 0.1 * 0.25 * 8, -0.05, -0.1, 2.0])
+    assert torch.allclose(whole(block.read()), expected)

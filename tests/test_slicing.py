@@ -1,0 +1,92 @@
+"""Who owns what: every parameter has one server, by equal parts or by whole tensors."""
+
+from __future__ import annotations
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outpace.errors import ConfigError
+from outpace.experiment import simulate
+from outpace.slicing import Slicing, layers_within, slices_of
+
+LAYERS = st.lists(st.integers(1, 50), min_size=1, max_size=30)
+
+
+def shared(data: st.DataObject, slicing: Slicing) -> tuple[list[int], list[slice]]:
+    """Layers and the slices of some number of servers that can share them."""
+    layers = data.draw(LAYERS)
+    most = sum(layers) if slicing is Slicing.EVEN else len(layers)
+    return layers, slices_of(slicing, layers, data.draw(st.integers(1, most)))
+
+
+@pytest.mark.parametrize("slicing", Slicing)
+@given(data=st.data())
+def test_slices_follow_each_other_through_all_parameters(slicing, data):
+    layers, slices = shared(data, slicing)
+    owned = [place for part in slices for place in range(part.start, part.stop)]
+    assert owned == list(range(sum(layers)))
+    assert all(part.start < part.stop for part in slices)
+
+
+@given(data=st.data())
+def test_even_slices_differ_by_at_most_one_element(data):
+    _, slices = shared(data, Slicing.EVEN)
+    sizes = [part.stop - part.start for part in slices]
+    assert max(sizes) - min(sizes) <= 1
+
+
+@given(data=st.data())
+def test_slices_by_layers_have_whole_tensors_and_as_many(data):
+    layers, slices = shared(data, Slicing.LAYERS)
+    within = [layers_within(part, layers) for part in slices]
+    assert [p.stop - p.start for parts in within for p in parts] == layers
+    counts = [len(parts) for parts in within]
+    assert max(counts) - min(counts) <= 1
+
+
+@pytest.mark.parametrize("slicing", Slicing)
+@given(data=st.data())
+def test_what_is_of_one_tensor_is_found_in_every_slice(slicing, data):
+    layers, slices = shared(data, slicing)
+    tensor_of = [number for number, size in enumerate(layers) for _ in range(size)]
+    for part in slices:
+        mine = tensor_of[part]
+        parts = layers_within(part, layers)
+        assert [place for p in parts for place in range(p.start, p.stop)] == list(range(len(mine)))
+        assert [set(mine[p]) for p in parts] == [{number} for number in sorted(set(mine))]
+
+
+def config(slicing: str, servers: int, layers: object = (10, 10, 10, 970)) -> dict[str, object]:
+    return {
+        "task": {"kind": "timing", "layers": layers},
+        "workers": 1,
+        "servers": servers,
+        "slicing": slicing,
+        "sync": {"kind": "bsp"},
+        "compute": {"kind": "constant", "mean_s": 1.0},
+        "network": {"latency_s": 0.001, "log": True},
+        "stop": {"iterations": 1},
+    }
+
+
+@pytest.mark.parametrize(("slicing", "sizes"), [("even", [500, 500]), ("layers", [20, 980])])
+def test_messages_are_as_large_as_what_their_server_owns(tmp_path, slicing, sizes):
+    simulate(config(slicing, 2), tmp_path / "run")
+    rows = pq.read_table(tmp_path / "run" / "messages.parquet").to_pylist()
+    pushes = {row["receiver"]: row["size_bytes"] for row in rows if row["kind"] == "push"}
+    assert pushes == {f"server-{m}": 4 * size for m, size in enumerate(sizes)}
+
+
+@pytest.mark.parametrize(
+    ("slicing", "layers", "message"),
+    [
+        ("layers", [5, 5], "3 servers cannot share 2 parameter tensors; use at most 2, or slicing"),
+        ("even", [1, 1], "3 servers cannot share 2 parameters; use at most 2"),
+        ("rows", [5, 5], "slicing must be 'even' or 'layers', not 'rows'"),
+    ],
+)
+def test_servers_that_would_own_nothing_are_refused(slicing, layers, message):
+    with pytest.raises(ConfigError, match=message):
+        simulate(config(slicing, 3, layers))
