@@ -103,6 +103,23 @@ def test_a_partial_pull_that_is_none(override, problem):
     assert problems(f"pull={override}") == {problem}
 
 
+def test_a_barrier_is_one_of_two_and_does_not_go_with_a_partial_pull():
+    (unknown,) = problems("barrier=globl")
+    assert unknown == "barrier must be 'per-server' or 'global', not 'globl'"
+    assert problems("barrier=global", "pull={quorum_percent: 90}") == {
+        "pull: with barrier: global a worker pulls when all servers have all it waits for, "
+        "and they answer at once: leave out one of the two"
+    }
+
+
+def test_only_with_a_global_barrier_there_is_a_scheduler():
+    (unknown,) = problems("network.nodes={scheduler: {latency_s: 1}}")
+    assert unknown.startswith("network.nodes: no node 'scheduler'.")
+    data = parse_yaml(BASE, "base")
+    changes = ["barrier=global", "network.nodes={scheduler: {latency_s: 1}}"]
+    assert experiment_from(with_overrides(data, changes), "x.yaml").machines.scheduler
+
+
 def test_contradictions_are_named_together():
     slow = "compute.slow=[{workers: [7, 8], factor: 2}]"
     found = problems("stop={target_accuracy: 0.5}", slow, "network.nodes={w: {}}")

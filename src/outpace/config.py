@@ -102,6 +102,8 @@ class Experiment:
     network: NetworkLaw | None = None  # None: instantaneous
     colocate: bool = False  # server m runs on worker m's machine; in virtual time
     pull: PartialPull | None = None  # None: a worker waits for all servers
+    # global: a worker pulls when the scheduler lets it, which sees whole iterations (PS-Lite)
+    barrier: Literal["per-server", "global"] = "per-server"
     push_time: ServiceLaw | None = None  # what a server needs per push; in virtual time
     pull_time: ServiceLaw | None = None  # and per pull; None: nothing
     optimizer: Sgd | PythonOptimizer = field(default_factory=Sgd)
@@ -126,7 +128,8 @@ class Experiment:
     @property
     def machines(self) -> Machines:
         """Where its nodes run."""
-        return Machines(self.workers, self.servers, self.colocate)
+        scheduler = self.barrier == "global"
+        return Machines(self.workers, self.servers, self.colocate, scheduler)
 
     def _left_to_the_script(self) -> Iterator[str]:
         """Keys without meaning for it."""
@@ -162,6 +165,11 @@ class Experiment:
         for worker in (worker for period in slow for worker in period.workers):
             if worker >= self.workers:
                 yield f"compute.slow.workers must be from 0 to {self.workers - 1}, not {worker}"
+        if self.barrier == "global" and self.pull is not None:
+            yield (
+                "pull: with barrier: global a worker pulls when all servers have all it waits "
+                "for, and they answer at once: leave out one of the two"
+            )
         for key in ("push_time", "pull_time"):
             law = getattr(self, key)
             if law is not None and (law.worker_cv or law.slow):

@@ -6,21 +6,64 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeAlias
 
+from outpace.blocks import PhantomBlock
 from outpace.config import Experiment
-from outpace.programs.context import WorkerContext
-from outpace.programs.parameter_server import parameter_server_worker
+from outpace.programs.context import ServerContext, WorkerContext
+from outpace.programs.global_barrier import global_barrier_worker
+from outpace.programs.parameter_server import parameter_server, parameter_server_worker
 from outpace.programs.partial_pull import partial_pull_worker
+from outpace.shard import Shard, ShardObserver
+from outpace.sync import AtOnce, Policy
 
 WorkerProgram: TypeAlias = Callable[[WorkerContext], Coroutine[Any, Any, None]]
+ServerProgram: TypeAlias = Callable[[ServerContext], Coroutine[Any, Any, None]]
 
 
 def worker_program(experiment: Experiment) -> WorkerProgram:
     """What every worker of this run does."""
+    if experiment.barrier == "global":
+        return global_barrier_worker
     if experiment.pull is not None:
         return partial(partial_pull_worker, pull=experiment.pull)
     return parameter_server_worker
 
 
+def server_program(experiment: Experiment) -> ServerProgram:
+    """What every server does."""
+    return partial(parameter_server, acknowledge=experiment.barrier == "global")
+
+
+def server_policy(experiment: Experiment) -> Policy:
+    """By which a server's shard answers and advances."""
+    return AtOnce(experiment.sync) if experiment.barrier == "global" else experiment.sync
+
+
+def scheduler_shard(experiment: Experiment, observer: ShardObserver) -> Shard:
+    """What the scheduler of a global barrier keeps: the progress of all, and no parameters.
+
+    Its number is the one after the servers'. The observer hears of pulls alone, because the
+    pushes there are reports of pushes.
+    """
+    block = PhantomBlock(0)
+    return Shard(
+        experiment.servers, block, experiment.workers, experiment.sync, _PullsAlone(observer)
+    )
+
+
 def most_unanswered(experiment: Experiment) -> int:
     """How many pulls of one worker a server may owe it, if the worker keeps to its program."""
     return 1 if experiment.pull is None else experiment.pull.ahead
+
+
+class _PullsAlone:
+    """A `ShardObserver` that passes on what becomes of pulls."""
+
+    def __init__(self, observer: ShardObserver) -> None:
+        self.pull_answered = observer.pull_answered
+        self.pull_abandoned = observer.pull_abandoned
+
+    def push_settled(self, *_: object) -> None:
+        pass
+
+    def updated(self, *_: object) -> None:
+        pass

@@ -2,48 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from outpace.aggregate import Gradient, all_finite
 from outpace.blocks import parameter_block
 from outpace.config import Experiment
 from outpace.errors import DivergenceError, ProtocolError
 from outpace.kernel import Mailbox
 from outpace.messages import (
+    Ack,
     Block,
     Leave,
     Message,
     Pull,
     Push,
     Reply,
-    StepSettings,
     whole,
     worker_name,
 )
-from outpace.programs.parameter_server import parameter_server
 from outpace.python_optimizer import PythonOptimizer
 from outpace.real.bodies import (
+    AckBody,
     Body,
     Fetch,
     Go,
     Initialize,
-    LeaveBody,
     Plan,
-    PullBody,
     PushBody,
     ReadAll,
     Ready,
-    ReplyBody,
     Snapshot,
 )
 from outpace.real.gate import Gate, Refusals
 from outpace.real.member import Link, Member
 from outpace.real.sockets import LOOPBACK, Listener
+from outpace.real.translation import for_shard, reply_body
 from outpace.real.turns import Turns
 from outpace.real.wire import block_elements, head_of
 from outpace.shard import Shard
 from outpace.slicing import even_slices
-from outpace.strategy import most_unanswered
+from outpace.strategy import most_unanswered, server_policy, server_program
 from outpace.torch_optimizers import TorchOptimizer
 from outpace.units import Time, nanoseconds, seconds
 from outpace.updaters import Optimizer
@@ -95,13 +91,17 @@ class Server(Member):
         block = parameter_block(
             initial, self._optimizer(initialize), deterministic=experiment.deterministic
         )
-        self.shard = Shard(self.index, block, experiment.workers, experiment.sync, self.recorder)
+        self.shard = Shard(
+            self.index, block, experiment.workers, server_policy(experiment), self.recorder
+        )
         for name in self._waiting:
             self._send_parameters(name)
         self.coordinator.send(Ready())
         self.start_clock(await self.order(Go))
         self.kernel.spawn(
-            parameter_server(_Context(self, self.shard)), f"{self.name}'s shard", daemon=True
+            server_program(experiment)(_Context(self, self.shard)),
+            f"{self.name}'s shard",
+            daemon=True,
         )
         self.kernel.spawn(self.report(), f"{self.name}'s report", daemon=True)
         while True:
@@ -131,7 +131,7 @@ class Server(Member):
         return self._block if isinstance(body, PushBody | Initialize) else None
 
     def _take(self, peer: str, body: Body, block: Block | None) -> None:
-        messages = _messages(body, block)
+        messages = for_shard(body, block)
         if messages:
             for message in messages:
                 self._take_message(peer, message)
@@ -251,38 +251,23 @@ class _Context:
 
     def _may_be_heard(self, message: Message) -> bool:
         """Its sender may have been refused since it came."""
-        assert not isinstance(message, Reply)
+        assert not isinstance(message, Reply | Ack)
         return not self._listener.refused(worker_name(message.worker))
 
     def send(self, to: str, *messages: Message) -> None:
-        for reply in messages:
-            assert isinstance(reply, Reply)
-            assert reply.parameters is not None
-            block = reply.parameters
-            self._server.turns.answered(reply.worker, reply.iteration)
+        for message in messages:
             self._totals.messages += 1
+            if isinstance(message, Ack):
+                body = AckBody(message.shard, message.worker, message.iteration)
+                self._listener.send(to, body)
+                continue
+            assert isinstance(message, Reply)
+            assert message.parameters is not None
+            block = message.parameters
+            self._server.turns.answered(message.worker, message.iteration)
             self._totals.bytes_sent += block.nbytes
-            body = ReplyBody(
-                reply.shard, reply.worker, reply.iteration, reply.version, reply.clock,
-                reply.held, head_of(block),
-            )  # fmt: skip
-            self._listener.send(to, body, block)
+            self._listener.send(to, reply_body(message, block), block)
 
     def refuse(self, message: Message, error: ProtocolError) -> None:
-        assert not isinstance(message, Reply)
+        assert not isinstance(message, Reply | Ack)
         self._listener.refuse(worker_name(message.worker), str(error))
-
-
-def _messages(body: Body, block: Block | None) -> Sequence[Push | Pull | Leave]:
-    """What this body says to the shard."""
-    if isinstance(body, PushBody):
-        settings = None if body.settings is None else StepSettings(body.settings, body.unused)
-        push = Push(body.worker, body.iteration, body.version, block, settings)
-        if body.coin is None:
-            return (push,)
-        return push, Pull(body.worker, body.iteration, body.coin)
-    if isinstance(body, PullBody):
-        return (Pull(body.worker, body.iteration, body.coin),)
-    if isinstance(body, LeaveBody):
-        return (Leave(body.worker),)
-    return ()

@@ -1,6 +1,7 @@
 """Synchronization policies: when a shard may answer a pull, when it may advance."""
 
 from outpace.sync.asp import Asp
+from outpace.sync.at_once import AtOnce
 from outpace.sync.bsp import Bsp
 from outpace.sync.decision import Decision, Reason
 from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView
@@ -12,6 +13,7 @@ __all__ = [
     "POLICIES",
     "Apply",
     "Asp",
+    "AtOnce",
     "Bsp",
     "Buffer",
     "Decision",
