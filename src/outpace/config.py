@@ -30,11 +30,11 @@ from outpace.errors import ConfigError, did_you_mean
 from outpace.host import Auto, Executor
 from outpace.programs.partial_pull import PartialPull
 from outpace.python_optimizer import PythonOptimizer
-from outpace.sync import Apply, Asp, Bsp, Scale, Ssp
+from outpace.sync import Apply, Asp, Bsp, Scale, Ssp, SspTable
 from outpace.tasks import Quadratic, Script, TaskKind, Timing
 from outpace.updaters import Sgd
 
-Sync: TypeAlias = Bsp | Asp | Ssp
+Sync: TypeAlias = Bsp | Asp | Ssp | SspTable
 _MACHINES: Final = ("servers", "workers")
 _NODES: Final = 10**6  # at most so many of either
 
@@ -165,6 +165,12 @@ class Experiment:
         for worker in (worker for period in slow for worker in period.workers):
             if worker >= self.workers:
                 yield f"compute.slow.workers must be from 0 to {self.workers - 1}, not {worker}"
+        if isinstance(self.sync, SspTable):
+            own = "sync.kind: ssptable has workers of its own, which pull what is too old"
+            if self.pull is not None:
+                yield f"pull: {own}"
+            if self.barrier == "global":
+                yield f"barrier: {own}"
         if self.barrier == "global" and self.pull is not None:
             yield (
                 "pull: with barrier: global a worker pulls when all servers have all it waits "

@@ -39,7 +39,7 @@ from outpace.real.turns import Turns
 from outpace.real.wire import block_elements, head_of
 from outpace.shard import Shard
 from outpace.slicing import even_slices
-from outpace.strategy import most_unanswered, server_policy, server_program
+from outpace.strategy import most_pushes, most_unanswered, server_policy, server_program
 from outpace.torch_optimizers import TorchOptimizer
 from outpace.units import Time, nanoseconds, seconds
 from outpace.updaters import Optimizer
@@ -59,7 +59,7 @@ class Server(Member):
         self.messages = Mailbox[Message](self.kernel, f"the mailbox of {self.name}")
         self._block: tuple[str, int] | None = None  # dtype and elements, once planned
         self._asked: dict[int, int] = {}  # version -> the request for it
-        self.turns = Turns(most_unanswered(experiment))
+        self.turns = Turns(most_unanswered(experiment), most_pushes(experiment))
         self._waiting: set[str] = set()  # who wants the initial parameters
         self.waiting_for_all: set[str] = set()  # and who the final ones
         self._has_initial = False

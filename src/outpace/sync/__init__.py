@@ -6,8 +6,9 @@ from outpace.sync.bsp import Bsp
 from outpace.sync.decision import Decision, Reason
 from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView
 from outpace.sync.ssp import Ssp
+from outpace.sync.ssptable import SspTable
 
-POLICIES: dict[str, type[Policy]] = {"bsp": Bsp, "asp": Asp, "ssp": Ssp}
+POLICIES: dict[str, type[Policy]] = {"bsp": Bsp, "asp": Asp, "ssp": Ssp, "ssptable": SspTable}
 
 __all__ = [
     "POLICIES",
@@ -22,4 +23,5 @@ __all__ = [
     "Scale",
     "ShardView",
     "Ssp",
+    "SspTable",
 ]
