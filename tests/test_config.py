@@ -103,6 +103,34 @@ def test_a_partial_pull_that_is_none(override, problem):
     assert problems(f"pull={override}") == {problem}
 
 
+def test_a_barrier_is_one_of_two_and_does_not_go_with_a_partial_pull():
+    (unknown,) = problems("barrier=globl")
+    assert unknown == "barrier must be 'per-server' or 'global', not 'globl'"
+    assert problems("barrier=global", "pull={quorum_percent: 90}") == {
+        "pull: with barrier: global a worker pulls when all servers have all it waits for, "
+        "and they answer at once: leave out one of the two"
+    }
+
+
+def test_the_cached_tables_have_workers_of_their_own():
+    own = "sync.kind: ssptable has workers of its own, which pull what is too old"
+    table = "sync={kind: ssptable, staleness: 3}"
+    assert problems(table, "barrier=global") == {f"barrier: {own}"}
+    assert problems(table, "pull={quorum_percent: 90}") == {f"pull: {own}"}
+    assert problems("sync={kind: ssptable, staleness: -1, scale: staleness}") == {
+        "sync.staleness must be from 0 to 2^31 − 1, not -1",
+        "sync.scale must be mean or sum, not staleness",
+    }
+
+
+def test_only_with_a_global_barrier_there_is_a_scheduler():
+    (unknown,) = problems("network.nodes={scheduler: {latency_s: 1}}")
+    assert unknown.startswith("network.nodes: no node 'scheduler'.")
+    data = parse_yaml(BASE, "base")
+    changes = ["barrier=global", "network.nodes={scheduler: {latency_s: 1}}"]
+    assert experiment_from(with_overrides(data, changes), "x.yaml").machines.scheduler
+
+
 def test_contradictions_are_named_together():
     slow = "compute.slow=[{workers: [7, 8], factor: 2}]"
     found = problems("stop={target_accuracy: 0.5}", slow, "network.nodes={w: {}}")

@@ -34,6 +34,7 @@ from outpace.programs.partial_pull import PartialPull
 from outpace.python_optimizer import PythonOptimizer
 from outpace.python_policy import Conditions
 from outpace.slicing import Slicing, slices_of
+from outpace.sync import SspTable
 from outpace.tasks import Quadratic, Script, TaskKind, Timing
 from outpace.updaters import Sgd, UpdaterKind
 
@@ -106,6 +107,8 @@ class Experiment:
     conditions: tuple[Conditions, ...] = ()
     colocate: bool = False  # server m runs on worker m's machine; in virtual time
     pull: PartialPull | None = None  # None: a worker waits for all servers
+    # global: a worker pulls when the scheduler lets it, which sees whole iterations (PS-Lite)
+    barrier: Literal["per-server", "global"] = "per-server"
     push_time: ServiceLaw | None = None  # what a server needs per push; in virtual time
     pull_time: ServiceLaw | None = None  # and per pull; None: nothing
     slicing: Slicing = Slicing.EVEN
@@ -131,7 +134,8 @@ class Experiment:
     @property
     def machines(self) -> Machines:
         """Where its nodes run."""
-        return Machines(self.workers, self.servers, self.colocate)
+        scheduler = self.barrier == "global"
+        return Machines(self.workers, self.servers, self.colocate, scheduler)
 
     @property
     def policies(self) -> Policies:
@@ -164,6 +168,30 @@ class Experiment:
         if not isinstance(self.optimizer, PythonOptimizer) and self.optimizer != Sgd():
             yield "optimizer: a script brings its own (only kind: python can replace it)"
 
+    def _against_the_programs(self) -> Iterator[str]:
+        """What workers and servers cannot do at the same time."""
+        if isinstance(self.sync, SspTable):
+            own = "sync.kind: ssptable has workers of its own, which pull what is too old"
+            if self.pull is not None:
+                yield f"pull: {own}"
+            if self.barrier == "global":
+                yield f"barrier: {own}"
+        if self.barrier != "global":
+            return
+        if self.pull is not None:
+            yield (
+                "pull: with barrier: global a worker pulls when all servers have all it waits "
+                "for, and they answer at once: leave out one of the two"
+            )
+        one = "with barrier: global the scheduler follows one policy, for all and all the time"
+        if isinstance(self.sync, tuple):
+            yield f"sync: a list: {one}"
+        for key in ("sync_changes", "conditions"):
+            if getattr(self, key):
+                yield f"{key}: {one}"
+        if getattr(self.sync, "uses_significance", False):
+            yield "sync.alpha: with barrier: global nobody who decides sees a gradient"
+
     def _contradictions(self) -> Iterator[str]:
         if self.stop == Stop() and not isinstance(self.task, Script):
             yield "stop: needs at least one of iterations, virtual_time_s, target_accuracy"
@@ -188,6 +216,7 @@ class Experiment:
         for worker in (worker for period in slow for worker in period.workers):
             if worker >= self.workers:
                 yield f"compute.slow.workers must be from 0 to {self.workers - 1}, not {worker}"
+        yield from self._against_the_programs()
         for key in ("push_time", "pull_time"):
             law = getattr(self, key)
             if law is not None and (law.worker_cv or law.slow):

@@ -64,6 +64,7 @@ class Control(ABC):
 
     def set_policy(self, keys: str, sync: Sync) -> None:
         """From now on these servers follow this policy. Conditions stay in force."""
+        self._require_changeable()
         if problems := list(self._experiment.policies.wrong_with("sync", sync)):
             raise ConfigError("\n".join(problems))
         for server in self._matching(keys):
@@ -75,17 +76,24 @@ class Control(ABC):
         A function, or the name of one, as `python_policy.Conditions` has it; None: the
         policy's own. In a real run only names that are in the configuration's `conditions`.
         """
-        for server in self._matching(keys):
-            self._set_condition(server, "pull", condition)
+        self._set_conditions(keys, "pull", condition)
 
     def set_push_condition(self, keys: str, condition: ConditionLike) -> None:
         """From now on these servers advance if condition(view) says so; as for pulls."""
-        for server in self._matching(keys):
-            self._set_condition(server, "push", condition)
+        self._set_conditions(keys, "push", condition)
 
     @abstractmethod
     def summary(self) -> dict[str, Any]:
         """What has happened so far, as in summary.json; in a real run as was last reported."""
+
+    def _set_conditions(self, keys: str, which: str, condition: ConditionLike) -> None:
+        self._require_changeable()
+        for server in self._matching(keys):
+            self._set_condition(server, which, condition)
+
+    def _require_changeable(self) -> None:
+        if self._experiment.barrier == "global":
+            raise ConfigError("barrier: global: its scheduler follows one policy all the time")
 
     def _matching(self, keys: str) -> list[int]:
         return matching(keys, self._experiment.servers)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import torch
@@ -109,7 +109,16 @@ class SetPolicy(msgspec.Struct, gc=False):
     policy: Any
 
 
-Message: TypeAlias = Push | Pull | Leave | Reply | SetPolicy
+class Ack(msgspec.Struct, gc=False):
+    """A shard has taken in a push: it is applied, or filed until its iteration is finished."""
+
+    shard: int
+    worker: int
+    iteration: int
+
+
+Message: TypeAlias = Push | Pull | Leave | Reply | Ack | SetPolicy
+SCHEDULER: Final = "scheduler"  # the address of who holds the barrier, where it is a global one
 
 
 def size_bytes(message: Message) -> int:

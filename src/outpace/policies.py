@@ -26,12 +26,13 @@ from outpace.sync import (
     Pssp,
     Scale,
     Ssp,
+    SspTable,
 )
 from outpace.units import Time, nanoseconds
 
 Sync: TypeAlias = (
     Bsp | Asp | Ssp | Pssp | DynamicPssp | Dsps | DropStragglers | PartialPush | PspSampling
-    | PythonPolicy
+    | SspTable | PythonPolicy
 )  # fmt: skip
 Syncs: TypeAlias = Sync | tuple[Sync, ...]  # of all servers, or one for each
 
@@ -87,15 +88,21 @@ class Policies:
 
     def python(self) -> list[PythonPolicy]:
         """Those that the user has written."""
-        every = (self.sync, *(change.sync for change in self.changes))
-        listed = (sync for syncs in every for sync in self._spread(syncs))
-        return [sync for sync in listed if isinstance(sync, PythonPolicy)]
+        return [sync for sync in self._every() if isinstance(sync, PythonPolicy)]
+
+    def _every(self) -> Iterator[Sync]:
+        """All that are named anywhere."""
+        for syncs in (self.sync, *(change.sync for change in self.changes)):
+            yield from self._spread(syncs)
 
     # -- what may be wrong with it ---------------------------------------------------
 
     def contradictions(self) -> Iterator[str]:
         """What is wrong with it, key by key; no file is looked at."""
         yield from self.wrong_with("sync", self.sync)
+        tables = [isinstance(sync, SspTable) for sync in self._every()]
+        if any(tables) and not all(tables):
+            yield "sync: ssptable has workers of its own: all servers follow it, all the time"
         before = 0.0
         for place, change in enumerate(self.changes):
             key = f"sync_changes[{place}]"

@@ -6,21 +6,95 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeAlias
 
+import torch
+
+from outpace.blocks import PhantomBlock
 from outpace.config import Experiment
-from outpace.programs.context import WorkerContext
-from outpace.programs.parameter_server import parameter_server_worker
+from outpace.messages import Block, Phantom, Value, whole
+from outpace.programs.cached_table import OwnStep, cached_table_worker
+from outpace.programs.context import ServerContext, WorkerContext
+from outpace.programs.global_barrier import global_barrier_worker
+from outpace.programs.parameter_server import parameter_server, parameter_server_worker
 from outpace.programs.partial_pull import partial_pull_worker
+from outpace.shard import Shard, ShardObserver
+from outpace.sync import AtOnce, Policy, Scale, SspTable
+from outpace.tasks import Script
+from outpace.updaters import Sgd
 
 WorkerProgram: TypeAlias = Callable[[WorkerContext], Coroutine[Any, Any, None]]
+ServerProgram: TypeAlias = Callable[[ServerContext], Coroutine[Any, Any, None]]
 
 
 def worker_program(experiment: Experiment) -> WorkerProgram:
     """What every worker of this run does."""
+    if experiment.barrier == "global":
+        return global_barrier_worker
+    if isinstance(experiment.sync, SspTable):
+        own_step = _own_step(experiment, experiment.sync.scale)
+        return partial(cached_table_worker, staleness=experiment.sync.staleness, own_step=own_step)
     if experiment.pull is not None:
         return partial(partial_pull_worker, pull=experiment.pull)
     return parameter_server_worker
 
 
+def server_program(experiment: Experiment) -> ServerProgram:
+    """What every server does."""
+    return partial(parameter_server, acknowledge=experiment.barrier == "global")
+
+
+def server_policy(experiment: Experiment, policy: Policy) -> Policy:
+    """By which a server's shard answers and advances, if this is what it follows."""
+    return AtOnce(policy) if experiment.barrier == "global" else policy
+
+
+def scheduler_shard(experiment: Experiment, observer: ShardObserver) -> Shard:
+    """What the scheduler of a global barrier keeps: the progress of all, and no parameters.
+
+    Its number is the one after the servers'. The observer hears of pulls alone, because the
+    pushes there are reports of pushes.
+    """
+    block, policy = PhantomBlock(0), experiment.policies.initial()[0].policy
+    return Shard(experiment.servers, block, experiment.workers, policy, _PullsAlone(observer))
+
+
 def most_unanswered(experiment: Experiment) -> int:
     """How many pulls of one worker a server may owe it, if the worker keeps to its program."""
     return 1 if experiment.pull is None else experiment.pull.ahead
+
+
+def most_pushes(experiment: Experiment) -> int:
+    """How many pushes of one worker may come with nothing but pushes between them."""
+    return experiment.sync.staleness + 1 if isinstance(experiment.sync, SspTable) else 1
+
+
+def _own_step(experiment: Experiment, scale: Scale) -> OwnStep | None:
+    """What servers do with one gradient; None if only they can, with what they keep."""
+    optimizer = experiment.optimizer
+    if isinstance(experiment.task, Script) or not isinstance(optimizer, Sgd):
+        return None
+    if optimizer != Sgd(lr=optimizer.lr):
+        return None
+    divisor = experiment.workers if scale is Scale.MEAN else 1
+    alpha = -optimizer.lr / divisor
+
+    def step(parameters: Block, gradient: Value) -> Block:
+        old, change = whole(parameters), whole(gradient)
+        if isinstance(old, Phantom) or isinstance(change, Phantom):
+            return old
+        return torch.add(old, change, alpha=alpha)
+
+    return step
+
+
+class _PullsAlone:
+    """A `ShardObserver` that passes on what becomes of pulls."""
+
+    def __init__(self, observer: ShardObserver) -> None:
+        self.pull_answered = observer.pull_answered
+        self.pull_abandoned = observer.pull_abandoned
+
+    def push_settled(self, *_: object) -> None:
+        pass
+
+    def updated(self, *_: object) -> None:
+        pass

@@ -11,6 +11,9 @@ One table, one row per event, times in ns since the start of the run:
   arrival; `released_by` is the worker whose push or leaving ended the wait, null if
   there was none.
 
+With a global barrier the scheduler is the shard after the last; it has pulls only, and an
+iteration's `shard` and held_ns are its.
+
 Records are kept as rows of integers and leave in chunks, so memory does not grow with
 the run. The digest is over those integers: what happened, not how it was stored.
 """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections import defaultdict
 from decimal import Decimal
@@ -18,7 +17,7 @@ from outpace.experiment import simulate
 from outpace.messages import Leave, Pull, Push
 from outpace.programs.partial_pull import PartialPull, Unanswered
 from outpace.real.turns import Turns
-from outpace.sync import Bsp
+from outpace.sync import DropStragglers
 from outpace.tasks import Timing
 
 every_sync = pytest.mark.parametrize("sync", ["bsp", "ssp"])
@@ -149,14 +148,6 @@ def test_a_worker_gets_no_further_ahead_of_a_server_than_it_may():
     assert ends(late({"quorum_percent": 66, "ahead": 1}, 3)) == [5, 10, 15]
 
 
-@dataclasses.dataclass(frozen=True)
-class FirstTwo(Bsp):
-    """Finishes an iteration with the first two gradients."""
-
-    def may_advance(self, view):
-        return view.reached >= min(2, view.live)
-
-
 def test_a_worker_that_fell_behind_goes_on_at_the_highest_clock_it_was_told():
     slow = {"workers": [2], "factor": 3.4}
     result = simulate(
@@ -164,7 +155,7 @@ def test_a_worker_that_fell_behind_goes_on_at_the_highest_clock_it_was_told():
             task=Timing(parameters=99),
             workers=3,
             servers=3,
-            sync=FirstTwo(),
+            sync=DropStragglers(2),
             compute=experiment_slow(slow),
             stop=Stop(iterations=12),
             pull=PartialPull(quorum_percent=50),

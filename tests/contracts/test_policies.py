@@ -32,6 +32,7 @@ from outpace.sync import (
     Pssp,
     Scale,
     Ssp,
+    SspTable,
 )
 
 
@@ -70,6 +71,8 @@ CASES = [
     Case(PspSampling(1), bound=None),
     Case(PspSampling(2, staleness=2), bound=None),
     Case(PspSampling(4, staleness=1), bound=1),  # all others, however many
+    Case(SspTable(0), bound=0),
+    Case(SspTable(2), bound=2),
 ]
 every_policy = pytest.mark.parametrize("case", CASES, ids=lambda case: str(case.policy))
 
@@ -272,4 +275,5 @@ def test_no_policy_deadlocks_and_everyone_finishes(case, servers, tie_seed):
         assert summary["gradients_dropped"] == 0
     assert max(summary["iterations"]) == 12
     assert summary["gradients_applied"] + summary["gradients_dropped"] == iterations
-    assert summary["messages"] == 3 * iterations * servers
+    if not isinstance(case.policy, SspTable):  # whose workers pull less often
+        assert summary["messages"] == 3 * iterations * servers

@@ -48,10 +48,12 @@ class Lateness:
         ]
 
     def of(self, sender: str, receiver: str, message: object) -> Time:
-        """In ns; 0 for nearly all, and for what is neither push nor pull nor reply."""
+        """In ns; 0 for nearly all, and for what is no push, pull or reply of a server."""
         if not isinstance(message, Push | Pull | Reply):
             return 0
-        server = self._servers[sender if isinstance(message, Reply) else receiver]
+        server = self._servers.get(sender if isinstance(message, Reply) else receiver)
+        if server is None:  # the scheduler
+            return 0
         late: Time = 0
         for rule in self._rules:
             if rule.applies(sender, receiver, message):

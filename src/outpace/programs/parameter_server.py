@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from outpace.errors import ProtocolError
-from outpace.messages import Leave, Message, Pull, Push, Reply, worker_name
+from outpace.messages import Ack, Leave, Message, Pull, Push, Reply, worker_name
 from outpace.programs.context import ServerContext, WorkerContext
 from outpace.units import seconds
 
@@ -47,8 +47,11 @@ async def parameter_server_worker(me: WorkerContext) -> None:
         me.send(name, Leave(worker))
 
 
-async def parameter_server(me: ServerContext) -> None:
-    """Give every message to the shard and send what it answers. Never ends by itself."""
+async def parameter_server(me: ServerContext, *, acknowledge: bool = False) -> None:
+    """Give every message to the shard and send what it answers. Never ends by itself.
+
+    acknowledge: tell a worker that its push is in.
+    """
     shard = me.shard
     while True:
         deadline = shard.next_deadline
@@ -64,6 +67,9 @@ async def parameter_server(me: ServerContext) -> None:
             except ProtocolError as error:  # the shard is as it was
                 me.refuse(message, error)
                 continue
+        if acknowledge and isinstance(message, Push):
+            ack = Ack(shard.index, message.worker, message.iteration)
+            me.send(worker_name(message.worker), ack)
         for reply in _one_each(replies):
             reply.parameters = shard.read()
             me.send(worker_name(reply.worker), reply)

@@ -97,6 +97,14 @@ class ReplyBody(_Body, tag="reply"):
     block: BlockHead
 
 
+class AckBody(_Body, tag="ack"):
+    """messages.Ack"""
+
+    shard: Index
+    worker: Index
+    iteration: Count
+
+
 class Initialize(_Body, tag="initialize"):
     """Worker 0 to a server: start from this block, by this optimizer.
 
@@ -241,7 +249,7 @@ class Refused(_Body, tag="refused"):
 Body: TypeAlias = (
     More | PushBody | PullBody | LeaveBody | ReplyBody | Initialize | Fetch | Snapshot
     | Join | Plan | Extras | Ready | Go | ReadAll | Change | Rows | Left | Finished | Failed
-    | Notice | Stop | Refused
+    | Notice | Stop | Refused | AckBody
 )  # fmt: skip
 
 

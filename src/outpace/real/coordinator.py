@@ -26,7 +26,7 @@ from outpace import errors
 from outpace.config import Experiment
 from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError
 from outpace.kernel import Kernel, Mailbox, TimedOut, WalkerError
-from outpace.messages import Block, server_name, whole, worker_name
+from outpace.messages import SCHEDULER, Block, server_name, whole, worker_name
 from outpace.real.bodies import (
     MOST_ROWS,
     BlockHead,
@@ -47,6 +47,7 @@ from outpace.real.bodies import (
 from outpace.real.clock import RealClock
 from outpace.real.gate import Gate, Log, Refusals, Session
 from outpace.real.member import COORDINATOR, boot_id
+from outpace.real.scheduler import Scheduler
 from outpace.real.snapshots import Evaluate, Snapshots
 from outpace.real.sockets import LOOPBACK, Listener
 from outpace.real.wire import Expect, block_elements, head_of
@@ -105,6 +106,12 @@ class Coordinator:
             self._gate.close()
             self._context.term()
             raise
+        self._scheduler: Scheduler | None = None
+        if experiment.barrier == "global":
+            self._scheduler = Scheduler(
+                experiment, self.kernel, self.clock, self.listener, trace
+            )  # fmt: skip
+            self.totals_of[SCHEDULER] = self._scheduler.recorder.totals
 
     @property
     def totals(self) -> Totals:
@@ -125,6 +132,8 @@ class Coordinator:
         if self.started and not self.over:
             self.kernel.close()
             self._said = self._new_mailbox()
+            if self._scheduler is not None:
+                self._scheduler.stop()
             self._early = True
             self._drive(self._end_in_order(limit_s))
 
@@ -139,6 +148,8 @@ class Coordinator:
 
     def close(self) -> None:
         self.kernel.close()
+        if self._scheduler is not None:
+            self._scheduler.close()
         self.listener.close()
         self._gate.close()
         self._context.term()
@@ -170,6 +181,8 @@ class Coordinator:
         self.clock.origin += self.kernel.now
         self.kernel.set_time(0)
         self.started = True
+        if self._scheduler is not None:
+            self._scheduler.start()
         self._tell(everybody, Go(self.clock.origin, boot_id()))
         for action in self.when_started:
             action()
@@ -303,6 +316,8 @@ class Coordinator:
             self._log(f"{name}: {body.text}" if name not in body.text else body.text)
         elif isinstance(body, Failed):
             self._take_failure(name, body)
+        elif self._scheduler is not None and self._scheduler.take(name, body, block):
+            pass
         else:
             if isinstance(body, Join):
                 self._take_join(name, body)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from outpace.aggregate import Gradient, all_finite
@@ -11,6 +10,7 @@ from outpace.config import Experiment
 from outpace.errors import DivergenceError, ProtocolError
 from outpace.kernel import Mailbox
 from outpace.messages import (
+    Ack,
     Block,
     Leave,
     Message,
@@ -18,37 +18,34 @@ from outpace.messages import (
     Push,
     Reply,
     SetPolicy,
-    StepSettings,
     whole,
     worker_name,
 )
-from outpace.programs.parameter_server import parameter_server
 from outpace.python_optimizer import PythonOptimizer
 from outpace.python_policy import Followed
 from outpace.real.bodies import (
+    AckBody,
     Body,
     Change,
     Fetch,
     Go,
     Initialize,
-    LeaveBody,
     Plan,
-    PullBody,
     PushBody,
     ReadAll,
     Ready,
-    ReplyBody,
     Snapshot,
 )
 from outpace.real.control import changed
 from outpace.real.gate import Gate, Refusals
 from outpace.real.member import Link, Member
 from outpace.real.sockets import LOOPBACK, Listener
+from outpace.real.translation import for_shard, reply_body
 from outpace.real.turns import Turns
 from outpace.real.wire import block_elements, head_of
 from outpace.shard import Shard
 from outpace.slicing import layers_within
-from outpace.strategy import most_unanswered
+from outpace.strategy import most_pushes, most_unanswered, server_policy, server_program
 from outpace.sync import Policy
 from outpace.torch_optimizers import TorchOptimizer
 from outpace.units import Time, nanoseconds, seconds
@@ -70,7 +67,7 @@ class Server(Member):
         self.messages = Mailbox[Message](self.kernel, f"the mailbox of {self.name}")
         self._block: tuple[str, int] | None = None  # dtype and elements, once planned
         self._asked: dict[int, int] = {}  # version -> the request for it
-        self.turns = Turns(most_unanswered(experiment))
+        self.turns = Turns(most_unanswered(experiment), most_pushes(experiment))
         self._waiting: set[str] = set()  # who wants the initial parameters
         self.waiting_for_all: set[str] = set()  # and who the final ones
         self._has_initial = False
@@ -103,15 +100,16 @@ class Server(Member):
             initial, self._optimizer(initialize), deterministic=experiment.deterministic,
             layers=layers_within(part, plan.layers),
         )  # fmt: skip
-        self.shard = Shard(
-            self.index, block, experiment.workers, self._followed.policy, self.recorder
-        )
+        policy = server_policy(experiment, self._followed.policy)
+        self.shard = Shard(self.index, block, experiment.workers, policy, self.recorder)
         for name in self._waiting:
             self._send_parameters(name)
         self.coordinator.send(Ready())
         self.start_clock(await self.order(Go))
         self.kernel.spawn(
-            parameter_server(_Context(self, self.shard)), f"{self.name}'s shard", daemon=True
+            server_program(experiment)(_Context(self, self.shard)),
+            f"{self.name}'s shard",
+            daemon=True,
         )
         self.kernel.spawn(self.report(), f"{self.name}'s report", daemon=True)
         for at, server, policy in experiment.policies.later():
@@ -158,7 +156,7 @@ class Server(Member):
         return self._block if isinstance(body, PushBody | Initialize) else None
 
     def _take(self, peer: str, body: Body, block: Block | None) -> None:
-        messages = _messages(body, block)
+        messages = for_shard(body, block)
         if messages:
             for message in messages:
                 self._take_message(peer, message)
@@ -278,40 +276,25 @@ class _Context:
 
     def _may_be_heard(self, message: Message) -> bool:
         """Its sender may have been refused since it came."""
-        assert not isinstance(message, Reply)
+        assert not isinstance(message, Reply | Ack)
         if isinstance(message, SetPolicy):
             return True
         return not self._listener.refused(worker_name(message.worker))
 
     def send(self, to: str, *messages: Message) -> None:
-        for reply in messages:
-            assert isinstance(reply, Reply)
-            assert reply.parameters is not None
-            block = reply.parameters
-            self._server.turns.answered(reply.worker, reply.iteration)
+        for message in messages:
             self._totals.messages += 1
+            if isinstance(message, Ack):
+                body = AckBody(message.shard, message.worker, message.iteration)
+                self._listener.send(to, body)
+                continue
+            assert isinstance(message, Reply)
+            assert message.parameters is not None
+            block = message.parameters
+            self._server.turns.answered(message.worker, message.iteration)
             self._totals.bytes_sent += block.nbytes
-            body = ReplyBody(
-                reply.shard, reply.worker, reply.iteration, reply.version, reply.clock,
-                reply.held, head_of(block),
-            )  # fmt: skip
-            self._listener.send(to, body, block)
+            self._listener.send(to, reply_body(message, block), block)
 
     def refuse(self, message: Message, error: ProtocolError) -> None:
         assert isinstance(message, Push | Pull | Leave)  # what workers send
         self._listener.refuse(worker_name(message.worker), str(error))
-
-
-def _messages(body: Body, block: Block | None) -> Sequence[Push | Pull | Leave]:
-    """What this body says to the shard."""
-    if isinstance(body, PushBody):
-        settings = None if body.settings is None else StepSettings(body.settings, body.unused)
-        push = Push(body.worker, body.iteration, body.version, block, settings)
-        if body.coin is None:
-            return (push,)
-        return push, Pull(body.worker, body.iteration, body.coin)
-    if isinstance(body, PullBody):
-        return (Pull(body.worker, body.iteration, body.coin),)
-    if isinstance(body, LeaveBody):
-        return (Leave(body.worker),)
-    return ()

@@ -13,11 +13,14 @@ from outpace.programs.partial_pull import Unanswered
 
 
 class Turns:
-    """Those of all workers at one server. `most`: pulls of one that may be unanswered."""
+    """Those of all workers at one server.
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._pushed: set[int] = set()  # those whose next message is a pull
+    most: pulls of one worker that may be unanswered. pushes: how many may come in a row.
+    """
+
+    def __init__(self, most: int, pushes: int = 1) -> None:
+        self._most, self._pushes = most, pushes
+        self._pushed: defaultdict[int, int] = defaultdict(int)  # since the worker's last pull
         self._owed: defaultdict[int, Unanswered] = defaultdict(Unanswered)
 
     def take(self, message: Push | Pull | Leave) -> bool:
@@ -28,10 +31,9 @@ class Turns:
         if len(self._owed[worker]) >= self._most:
             return False
         if isinstance(message, Push):
-            fits = worker not in self._pushed
-            self._pushed.add(worker)
-            return fits
-        self._pushed.discard(worker)
+            self._pushed[worker] += 1
+            return self._pushed[worker] <= self._pushes
+        self._pushed[worker] = 0
         self._owed[worker].asked(message.iteration)
         return True
 

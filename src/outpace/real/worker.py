@@ -15,6 +15,8 @@ from outpace.digest import parameters_digest
 from outpace.errors import DivergenceError, RunError
 from outpace.kernel import Mailbox
 from outpace.messages import (
+    SCHEDULER,
+    Ack,
     Block,
     Leave,
     Message,
@@ -28,6 +30,8 @@ from outpace.messages import (
 )
 from outpace.randomness import Stream
 from outpace.real.bodies import (
+    PHANTOM,
+    AckBody,
     Body,
     Extras,
     Fetch,
@@ -45,6 +49,7 @@ from outpace.real.bodies import (
 from outpace.real.gate import Refusals
 from outpace.real.member import Link, Lost, Member, report_failure
 from outpace.real.sockets import Caller
+from outpace.real.translation import for_worker
 from outpace.real.wire import Expect, head_of
 from outpace.strategy import worker_program
 from outpace.tasks import CuttableWorkload, gradient_of
@@ -59,7 +64,8 @@ class Worker(Member, ABC):
         self.worker = worker
         self.servers: list[str] = []
         self._train = worker_program(experiment)
-        self._mailbox = Mailbox[Reply](self.kernel, f"the mailbox of {self.name}")
+        self._has_scheduler = experiment.barrier == "global"
+        self._mailbox = Mailbox[Message](self.kernel, f"the mailbox of {self.name}")
         self.snapshots = Mailbox[tuple[int, Block]](self.kernel, "the servers' parameters")
         self._extras = Mailbox[torch.Tensor](self.kernel, "worker-0's buffers")
         self.recv: Callable[[], Coroutine[Any, Any, Message]] = self._mailbox.get
@@ -183,7 +189,7 @@ class Worker(Member, ABC):
         return await self._mailbox.get_within(timeout_s)
 
     def send(self, to: str, *messages: Message) -> None:
-        caller = self._callers[to]
+        caller = self.coordinator if to == SCHEDULER else self._callers[to]
         match messages:
             case (Push() as push, Pull() as pull) if push.iteration == pull.iteration:
                 self._send_push(caller, push, pull.coin)
@@ -200,7 +206,7 @@ class Worker(Member, ABC):
                 caller.send(PullBody(worker, iteration, coin))
             case Leave(worker):
                 caller.send(LeaveBody(worker))
-            case Reply():
+            case Reply() | Ack():
                 raise AssertionError("a worker answers nobody")
 
     def _send_push(self, caller: Caller, push: Push, coin: float | None) -> None:
@@ -237,8 +243,8 @@ class Worker(Member, ABC):
             await self.kernel.sleep(rest_s)
 
     def send_leave(self) -> None:
-        """Tell all servers that this worker is done."""
-        for name in self.servers:
+        """Tell all who count on this worker that it is done."""
+        for name in self.servers + [SCHEDULER] * self._has_scheduler:
             self.send(name, Leave(self.worker))
 
     @property
@@ -249,6 +255,8 @@ class Worker(Member, ABC):
     # -- what comes in -------------------------------------------------------------------
 
     def _expected(self, body: Body) -> tuple[str, int] | None:
+        if isinstance(body, ReplyBody):  # the scheduler's, without parameters
+            return PHANTOM, 0
         return ("uint8", self.extras.numel()) if isinstance(body, Extras) else None
 
     def _order(self, peer: str, body: Body, block: Block | None) -> None:
@@ -257,17 +265,14 @@ class Worker(Member, ABC):
             data = whole(block)
             assert isinstance(data, torch.Tensor)
             self._extras.put(data)
+        elif isinstance(body, ReplyBody):
+            self._mailbox.put(for_worker(body, block))
         else:
             super()._order(peer, body, block)
 
     def _take(self, peer: str, body: Body, block: Block | None) -> None:
-        if isinstance(body, ReplyBody):
-            self._mailbox.put(
-                Reply(
-                    body.shard, body.worker, body.iteration, body.version, body.clock, body.held,
-                    block,
-                )
-            )  # fmt: skip
+        if isinstance(body, ReplyBody | AckBody):
+            self._mailbox.put(for_worker(body, block))
         elif isinstance(body, Snapshot):
             assert block is not None
             self.snapshots.put((body.shard, whole(block)))

@@ -29,6 +29,7 @@ from outpace.errors import (
 from outpace.generators import left_as_they_were
 from outpace.kernel import DeadlockError, Kernel, WalkerError
 from outpace.messages import (
+    SCHEDULER,
     Block,
     Leave,
     Message,
@@ -48,7 +49,7 @@ from outpace.simulation.fair import network_of
 from outpace.simulation.network import Log, Network
 from outpace.simulation.service import Service
 from outpace.slicing import layers_within
-from outpace.strategy import worker_program
+from outpace.strategy import scheduler_shard, server_policy, server_program, worker_program
 from outpace.tasks import (
     CuttableWorkload,
     Evaluation,
@@ -99,11 +100,14 @@ class Simulation:
                 server,
                 parameter_block(block, optimizer, layers=layers[server]),
                 experiment.workers,
-                self._followed[server].policy,
+                server_policy(experiment, self._followed[server].policy),
                 self.recorder,
             )
             for server, block in enumerate(workload.initial_parameters())
         ]
+        self._scheduler: Shard | None = None
+        if experiment.barrier == "global":
+            self._scheduler = scheduler_shard(experiment, self.recorder)
         self.gradients = Gradients(experiment, workload, self._computed, self._share)
         self._leaves = 0
         self._evaluated_at: list[int] = []  # the shards' versions at the last evaluation
@@ -162,7 +166,7 @@ class Simulation:
                 raise type(error.error)(f"{error.error} ({where})") from error.error
             raise
         except DeadlockError as error:
-            held = [text for shard in self._shards if (text := shard.describe_waiting())]
+            held = [text for shard in self._all_shards if (text := shard.describe_waiting())]
             raise RunError("\n".join([str(error), *held])) from error
         if self.kernel.now >= _END_OF_TIME:
             raise RunError("the run came to the end of virtual time, 292 years, and to no other")
@@ -174,9 +178,14 @@ class Simulation:
         self.kernel.close()
         self._abandon()
         self.gradients.close()
-        for shard in self._shards:
+        for shard in self._all_shards:
             shard.close(self.kernel.now)
         self._trace.flush()
+
+    @property
+    def _all_shards(self) -> list[Shard]:
+        """With the scheduler's."""
+        return self._shards if self._scheduler is None else [*self._shards, self._scheduler]
 
     # -- wiring ----------------------------------------------------------------
 
@@ -190,11 +199,16 @@ class Simulation:
             experiment.seed, experiment.workers, experiment.stop.iterations
         )
         servers = [server_name(server) for server in range(experiment.servers)]
+        serve = server_program(experiment)
+        timed = experiment.push_time is not None or experiment.pull_time is not None
         mailboxes = []
         for shard, name in zip(self._shards, servers, strict=True):
-            server = _Server(self, name, shard)
+            server = (_TimedServer if timed else _Server)(self, name, shard)
             mailboxes.append(server.mailbox)
-            self.kernel.spawn(parameter_server(server), name, daemon=True)
+            self.kernel.spawn(serve(server), name, daemon=True)
+        if self._scheduler is not None:
+            scheduler = _Server(self, SCHEDULER, self._scheduler)
+            self.kernel.spawn(parameter_server(scheduler), SCHEDULER, daemon=True)
         self._control = SimulationControl(
             experiment, self.kernel, self._followed, mailboxes, lambda: self.totals
         )
@@ -304,25 +318,29 @@ class _Server(_Node):
     def __init__(self, simulation: Simulation, name: str, shard: Shard) -> None:
         super().__init__(simulation.kernel, simulation.network, name)
         self.shard = shard
-        experiment = simulation._experiment
-        self._service: Service | None = None
-        if experiment.push_time is not None or experiment.pull_time is not None:
-            service = self._service = Service(
-                self._kernel, self.mailbox, experiment.seed, shard.index,
-                experiment.push_time, experiment.pull_time,
-            )  # fmt: skip
-            self.recv, self.recv_within = service.next, service.next_within
-
-    def send(self, to: str, *messages: Message) -> None:
-        if self._service is None:
-            super().send(to, *messages)
-            return
-        for reply in messages:
-            assert isinstance(reply, Reply)
-            self._service.answer(reply, partial(super().send, to))
 
     def refuse(self, message: Message, error: ProtocolError) -> None:
         raise error
+
+
+class _TimedServer(_Server):
+    """The same where pushes and pulls take the server time."""
+
+    def __init__(self, simulation: Simulation, name: str, shard: Shard) -> None:
+        super().__init__(simulation, name, shard)
+        experiment = simulation._experiment
+        self._service = Service(
+            self._kernel, self.mailbox, experiment.seed, shard.index,
+            experiment.push_time, experiment.pull_time,
+        )  # fmt: skip
+        self.recv, self.recv_within = self._service.next, self._service.next_within
+
+    def send(self, to: str, *messages: Message) -> None:
+        for message in messages:
+            if isinstance(message, Reply):
+                self._service.answer(message, partial(super().send, to))
+            else:
+                super().send(to, message)
 
 
 class _Worker(_Node):

@@ -1,6 +1,7 @@
 """Synchronization policies: when a shard may answer a pull, when it may advance."""
 
 from outpace.sync.asp import Asp
+from outpace.sync.at_once import AtOnce
 from outpace.sync.bsp import Bsp
 from outpace.sync.decision import ANYBODY, ASK_AGAIN, Decision, Reason
 from outpace.sync.drop_stragglers import DropStragglers
@@ -10,10 +11,12 @@ from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView
 from outpace.sync.psp_sampling import PspSampling
 from outpace.sync.pssp import Coin, DynamicPssp, Pssp
 from outpace.sync.ssp import Ssp
+from outpace.sync.ssptable import SspTable
 
 POLICIES: dict[str, type[Policy]] = {
     "bsp": Bsp, "asp": Asp, "ssp": Ssp, "pssp": Pssp, "dynamic-pssp": DynamicPssp, "dsps": Dsps,
     "drop-stragglers": DropStragglers, "partial-push": PartialPush, "psp-sampling": PspSampling,
+    "ssptable": SspTable,
 }  # fmt: skip
 
 __all__ = [
@@ -22,6 +25,7 @@ __all__ = [
     "POLICIES",
     "Apply",
     "Asp",
+    "AtOnce",
     "Bsp",
     "Buffer",
     "Coin",
@@ -37,4 +41,5 @@ __all__ = [
     "Scale",
     "ShardView",
     "Ssp",
+    "SspTable",
 ]

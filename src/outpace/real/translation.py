@@ -1,0 +1,41 @@
+"""Messages of programs as bodies that travel, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from outpace.messages import Ack, Block, Leave, Pull, Push, Reply, StepSettings
+from outpace.real.bodies import AckBody, Body, LeaveBody, PullBody, PushBody, ReplyBody
+from outpace.real.wire import head_of
+
+
+def for_shard(body: Body, block: Block | None) -> Sequence[Push | Pull | Leave]:
+    """What this body says to a shard, in this order; nothing if it is not for one."""
+    if isinstance(body, PushBody):
+        settings = None if body.settings is None else StepSettings(body.settings, body.unused)
+        push = Push(body.worker, body.iteration, body.version, block, settings)
+        if body.coin is None:
+            return (push,)
+        return push, Pull(body.worker, body.iteration, body.coin)
+    if isinstance(body, PullBody):
+        return (Pull(body.worker, body.iteration, body.coin),)
+    if isinstance(body, LeaveBody):
+        return (Leave(body.worker),)
+    return ()
+
+
+def for_worker(body: ReplyBody | AckBody, block: Block | None) -> Reply | Ack:
+    """What this body says to a worker's program."""
+    if isinstance(body, AckBody):
+        return Ack(body.shard, body.worker, body.iteration)
+    return Reply(
+        body.shard, body.worker, body.iteration, body.version, body.clock, body.held, block
+    )
+
+
+def reply_body(reply: Reply, block: Block) -> ReplyBody:
+    """What travels in front of the block."""
+    return ReplyBody(
+        reply.shard, reply.worker, reply.iteration, reply.version, reply.clock, reply.held,
+        head_of(block),
+    )  # fmt: skip

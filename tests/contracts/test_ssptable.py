@@ -1,0 +1,128 @@
+"""SSPtable: what its workers read, and what reaches the servers."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import cache
+
+import pytest
+from test_runtimes import ITERATIONS, SERVERS, WORKERS, config, every_runtime, rows
+
+from outpace.experiment import simulate
+from outpace.messages import Pull, Push
+from outpace.real.turns import Turns
+
+STALENESS = 2
+TABLE = {"kind": "ssptable", "staleness": STALENESS}
+
+
+def table_config(sync=TABLE, **changes):
+    return {**config("ssp", **changes), "sync": sync}
+
+
+@cache
+def outcome(run):
+    return run(table_config())
+
+
+@every_runtime
+def test_every_gradient_is_applied_and_few_pulls_are_needed(run):
+    result = outcome(run)
+    expected = {
+        (worker, shard, iteration)
+        for worker in range(WORKERS)
+        for shard in range(SERVERS)
+        for iteration in range(ITERATIONS)
+    }
+    pushed = [(row["worker"], row["shard"], row["iteration"]) for row in rows(result, "push")]
+    assert len(pushed) == len(expected)
+    assert set(pushed) == expected
+    assert all(row["outcome"] == "applied" for row in rows(result, "push"))
+    pulled = [(row["worker"], row["shard"], row["iteration"]) for row in rows(result, "pull")]
+    assert len(set(pulled)) == len(pulled) < len(expected)
+    assert {key for key in pulled if key[2] == ITERATIONS - 1} == {
+        (worker, shard, ITERATIONS - 1) for worker in range(WORKERS) for shard in range(SERVERS)
+    }
+    assert result.summary["messages"] == len(pushed) + 2 * len(pulled)
+
+
+@every_runtime
+def test_no_read_is_older_than_the_bound_and_nobody_pulls_before(run):
+    result = outcome(run)
+    pulls = {(row["worker"], row["shard"], row["iteration"]): row for row in rows(result, "pull")}
+    for worker in range(WORKERS):
+        for shard in range(SERVERS):
+            cached = 0
+            for iteration in range(ITERATIONS):
+                assert cached >= iteration - STALENESS
+                due = cached < iteration + 1 - STALENESS or iteration == ITERATIONS - 1
+                assert ((worker, shard, iteration) in pulls) == due
+                if due:
+                    cached = pulls[worker, shard, iteration]["clock"]
+                    assert iteration < cached + STALENESS
+
+
+@every_runtime
+def test_a_gradient_names_the_version_that_was_pulled_last(run):
+    result = outcome(run)
+    pulled = {
+        (row["worker"], row["shard"], row["iteration"]): row["version"]
+        for row in rows(result, "pull")
+    }
+    cached = defaultdict(int)
+    for row in sorted(rows(result, "push"), key=lambda row: row["iteration"]):
+        key = row["worker"], row["shard"]
+        assert row["version"] == cached[key]
+        cached[key] = pulled.get((*key, row["iteration"]), cached[key])
+
+
+@every_runtime
+def test_iterations_follow_each_other_and_waits_lie_within_them(run):
+    ended = defaultdict(int)
+    for row in sorted(rows(outcome(run), "iteration"), key=lambda row: row["start_ns"]):
+        assert ended[row["worker"]] <= row["start_ns"] < row["computed_ns"] <= row["end_ns"]
+        assert 0 <= row["held_ns"] <= row["end_ns"] - row["computed_ns"]
+        ended[row["worker"]] = row["end_ns"]
+
+
+def test_without_staleness_it_is_ssp_without_staleness_bit_for_bit():
+    table = simulate(table_config(sync={"kind": "ssptable", "staleness": 0}))
+    plain = simulate(table_config(sync={"kind": "ssp", "staleness": 0, "buffer": "soft"}))
+    for digest in ("parameters_digest", "trace_digest"):
+        assert table.summary[digest] == plain.summary[digest]
+
+
+@pytest.mark.parametrize("scale", ["mean", "sum"])
+@pytest.mark.parametrize("staleness", [1, 5, 1000])
+def test_a_worker_alone_sees_its_own_updates_as_if_it_pulled_them(scale, staleness):
+    alone = {"workers": 1, "optimizer": {"lr": 0.05}, "stop": {"iterations": 20}}
+    sync = {"kind": "ssptable", "staleness": staleness, "scale": scale}
+    table = simulate(table_config(sync=sync, **alone))
+    plain = simulate(config("bsp", **alone))
+    assert table.summary["parameters_digest"] == plain.summary["parameters_digest"]
+    assert table.summary["messages"] < plain.summary["messages"]
+
+
+def test_with_momentum_it_sees_them_when_it_pulls():
+    alone = {"workers": 1, "optimizer": {"lr": 0.05, "momentum": 0.9}, "stop": {"iterations": 20}}
+    table = simulate(table_config(**alone))
+    assert table.summary["train_loss"] != simulate(config("bsp", **alone)).summary["train_loss"]
+    # Pulled after iterations 2, 5, ...: each gradient but those behind a pull misses some.
+    misses = [row["staleness"] for row in rows(table, "push") if row["shard"] == 0]
+    assert misses == [0, 1, 2] * 6 + [0, 1]
+
+
+def test_a_worker_of_phantoms_pulls_as_seldom():
+    timing = {"kind": "timing", "parameters": 300}
+    seldom = simulate(table_config(task=timing))
+    assert seldom.summary["messages"] < 3 * WORKERS * SERVERS * ITERATIONS
+
+
+def test_a_server_hears_so_many_pushes_in_a_row_and_no_more():
+    turns = Turns(most=1, pushes=3)
+    assert all(turns.take(Push(0, iteration, 0)) for iteration in range(3))
+    assert not turns.take(Push(0, 3, 0))
+    assert turns.take(Pull(0, 3))
+    assert not turns.take(Push(0, 4, 0)), "the pull is not answered"
+    turns.answered(0, 3)
+    assert turns.take(Push(0, 4, 0))
