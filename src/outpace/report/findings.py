@@ -110,7 +110,7 @@ def _reference(order: Sequence[Run]) -> Run:
     """
     alike = [run for run in order[1:] if run.setting("workers") == order[0].setting("workers")]
     others = alike or order[1:]
-    return next((run for run in others if run.setting("sync", "kind") == "bsp"), others[-1])
+    return next((run for run in others if run.kind == "bsp"), others[-1])
 
 
 def _sooner(runs: Sequence[Run], target: float | None) -> str:

@@ -134,7 +134,7 @@ def _what(runs: Sequence[Run]) -> str:
     seeds = values("seed")
     parts = [
         f"{task} ({target})" if target else task,
-        listed(values("sync", "kind")).upper() if len(runs) == 1 else "",
+        runs[0].kind.upper() if len(runs) == 1 else "",
         counted("worker", "workers"),
         counted("server", "servers"),
         "real processes" if all(run.real for run in runs) else "",

@@ -80,8 +80,14 @@ class Run:
 
     @property
     def sync(self) -> Mapping[str, Any]:
-        """Its strategy as configured; empty if that is not known."""
+        """Its strategy as configured; empty if that is not known.
+
+        Where servers have each its own, only their kinds.
+        """
         sync = self.setting("sync")
+        if isinstance(sync, list):
+            kinds = [str(each.get("kind")) for each in sync if isinstance(each, Mapping)]
+            return {"kind": " + ".join(dict.fromkeys(kinds))}
         return sync if isinstance(sync, Mapping) else {}
 
     @property
