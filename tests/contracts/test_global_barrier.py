@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections import Counter, defaultdict
 from functools import cache
 
@@ -9,7 +10,14 @@ import pytest
 import torch
 from test_runtimes import BOUNDS, ITERATIONS, SERVERS, WORKERS, config, every_runtime, rows
 
+from outpace.config import experiment_from
 from outpace.experiment import simulate
+from outpace.kernel import Kernel
+from outpace.real.bodies import PullBody, PushBody, Ready
+from outpace.real.clock import RealClock
+from outpace.real.scheduler import Scheduler
+from outpace.report.perfetto import write_perfetto
+from outpace.trace import Rows
 
 every_sync = pytest.mark.parametrize("sync", ["bsp", "ssp"])
 GLOBAL = {"barrier": "global"}
@@ -127,6 +135,56 @@ def test_the_scheduler_has_a_machine_of_its_own(tmp_path):
     assert again.summary["virtual_time_s"] == result.summary["virtual_time_s"]
 
 
-def test_a_folder_and_its_report_can_be_made(tmp_path):
-    simulate(config("ssp", **GLOBAL), tmp_path / "run")
-    assert (tmp_path / "run" / "report.html").exists()
+def test_reports_call_the_scheduler_by_its_name(tmp_path):
+    folder = tmp_path / "run"
+    simulate(config("bsp", **GLOBAL), folder)
+    page = (folder / "report.html").read_text()
+    assert "at the scheduler for worker" in page
+    assert f"at server {SERVERS}" not in page
+    write_perfetto(folder, tmp_path / "trace.gz")
+    events = gzip.decompress((tmp_path / "trace.gz").read_bytes())
+    assert b"wait for scheduler" in events
+    assert b"server-%d" % SERVERS not in events
+
+
+class Listening:
+    """What the scheduler knows of the coordinator's listener."""
+
+    def __init__(self):
+        self.refusals, self.sent = [], []
+
+    def refuse(self, name, reason):
+        self.refusals.append((name, reason))
+
+    def refused(self, name):
+        return any(name == who for who, _ in self.refusals)
+
+    def send(self, name, body, block):
+        self.sent.append((name, body.iteration))
+
+
+def test_a_worker_that_misbehaves_at_the_scheduler_is_refused_and_the_others_go_on():
+    kernel, listening = Kernel(), Listening()
+    experiment = experiment_from(config("ssp", **GLOBAL), "test")
+    rows_taken = []
+    scheduler = Scheduler(experiment, kernel, RealClock(), listening, Rows(rows_taken.append))
+    scheduler.start()
+    assert not scheduler.take("worker-0", Ready(), None), "that is for somebody else"
+    for name, body, why in [
+        ("worker-1", PushBody(0, 0, 0, coin=0.5), "speaks for worker 0"),
+        ("server-0", PullBody(0, 0, 0.5), "speaks for worker 0"),
+        ("worker-2", PushBody(2, 0, 7, coin=0.5), "says that it read version 7"),
+    ]:
+        assert scheduler.take(name, body, None)
+        kernel.run(until=0)
+        assert [reason for who, reason in listening.refusals if who == name and why in reason]
+    for iteration in range(2):
+        scheduler.take("worker-3", PushBody(3, iteration, 0, coin=0.5), None)
+        kernel.run(until=0)
+    assert listening.sent == [("worker-3", 0), ("worker-3", 1)]  # within the bound
+    scheduler.take("worker-3", PushBody(3, 2, 0, coin=0.5), None)
+    kernel.run(until=0)
+    scheduler.take("worker-3", PushBody(3, 3, 0, coin=0.5), None)  # the last is not answered
+    assert any(who == "worker-3" and "does not wait" in why for who, why in listening.refusals)
+    scheduler.stop()
+    scheduler.close()

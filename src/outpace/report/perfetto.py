@@ -23,10 +23,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from outpace.errors import ConfigError
-from outpace.folder import TRACE, replace_file
+from outpace.folder import TRACE, read_config, replace_file
 from outpace.report.packets import Packets
 from outpace.report.reading import Unreadable, reading
-from outpace.report.runs import read_summary_of
+from outpace.report.runs import read_summary_of, scheduler_of
 
 PERFETTO: Final = "perfetto.pftrace.gz"
 NULL: Final = -(2**63)
@@ -49,17 +49,24 @@ def write_perfetto(run: Path, out: Path) -> None:
     """
     read_summary_of(run)
     try:
-        replace_file(out, lambda partial: _write(run / TRACE, partial))
+        replace_file(out, lambda partial: _write(run / TRACE, partial, _scheduler(run)))
     except Unreadable as error:
         raise ConfigError(str(error)) from error
     except OSError as error:
         raise ConfigError(f"cannot write {out}: {error.strerror or error}") from error
 
 
-def _write(trace: Path, path: Path) -> None:
+def _scheduler(run: Path) -> int | None:
+    try:
+        return scheduler_of(read_config(run))
+    except ConfigError:  # lost: then it goes by its number, as a server
+        return None
+
+
+def _write(trace: Path, path: Path, scheduler: int | None) -> None:
     # Without a name and time of its own: of equal traces, equal files.
     with path.open("wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
-        events = _Events(Packets(packed.write))
+        events = _Events(Packets(packed.write), scheduler)
         draw = {"iteration": events.iteration, "push": events.push, "pull": events.pull}
         for row in _rows(trace):
             draw[row["event"]](row)
@@ -104,8 +111,8 @@ class _Events:
     known that it waited for.
     """
 
-    def __init__(self, packets: Packets) -> None:
-        self._packets = packets
+    def __init__(self, packets: Packets, scheduler: int | None) -> None:
+        self._packets, self._scheduler = packets, scheduler
         self._workers = packets.track(0, "workers", 0, process=_WORKERS)
         self._servers = packets.track(0, "servers", 0, process=_SERVERS)
         self._flows = 0
@@ -139,7 +146,7 @@ class _Events:
 
     def _iteration(self, row: _Row, pull: _Row) -> None:
         computed, end, held = row["computed_ns"], row["end_ns"], row["held_ns"]
-        server, put = f"server-{row['shard']}", self._packets.slice
+        server, put = self._name(row["shard"]), self._packets.slice
         args = {"iteration": row["iteration"], "last shard": server}
         # If the server's clock is another one, the wait keeps its length and stays inside.
         until = max(computed + held, min(pull.get("end_ns", end), end))
@@ -194,7 +201,7 @@ class _Events:
         for row in pulls:
             row["flow"] = self._flows = self._flows + 1
         track = self._worker(pulls[0]["released_by"])
-        args: dict[str, int | str] = {"server": f"server-{shard}", "workers": len(pulls)}
+        args: dict[str, int | str] = {"server": self._name(shard), "workers": len(pulls)}
         flows = [row["flow"] for row in pulls]
         self._packets.mark(track, pulls[0]["end_ns"], "release", args, starts=flows)
         for row in pulls:
@@ -205,4 +212,7 @@ class _Events:
         return self._packets.track(self._workers, f"worker-{worker}", worker, thread=_WORKERS)
 
     def _server(self, shard: int) -> int:
-        return self._packets.track(self._servers, f"server-{shard}", shard)
+        return self._packets.track(self._servers, self._name(shard), shard)
+
+    def _name(self, shard: int) -> str:
+        return "scheduler" if shard == self._scheduler else f"server-{shard}"

@@ -31,7 +31,9 @@ class _Held:
 class Picture:
     """For these workers, one lane each, in this order."""
 
-    def __init__(self, workers: Sequence[int]) -> None:
+    def __init__(self, workers: Sequence[int], scheduler: int | None = None) -> None:
+        """scheduler: its number among the shards, if the run had one."""
+        self._scheduler = scheduler
         self._lane = {worker: lane for lane, worker in enumerate(workers)}
         self._bars: dict[str, list[tuple[int, int, int, str, str]]] = {p: [] for p in PHASES}
         self._released: dict[tuple[int, int], set[int]] = defaultdict(set)
@@ -71,7 +73,9 @@ class Picture:
         if wait is None:  # the pull's row is missing: somewhere before the end
             wait = _Held(end - row["held_ns"], end, -1, "")
         self._bar("communicate", worker, iteration, computed, wait.start_ns, "communicated")
-        where = f"at server {row['shard']}" + (f" for worker {wait.by}" if wait.by >= 0 else "")
+        shard = row["shard"]
+        where = "at the scheduler" if shard == self._scheduler else f"at server {shard}"
+        where += f" for worker {wait.by}" if wait.by >= 0 else ""
         self._bar("wait", worker, iteration, wait.start_ns, wait.end_ns, "waited",
                   f" {where}{wait.why}")  # fmt: skip
         self._bar("communicate", worker, iteration, wait.end_ns, end, "communicated")

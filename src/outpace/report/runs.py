@@ -24,6 +24,13 @@ Series = list[float | None]
 _COLUMNS: Final = ("time_s", "updates", "gradients", "accuracy", "train_loss", "test_loss")
 
 
+def scheduler_of(config: Mapping[str, Any]) -> int | None:
+    """The number after the servers', if that configuration has a global barrier."""
+    servers = config.get("servers")
+    known = config.get("barrier") == "global" and isinstance(servers, int)
+    return servers if known else None
+
+
 @dataclass(frozen=True)
 class Run:
     """One folder's summary, configuration and metrics; `trace` is only a path.
@@ -65,6 +72,11 @@ class Run:
         for key in keys:
             value = value.get(key) if isinstance(value, Mapping) else None
         return value
+
+    @property
+    def scheduler(self) -> int | None:
+        """Its number among the shards of the trace; None without a global barrier."""
+        return scheduler_of(self.config)
 
     def histogram(self) -> dict[int, int]:
         """Staleness -> number of (gradient, server)."""

@@ -40,7 +40,7 @@ def timeline(runs: Sequence[Run], totals: Sequence[Totals | None]) -> Figure:
         for span, events, longest in ((first, begin, None), (around, middle, sums.longest)):
             shown = choose_lanes(events, len(sums.iterations), _concerned(events, longest))
             lanes = max(lanes, len(shown))
-            traces = Picture(shown).of(events)
+            traces = Picture(shown, run.scheduler).of(events)
             views.append(
                 View(traces, _layout(span, shown, clock([run])), _note(shown, sums, longest))
             )
