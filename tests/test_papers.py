@@ -81,6 +81,6 @@ def test_the_experiments_of_a_paper_are_valid_and_have_a_judge(path):
     variants = variants_from(read_yaml(path), str(path), PAPERS)
     names = {variant.name for variant in variants}
     assert len(names) == len(variants) > 1
-    judge = importlib.import_module(f"benchmarks.papers.{path.stem}")
+    judge = importlib.import_module(f"benchmarks.papers.{path.stem.replace('-', '_')}")
     assert {name for figure in judge.FIGURES.values() for name in figure} <= names
     assert callable(judge.claims)

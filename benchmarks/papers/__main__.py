@@ -1,7 +1,8 @@
 """Runs a paper's experiments and prints what was published beside what was measured.
 
-The variants are those of benchmarks/papers/NAME.yaml; their folders, a report over all of
-them and one for each group of figures go to runs/papers/NAME.
+The variants are those of benchmarks/papers/NAME.yaml, the judge is the module of that name
+(with underscores for dashes); the folders of the runs, a report over all of them and one for
+each group of figures go to runs/papers/NAME.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def main() -> int:
     else:
         out = options.judge
     curves = {variant.name: read_curve(out / variant.name) for variant in variants}
-    paper = importlib.import_module(f"benchmarks.papers.{options.name}")
+    paper = importlib.import_module(f"benchmarks.papers.{options.name.replace('-', '_')}")
     for figures, names in paper.FIGURES.items():
         report_on([out / name for name in names], out / f"{figures}.html")
     claims = paper.claims(curves, {variant.name: variant.experiment for variant in variants})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ class Curve:
     gradients: list[float]
     loss: list[float]  # on the test data
     error: str | None
+    accuracy: list[float] = field(default_factory=list)  # on the test data, if there is one
+    summary: dict[str, Any] = field(default_factory=dict)  # summary.json
 
     @property
     def final(self) -> float:
@@ -65,4 +67,6 @@ def read_curve(folder: Path) -> Curve:
         [gradients / workers for gradients in rows["gradients"]],
         rows["test_loss"],
         summary["error"],
+        rows["accuracy"],
+        summary,
     )
