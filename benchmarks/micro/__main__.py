@@ -6,12 +6,13 @@ import argparse
 import sys
 
 import torch
-from benchmarks.micro import executors, gradients, harness, kernel, messages, real, scale
+from benchmarks.micro import executors, gradients, harness, kernel, messages, real, scale, shard
 
 PARTS = {
     "kernel": kernel,
     "gradients": gradients,
     "executors": executors,
+    "shard": shard,
     "messages": messages,
     "scale": scale,
     "real": real,
