@@ -30,7 +30,7 @@ class Totals(msgspec.Struct, array_like=True):
     wait: int = 0
     loss_sum: float = 0.0  # of all mini-batches
     losses: int = 0
-    messages: int = 0  # pushes, pulls and replies, each per shard
+    messages: int = 0  # pushes, pulls, replies and acknowledgements, each per shard
     bytes_sent: int = 0  # of tensors
 
     def add(self, other: Totals) -> None:
