@@ -79,7 +79,7 @@ class ShardObserver(Protocol):
     def pull_abandoned(
         self, shard: int, worker: int, iteration: int, arrived: Time, decision: Decision
     ) -> None:
-        """The run ended while this pull was held."""
+        """The run ended, or its worker left, while this pull was held."""
 
     def updated(self, shard: int, version: int) -> None:
         """The parameters have a new version."""
@@ -330,7 +330,10 @@ class Shard:
         for each in (self._waiting, self._asking):
             for filed in each.values():
                 for key in [key for key in filed if key[0] == worker]:
-                    del filed[key]
+                    pull, arrived, decision = filed.pop(key)
+                    self._observer.pull_abandoned(
+                        self.index, worker, pull.iteration, arrived, decision
+                    )
         self._view._leave(worker)
         return self._advance(worker, now)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -98,8 +98,7 @@ class Run:
         """
         sync = self.setting("sync")
         if isinstance(sync, list):
-            kinds = [str(each.get("kind")) for each in sync if isinstance(each, Mapping)]
-            return {"kind": " + ".join(dict.fromkeys(kinds))}
+            return {"kind": _kind_of(sync)}
         return sync if isinstance(sync, Mapping) else {}
 
     @property
@@ -163,7 +162,31 @@ def strategies(runs: Sequence[Run]) -> list[str]:
             or (key != "kind" and any(other.get(key) != value for other in alike))
         ]
 
-    return [", ".join([run.kind, *words(run)]) for run in runs]
+    return [", ".join([run.kind, *words(run), *_beside(run)]) for run in runs]
+
+
+def _beside(run: Run) -> Iterator[str]:
+    """What belongs to its strategy and stands elsewhere in its configuration."""
+    changes = run.setting("sync_changes")
+    for change in changes if isinstance(changes, list) else ():
+        sync = change.get("sync") if isinstance(change, Mapping) else None
+        if kind := _kind_of(sync):
+            yield f"from {change.get('at_s')} s on {kind}"
+    if run.setting("conditions"):
+        yield "own conditions"
+    if (percent := run.setting("pull", "quorum_percent")) is not None:
+        yield f"pull {percent} %"
+    if run.setting("barrier") == "global":
+        yield "global barrier"
+    if run.setting("slicing") == "layers":
+        yield "sliced by layers"
+
+
+def _kind_of(sync: Any) -> str:
+    """Of a strategy, or of a list with one for each server."""
+    listed = sync if isinstance(sync, list) else [sync]
+    kinds = [str(each.get("kind", "")) for each in listed if isinstance(each, Mapping)]
+    return " + ".join(dict.fromkeys(kinds))
 
 
 def on_one_clock(runs: Sequence[Run]) -> list[Run]:
