@@ -31,12 +31,16 @@ def sample_of(pull: Pull, size: int, workers: int) -> Sequence[int]:
 def _sample(state: int, puller: int, size: int, workers: int) -> Sequence[int]:
     moved: dict[int, int] = {}  # a shuffle of all others, of which only the beginning is made
     chosen = []
-    others = workers - 1
+    others, digits = workers - 1, 0
     for place in range(min(size, others)):
-        state += _GOLDEN
-        other = place + _mixed(state) * (others - place) // 2**64
-        picked = moved.get(other, other)
-        moved[other] = moved.get(place, place)
+        left = others - place
+        if digits < left << 20:  # one number has the digits for several draws
+            state += _GOLDEN
+            digits = _mixed(state)
+        digits, drawn = divmod(digits, left)
+        drawn += place
+        picked = moved.get(drawn, drawn)
+        moved[drawn] = moved.get(place, place)
         chosen.append(picked if picked < puller else picked + 1)
     return tuple(chosen)
 
