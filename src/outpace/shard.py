@@ -211,6 +211,7 @@ class Shard:
         self._settings: dict[int, _Settings] = {}  # of those gradients
         self._waiting: dict[int, _Filed] = {}  # release clock -> pulls
         self._asking: dict[int, _Filed] = {}  # worker or ANYBODY -> pulls to be judged again
+        self._unanswered: set[tuple[int, int]] = set()  # all of these
         self._ripe: tuple[Time, int] | None = None  # when patience began, and by whose message
         self._deadline: Time | None = None
         self._norm: tuple[int, float] = (-1, 0.0)  # of the parameters at a version
@@ -318,6 +319,8 @@ class Shard:
         self._require_member(pull.worker, "pulled")
         if pull.iteration < 0:
             raise ProtocolError(f"worker {pull.worker} pulled iteration {pull.iteration}")
+        if (pull.worker, pull.iteration) in self._unanswered:
+            return []  # a repetition, which may be judged otherwise: one answer is enough
         decision = self._judged(pull)
         if decision.release_clock is None:
             return [self._answer(pull, now, now, decision, NOBODY)]
@@ -330,6 +333,7 @@ class Shard:
         for each in (self._waiting, self._asking):
             for filed in each.values():
                 for key in [key for key in filed if key[0] == worker]:
+                    self._unanswered.discard(key)
                     pull, arrived, decision = filed.pop(key)
                     self._observer.pull_abandoned(
                         self.index, worker, pull.iteration, arrived, decision
@@ -367,7 +371,7 @@ class Shard:
         return decision
 
     def _file(self, pull: Pull, arrived: Time, decision: Decision) -> None:
-        """Under what it waits for; one that is there already, a repetition, stays."""
+        """Under what it waits for."""
         release = decision.release_clock
         assert release is not None
         where, key = (self._asking, decision.watch) if release == ASK_AGAIN else (
@@ -376,7 +380,9 @@ class Shard:
         filed = where.get(key)
         if filed is None:
             filed = where[key] = {}
-        filed.setdefault((pull.worker, pull.iteration), (pull, arrived, decision))
+        worker_and_iteration = pull.worker, pull.iteration
+        filed[worker_and_iteration] = pull, arrived, decision
+        self._unanswered.add(worker_and_iteration)
 
     def _ask_again(self, mover: int, now: Time) -> list[Reply]:
         """Judge those pulls again that hang on a worker that has pushed, or left."""
@@ -430,6 +436,7 @@ class Shard:
     ) -> Reply:
         clock = self._view.clock
         self._view._answered[pull.worker] = now
+        self._unanswered.discard((pull.worker, pull.iteration))
         if decision.release_clock is not None and released_by == NOBODY:
             released_by = pull.worker  # nobody's message: another policy, or its timeout
         self._observer.pull_answered(
