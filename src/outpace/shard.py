@@ -406,7 +406,7 @@ class Shard:
         view, cause = self._view, mover
         replies: list[Reply] = []
         released: list[tuple[int, _Filed]] = []
-        while view.live and view.clock <= view.fastest and self._is_time(cause, now):
+        while view.clock <= view.fastest and self._is_time(cause, now):
             if self._ripe is not None:  # it was not this message that ended the wait
                 cause = self._ripe[1]
                 self._ripe = self._deadline = None
@@ -422,7 +422,8 @@ class Shard:
 
     def _is_time(self, cause: int, now: Time) -> bool:
         """May the shard finish iteration V now? Else `_deadline` says when, if that is known."""
-        patience_s = self._policy.patience_s(self._view)
+        # When all have left there is nobody to finish it for, and nothing to wait for.
+        patience_s = self._policy.patience_s(self._view) if self._view.live else math.inf
         if patience_s == 0.0 or patience_s == math.inf:
             self._ripe = self._deadline = None
             return patience_s == 0.0
