@@ -43,10 +43,9 @@ class Dsps:
         lead = pull.iteration - view.clock
         if lead < self.staleness:
             return Decision(None, Reason.WITHIN_BOUND, lead, self.staleness)
-        left = self.staleness + self.extra - lead
-        bound = self.staleness
-        if left > 0:
-            bound = max(bound, lead + _worthwhile(pull.worker, view, left))
+        most = self.staleness + self.extra
+        more = _worthwhile(pull.worker, view, most - lead) if lead < most else 0
+        bound = max(self.staleness, min(lead + more, most))
         if lead < bound:
             return Decision(None, Reason.WITHIN_BOUND, lead, bound)
         release = self.buffer.release_clock(pull, view, bound)
