@@ -155,7 +155,7 @@ def test_a_worker_that_fell_behind_goes_on_at_the_highest_clock_it_was_told():
             task=Timing(parameters=99),
             workers=3,
             servers=3,
-            sync=DropStragglers(2),
+            sync=DropStragglers(quorum=2),
             compute=experiment_slow(slow),
             stop=Stop(iterations=12),
             pull=PartialPull(quorum_percent=50),

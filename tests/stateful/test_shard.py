@@ -299,6 +299,11 @@ class ShardMachine(RuleBasedStateMachine):
         self.send(message, lambda: self.model.follow(model, self.now))
 
     @precondition(lambda self: self.model.deadline is not None)
+    @rule(policy=st.one_of(POLICIES["partial-push"], POLICIES["patient condition"]))
+    def follow_one_that_waits_anew(self, policy):
+        self.follow_another_policy(1, policy)
+
+    @precondition(lambda self: self.model.deadline is not None)
     @rule()
     def wait(self):
         self.wake()
