@@ -479,7 +479,7 @@ class Cluster:
         assert shard is not None
         block = shard.read()
         assert isinstance(block, torch.Tensor)
-        marks = [shard._view.watermark(worker) for worker in range(3)]
+        marks = [shard._view.progress(worker) for worker in range(3)]
         return shard.version, shard.clock, shard.live, marks, block.tolist(), dict(shard._waiting)
 
     def require_training(self, iteration: int) -> None:
