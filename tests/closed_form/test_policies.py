@@ -1,0 +1,293 @@
+"""Policies against each other where they must coincide, and against numbers by hand."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from outpace.blocks import parameter_block
+from outpace.experiment import simulate
+from outpace.messages import Phantom, Pull, Push
+from outpace.randomness import Stream
+from outpace.recorder import Recorder
+from outpace.shard import Shard, View
+from outpace.sync import Coin, DynamicPssp, Policy, PspSampling, Pssp
+from outpace.sync.coins import coin_of, sample_of
+from outpace.trace import MemorySink, Trace
+from outpace.updaters import Sgd
+
+WORKERS, SERVERS, ITERATIONS = 5, 2, 25
+CHANCE = 1e-4  # of a test failing by chance, if its seed were another one
+
+
+def outcome(sync):
+    """With real gradients, and messages that need time, so that updates overtake each other."""
+    return simulate(
+        {
+            "task": {"kind": "quadratic", "eigenvalues": [1.0, 0.5, 0.1], "noise": 0.1},
+            "workers": WORKERS,
+            "servers": SERVERS,
+            "compute": {"kind": "lognormal", "mean_s": 0.1, "cv": 0.4, "worker_cv": 0.3},
+            "network": {"latency_s": 0.01},
+            "sync": sync,
+            "optimizer": {"lr": 0.05},
+            "stop": {"iterations": ITERATIONS},
+        }
+    )
+
+
+def events(result):
+    """All that happened and when; not what the policies call it, nor in which order at once."""
+    return sorted(result.trace.drop_columns(["reason", "lead", "bound"]).to_pylist(), key=str)
+
+
+def ssp(buffer, staleness=2):
+    return {"kind": "ssp", "staleness": staleness, "buffer": buffer}
+
+
+ASP, BSP = {"kind": "asp"}, {"kind": "bsp"}
+SAME = [
+    *(
+        pair
+        for buffer in ("lazy", "soft")
+        for coin in ("worker", "server")
+        for pair in (
+            ({**ssp(buffer), "kind": "pssp", "block_probability": 0.0, "coin": coin}, ASP),
+            ({**ssp(buffer), "kind": "pssp", "block_probability": 1.0, "coin": coin}, ssp(buffer)),
+        )
+    ),
+    ({"kind": "dynamic-pssp", "staleness": 1, "alpha": 0.0}, ASP),
+    ({"kind": "dsps", "staleness": 2, "extra": 0, "buffer": "lazy"}, ssp("lazy")),
+    ({"kind": "dsps", "staleness": 2, "extra": 0, "buffer": "soft"}, ssp("soft")),
+    ({"kind": "psp-sampling", "sample": 0, "staleness": 1}, ASP),
+    ({"kind": "psp-sampling", "sample": WORKERS - 1, "staleness": 2}, ssp("soft")),
+    ({"kind": "psp-sampling", "sample": WORKERS - 1}, ssp("soft", 0)),
+    ({"kind": "drop-stragglers", "quorum": WORKERS}, BSP),
+    (
+        {"kind": "partial-push", "quorum": 3, "timeout_s": 0.0},
+        {"kind": "drop-stragglers", "quorum": 3},
+    ),
+    ({"kind": "partial-push", "quorum": 3, "timeout_s": 1e6}, BSP),
+]
+
+
+@pytest.mark.parametrize(("special", "ordinary"), SAME, ids=[str(pair[0]) for pair in SAME])
+def test_at_its_limit_a_policy_is_another_one_run_for_run(special, ordinary):
+    found, expected = outcome(special), outcome(ordinary)
+    assert found.summary["parameters_digest"] == expected.summary["parameters_digest"]
+    assert events(found) == events(expected)
+
+
+def test_those_that_others_coincide_with_differ_in_this_run():
+    different = [ASP, BSP, ssp("lazy"), ssp("soft"), ssp("soft", 0), SAME[-2][1]]
+    digests = [outcome(sync).summary["parameters_digest"] for sync in different]
+    # (SSP without slack and BSP wait alike, and update one by one or together.)
+    assert len(set(digests)) == len(digests)
+
+
+# -- who is held, and how often ------------------------------------------------------------
+
+
+def shard_of(policy: Policy, workers: int = 2, index: int = 0) -> Shard:
+    recorder = Recorder(Trace(MemorySink()), lambda shard, version: None)
+    return Shard(index, parameter_block(Phantom(4), Sgd()), workers, policy, recorder)
+
+
+def first_block(policy: Policy, seed: int, shards: int = 1) -> int:
+    """The iteration at which worker 1 is first held by a shard; worker 0 never pushes."""
+    servers = [shard_of(policy, index=index) for index in range(shards)]
+    coins = Stream(seed, "coin", 1, lambda source, n: source.random(n))
+    for iteration in itertools.count():
+        answers = []
+        for shard in servers:
+            shard.receive(Push(1, iteration, 0, Phantom(4)), iteration)
+            answers += shard.receive(Pull(1, iteration, coins[iteration]), iteration)
+        if len(answers) < shards:
+            return iteration
+    raise AssertionError
+
+
+@pytest.mark.parametrize("coin", Coin)
+@pytest.mark.parametrize(("probability", "shards"), [(0.1, 1), (0.3, 1), (0.5, 1), (0.3, 3)])
+def test_the_excess_lead_at_the_first_block_is_geometric(probability, shards, coin):
+    """With the slowest worker frozen (FluentPS, section III-E); chi-square."""
+    policy, trials = Pssp(3, probability, coin=coin), 1500
+    held = probability if coin is Coin.WORKER else 1 - (1 - probability) ** shards
+    excess = Counter(first_block(policy, seed, shards) - 3 for seed in range(trials))
+    assert min(excess) >= 0
+    bins = int(math.log(20 / trials) / math.log(1 - held)) if held < 1 else 1
+    observed = [excess[k] for k in range(bins)]
+    expected = [trials * held * (1 - held) ** k for k in range(bins)]
+    observed.append(trials - sum(observed))
+    expected.append(trials * (1 - held) ** bins)
+    assert stats.chisquare(observed, expected).pvalue > CHANCE
+
+
+def pulls(count: int, iteration: int, worker: int = 1) -> list[Pull]:
+    coins = Stream(11, "coin", worker, lambda source, n: source.random(n))
+    return [Pull(worker, iteration, coins[n]) for n in range(count)]
+
+
+def within_four_errors(hits: int, trials: int, probability: float) -> bool:
+    error = math.sqrt(trials * probability * (1 - probability))
+    return abs(hits - trials * probability) <= 4 * error
+
+
+@pytest.mark.parametrize("probability", [0.05, 0.3])
+def test_servers_with_coins_of_their_own_hold_independently(probability):
+    policy, trials, servers = Pssp(2, probability, coin=Coin.SERVER), 20_000, 4
+    views = [View(server, 2) for server in range(servers)]
+    held = np.array(
+        [
+            [policy.may_answer(pull, view).release_clock is not None for view in views]
+            for pull in pulls(trials, 5)
+        ]
+    )
+    assert within_four_errors(held.any(axis=1).sum(), trials, 1 - (1 - probability) ** servers)
+    for one, other in itertools.combinations(range(servers), 2):
+        assert within_four_errors((held[:, one] & held[:, other]).sum(), trials, probability**2)
+
+
+def test_a_worker_with_one_coin_is_held_by_all_servers_or_by_none():
+    policy, views = Pssp(2, 0.3), [View(server, 2) for server in range(4)]
+    for pull in pulls(2000, 5):
+        assert len({policy.may_answer(pull, view).release_clock for view in views}) == 1
+
+
+@pytest.mark.parametrize("coin", Coin)
+@pytest.mark.parametrize("alpha", [1.0, 0.4])
+@pytest.mark.parametrize("lead", range(2, 9))
+def test_the_dynamic_probability_is_that_of_the_paper(lead, alpha, coin):
+    """P(s, k) = α / (1 + e^(s−k)) for k ≥ s = 3, else 0 (FluentPS, table III)."""
+    policy, trials, view = DynamicPssp(3, alpha, coin=coin), 20_000, View(7, 2)
+    held = sum(
+        policy.may_answer(pull, view).release_clock is not None for pull in pulls(trials, lead)
+    )
+    probability = alpha / (1 + math.exp(3 - lead)) if lead >= 3 else 0.0
+    assert within_four_errors(held, trials, probability)
+
+
+@pytest.mark.parametrize(
+    ("gradient", "significance"),
+    [([0.6, 0.8], 0.2), ([3.0, 4.0], 1.0), ([30.0, 40.0], 1.0), ([0.0, 0.0], 0.0)],
+)
+def test_significance_is_that_of_the_gradient_when_it_came(gradient, significance):
+    """|g| / |w|, at most 1: the parameters are 3, 4 then, so of length 5."""
+    policy = DynamicPssp(0, alpha="significance")
+    block = parameter_block(torch.tensor([3.0, 4.0], dtype=torch.float64), Sgd(lr=1.0))
+    recorder = Recorder(Trace(MemorySink()), lambda shard, version: None)
+    shard = Shard(0, block, 3, policy, recorder)
+    shard.receive(Push(1, 0, 0, torch.tensor(gradient, dtype=torch.float64)), 1)
+    shard.receive(Push(2, 0, 0, torch.tensor([1.0, 1.0], dtype=torch.float64)), 1)  # another's
+    probability = significance / 2  # lead 0 at bound 0: 1 + e^0 = 2
+    assert len(shard.receive(Pull(1, 0, probability + 1e-9), 2)) == 1
+    if probability:
+        assert shard.receive(Pull(1, 0, probability - 1e-9), 2) == []
+
+
+# -- numbers that are derived ----------------------------------------------------------------
+
+
+def test_coins_of_servers_are_uniform_and_uncorrelated():
+    many = pulls(20_000, 0)
+    table = np.array([[pull.coin, *(coin_of(pull, m) for m in range(6))] for pull in many]).T
+    assert table.min() >= 0
+    assert table.max() < 1
+    for column in table:
+        assert stats.kstest(column, "uniform").pvalue > CHANCE
+    correlations = np.corrcoef(table)[np.triu_indices(len(table), 1)]
+    assert np.abs(correlations).max() < 4 / math.sqrt(len(many))
+    # Neither does a worker's coin for one iteration say anything of the next one's.
+    assert abs(np.corrcoef(table[1][1:], table[1][:-1])[0, 1]) < 4 / math.sqrt(len(many))
+
+
+@pytest.mark.parametrize("puller", [0, 3, 6])
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_each_set_of_other_workers_is_sampled_equally_often(puller, size):
+    workers, trials = 7, 12_000
+    others = [worker for worker in range(workers) if worker != puller]
+    seen = Counter()
+    for pull in pulls(trials, 0, worker=puller):
+        sample = sample_of(pull, size, workers)
+        assert len(set(sample)) == len(sample) == size
+        seen[frozenset(sample)] += 1
+    sets = [frozenset(each) for each in itertools.combinations(others, size)]
+    assert set(seen) <= set(sets)
+    assert stats.chisquare([seen[each] for each in sets]).pvalue > CHANCE
+
+
+def test_a_barrier_on_a_sample_passes_as_often_as_samples_without_laggards_are_drawn():
+    """2 of 6 others lag: β = 3 of them without one: C(4, 3) / C(6, 3) = 1/5."""
+    policy, view, trials = PspSampling(3), View(0, 7), 10_000
+    for worker in range(5):
+        view._push(worker, 4, 0)
+    passed = sum(
+        policy.may_answer(pull, view).release_clock is None for pull in pulls(trials, 4, worker=0)
+    )
+    assert within_four_errors(passed, trials, 0.2)
+
+
+# -- partial push, by hand ----------------------------------------------------------------------
+
+
+def partial_push(timeout_s, factors, iterations=6, quorum=2):
+    """Workers need 1 s, but for those of these factors; nothing else takes time."""
+    slow = [{"workers": [worker], "factor": factor} for worker, factor in factors.items()]
+    return simulate(
+        {
+            "task": {"kind": "timing", "parameters": 100},
+            "workers": 4,
+            "compute": {"kind": "constant", "mean_s": 1.0, "slow": slow},
+            "sync": {"kind": "partial-push", "quorum": quorum, "timeout_s": timeout_s},
+            "stop": {"iterations": iterations},
+        }
+    ).trace.to_pylist()
+
+
+def of(trace, event, worker):
+    return [row for row in trace if row["event"] == event and row["worker"] == worker]
+
+
+def ends(trace, worker):
+    return [(row["iteration"], row["end_ns"] / 1e9) for row in of(trace, "iteration", worker)]
+
+
+def outcomes(trace, worker):
+    return [row["outcome"] for row in of(trace, "push", worker)]
+
+
+def test_who_comes_within_the_timeout_takes_part():
+    trace = partial_push(0.5, {2: 1.4, 3: 5.0})
+    for worker in (0, 1, 2):  # the clock advances half a second after the second push
+        assert ends(trace, worker) == [(i, 1.5 * (i + 1)) for i in range(6)]
+        assert outcomes(trace, worker) == ["applied"] * 6
+    # At 5 s iterations 0, 1, 2 are finished; it goes on with 3, which comes at 10 s.
+    assert ends(trace, 3) == [(0, 5.0), (3, 10.0)]
+    assert outcomes(trace, 3) == ["dropped"] * 2
+
+
+def test_who_comes_after_the_timeout_is_dropped():
+    trace = partial_push(0.5, {2: 1.6, 3: 5.0})
+    assert ends(trace, 0) == [(i, 1.5 * (i + 1)) for i in range(6)]
+    # At 1.6, 3.2, ... s: always just late, and answered at once.
+    assert ends(trace, 2) == [(i, pytest.approx(1.6 * (i + 1))) for i in range(6)]
+    assert outcomes(trace, 2) == ["dropped"] * 6
+
+
+def test_when_all_have_come_nobody_waits_for_the_timeout():
+    trace = partial_push(10.0, {2: 1.6, 3: 5.0}, iterations=3)
+    for worker in range(4):
+        assert ends(trace, worker) == [(i, 5.0 * (i + 1)) for i in range(3)]
+        assert outcomes(trace, worker) == ["applied"] * 3
+
+
+def test_the_timeout_counts_from_the_quorum_of_each_iteration():
+    """Quorum 3: the third comes at 1.4 s, and the clock advances 0.5 s after that."""
+    trace = partial_push(0.5, {2: 1.4, 3: 5.0}, iterations=3, quorum=3)
+    assert ends(trace, 0) == [(i, pytest.approx(1.9 * (i + 1))) for i in range(3)]

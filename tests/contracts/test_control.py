@@ -1,0 +1,362 @@
+"""Policies that differ from server to server, change during the run, or are the user's own."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from test_runtimes import every_runtime, rows
+
+from outpace.errors import ConfigError, PolicyError, RunError
+from outpace.experiment import run, simulate
+from outpace.python_policy import PythonPolicy
+from outpace.sync import Asp, Bsp, Ssp
+
+WORKERS, SERVERS = 3, 2
+MINE = """\
+from outpace.sync import ASK_AGAIN, Asp, Decision, Reason, Scale
+
+
+def together(pull, view, more=0):
+    "As BSP: when everybody has pushed this iteration."
+    return view.count(pull.iteration) + more >= view.live
+
+
+def two(view):
+    return view.reached >= min(2, view.live)
+
+
+def soon(view):
+    return 0.02 if view.reached else False
+
+
+def raises(pull, view):
+    if pull.iteration == 5:
+        raise KeyError("lost")
+    return True
+
+
+def nonsense(pull, view):
+    return "yes" if pull.iteration == 5 else True
+
+
+def nonsense_for_pushes(view):
+    return -1.0 if view.clock == 5 else view.reached >= view.live
+
+
+def past(pull, view):
+    return Decision(0, Reason.BEYOND_BOUND, 0)
+
+
+class Mine:
+    scale = "sum"
+
+    def __init__(self, lead):
+        self.lead = lead
+
+    def may_answer(self, pull, view):
+        if pull.iteration - view.slowest <= self.lead:
+            return True
+        return Decision(ASK_AGAIN, Reason.NO_CONDITION, pull.iteration - view.slowest)
+
+    def patience_s(self, view):
+        return view.reached >= view.live
+
+
+class Half:
+    def may_answer(self, pull, view):
+        return True
+"""
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(MINE)
+    monkeypatch.chdir(tmp_path)
+
+
+def config(**changes):
+    """1.2 s: one worker is slower than the others."""
+    return {
+        "task": {"kind": "timing", "parameters": 1000},
+        "workers": WORKERS,
+        "servers": SERVERS,
+        "compute": {
+            "kind": "constant",
+            "mean_s": 0.02,
+            "slow": [{"workers": [2], "factor": 1.5}],
+        },
+        "sync": {"kind": "asp"},
+        "stop": {"iterations": 40},
+        **changes,
+    }
+
+
+def pulls(result, shard, from_s=0.0, until_s=1e9):
+    return [
+        row
+        for row in rows(result, "pull")
+        if row["shard"] == shard and from_s * 1e9 <= row["start_ns"] < until_s * 1e9
+    ]
+
+
+def reasons(found):
+    return {row["reason"] for row in found}
+
+
+def complete(result, *, skips=False):
+    """It came to its end. A worker skips what a server has finished without it."""
+    assert result.summary["status"] == "complete"
+    assert skips or result.summary["iterations"] == [40] * WORKERS
+    assert len(rows(result, "pull")) == sum(result.summary["iterations"]) * SERVERS
+    assert all(row["end_ns"] is not None for row in rows(result, "pull")), "none was forgotten"
+    return result
+
+
+@every_runtime
+def test_each_server_follows_its_own_policy_and_changes_at_its_time(run):
+    """And no pull that came after a change is answered beyond the new bound."""
+    changes = [
+        {"at_s": 0.3, "sync": {"kind": "bsp"}, "keys": "server-1"},
+        {"at_s": 0.6, "sync": [{"kind": "bsp"}, {"kind": "asp"}]},
+    ]
+    sync = [{"kind": "ssp", "staleness": 2}, {"kind": "asp"}]
+    result = complete(run(config(sync=sync, sync_changes=changes)))
+    early = pulls(result, 0, until_s=0.6)
+    assert {row["bound"] for row in early} == {2}
+    assert all(row["clock"] > row["iteration"] - 2 for row in early)
+    assert reasons(pulls(result, 1, until_s=0.3)) == {"unbounded"}
+    between = [row for row in pulls(result, 1, 0.35, 0.6) if row["end_ns"] < 0.6e9]
+    for held in (between, pulls(result, 0, 0.65)):
+        assert "beyond-bound" in reasons(held)
+        assert all(row["bound"] == 0 and row["clock"] > row["iteration"] for row in held)
+    assert reasons(pulls(result, 1, 0.65)) == {"unbounded"}
+    policies = [server["policy"]["kind"] for server in result.summary["servers"]]
+    assert policies == ["ssp", "asp"]
+
+
+@every_runtime
+def test_conditions_and_policies_of_the_users_decide(run):
+    conditions = [
+        {"pull": "mine.py:together", "keys": "server-0"},
+        {"push": "mine.py:two", "keys": "server-1"},
+    ]
+    sync = [{"kind": "asp"}, {"kind": "python", "target": "mine.py:Mine", "arguments": {"lead": 1}}]
+    result = complete(run(config(sync=sync, conditions=conditions)))
+    arrived = {
+        (row["shard"], row["worker"], row["iteration"]): row["start_ns"]
+        for row in rows(result, "push")
+    }
+    for row in pulls(result, 0):
+        latest = max(arrived[0, worker, row["iteration"]] for worker in range(WORKERS))
+        assert row["end_ns"] >= latest, "as BSP"
+        assert row["reason"] == ("condition" if row["released_by"] is None else "no-condition")
+    assert len(reasons(pulls(result, 0))) == 2
+    # The push condition goes before the class's own; its pull condition stays.
+    for row in pulls(result, 1):
+        last = [arrived[1, worker, row["iteration"] - 1] for worker in range(WORKERS)] if (
+            row["iteration"]
+        ) else []  # fmt: skip
+        assert all(row["end_ns"] >= time for time in last), "no lead above 1"
+    first_two = {
+        i: sorted(arrived[1, worker, i] for worker in range(WORKERS))[1] for i in range(40)
+    }
+    ahead = [row for row in pulls(result, 1) if row["clock"] > row["iteration"]]
+    assert all(row["end_ns"] >= first_two[row["iteration"]] for row in ahead)
+
+
+@every_runtime
+def test_a_push_condition_may_ask_for_patience(run):
+    result = complete(run(config(conditions=[{"push": "mine.py:soon"}])), skips=True)
+    clocks = Counter(row["clock"] for row in pulls(result, 0))
+    assert len(clocks) > 20, "the clock moves"
+    for row in pulls(result, 0):  # no faster than once in 20 ms
+        assert row["clock"] <= (row["end_ns"] / 1e9) / 0.02
+
+
+def by_code(control):
+    """What a user's code says at 0.3 s and 0.6 s, and what it was refused."""
+    refused = []
+
+    def attempt(action, *arguments):
+        with pytest.raises(ConfigError) as error:
+            action(*arguments)
+        refused.append(str(error.value))
+
+    def first():
+        control.set_policy("server-0", Bsp())
+        control.set_pull_condition("server-1", "mine.py:together")
+        attempt(control.set_policy, "srever-0", Bsp())
+        attempt(control.set_policy, "*", PythonPolicy("mine.py:Half"))
+
+    def second():
+        control.set_policy("*", Ssp(2))
+        control.set_pull_condition("*", None)
+
+    control.at(0.3, first)
+    control.at(0.6, second)
+    attempt(control.at, -1.0, second)
+    return refused
+
+
+@every_runtime
+def test_code_changes_policies_and_conditions_while_the_run_goes_on(run):
+    notes, times = [], []
+
+    def control(live):
+        assert live.servers == ["server-0", "server-1"]
+        notes.append(by_code(live))
+        live.at(0.5, lambda: times.append((live.now_s, sum(live.summary()["iterations"]))))
+
+    conditions = [{"pull": "mine.py:together", "active": False}]
+    result = complete(run(config(conditions=conditions), control=control))
+    for shard in range(SERVERS):
+        assert reasons(pulls(result, shard, until_s=0.3)) == {"unbounded"}
+        held = pulls(result, shard, 0.4, 0.6)
+        assert len(reasons(held)) == 2
+        assert reasons(held) <= {"beyond-bound", "within-bound", "no-condition", "condition"}
+        assert all(row["clock"] > row["iteration"] for row in pulls(result, shard, 0.4, 0.55)), (
+            "BSP, by its own name and by the condition's"
+        )
+        late = pulls(result, shard, 0.7)
+        assert {row["bound"] for row in late} == {2}
+        assert all(row["clock"] > row["iteration"] - 2 for row in late)
+    (refused,) = notes
+    negative, keys, half = refused
+    assert "from 0 to 1e9" in negative
+    assert "'srever-0' matches no server" in keys
+    assert "server-0" in keys
+    assert "mine.py:Half" in half
+    ((now_s, iterations),) = times
+    assert 0.5 <= now_s < 1.0
+    assert 0 < iterations < 40 * WORKERS
+
+
+def test_a_real_server_uses_no_function_that_its_configuration_does_not_name():
+    refused = []
+
+    def control(live):
+        for condition in ("mine.py:raises", lambda pull, view: True):
+            with pytest.raises(ConfigError) as error:
+                live.set_pull_condition("*", condition)
+            refused.append(str(error.value))
+        with pytest.raises(ConfigError) as error:
+            live.set_push_condition("*", "mine.py:together")  # named, but for pulls
+        refused.append(str(error.value))
+
+    conditions = [{"pull": "mine.py:together", "active": False}]
+    complete(run(config(conditions=conditions, stop={"iterations": 40}), control=control))
+    assert all("must be named in the configuration" in text for text in refused)
+    assert "mine.py:together" in refused[0]
+
+
+def test_functions_are_conditions_in_virtual_time():
+    def control(live):
+        live.set_pull_condition("server-0", lambda pull, view: view.clock > pull.iteration)
+        live.set_push_condition("server-1", lambda view: view.reached >= min(2, view.live))
+        live.at(0.6, lambda: live.set_pull_condition("server-0", None))
+
+    result = complete(simulate(config(), control=control), skips=True)
+    early, late = pulls(result, 0, until_s=0.6), pulls(result, 0, 0.6)
+    before = [row for row in early if row["end_ns"] < 0.6e9]  # then what waits is judged anew
+    assert all(row["clock"] > row["iteration"] for row in before)
+    assert reasons(late) == {"unbounded"}
+    # The clock of server 1 does not wait for the slow worker, which so skips.
+    assert result.summary["iterations"][2] < 40
+
+
+@pytest.mark.parametrize(
+    ("conditions", "words"),
+    [
+        ({"pull": "mine.py:raises"}, ["mine.py:raises", "KeyError", "lost", "worker", "iter"]),
+        ({"pull": "mine.py:nonsense"}, ["mine.py:nonsense", "'yes'", "true or false", "worker"]),
+        ({"push": "mine.py:nonsense_for_pushes"}, ["mine.py:nonsense_for_pushes", "-1.0", "5"]),
+    ],
+)
+def test_a_condition_that_fails_ends_the_run_and_is_named(conditions, words):
+    with pytest.raises(PolicyError) as error:
+        simulate(config(conditions=[{"keys": "server-1", **conditions}]))
+    message = str(error.value)
+    assert "\n" not in message
+    assert "server 1" in message
+    assert all(word in message for word in words), message
+    assert error.value.exit_code == 1
+    if "pull" in conditions:
+        assert "pull of iteration 5" in message
+
+
+def test_a_decision_that_lies_in_the_past_is_refused():
+    with pytest.raises(PolicyError, match="until clock 0, but shard 0 is at 0"):
+        simulate(config(conditions=[{"pull": "mine.py:past"}]))
+
+
+def test_a_condition_that_fails_in_a_real_run_is_named():
+    with pytest.raises(RunError) as error:
+        run(config(conditions=[{"pull": "mine.py:raises", "keys": "server-1"}]))
+    assert error.value.exit_code == 1
+    assert "mine.py:raises of server 1" in str(error.value)
+    assert "pull of iteration 5" in str(error.value)
+
+
+def test_an_action_that_raises_ends_the_run_with_its_time():
+    def control(live):
+        live.at(0.25, lambda: 1 // 0)
+
+    with pytest.raises(RunError, match=r"the action at 0.25 s raised ZeroDivisionError"):
+        simulate(config(), control=control)
+
+
+def test_arguments_reach_a_condition():
+    """With one more it lets a worker pass when one other is missing."""
+    conditions = [{"pull": "mine.py:together", "arguments": {"more": 1}}]
+    strict = simulate(config(conditions=[{"pull": "mine.py:together"}]))
+    loose = complete(simulate(config(conditions=conditions)))
+    assert loose.summary["delayed_pulls"] < strict.summary["delayed_pulls"]
+    arrived = Counter()
+    pushes = {(r["shard"], r["worker"], r["iteration"]): r["start_ns"] for r in rows(loose, "push")}
+    for row in rows(loose, "pull"):
+        times = sorted(pushes[row["shard"], n, row["iteration"]] for n in range(WORKERS))
+        assert row["end_ns"] >= times[1]
+        arrived[row["end_ns"] >= times[2]] += 1
+    assert arrived[False], "else it waited for all"
+
+
+def test_changes_in_virtual_time_are_exact():
+    """A pull that waits is judged at the very moment of the change."""
+    slow = {"kind": "constant", "mean_s": 1.0, "slow": [{"workers": [2], "factor": 100.0}]}
+    result = simulate(
+        config(
+            compute=slow,
+            sync={"kind": "ssp", "staleness": 2},
+            sync_changes=[
+                {"at_s": 10.5, "sync": {"kind": "ssp", "staleness": 4}, "keys": "server-0"},
+                {"at_s": 20.25, "sync": {"kind": "asp"}},
+            ],
+            stop={"iterations": 8},
+        )
+    )
+    ended = {
+        (r["shard"], r["worker"], r["iteration"]): r["end_ns"] / 1e9 for r in rows(result, "pull")
+    }
+    for worker in (0, 1):
+        assert ended[0, worker, 2] == 10.5
+        assert ended[1, worker, 2] == 20.25  # so the worker goes on, and computes 3 in 1 s
+        assert [ended[shard, worker, 3] for shard in range(SERVERS)] == [21.25, 21.25]
+        assert ended[0, worker, 7] == 25.25
+
+
+def test_a_change_is_the_same_from_a_file_and_from_code():
+    def control(live):
+        live.at(0.31, lambda: live.set_policy("*", Ssp(1)))
+        live.at(0.62, lambda: live.set_policy("server-1", Asp()))
+
+    changes = [
+        {"at_s": 0.31, "sync": {"kind": "ssp", "staleness": 1}},
+        {"at_s": 0.62, "sync": {"kind": "asp"}, "keys": "server-1"},
+    ]
+    by_file = simulate(config(sync={"kind": "bsp"}, sync_changes=changes))
+    code = simulate(config(sync={"kind": "bsp"}), control=control)
+    assert by_file.summary["trace_digest"] == code.summary["trace_digest"]
+    assert by_file.summary["trace_digest"] != simulate(config(sync={"kind": "bsp"})).summary[
+        "trace_digest"
+    ]  # fmt: skip
