@@ -42,7 +42,10 @@ class Service:
         await self._until_free()
         rest_s = seconds(max(0, until - self._kernel.now))
         message = await self._mailbox.get_within(rest_s)
-        return None if message is None else await self._served(message)
+        if message is None:
+            self._current = None  # what is released now was held
+            return None
+        return await self._served(message)
 
     def answer(self, reply: Reply, send: Callable[[Reply], None]) -> None:
         """Call `send(reply)` when this reply may leave: now, or at the end of its turn."""
