@@ -201,17 +201,20 @@ class Simulation:
         servers = [server_name(server) for server in range(experiment.servers)]
         serve = server_program(experiment)
         timed = experiment.push_time is not None or experiment.pull_time is not None
-        mailboxes = []
-        for shard, name in zip(self._shards, servers, strict=True):
-            server = (_TimedServer if timed else _Server)(self, name, shard)
-            mailboxes.append(server.mailbox)
-            self.kernel.spawn(serve(server), name, daemon=True)
+        nodes = [
+            (_TimedServer if timed else _Server)(self, name, shard)
+            for name, shard in zip(servers, self._shards, strict=True)
+        ]
+        # Before anything is started: a policy that is to come may not be made.
+        self._control = SimulationControl(
+            experiment, self.kernel, self._followed, [node.mailbox for node in nodes],
+            lambda: self.totals,
+        )  # fmt: skip
+        for name, node in zip(servers, nodes, strict=True):
+            self.kernel.spawn(serve(node), name, daemon=True)
         if self._scheduler is not None:
             scheduler = _Server(self, SCHEDULER, self._scheduler)
             self.kernel.spawn(parameter_server(scheduler), SCHEDULER, daemon=True)
-        self._control = SimulationControl(
-            experiment, self.kernel, self._followed, mailboxes, lambda: self.totals
-        )
         train = worker_program(experiment)
         self._total = experiment.workers * (experiment.stop.iterations or 0)
         self._done = 0
