@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -103,7 +104,7 @@ class Policies:
         tables = [isinstance(sync, SspTable) for sync in self._every()]
         if any(tables) and not all(tables):
             yield "sync: ssptable has workers of its own: all servers follow it, all the time"
-        before = 0.0
+        before = -math.inf
         for place, change in enumerate(self.changes):
             key = f"sync_changes[{place}]"
             if change.at_s < before:
