@@ -344,7 +344,7 @@ def _read(
     try:
         return _adapter(_narrowed(expected, data)).validate_json(json.dumps(data), strict=True)
     except pydantic.ValidationError as error:
-        problems += [_in_words(problem, path) for problem in error.errors()]
+        problems += _in_words(error.errors(), path)
         return _UNREADABLE
 
 
@@ -440,12 +440,22 @@ def _adapter(expected: Any) -> pydantic.TypeAdapter[Any]:
     return pydantic.TypeAdapter(expected)
 
 
-def _in_words(problem: Any, path: str) -> str:
-    place = path + "".join(f"[{s}]" if isinstance(s, int) else f".{s}" for s in problem["loc"])
-    kind, value = problem["type"], _short(problem["input"])
-    if kind in ("enum", "literal_error"):
-        return f"{place} must be {problem['ctx']['expected']}, not {value}"
-    return f"{place} {_WORDS.get(kind, problem['msg'])}, not {value}"
+def _in_words(found: Sequence[Any], path: str) -> list[str]:
+    """A line for each place; of what may be one thing or another, one for both."""
+    if len(found) > 1 and all(problem["input"] == found[0]["input"] for problem in found):
+        either = " or ".join(_must(problem).removeprefix("must be ") for problem in found)
+        return [f"{path} must be {either}, not {_short(found[0]['input'])}"]
+    lines = []
+    for problem in found:
+        place = "".join(f"[{s}]" if isinstance(s, int) else f".{s}" for s in problem["loc"])
+        lines.append(f"{path}{place} {_must(problem)}, not {_short(problem['input'])}")
+    return lines
+
+
+def _must(problem: Any) -> str:
+    if problem["type"] in ("enum", "literal_error"):
+        return f"must be {problem['ctx']['expected']}"
+    return _WORDS.get(problem["type"], problem["msg"])
 
 
 def _short(value: Any) -> str:
