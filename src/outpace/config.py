@@ -455,7 +455,7 @@ def _in_words(found: Sequence[Any], path: str) -> list[str]:
 def _must(problem: Any) -> str:
     if problem["type"] in ("enum", "literal_error"):
         return f"must be {problem['ctx']['expected']}"
-    return _WORDS.get(problem["type"], problem["msg"])
+    return _WORDS.get(problem["type"], str(problem["msg"]))
 
 
 def _short(value: Any) -> str:
