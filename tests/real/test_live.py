@@ -45,8 +45,8 @@ LATE = Sample(
     {
         "worker-0": worker(0, 30, 5_000_000),
         "worker-1": worker(1, 20),
-        "server-0": Totals(applied=50, staleness={0: 10, 2: 30}, bytes_sent=2_000_000),
-        "server-1": Totals(staleness={1: 40}, bytes_sent=2_000_000),
+        "server-0": Totals(applied=50, staleness={0: {0: 10, 2: 30}}, bytes_sent=2_000_000),
+        "server-1": Totals(staleness={0: {1: 40}}, bytes_sent=2_000_000),
     },
 )
 

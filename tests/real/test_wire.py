@@ -61,7 +61,9 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
     if origin is tuple:
         return st.tuples(*map(values, arguments))
     if origin is dict and arguments[0] is int:
-        return st.dictionaries(st.integers(0, 2**40), st.integers(0, 2**40), max_size=3)
+        counts = st.integers(0, 2**40)
+        inner = counts if arguments[1] is int else values(arguments[1])
+        return st.dictionaries(counts, inner, max_size=3)
     if origin is dict:
         return st.dictionaries(st.text(max_size=5), SCALARS | st.lists(SCALARS), max_size=3)
     if len(arguments) == 2 and type(None) in arguments:

@@ -58,6 +58,8 @@ from outpace.units import Time, nanoseconds, seconds
 JOIN_S: Final = 120.0  # for the slowest process to start and make its task
 WIND_DOWN_S: Final = 60.0  # for a worker to come to the end of its step
 _LAST_WORDS_S: Final = 0.5  # for what a process said before it died to be read first
+_LONGEST_LAST_WORDS_S: Final = 10.0  # where there is still something to be read
+_LOOK_AGAIN_S: Final = 0.02
 _ENDED, _SILENT, _MISSED = range(3)  # how directly it is known that a process is lost
 
 
@@ -385,13 +387,25 @@ class Coordinator:
             wait_s = _LAST_WORDS_S * (0.5 if how == _ENDED else 1.0)
             self.kernel.call_at(self.kernel.now + nanoseconds(wait_s), self._give_up)
 
-    def _give_up(self, _: object) -> None:
+    def _give_up(self, until: Time | None) -> None:
         # Whoever said meanwhile that it had finished, or why not, was only faster than its words.
         spoken = self.finished | self._failed
-        lost = [known for name, known in self._lost_for.items() if name not in spoken]
-        if lost:
-            _, error = min(lost, key=lambda known: known[0])
+        lost = {name: known for name, known in self._lost_for.items() if name not in spoken}
+        now = self.kernel.now
+        until = now + nanoseconds(_LONGEST_LAST_WORDS_S) if until is None else until
+        if lost and now < until and self._may_still_speak(lost):
+            self.kernel.call_at(now + nanoseconds(_LOOK_AGAIN_S), self._give_up, until)
+        elif lost:
+            _, error = min(lost.values(), key=lambda known: known[0])
             raise error
+
+    def _may_still_speak(self, lost: dict[str, tuple[int, RunError]]) -> bool:
+        """Words that have come may be unread: this process may have had something to compute.
+
+        What a connection brought is there when its end is known.
+        """
+        ended = {name for name, (how, _) in lost.items() if how == _ENDED}
+        return self.listener.unread or not ended.isdisjoint(self.listener.peers)
 
 
 def _error(name: str, failed: Failed) -> OutpaceError:

@@ -215,6 +215,11 @@ class Listener(_Socket):
             if peer.connection != _CLOSED and not peer.refused
         ]
 
+    @property
+    def unread(self) -> bool:
+        """Is something there that has not been taken in yet?"""
+        return self._socket.poll(0) != 0
+
     def send(self, name: str, body: Body, block: Block | None = None) -> None:
         """To a peer that has called before; without effect if it is gone."""
         peer = self._named.get(name)
