@@ -360,3 +360,11 @@ def test_a_change_is_the_same_from_a_file_and_from_code():
     assert by_file.summary["trace_digest"] != simulate(config(sync={"kind": "bsp"})).summary[
         "trace_digest"
     ]  # fmt: skip
+
+
+def test_conditions_stay_in_force_when_the_policy_changes():
+    conditions = [{"pull": "mine.py:together", "keys": "server-0"}]
+    changes = [{"at_s": 0.3, "sync": {"kind": "ssp", "staleness": 1}}]
+    result = complete(simulate(config(conditions=conditions, sync_changes=changes)))
+    assert reasons(pulls(result, 0, 0.35)) == {"condition", "no-condition"}
+    assert {row["bound"] for row in pulls(result, 1, 0.35)} == {1}
