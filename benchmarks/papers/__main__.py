@@ -1,8 +1,8 @@
 """Runs a paper's experiments and prints what was published beside what was measured.
 
 The variants are those of benchmarks/papers/NAME.yaml, the judge is the module of that name
-(with underscores for dashes); the folders of the runs, a report over all of them and one for
-each group of figures go to runs/papers/NAME.
+(with underscores for dashes); the folders of the runs, a report over all of them, one for
+each group of figures and what the judge draws go to runs/papers/NAME.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ def main() -> int:
         report_on([out / name for name in names], out / f"{figures}.html")
     claims = paper.claims(curves, {variant.name: variant.experiment for variant in variants})
     show(claims)
-    for name in (REPORT, *(f"{figures}.html" for figures in paper.FIGURES)):
-        print(f"report: {out / name}")
+    pictures = paper.draw(curves, out) if hasattr(paper, "draw") else []
+    for report in (out / REPORT, *(out / f"{name}.html" for name in paper.FIGURES), *pictures):
+        print(f"report: {report}")
     return 1 if any(claim.agrees is False for claim in claims) else 0
 
 

@@ -24,6 +24,7 @@ class Curve:
     error: str | None
     accuracy: list[float] = field(default_factory=list)  # on the test data, if there is one
     summary: dict[str, Any] = field(default_factory=dict)  # summary.json
+    folder: Path | None = None
 
     @property
     def final(self) -> float:
@@ -69,4 +70,5 @@ def read_curve(folder: Path) -> Curve:
         summary["error"],
         rows["accuracy"],
         summary,
+        folder,
     )

@@ -1,0 +1,137 @@
+"""PSP-SGD, figure 2: the density of the delay of pulls. See psp-fig2.yaml."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import sqrt
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from benchmarks.papers.claims import Claim
+from benchmarks.papers.curves import Curve
+from benchmarks.papers.psp import late_replies
+
+from outpace.config import Experiment
+from outpace.folder import MESSAGES
+
+NORMAL, DELAYED = SCENARIOS = ("normal", "4 s delay")
+FIGURES = {"runs": list(SCENARIOS)}
+PICTURE = "figure-2.html"
+SAME = 0.10  # the medians of what is not late, in both scenarios
+_BIN = 0.1  # s
+_QUANTILES = (0.05, 0.5, 0.95, 0.99)
+
+Seconds = np.ndarray[tuple[int], np.dtype[np.float64]]
+
+
+@dataclass(frozen=True, slots=True)
+class PullDelays:
+    """Of all pulls between machines, s: from the pull to its reply, and of that the reply's way."""
+
+    whole: Seconds
+    way: Seconds
+
+
+def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -> list[Claim]:
+    """The law that was put in, against the messages of these runs."""
+    normal, delayed = (pull_delays(curves[name].folder) for name in SCENARIOS)
+    law = late_replies(experiments[DELAYED])
+    late = delayed.way >= law.seconds
+    share, error = late.mean(), sqrt(law.probability * (1 - law.probability) / len(late))
+    medians = np.median(normal.way), np.median(delayed.way[~late])
+    waiting = (delayed.whole >= law.seconds).mean()
+    return [
+        Claim(
+            "figure 2, 4 s delay",
+            f"{law.probability:.2%} of the responses are {law.seconds:g} s late",
+            f"{share:.3%} of {len(late):,}, to agree within 4 standard errors of {error:.3%}",
+            bool(abs(share - law.probability) <= 4 * error),
+        ),
+        Claim(
+            "figure 2, normal",
+            "no response is late",
+            f"the slowest of {len(normal.way):,} was on its way for {normal.way.max():.2f} s",
+            bool(normal.way.max() < law.seconds),
+        ),
+        Claim(
+            "figure 2",
+            "apart from those the densities are the same",
+            f"median way {medians[0]:.3f} and {medians[1]:.3f} s, to agree within {SAME:.0%}",
+            bool(abs(medians[1] / medians[0] - 1) <= SAME),
+        ),
+        *(
+            Claim(
+                f"figure 2, {name}",
+                "(quantiles of pull to response, not legible in the text at hand)",
+                ", ".join(f"{q:.0%}: {np.quantile(delays.whole, q):.2f} s" for q in _QUANTILES),
+                None,
+            )
+            for name, delays in zip(SCENARIOS, (normal, delayed), strict=True)
+        ),
+        Claim(
+            "why (not in the paper)",
+            "in synchronous training one late reply holds up everybody's next pull",
+            f"{waiting:.0%} of the pulls took {law.seconds:g} s or more, {waiting / share:.0f} "
+            "times as many as the replies that were late; to be ten times at least",
+            bool(waiting >= 10 * share),
+        ),
+    ]
+
+
+def draw(curves: Mapping[str, Curve], out: Path) -> list[Path]:
+    """The densities, as a picture of its own beside the reports."""
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    for name in SCENARIOS:
+        delays = pull_delays(curves[name].folder)
+        for part, values in {
+            "pull to response": delays.whole,
+            "way of the response": delays.way,
+        }.items():
+            edges = np.arange(0, values.max() + 2 * _BIN, _BIN)
+            density, _ = np.histogram(values, edges, density=True)
+            figure.add_scatter(
+                x=edges[:-1], y=density, name=f"{name}, {part}", mode="lines", line={"shape": "hv"}
+            )
+    figure.update_layout(
+        title="Delay of pulls",
+        xaxis_title="seconds",
+        yaxis={"title": "density", "type": "log"},
+    )
+    figure.write_html(out / PICTURE)
+    return [out / PICTURE]
+
+
+def pull_delays(folder: Path | None) -> PullDelays:
+    """From the messages of a run in which each pull is answered before the next."""
+    assert folder is not None
+    table = pq.read_table(folder / MESSAGES)
+    pulls = _in_order(table.filter(pc.field("kind") == "pull"), "sender", "receiver")
+    replies = _in_order(table.filter(pc.field("kind") == "reply"), "receiver", "sender")
+    if len(pulls) != len(replies):
+        raise ValueError(f"{len(pulls)} pulls have {len(replies)} replies")
+    between = _machine(pulls["sender"]) != _machine(pulls["receiver"])
+    return PullDelays(
+        _seconds(pulls["requested_ns"], replies["delivered_ns"])[between],
+        _seconds(replies["requested_ns"], replies["delivered_ns"])[between],
+    )
+
+
+def _in_order(messages: pa.Table, worker: str, server: str) -> pa.Table:
+    """Those of one worker and server together, one after the other."""
+    keys = [(worker, "ascending"), (server, "ascending"), ("requested_ns", "ascending")]
+    return messages.sort_by(keys)
+
+
+def _machine(names: pa.ChunkedArray) -> np.ndarray[tuple[int], np.dtype[np.str_]]:
+    """Server m is beside worker m."""
+    return np.array([name.rpartition("-")[2] for name in names.to_pylist()])
+
+
+def _seconds(starts: pa.ChunkedArray, ends: pa.ChunkedArray) -> Seconds:
+    return (ends.to_numpy() - starts.to_numpy()) * 1e-9

@@ -1,0 +1,80 @@
+"""PSP-SGD, Table 1: time and top-1 error with delayed replies. See psp-table1.yaml."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import fmean
+
+from benchmarks.papers.claims import Claim
+from benchmarks.papers.curves import Curve
+from benchmarks.papers.psp import PUSH, SETTINGS, SYNC, Setting, final_error, late_replies, runs_of
+
+from outpace.config import Experiment
+from outpace.sync import PartialPush
+
+FIGURES = {"table-1": [f"{setting.name} seed 0" for setting in SETTINGS]}
+RATIO = 0.05  # times relative to synchronous training come as near as that to those published
+NEAR = 0.03  # errors of 28/100 and 28/90 to that of synchronous training; published 0.013, 0.009
+MEASURED = 0.75  # of the law of late replies, which leaves out that much else takes time meanwhile
+WORSE = 0.03  # by so much 20/75 is worse than all others at least; published 0.13
+
+
+def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -> list[Claim]:
+    """What the table says, against these runs; means over the seeds."""
+    runs = {setting: runs_of(setting, curves) for setting in SETTINGS}
+    times = {setting: fmean(run.seconds[-1] for run in of) for setting, of in runs.items()}
+    errors = {setting: fmean(map(final_error, of)) for setting, of in runs.items()}
+    complete = all(run.error is None for of in runs.values() for run in of)
+    ratio = {setting: times[setting] / times[SYNC] for setting in SETTINGS}
+    sync, push, pull, least = (errors[setting] for setting in SETTINGS)
+    return [
+        Claim(
+            "table 1, time",
+            " > ".join(f"{setting.seconds:.2f}" for setting in SETTINGS),
+            " > ".join(f"{times[setting]:.0f} s" for setting in SETTINGS),
+            complete and sorted(times.values(), reverse=True) == list(times.values()),
+        ),
+        *(
+            Claim(
+                f"table 1, time of {setting.name} / {SYNC.name}",
+                f"{setting.seconds / SYNC.seconds:.3f}",
+                f"{ratio[setting]:.3f}, to agree within {RATIO}",
+                complete and abs(ratio[setting] - setting.seconds / SYNC.seconds) <= RATIO,
+            )
+            for setting in SETTINGS[1:]
+        ),
+        Claim(
+            "table 1, error",
+            "28/90 and 28/100 are near 32/100: .1565 and .1609 against .1479",
+            f"{pull:.4f} and {push:.4f} against {sync:.4f}, to agree within {NEAR}",
+            max(abs(push - sync), abs(pull - sync)) <= NEAR,
+        ),
+        Claim(
+            "table 1, error",
+            "20/75 is clearly worse: .2914",
+            f"{least:.4f}, to be worse by at least {WORSE}",
+            least - max(sync, push, pull) >= WORSE,
+        ),
+        _explained(times, experiments),
+    ]
+
+
+def _explained(times: Mapping[Setting, float], experiments: Mapping[str, Experiment]) -> Claim:
+    """Against 28/90, which hardly ever waits for a late reply: three servers may be late."""
+    experiment = experiments[f"{SYNC.name} seed 0"]
+    partial = experiments[f"{PUSH.name} seed 0"].sync
+    iterations = experiment.stop.iterations
+    assert iterations is not None
+    assert isinstance(partial, PartialPush)
+    sync, push, pull, _ = (times[setting] / iterations for setting in SETTINGS)
+    law = late_replies(experiment)
+    longest, longer = law.seconds * law.of_all, law.seconds * law.of_quorum(partial.quorum)
+    return Claim(
+        "why (not in the paper)",
+        f"32/100 waits for somebody late in {law.of_all:.1%} of its iterations, 28/100 in "
+        f"{law.of_quorum(partial.quorum):.1%} unless who is late catches up: {longest:.2f} and "
+        f"{longer:.2f} s per iteration, at most",
+        f"{sync - pull:.2f} and {push - pull:.2f} s more than the {pull:.2f} of 28/90; the first "
+        f"to be {MEASURED:.0%} of that at least",
+        MEASURED * longest <= sync - pull <= longest and 0 < push - pull <= longer,
+    )

@@ -1,0 +1,35 @@
+"""A fifth of Fashion-MNIST in pictures of 14×14: a task that trains in a minute on a CPU."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from outpace import Task
+from outpace.tasks.fashion import fashion_mnist_cnn
+
+_SAMPLES = 10_000  # of 60,000, and a batch of a fifth: as many iterations per epoch as published
+
+
+def task() -> Task:
+    """Two 3×3 convolutions (8, 16 channels), normalised, and a linear layer, 9,146 parameters."""
+    whole = fashion_mnist_cnn()
+    assert whole.test is not None
+    model = nn.Sequential(
+        nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(8, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(),
+        nn.Flatten(), nn.Linear(784, 10),
+    )  # fmt: skip
+    pictures, classes = whole.train
+    return Task(
+        model,
+        nn.functional.cross_entropy,
+        (_halved(pictures[:_SAMPLES]), classes[:_SAMPLES]),
+        (_halved(whole.test[0]), whole.test[1]),
+    )
+
+
+def _halved(pictures: torch.Tensor) -> torch.Tensor:
+    """Bytes of shape (n, 1, 28, 28) → numbers of mean 0 and variance 1, (n, 1, 14, 14)."""
+    small = nn.functional.avg_pool2d(pictures.float(), 2)
+    return (small - small.mean()) / small.std()
