@@ -142,6 +142,22 @@ def test_what_comes_late_is_used_from_then_on():
     assert [row["version"] for row in rows(result, "push") if row["shard"] == 0] == list(range(8))
 
 
+def test_what_comes_late_is_dropped_if_the_configuration_says_so():
+    result = late({"quorum_percent": 66, "late": "drop"}, 8)
+    read = [row["version"] for row in rows(result, "push") if row["shard"] == 2]
+    assert read == [0] * 8
+    assert ends(result) == list(range(1, 9))
+
+
+def test_where_nothing_is_late_dropping_it_changes_nothing():
+    assert ends(late({"quorum_percent": 67, "late": "drop"}, 3)) == [5, 10, 15]
+    used, dropped = (
+        simulate(config("bsp", pull={"quorum_percent": 100, "late": what}))
+        for what in ("use", "drop")
+    )
+    assert used.summary["parameters_digest"] == dropped.summary["parameters_digest"]
+
+
 def test_a_worker_gets_no_further_ahead_of_a_server_than_it_may():
     # With two pulls unanswered it waits: for the first until 5 s, for the second until 6 s.
     assert ends(late({"quorum_percent": 66, "ahead": 2}, 4)) == [1, 5, 6, 10]

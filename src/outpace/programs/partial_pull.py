@@ -5,7 +5,9 @@ many per cent of them have answered this pull and a time has passed since then, 
 have. Blocks of the others keep their old values. What comes late, during the computation
 or a later wait, is used if its version is newer than the block held, and before it
 computes a worker takes all that has arrived. So each gradient belongs to the versions that
-were held when its computation began, and says so.
+were held when its computation began, and says so. With `late: drop` it is as the paper prints it
+(algorithm 1, lines 10 and 11): what comes late is not used. A server that is always among the
+last is then never heard of again.
 
 No server is left behind without bound: with `ahead` of its pulls unanswered by one server
 a worker waits for it, quorum or not. So what it can heap up there is bounded, too. After
@@ -19,6 +21,7 @@ import math
 from collections import deque
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Literal
 
 from outpace.checks import not_negative, require
 from outpace.messages import Leave, Message, Pull, Push, Reply
@@ -32,19 +35,22 @@ class PartialPull:
 
     quorum_percent: of the servers, rounded up. timeout_s: it goes on so long after that
     many have answered, unless all have before. ahead: how many of its pulls a server may
-    owe it at a time. Raises ValueError for a percentage outside of (0, 100], and for times
-    and numbers that are none.
+    owe it at a time. late: whether a block that answers an earlier pull, and is older than
+    any answer to this one, is used if it is newer than the one held. Raises ValueError for
+    a percentage outside of (0, 100], and for times and numbers that are none.
     """
 
     quorum_percent: float
     timeout_s: float = 0.0
     ahead: int = 16
+    late: Literal["use", "drop"] = "use"
 
     def __post_init__(self) -> None:
         percent = self.quorum_percent
         require(0 < percent <= 100, "quorum_percent", "above 0 and at most 100", percent)
         require(not_negative(self.timeout_s), "timeout_s", "a number from 0 to 1e9", self.timeout_s)
         require(0 < self.ahead <= 100_000, "ahead", "from 1 to 100,000", self.ahead)
+        require(self.late in ("use", "drop"), "late", "use or drop", self.late)
 
     def quorum(self, servers: int) -> int:
         """How many of so many servers that is: exact, by the decimals that were written."""
@@ -83,6 +89,7 @@ class _Puller:
         self.held: Time = 0  # by the server that answered this pull last
         self.last = 0
         self._me, self._ahead = me, pull.ahead
+        self._uses_late = pull.late == "use"
         self._timeout = nanoseconds(pull.timeout_s)
         self._unanswered = [Unanswered() for _ in me.servers]
         self._least = pull.quorum(len(me.servers))
@@ -125,7 +132,8 @@ class _Puller:
         assert isinstance(reply, Reply)
         assert reply.parameters is not None
         server = reply.shard
-        if reply.version > self.versions[server]:
+        in_time = reply.iteration == self._iteration or reply.clock > self._iteration
+        if reply.version > self.versions[server] and (in_time or self._uses_late):
             self.parameters[server], self.versions[server] = reply.parameters, reply.version
         self.clock = max(self.clock, reply.clock)
         self._unanswered[server].answered(reply.iteration)
