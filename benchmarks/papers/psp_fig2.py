@@ -21,7 +21,7 @@ from outpace.folder import MESSAGES
 NORMAL, DELAYED = SCENARIOS = ("normal", "4 s delay")
 FIGURES = {"runs": list(SCENARIOS)}
 PICTURE = "figure-2.html"
-SAME = 0.10  # the medians of what is not late, in both scenarios
+SLOWER = 0.10  # the median of what is not late, than without delays
 _BIN = 0.1  # s
 _QUANTILES = (0.05, 0.5, 0.95, 0.99)
 
@@ -59,9 +59,10 @@ def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -
         ),
         Claim(
             "figure 2",
-            "apart from those the densities are the same",
-            f"median way {medians[0]:.3f} and {medians[1]:.3f} s, to agree within {SAME:.0%}",
-            bool(abs(medians[1] / medians[0] - 1) <= SAME),
+            "the other responses come as fast as without delays",
+            f"median way {medians[1]:.3f} against {medians[0]:.3f} s, to be longer by at most "
+            f"{SLOWER:.0%}",
+            bool(medians[1] <= (1 + SLOWER) * medians[0]),
         ),
         *(
             Claim(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 from benchmarks.papers.claims import Claim
@@ -13,7 +12,7 @@ from outpace.config import Experiment
 
 FIGURES = {"figure-4": [setting.name for setting in SETTINGS]}
 ABOVE = 0.02  # the error to get down to is so much above the worst final one of the first three
-SAVED = 0.10  # of the time to that error, at least; published 17 % and 30 % of the whole time
+SAVED = 0.5  # of the share of the time that was saved in table 1, at least
 ALMOST = 0.05  # 28/90 takes almost the same time as without delays
 
 
@@ -30,12 +29,19 @@ def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -
         *(
             Claim(
                 "figure 4",
-                f"{setting.name} gets to a given error earlier than {SYNC.name}",
-                f"to {target:.3f}: {times[setting]:.0f} against {times[SYNC]:.0f} s, to save "
-                f"{SAVED:.0%} at least",
-                math.isfinite(times[setting]) and times[setting] <= (1 - SAVED) * times[SYNC],
+                f"{setting.name} gets to a given error earlier than {SYNC.name}: it saves "
+                f"{1 - setting.seconds / SYNC.seconds:.0%} of the time",
+                f"{1 - times[setting] / times[SYNC]:.0%} of the time to an error of {target:.3f}: "
+                f"{times[setting]:.0f} against {times[SYNC]:.0f} s, to save half as much at least",
+                1 - times[setting] / times[SYNC] >= SAVED * (1 - setting.seconds / SYNC.seconds),
             )
-            for setting in (PUSH, PULL, LEAST)
+            for setting in (PUSH, PULL)
+        ),
+        Claim(
+            "figure 4",
+            f"{LEAST.name} ends at a high error, {LEAST.error:.4f}",
+            f"at {final_error(runs[LEAST]):.4f}, and gets to {target:.3f} in {times[LEAST]:.0f} s",
+            None,
         ),
         Claim(
             "section 4.4",
