@@ -321,11 +321,16 @@ class Shard:
             raise ProtocolError(f"worker {pull.worker} pulled iteration {pull.iteration}")
         if (pull.worker, pull.iteration) in self._unanswered:
             return []  # a repetition, which may be judged otherwise: one answer is enough
+        # A pull may come between the deadline and `on_time`: it is judged as after it. (Behind
+        # a global barrier the scheduler's own deadline, of the same time, may have sent it.)
+        due = self._deadline is not None and now >= self._deadline
+        replies = self.on_time(now) if due else []
         decision = self._judged(pull)
         if decision.release_clock is None:
-            return [self._answer(pull, now, now, decision, NOBODY)]
-        self._file(pull, now, decision)
-        return []
+            replies.append(self._answer(pull, now, now, decision, NOBODY))
+        else:
+            self._file(pull, now, decision)
+        return replies
 
     def _on_leave(self, leave: Leave, now: Time) -> list[Reply]:
         worker = leave.worker

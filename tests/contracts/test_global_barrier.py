@@ -188,3 +188,24 @@ def test_a_worker_that_misbehaves_at_the_scheduler_is_refused_and_the_others_go_
     assert any(who == "worker-3" and "does not wait" in why for who, why in listening.refusals)
     scheduler.stop()
     scheduler.close()
+
+
+@pytest.mark.parametrize("key", [None, "push_time", "pull_time"])
+def test_no_server_answers_before_it_has_done_what_the_scheduler_waited_for(key):
+    """With a timeout, the servers' own may fall due at the instant of the scheduler's."""
+    changes = {} if key is None else {key: {"kind": "constant", "mean_s": 0.1}}
+    for seed in range(4):
+        result = simulate(
+            {
+                "task": {"kind": "timing", "parameters": 1000},
+                "seed": seed,
+                "workers": 5,
+                "servers": 2,
+                "compute": {"kind": "normal", "mean_s": 1.0, "cv": 0.5},
+                "sync": {"kind": "partial-push", "quorum": 2, "timeout_s": 0.5},
+                "stop": {"iterations": 15},
+                **GLOBAL,
+                **changes,
+            }
+        )
+        assert all(row["iteration"] < row["clock"] for row in rows(result, "pull"))
