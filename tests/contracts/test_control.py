@@ -368,3 +368,8 @@ def test_conditions_stay_in_force_when_the_policy_changes():
     result = complete(simulate(config(conditions=conditions, sync_changes=changes)))
     assert reasons(pulls(result, 0, 0.35)) == {"condition", "no-condition"}
     assert {row["bound"] for row in pulls(result, 1, 0.35)} == {1}
+
+
+@every_runtime
+def test_a_change_may_be_due_at_the_very_start(run):
+    complete(run(config(sync_changes=[{"at_s": 0.0, "sync": {"kind": "bsp"}}])))

@@ -114,7 +114,7 @@ class Server(Member):
         self.kernel.spawn(self.report(), f"{self.name}'s report", daemon=True)
         for at, server, policy in experiment.policies.later():
             if server == self.index:
-                self.kernel.call_at(at, self._set_policy, policy)
+                self.kernel.call_at(max(at, self.kernel.now), self._set_policy, policy)
         while True:
             read = await self.order(ReadAll)
             if self.shard.version >= read.version:
