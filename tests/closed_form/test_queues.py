@@ -104,3 +104,15 @@ def test_the_times_of_a_server_depend_on_the_seed_and_not_on_who_comes():
     assert served == [row["end_ns"] - row["computed_ns"] for row in rows(slow, "iteration")]
     other = simulated(workers=1, seed=4, push_time=law, stop={"iterations": 50})
     assert served != [row["end_ns"] - row["computed_ns"] for row in rows(other, "iteration")]
+
+
+def test_a_pull_that_a_timeout_releases_costs_its_time_a_second_time_too():
+    result = simulated(
+        workers=2,
+        compute={"kind": "constant", "mean_s": 1.0, "slow": [{"workers": [1], "factor": 100}]},
+        sync={"kind": "partial-push", "quorum": 1, "timeout_s": 5.0},
+        pull_time={"kind": "constant", "mean_s": 0.1},
+        stop={"iterations": 1},
+    )
+    first = min(row["end_ns"] for row in rows(result, "iteration"))
+    assert first == round((1 + 5 + 0.1) * 1e9)
