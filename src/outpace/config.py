@@ -176,6 +176,8 @@ class Experiment:
                 yield f"pull: {own}"
             if self.barrier == "global":
                 yield f"barrier: {own}"
+            if any(each.push is not None for each in self.conditions):
+                yield f"conditions: push: {own}, and count on everybody's pushes"
         if self.barrier != "global":
             return
         if self.pull is not None:

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 from outpace.checks import not_negative
 from outpace.config import Experiment
 from outpace.errors import ConfigError, RunError
 from outpace.messages import server_name
 from outpace.policies import Sync, matching
+from outpace.sync import SspTable
 from outpace.tasks.target import brief
 from outpace.units import Time, nanoseconds, seconds
 
@@ -49,7 +50,7 @@ class Control(ABC):
 
     def at(self, time_s: float, action: Callable[[], None]) -> None:
         """Call `action()` at that time of the run, at once if it is over."""
-        if not not_negative(time_s):
+        if not isinstance(time_s, int | float) or not not_negative(time_s):
             raise ConfigError(f"the time of an action must be from 0 to 1e9 s, not {time_s}")
 
         def act(_: object) -> None:
@@ -65,6 +66,13 @@ class Control(ABC):
     def set_policy(self, keys: str, sync: Sync) -> None:
         """From now on these servers follow this policy. Conditions stay in force."""
         self._require_changeable()
+        if not isinstance(sync, Sync):
+            known = ", ".join(kind.__name__ for kind in get_args(Sync))
+            raise ConfigError(f"a policy must be one of {known}, not {sync!r}")
+        if isinstance(sync, SspTable) != isinstance(self._experiment.sync, SspTable):
+            raise ConfigError(
+                "ssptable has workers of its own: all follow it all the time, or none"
+            )
         if problems := list(self._experiment.policies.wrong_with("sync", sync)):
             raise ConfigError("\n".join(problems))
         for server in self._matching(keys):
@@ -88,6 +96,10 @@ class Control(ABC):
 
     def _set_conditions(self, keys: str, which: str, condition: ConditionLike) -> None:
         self._require_changeable()
+        if not (condition is None or isinstance(condition, str) or callable(condition)):
+            raise ConfigError(f"a {which} condition must be a function or its name: {condition!r}")
+        if which == "push" and isinstance(self._experiment.sync, SspTable):
+            raise ConfigError("with ssptable no push condition: its workers count on everybody's")
         for server in self._matching(keys):
             self._set_condition(server, which, condition)
 

@@ -23,7 +23,7 @@ from outpace.config import Experiment, experiment_from, to_plain
 from outpace.control import ControlFunction
 from outpace.digest import parameters_digest
 from outpace.engine import Engine
-from outpace.errors import ConfigError, RunError
+from outpace.errors import ConfigError, OutpaceError, RunError
 from outpace.recorder import Totals
 from outpace.simulation.calibration import calibrated
 from outpace.simulation.messagelog import MessageLog
@@ -204,7 +204,7 @@ class _Run:
             self._finish("partial", time.perf_counter() - started, "interrupted")
             raise
         except BaseException as error:
-            reason = str(error) if isinstance(error, RunError) else repr(error)
+            reason = str(error) if isinstance(error, OutpaceError) else repr(error)
             self._finish("failed", time.perf_counter() - started, reason)
             raise
         return self._finish("complete", time.perf_counter() - started, None)

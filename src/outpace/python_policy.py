@@ -9,14 +9,17 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
-from outpace.checks import require
+from outpace.checks import LARGEST, require
 from outpace.errors import ConfigError, PolicyError
 from outpace.messages import Pull
 from outpace.sync import ASK_AGAIN, Apply, Asp, Decision, Policy, Reason, Scale, ShardView
 from outpace.tasks.target import absolute_target, brief, load_target, require_target
+
+_MOST: Final = 2**62  # the trace keeps numbers in 64 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +136,21 @@ class Condition:
             f"not {answer!r} {what}"
         )
 
+    def sound(self, decision: Decision, what: str, view: ShardView) -> Decision:
+        """Raises PolicyError for a decision that is none."""
+        release, watch = decision.release_clock, decision.watch
+        numbers = (decision.lead, decision.bound, watch, 0 if release is None else release)
+        if (
+            isinstance(decision.reason, Reason)
+            and all(isinstance(n, int) and abs(n) < _MOST for n in numbers)
+            and -1 <= watch < view.workers
+        ):
+            return decision
+        raise PolicyError(
+            f"the condition {self.name} of server {view.shard} gave what is no decision: "
+            f"{decision} {what}"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Conditioned:
@@ -167,7 +185,7 @@ class Conditioned:
         what = f"for worker {pull.worker}'s pull of iteration {pull.iteration}"
         answer = self.pull(what, view.shard, pull, view)
         if isinstance(answer, Decision):
-            return answer
+            return self.pull.sound(answer, what, view)
         lead = pull.iteration - view.clock
         if self.pull.truth(answer, what, view.shard):
             return Decision(None, Reason.CONDITION, lead)
@@ -178,8 +196,10 @@ class Conditioned:
             return self.base.patience_s(view)
         what = f"at clock {view.clock}"
         answer = self.push(what, view.shard, view)
-        if isinstance(answer, float) and answer >= 0:
-            return answer
+        if isinstance(answer, Real) and not isinstance(answer, Integral):
+            patience_s = float(answer)
+            if 0 <= patience_s <= LARGEST or patience_s == math.inf:
+                return patience_s
         return 0.0 if self.push.truth(answer, what, view.shard) else math.inf
 
 

@@ -205,8 +205,9 @@ class Shard:
         self._policy = policy
         self._observer = observer
         self._view = View(index, workers)
-        self._pushes = 0
-        self._sums: dict[int, BlockSum] = {}  # iteration -> gradients awaiting its end
+        self._pushes, self._furthest = 0, 0.0
+        # iteration -> gradients that await its end, and what they will be divided by
+        self._sums: dict[int, tuple[BlockSum, Scale]] = {}
         self._contributions: dict[int, list[tuple[int, int, Time]]] = defaultdict(list)
         self._settings: dict[int, _Settings] = {}  # of those gradients
         self._waiting: dict[int, _Filed] = {}  # release clock -> pulls
@@ -313,7 +314,8 @@ class Shard:
         else:
             self._take_gradient(push, value_of(push.gradient), on_arrival, now)
         self._pushes += 1
-        return self._advance(push.worker, now)
+        # What comes at the very end of a wait counts, and so may others that come then.
+        return self._advance(push.worker, now, at_end=False)
 
     def _on_pull(self, pull: Pull, now: Time) -> list[Reply]:
         self._require_member(pull.worker, "pulled")
@@ -321,16 +323,16 @@ class Shard:
             raise ProtocolError(f"worker {pull.worker} pulled iteration {pull.iteration}")
         if (pull.worker, pull.iteration) in self._unanswered:
             return []  # a repetition, which may be judged otherwise: one answer is enough
-        # A pull may come between the deadline and `on_time`: it is judged as after it. (Behind
-        # a global barrier the scheduler's own deadline, of the same time, may have sent it.)
-        due = self._deadline is not None and now >= self._deadline
-        replies = self.on_time(now) if due else []
         decision = self._judged(pull)
-        if decision.release_clock is None:
-            replies.append(self._answer(pull, now, now, decision, NOBODY))
-        else:
+        if decision.release_clock is not None:
             self._file(pull, now, decision)
-        return replies
+            return []
+        if self._deadline is None or now < self._deadline:
+            return [self._answer(pull, now, now, decision, NOBODY)]
+        # It came between the deadline and `on_time`, and is answered as after it. (Behind a
+        # global barrier the scheduler's own deadline, of the same time, may have sent it.)
+        replies = self.on_time(now)
+        return [*replies, self._answer(pull, now, now, self._judged(pull), NOBODY)]
 
     def _on_leave(self, leave: Leave, now: Time) -> list[Reply]:
         worker = leave.worker
@@ -403,15 +405,16 @@ class Shard:
 
     # -- progress --------------------------------------------------------------
 
-    def _advance(self, mover: int, now: Time) -> list[Reply]:
+    def _advance(self, mover: int, now: Time, *, at_end: bool = True) -> list[Reply]:
         """Finish the iterations that may be finished and answer the pulls that waited for it.
 
-        mover: the worker that pushed or left, or NOBODY.
+        mover: the worker that pushed or left, or NOBODY. at_end: of a wait that ends now, has
+        all come that could?
         """
         view, cause = self._view, mover
         replies: list[Reply] = []
         released: list[tuple[int, _Filed]] = []
-        while view.clock <= view.fastest and self._is_time(cause, now):
+        while view.clock <= view.fastest and self._is_time(cause, now, at_end):
             if self._ripe is not None:  # it was not this message that ended the wait
                 cause = self._ripe[1]
                 self._ripe = self._deadline = None
@@ -425,7 +428,7 @@ class Shard:
                 replies.append(self._answer(pull, arrived, now, decision, by))
         return replies + self._ask_again(mover, now) if self._asking else replies
 
-    def _is_time(self, cause: int, now: Time) -> bool:
+    def _is_time(self, cause: int, now: Time, at_end: bool) -> bool:
         """May the shard finish iteration V now? Else `_deadline` says when, if that is known."""
         # When all have left there is nobody to finish it for, and nothing to wait for.
         patience_s = self._policy.patience_s(self._view) if self._view.live else math.inf
@@ -435,7 +438,7 @@ class Shard:
         if self._ripe is None:
             self._ripe = now, cause
         self._deadline = self._ripe[0] + nanoseconds(patience_s)
-        return now >= self._deadline
+        return now >= self._deadline + (not at_end)
 
     def _answer(
         self, pull: Pull, arrived: Time, now: Time, decision: Decision, released_by: int
@@ -466,19 +469,19 @@ class Shard:
     def _collect(self, push: Push, gradient: Value, now: Time) -> None:
         iteration = push.iteration
         if iteration not in self._sums:
-            self._sums[iteration] = self._block.new_sum(self._view.workers)
-        self._sums[iteration].add(push.worker, gradient)
+            self._sums[iteration] = self._block.new_sum(self._view.workers), self._policy.scale
+        self._sums[iteration][0].add(push.worker, gradient)
         self._contributions[iteration].append((push.worker, push.version, now))
         if push.settings is not None:
             self._settings.setdefault(iteration, _Settings()).add(push.worker, push.settings)
 
     def _apply_iteration(self, iteration: int, cause: int, now: Time) -> None:
-        total = self._sums.pop(iteration, None)
-        if total is None:
+        if iteration not in self._sums:
             return
+        total, scale = self._sums.pop(iteration)
         for worker, version, arrived in self._contributions.pop(iteration):
             self._settle(worker, iteration, version, arrived, now, Outcome.APPLIED)
-        gradient = total.mean() if self._policy.scale is Scale.MEAN else total.total()
+        gradient = total.mean() if scale is Scale.MEAN else total.total()
         settings = self._settings.pop(iteration, None)
         self._update(gradient, 1, cause, iteration, settings.agreed if settings else None)
 
@@ -491,9 +494,11 @@ class Shard:
     @property
     def _progress(self) -> float:
         """Of the training, in iterations. Where each push is an update, N are an iteration."""
-        if self._policy.apply is Apply.ON_ADVANCE:
-            return self._view.clock
-        return max(self._view.clock, self._pushes / self._view.workers)
+        progress: float = self._view.clock
+        if self._policy.apply is Apply.ON_ARRIVAL:
+            progress = max(progress, self._pushes / self._view.workers)
+        self._furthest = max(self._furthest, progress)  # another policy may count otherwise
+        return self._furthest
 
     def _divisor(self, version: int) -> int:
         """Of a gradient that is applied on arrival and was computed from this version."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from outpace.messages import Pull
 from outpace.shard import Outcome
 from outpace.sync import Apply, Buffer
 from outpace.sync.coins import coin_of, sample_of
@@ -57,6 +58,7 @@ class Reference:
     collected: list[tuple[int, int, int, list[float]]] = field(default_factory=list)
     waiting: list[Waiting] = field(default_factory=list)
     settled: list[tuple[int, int, Outcome, int]] = field(default_factory=list)
+    abandoned: list[Pull] = field(default_factory=list)
     patient_since: int | None = None
     deadline: int | None = None
 
@@ -101,7 +103,7 @@ class Reference:
                 self._update(gradient)
             else:
                 self.collected.append((worker, iteration, version, gradient))
-        return self.look(now)
+        return self.look(now, at_end=False)  # others may come at the end of a wait
 
     def pull(self, pull, now):
         if any(
@@ -111,12 +113,15 @@ class Reference:
             return {}  # a repetition: one answer is enough
         may_go = self.judge(pull)
         if may_go():
-            return {self._answered(pull, now): 0}
+            due = self.deadline is not None and now >= self.deadline
+            others = self.look(now) if due else {}
+            return {**others, self._answered(pull, now): 0}
         self.waiting.append(Waiting(pull, now, may_go))
         return {}
 
     def leave(self, worker, now):
         self.gone.add(worker)
+        self.abandoned += [each.pull for each in self.waiting if each.pull.worker == worker]
         self.waiting = [each for each in self.waiting if each.pull.worker != worker]
         return self.look(now)
 
@@ -128,9 +133,9 @@ class Reference:
             each.may_go = self.judge(each.pull)
         return self._answer_all(now)
 
-    def look(self, now):
+    def look(self, now, at_end=True):
         """Something has changed, or the time has come."""
-        self._advance(now)
+        self._advance(now, at_end)
         return self._answer_all(now)
 
     def left_over(self):
@@ -151,7 +156,7 @@ class Reference:
         self.parameters = [w - g for w, g in zip(self.parameters, gradient, strict=True)]
         self.version += 1
 
-    def _advance(self, now):
+    def _advance(self, now, at_end=True):
         while self.live and self.clock <= max(self.progress):
             patience = self.patience()
             if patience == math.inf:
@@ -160,7 +165,7 @@ class Reference:
                 if self.patient_since is None:
                     self.patient_since = now
                 self.deadline = self.patient_since + round(patience)
-                if now < self.deadline:
+                if now < self.deadline or (now == self.deadline and not at_end):
                     return
             self._finish()
         self.patient_since = self.deadline = None

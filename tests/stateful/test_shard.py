@@ -442,8 +442,9 @@ class ShardMachine(RuleBasedStateMachine):
             return
         self.shard.close(self.now)
         assert sorted(self.seen.settled) == sorted(self.model.settled + self.model.left_over())
-        unanswered = sorted((w.pull.worker, w.pull.iteration) for w in self.model.waiting)
-        assert self.seen.abandoned == unanswered
+        unanswered = self.model.abandoned + [each.pull for each in self.model.waiting]
+        expected = sorted((pull.worker, pull.iteration) for pull in unanswered)
+        assert sorted(self.seen.abandoned) == expected
 
 
 @pytest.mark.parametrize("ahead", [1, 3], ids=["waits for its answer", "goes on without"])

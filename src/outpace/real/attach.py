@@ -86,7 +86,7 @@ class AttachedWorker(Worker):
 
     @property
     def layers(self) -> list[int]:
-        return [p.numel() for p in self._parameters]
+        return [p.numel() for p in self._parameters if p.numel()]
 
     @property
     def layout(self) -> str:

@@ -16,6 +16,7 @@ from outpace.config import Experiment, plain, sync_from
 from outpace.control import ConditionLike, Control
 from outpace.errors import ConfigError
 from outpace.messages import server_name
+from outpace.paths import with_paths
 from outpace.policies import Sync, policy_of
 from outpace.python_policy import Followed, PythonPolicy
 from outpace.real.bodies import Change
@@ -43,6 +44,7 @@ class RealControl(Control):
         self._coordinator.kernel.call_at(time, action)
 
     def _set_policy(self, server: int, sync: Sync) -> None:
+        sync = with_paths(sync, Path.cwd())
         if isinstance(sync, PythonPolicy) and sync not in self._experiment.policies.python():
             raise ConfigError(
                 f"sync.target: {sync.target} must be named in the configuration (sync or "

@@ -14,6 +14,7 @@ from typing import Final
 from outpace.messages import Pull
 
 _MASK: Final = 2**64 - 1
+_FEW: Final = 64  # a sample of more is not kept
 _GOLDEN: Final = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio, made odd
 
 
@@ -24,10 +25,10 @@ def coin_of(pull: Pull, server: int) -> float:
 
 def sample_of(pull: Pull, size: int, workers: int) -> Sequence[int]:
     """So many workers other than the puller, drawn without replacement; or all others."""
-    return _sample(_bits(pull.coin), pull.worker, size, workers)
+    drawn = _kept if size <= _FEW else _sample
+    return drawn(_bits(pull.coin), pull.worker, size, workers)
 
 
-@lru_cache(maxsize=1 << 14)  # a pull that waits is judged several times
 def _sample(state: int, puller: int, size: int, workers: int) -> Sequence[int]:
     moved: dict[int, int] = {}  # a shuffle of all others, of which only the beginning is made
     chosen = []
@@ -43,6 +44,9 @@ def _sample(state: int, puller: int, size: int, workers: int) -> Sequence[int]:
         moved[drawn] = moved.get(place, place)
         chosen.append(picked if picked < puller else picked + 1)
     return tuple(chosen)
+
+
+_kept = lru_cache(maxsize=1 << 12)(_sample)  # a pull that waits is judged several times
 
 
 def _bits(coin: float) -> int:
