@@ -1,0 +1,147 @@
+"""Changes of policies and waits for stragglers, counted by hand on one parameter."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from outpace.errors import ConfigError, PolicyError, RunError
+from outpace.experiment import simulate
+from outpace.python_policy import PythonPolicy
+from outpace.sync import Bsp, Decision, Reason, Ssp, SspTable
+
+
+def config(**changes):
+    """w from 1 by gradient w; four workers, the last of them takes 1.5 s instead of 1."""
+    return {
+        "task": {"kind": "quadratic", "eigenvalues": [1.0]},
+        "workers": 4,
+        "compute": {
+            "kind": "constant",
+            "mean_s": 1.0,
+            "slow": [{"workers": [3], "factor": 1.5}],
+        },
+        "sync": {"kind": "bsp"},
+        "optimizer": {"lr": 0.1},
+        "stop": {"virtual_time_s": 1.6},
+        **changes,
+    }
+
+
+def weight(result):
+    (w,) = result.parameters.values()
+    return w.item()
+
+
+@pytest.mark.parametrize("scale", ["sum", "staleness", "mean"])
+def test_gradients_that_wait_at_a_change_are_divided_as_they_would_have_been(scale):
+    later = {"kind": "asp", "scale": scale}
+    result = simulate(config(sync_changes=[{"at_s": 1.2, "sync": later}]))
+    # At 1.5 s the last gradient of iteration 0 comes and is applied on arrival, by the new
+    # policy; then the mean of the three that waited.
+    divisor = {"sum": 1, "staleness": 1, "mean": 4}[scale]
+    assert weight(result) == pytest.approx(1 - 0.1 / divisor - 0.1)
+
+
+def test_what_is_due_at_the_very_end_of_a_wait_counts_all_of_it():
+    slow = [{"workers": [1, 2], "factor": 1.5}, {"workers": [3], "factor": 5.0}]
+    compute = {"kind": "constant", "mean_s": 1.0, "slow": slow}
+    patient = {"kind": "partial-push", "quorum": 1, "timeout_s": 0.5, "scale": "sum"}
+    for tie_seed in (None, 1, 2, 3):
+        result = simulate(
+            config(sync=patient, compute=compute, stop={"virtual_time_s": 1.6}), tie_seed=tie_seed
+        )
+        assert weight(result) == pytest.approx(1 - 0.1 * 3)
+        assert result.summary["gradients_dropped"] == 0
+
+
+def test_the_learning_rate_does_not_go_back_when_another_policy_counts_otherwise():
+    halved = {"kind": "step", "at_iterations": [2.0], "factor": 0.5}
+    slow = [{"workers": [3], "factor": 2.9}]
+    result = simulate(
+        config(
+            compute={"kind": "constant", "mean_s": 1.0, "slow": slow},
+            sync={"kind": "asp", "scale": "sum"},
+            sync_changes=[{"at_s": 3.5, "sync": {"kind": "bsp", "scale": "sum"}}],
+            optimizer={"lr": 0.01, "schedule": halved},
+            stop={"virtual_time_s": 5.9},
+        )
+    )
+    w, read = 1.0, [1.0] * 4
+    for count, worker in enumerate([0, 1, 2, 0, 1, 2, 3, 0, 1, 2]):  # applied as they come
+        rate = 0.01 if count / 4 < 2 else 0.005
+        w -= rate * read[worker]
+        read[worker] = w
+    w -= 0.005 * read[3]  # at 5.8 s iteration 1 is finished: V = 1, and yet no full rate again
+    assert weight(result) == pytest.approx(w, rel=1e-6)
+
+
+def controlled(control, **changes):
+    return simulate(config(stop={"iterations": 8}, **changes), control=control)
+
+
+@pytest.mark.parametrize("nothing", ["bsp", {"kind": "bsp"}, Bsp, None, (Bsp(),)], ids=repr)
+def test_what_is_no_policy_is_refused(nothing):
+    with pytest.raises(ConfigError, match="a policy must be one of Bsp, Asp, "):
+        controlled(lambda run: run.set_policy("*", nothing))
+
+
+def test_what_is_no_condition_or_no_time_is_refused():
+    with pytest.raises(ConfigError, match="must be a function or its name: 5"):
+        controlled(lambda run: run.set_pull_condition("*", 5))
+    with pytest.raises(ConfigError, match="must be from 0 to 1e9 s, not soon"):
+        controlled(lambda run: run.at("soon", lambda: None))
+
+
+def test_ssptable_and_others_do_not_take_turns():
+    with pytest.raises(ConfigError, match="ssptable has workers of its own"):
+        controlled(lambda run: run.set_policy("*", SspTable(2)))
+    table = {"kind": "ssptable", "staleness": 2}
+    with pytest.raises(ConfigError, match="ssptable has workers of its own"):
+        controlled(lambda run: run.set_policy("*", Ssp(2)), sync=table)
+    with pytest.raises(ConfigError, match="with ssptable no push condition"):
+        controlled(lambda run: run.set_push_condition("*", lambda view: True), sync=table)
+    with pytest.raises(ConfigError, match=r"conditions: push: .*ssptable"):
+        simulate(config(sync=table, conditions=[{"push": "mine.py:half"}]))
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [
+        Decision(0.5, Reason.BEYOND_BOUND, 0),
+        Decision(None, None, 0),
+        Decision(-1, Reason.NO_CONDITION, 0, watch=99),
+        Decision(2**70, Reason.BEYOND_BOUND, 0),
+        Decision(None, Reason.CONDITION, 2**70),
+    ],
+    ids=str,
+)
+def test_what_is_no_decision_ends_the_run_with_its_condition_named(decision):
+    def odd(pull, view):
+        return decision
+
+    with pytest.raises(PolicyError, match=r"condition .*odd of server 0 gave what is no decision"):
+        controlled(lambda run: run.set_pull_condition("*", odd))
+
+
+@pytest.mark.parametrize("seconds", [1e300, -1.0, math.nan])
+def test_a_time_beyond_all_bounds_is_no_patience(seconds):
+    with pytest.raises(PolicyError, match="must answer true or false"):
+        controlled(lambda run: run.set_push_condition("*", lambda view: seconds))
+
+
+def test_an_error_during_a_run_is_kept_in_words(tmp_path):
+    def control(run):
+        run.at(2.0, lambda: run.set_policy("server-7", Bsp()))
+
+    with pytest.raises((ConfigError, RunError)):
+        simulate(config(stop={"iterations": 8}), tmp_path / "run", control=control)
+    text = (tmp_path / "run" / "summary.json").read_text()
+    assert "matches no server" in text
+    assert "ConfigError" not in text
+
+
+def test_a_policy_that_cannot_be_found_is_refused():
+    with pytest.raises(ConfigError, match="there is no file"):
+        controlled(lambda run: run.set_policy("*", PythonPolicy("nowhere.py:Mine")))
