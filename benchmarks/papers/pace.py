@@ -1,0 +1,75 @@
+"""What a run took per iteration of a worker, and what it came to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from benchmarks.papers.curves import Curve
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Of one run: the means over its workers, and the delayed pulls of all servers together.
+
+    Per 100 iterations. The mean over workers, and not the last one's time: without a bound
+    a fast worker is done long before the slowest.
+    """
+
+    seconds: float
+    compute_s: float
+    communicate_s: float  # and waiting for others
+    delayed: float
+    accuracy: float  # the mean over the last quarter of the evaluations
+
+    def faster_than(self, other: Pace) -> float:
+        """How many times."""
+        return other.seconds / self.seconds
+
+
+def pace(curve: Curve) -> Pace:
+    """Raises RuntimeError if the run failed: there is nothing to judge then."""
+    if curve.error is not None:
+        raise RuntimeError(f"{curve.name} failed: {curve.error}")
+    iterations = sum(curve.summary["iterations"]) / curve.workers / 100
+    spent = curve.summary["seconds"]
+    compute, communicate = spent["compute"], spent["communicate"] + spent["wait"]
+    return Pace(
+        (compute + communicate) / iterations,
+        compute / iterations,
+        communicate / iterations,
+        curve.summary["delayed_pulls"] / iterations,
+        accuracy(curve),
+    )
+
+
+def accuracy(curve: Curve) -> float:
+    """The mean over the last quarter of the evaluations."""
+    last = curve.accuracy[-max(1, len(curve.accuracy) // 4) :]
+    return sum(last) / len(last)
+
+
+def percent_less(less: float, than: float) -> float:
+    return 100 * (1 - less / than)
+
+
+def listed(values: Iterable[float], digits: int = 1) -> str:
+    return ", ".join(f"{value:.{digits}f}" for value in values)
+
+
+def accuracy_between(curve: Curve, start_s: float, end_s: float) -> float:
+    """The mean of the curve between two times, along straight lines and then as it ended."""
+    times = np.linspace(start_s, end_s, 101)
+    return float(np.interp(times, curve.seconds, curve.accuracy).mean())
+
+
+def seconds_to(curve: Curve, accuracy: float) -> float:
+    """When the curve first gets to an accuracy, along straight lines; infinite if it does not."""
+    points = list(zip(curve.seconds, curve.accuracy, strict=True))
+    for (before_s, before), (after_s, after) in pairwise(points):
+        if after >= accuracy > before:
+            return before_s + (accuracy - before) / (after - before) * (after_s - before_s)
+    return points[0][0] if points[0][1] >= accuracy else math.inf
