@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from benchmarks.papers.curves import Curve
@@ -47,9 +46,9 @@ def pace(curve: Curve) -> Pace:
 
 
 def accuracy(curve: Curve) -> float:
-    """The mean over the last quarter of the evaluations."""
+    """The mean over the last quarter of the evaluations; nan for a task that has none."""
     last = curve.accuracy[-max(1, len(curve.accuracy) // 4) :]
-    return sum(last) / len(last)
+    return math.nan if None in last else sum(last) / len(last)
 
 
 def percent_less(less: float, than: float) -> float:
@@ -64,12 +63,3 @@ def accuracy_between(curve: Curve, start_s: float, end_s: float) -> float:
     """The mean of the curve between two times, along straight lines and then as it ended."""
     times = np.linspace(start_s, end_s, 101)
     return float(np.interp(times, curve.seconds, curve.accuracy).mean())
-
-
-def seconds_to(curve: Curve, accuracy: float) -> float:
-    """When the curve first gets to an accuracy, along straight lines; infinite if it does not."""
-    points = list(zip(curve.seconds, curve.accuracy, strict=True))
-    for (before_s, before), (after_s, after) in pairwise(points):
-        if after >= accuracy > before:
-            return before_s + (accuracy - before) / (after - before) * (after_s - before_s)
-    return points[0][0] if points[0][1] >= accuracy else math.inf

@@ -1,0 +1,109 @@
+"""FluentPS, figures 10 and 11: accuracy against time. See fluentps-fig10.yaml."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from benchmarks.papers.claims import Claim
+from benchmarks.papers.curves import Curve
+from benchmarks.papers.pace import Pace, pace
+
+from outpace.config import Experiment
+
+SIZES = (64, 128)
+PSSP = ("PSSP 0.1", "PSSP 0.3", "PSSP 0.5")
+MODELS = ("BSP", "SSP", "ASP", *PSSP)
+FIGURES = {
+    f"figure-{figure}": [f"{workers} {model}" for model in MODELS]
+    for figure, workers in zip((10, 11), SIZES, strict=True)
+}
+ALIKE = 0.015
+
+
+def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -> list[Claim]:
+    """What the paper says of its figures, against these runs."""
+    small, large = (
+        {model: pace(curves[f"{workers} {model}"]) for model in MODELS} for workers in SIZES
+    )
+    ages = {
+        workers: {m: _age(curves[f"{workers} {m}"]) for m in ("ASP", "PSSP 0.3", "SSP")}
+        for workers in SIZES
+    }
+    return [
+        *(_rows(workers, paces) for workers, paces in zip(SIZES, (small, large), strict=True)),
+        *_speed(small),
+        Claim(
+            "figure 10",
+            "64 workers: ASP has the lowest accuracy, 1 % below PSSP (P = 0.5)",
+            f"{_points(small)} % below (must be above 0.5)",
+            _lost(small) > 0.005 and all(small["ASP"].accuracy <= p.accuracy for p in small.values()),
+        ),
+        Claim(
+            "figure 11",
+            "128 workers: ASP 3.9 % below PSSP (P = 0.3 or 0.5)",
+            f"{_points(large)} % below (must be above 2)",
+            _lost(large) > 0.02,
+        ),
+        Claim(
+            "figures 10, 11",
+            "PSSP's advantage over ASP grows with the workers",
+            f"{_points(small)} % with 64, {_points(large)} % with 128 (must be 1 more)",
+            _lost(large) > _lost(small) + 0.01,
+        ),
+        Claim(
+            "why (not in the paper)",
+            "ASP's gradients are the oldest, in iterations of all workers; that counts near the "
+            "largest stable rate",
+            "; ".join(
+                f"{workers}: " + ", ".join(f"{model} {age:.2f}" for model, age in row.items())
+                for workers, row in ages.items()
+            ),
+            all(row["ASP"] > row["PSSP 0.3"] > row["SSP"] for row in ages.values()),
+        ),
+    ]
+
+
+def _rows(workers: int, paces: Mapping[str, Pace]) -> Claim:
+    """For information."""
+    return Claim(
+        f"{workers} workers",
+        "curves; no numbers are published",
+        "; ".join(f"{m} {p.seconds:.1f} s, {p.accuracy:.3f}" for m, p in paces.items()),
+        None,
+    )
+
+
+def _speed(paces: Mapping[str, Pace]) -> list[Claim]:
+    ssp, asp, half = paces["SSP"], paces["ASP"], paces["PSSP 0.5"]
+    others = [pace for model, pace in paces.items() if model != "ASP"]
+    return [
+        Claim(
+            "figure 10",
+            "PSSP (P = 0.5) is 1.38 times faster than SSP, at an accuracy close to it",
+            f"{half.faster_than(ssp):.2f} times (must be above 1.15), "
+            f"{half.accuracy:.3f} against {ssp.accuracy:.3f} (within {ALIKE})",
+            half.faster_than(ssp) > 1.15 and abs(half.accuracy - ssp.accuracy) < ALIKE,
+        ),
+        Claim(
+            "figure 10",
+            "ASP is the fastest to finish",
+            f"{asp.seconds:.1f} s per 100 iterations, the others from "
+            f"{min(pace.seconds for pace in others):.1f} s",
+            all(asp.seconds < 0.98 * pace.seconds for pace in others),
+        ),
+    ]
+
+
+def _lost(paces: Mapping[str, Pace]) -> float:
+    """Accuracy that ASP is below the better one of two PSSP."""
+    return max(paces["PSSP 0.3"].accuracy, paces["PSSP 0.5"].accuracy) - paces["ASP"].accuracy
+
+
+def _points(paces: Mapping[str, Pace]) -> str:
+    return f"{100 * _lost(paces):.1f}"
+
+
+def _age(curve: Curve) -> float:
+    """Mean staleness of gradients, in iterations."""
+    mean: float = curve.summary["staleness"]["mean"]
+    return mean / curve.workers

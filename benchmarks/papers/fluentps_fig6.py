@@ -1,0 +1,89 @@
+"""FluentPS, figure 6: communication time under BSP. See fluentps-fig6.yaml."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+
+from benchmarks.papers.claims import Claim
+from benchmarks.papers.curves import Curve
+from benchmarks.papers.pace import Pace, listed, pace, percent_less
+
+from outpace.config import Experiment
+
+SYSTEMS = ("PS-Lite", "FluentPS", "EPS")
+WORKERS = (8, 16, 32)
+NETWORKS = ("32", "at 1 ms", "at 200 ms", "fair")  # of 32 workers
+FIGURES = {f"{n}-workers": [f"{system} {n}" for system in SYSTEMS] for n in WORKERS}
+ONE_AFTER_THE_OTHER = {"PS-Lite": 6, "FluentPS": 2}  # messages of an iteration
+
+
+def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -> list[Claim]:
+    """What the paper says of its figure, against these runs."""
+    paces = {name: pace(curve) for name, curve in curves.items()}
+    return [
+        *_by_workers(paces),
+        _saved(paces, "overlap", "PS-Lite", "FluentPS", 86, 4.26),
+        _saved(paces, "EPS", "FluentPS", "EPS", 55, 1.42),
+        _saved(paces, "overlap and EPS", "PS-Lite", "EPS", 93.7, 6.0),
+        _messages(paces, experiments),
+    ]
+
+
+def _by_workers(paces: Mapping[str, Pace]) -> list[Claim]:
+    rows = [[paces[f"{system} {n}"] for system in SYSTEMS] for n in WORKERS]
+    lite = [row[0] for row in rows]
+    return [
+        Claim(
+            "figure 6",
+            "PS-Lite's communication grows with the workers, until it dominates the time",
+            f"s per iteration, 8, 16, 32 workers: {_seconds(lite)}; of the whole time "
+            f"{listed([100 * p.communicate_s / p.seconds for p in lite], 0)} %",
+            all(1.05 * a.communicate_s < b.communicate_s for a, b in pairwise(lite))
+            and lite[-1].communicate_s > lite[-1].compute_s,
+        ),
+        Claim(
+            "figure 6",
+            "at each size overlap communicates for less time than PS-Lite, EPS for less than that",
+            "; ".join(f"{n}: {_seconds(row)}" for n, row in zip(WORKERS, rows, strict=True)),
+            all(a.communicate_s > 1.1 * b.communicate_s for row in rows for a, b in pairwise(row)),
+        ),
+    ]
+
+
+def _saved(
+    paces: Mapping[str, Pace], what: str, before: str, after: str, less: float, times: float
+) -> Claim:
+    """Up to so many per cent less communication, and as many times faster as a whole."""
+    pairs = [(paces[f"{before} {network}"], paces[f"{after} {network}"]) for network in NETWORKS]
+    saved = [percent_less(b.communicate_s, a.communicate_s) for a, b in pairs]
+    faster = [b.faster_than(a) for a, b in pairs]
+    return Claim(
+        "figure 6, 32 workers",
+        f"{what}: up to {less:g} % less communication, {times:g} times faster",
+        f"at 50, 1, 200 ms, fair: {listed(saved, 0)} % less (up to {less:g} ± 15 must be reached), "
+        f"{listed(faster, 2)} times faster",
+        abs(max(saved) - less) <= 15,
+    )
+
+
+def _messages(paces: Mapping[str, Pace], experiments: Mapping[str, Experiment]) -> Claim:
+    """The seconds that each second of latency costs."""
+    slopes = {}
+    for system in ONE_AFTER_THE_OTHER:
+        ends = [f"{system} at 1 ms", f"{system} at 200 ms"]
+        a, b = (experiments[name].network.latency_s for name in ends)
+        low, high = (paces[name].communicate_s / 100 for name in ends)
+        slopes[system] = (high - low) / (b - a)
+    limit = percent_less(slopes["FluentPS"], slopes["PS-Lite"])
+    return Claim(
+        "why (not in the paper)",
+        "overlap saves messages that wait for each other, 2 in the place of 6, and no bytes: at "
+        "most 67 % of the communication",
+        f"a second of latency costs {listed(slopes.values(), 2)} s: {limit:.0f} % where it is all",
+        all(abs(slopes[system] - n) < 0.3 for system, n in ONE_AFTER_THE_OTHER.items()),
+    )
+
+
+def _seconds(paces: list[Pace]) -> str:
+    return listed([pace.communicate_s / 100 for pace in paces], 2)
