@@ -106,9 +106,7 @@ def _between(cluster: str, measured: Mapping[str, Pace]) -> list[Claim]:
             f"DPRs, {where}",
             f"soft, dynamic: {delayed['soft dynamic'] / delayed['soft 1']:.2f} of SSP's",
             f"{dynamic.delayed / soft.delayed:.2f} (must be within a factor of 2)",
-            _within(
-                dynamic.delayed / soft.delayed, delayed["soft dynamic"] / delayed["soft 1"], 2
-            ),
+            _within(dynamic.delayed / soft.delayed, delayed["soft dynamic"] / delayed["soft 1"], 2),
         ),
         Claim(
             f"time, {where}",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from statistics import fmean
 
 import numpy as np
 from benchmarks.papers.curves import Curve
@@ -43,6 +44,12 @@ def pace(curve: Curve) -> Pace:
         curve.summary["delayed_pulls"] / iterations,
         accuracy(curve),
     )
+
+
+def mean_pace(curves: Sequence[Curve]) -> Pace:
+    """Of runs that differ in their seeds."""
+    paces = [pace(curve) for curve in curves]
+    return Pace(*(fmean(getattr(one, entry.name) for one in paces) for entry in fields(Pace)))
 
 
 def accuracy(curve: Curve) -> float:
