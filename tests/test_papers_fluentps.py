@@ -77,12 +77,12 @@ def test_figure_7_ssptable_collapses_with_many_workers_and_ssp_does_not(runs):
 
 
 def test_figure_8_lazy_execution_is_faster_and_ahead_midway(runs):
-    curves = runs("fluentps-fig8", ("soft", "lazy"), "task.kind=digits-mlp", "stop.iterations=80")
+    curves = runs("fluentps-fig8", ("soft", "lazy"), "stop.iterations=120")
     soft, lazy = curves.values()
     assert pace(lazy).faster_than(pace(soft)) > 1.05
     end_s = soft.seconds[-1]
-    ahead, behind = (accuracy_between(c, 0.3 * end_s, 0.8 * end_s) for c in (lazy, soft))
-    assert ahead > behind + 0.005
+    ahead, behind = (accuracy_between(c, 0.6 * end_s, 0.9 * end_s) for c in (lazy, soft))
+    assert ahead > behind + 0.01
 
 
 def test_figure_9_pssp_delays_fewer_pulls_than_ssp_of_the_same_bound_with_a_soft_barrier(runs):
