@@ -49,7 +49,8 @@ def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -
         Claim(
             "figures 10, 11",
             "PSSP's advantage over ASP grows with the workers",
-            f"{_points(small)} % with 64, {_points(large)} % with 128 (must be 1 more, and some with 64)",
+            f"{_points(small)} % with 64, {_points(large)} % with 128 (must be 1 more, and some "
+            "with 64)",
             _lost(large) > _lost(small) + 0.01 and _lost(small) > 0,
         ),
         Claim(

@@ -96,8 +96,7 @@ def _lazy(soft: list[tuple[Pace, Pace]], lazy: list[tuple[Pace, Pace]]) -> list[
             "why (not in the paper)",
             "with lazy execution it cannot: a lead grows by at most one per iteration of "
             "one's own, so PSSP(s, c) holds a worker on average at a lead of at most "
-            "s + 1/c − 1 = s', no "
-            "later than SSP(s'), and each time all of the lead is gone",
+            "s + 1/c − 1 = s', no later than SSP(s'), and each time all of the lead is gone",
             f"{_delays(lazy)}: PSSP delays more in each pair",
             all(a.delayed > b.delayed for a, b in lazy),
         ),
