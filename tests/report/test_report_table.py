@@ -7,6 +7,7 @@ from pathlib import Path
 from handmade import Page, make_run
 
 from outpace.report import write_report
+from outpace.report.runs import Run, strategies
 
 
 def table(tmp_path: Path, *folders: Path) -> Page:
@@ -129,3 +130,18 @@ def test_runs_that_are_named_after_their_strategies_need_no_more_words(tmp_path)
         tmp_path / "bsp", config={"sync": {"kind": "bsp"}}
     ))  # fmt: skip
     assert "Strategy" not in page.rows[0]
+
+
+def test_what_belongs_to_a_strategy_and_stands_elsewhere_is_said():
+    config = {
+        "sync": [{"kind": "ssp", "staleness": 3}, {"kind": "asp"}],
+        "sync_changes": [{"at_s": 2.5, "sync": {"kind": "bsp"}}, "nonsense"],
+        "pull": {"quorum_percent": 75.0},
+        "conditions": [{"pull": "mine.py:f"}],
+        "slicing": "layers",
+        "barrier": "global",
+    }
+    run = Run("a", {}, config, "", {}, Path("nowhere"))
+    assert strategies([run]) == [
+        "ssp + asp, from 2.5 s on bsp, own conditions, pull 75 %, global barrier, sliced by layers"
+    ]

@@ -169,13 +169,14 @@ def _beside(run: Run) -> Iterator[str]:
     """What belongs to its strategy and stands elsewhere in its configuration."""
     changes = run.setting("sync_changes")
     for change in changes if isinstance(changes, list) else ():
-        sync = change.get("sync") if isinstance(change, Mapping) else None
-        if kind := _kind_of(sync):
-            yield f"from {change.get('at_s')} s on {kind}"
+        known = change if isinstance(change, Mapping) else {}
+        at_s, kind = _number(known.get("at_s")), _kind_of(known.get("sync"))
+        if kind and at_s is not None:
+            yield f"from {at_s:g} s on {kind}"
     if run.setting("conditions"):
         yield "own conditions"
-    if (percent := run.setting("pull", "quorum_percent")) is not None:
-        yield f"pull {percent} %"
+    if (percent := _number(run.setting("pull", "quorum_percent"))) is not None:
+        yield f"pull {percent:g} %"
     if run.setting("barrier") == "global":
         yield "global barrier"
     if run.setting("slicing") == "layers":
