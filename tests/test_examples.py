@@ -66,3 +66,28 @@ def test_late_replies_cost_bsp_most_and_asp_least():
     bsp, ssp, asp = (row.summary for row in outpace.compare(short))
     assert bsp["virtual_time_s"] > ssp["virtual_time_s"] > asp["virtual_time_s"]
     assert bsp["seconds"]["wait"] > 2 * ssp["seconds"]["wait"]
+
+
+def test_every_strategy_runs_and_who_waits_least_applies_most():
+    path = EXAMPLES / "strategies.yaml"
+    variants = variants_from(read_yaml(path), str(path), path.parent)
+    assert len(variants) == 13
+    short = [
+        dataclasses.replace(
+            variant,
+            experiment=dataclasses.replace(
+                variant.experiment,
+                stop=outpace.Stop(virtual_time_s=4.0),
+                evaluate=outpace.Evaluate(),
+            ),
+        )
+        for variant in variants
+    ]
+    found = {row.variant.name: row.summary for row in outpace.compare(short)}
+    assert {summary["status"] for summary in found.values()} == {"complete"}
+    waits = [found[name]["seconds"]["wait"] for name in ("BSP", "drop 2 stragglers", "ASP")]
+    assert waits[0] > waits[1] > waits[2] == 0
+    applied = [found[name]["gradients_applied"] for name in ("BSP", "drop 2 stragglers", "ASP")]
+    assert applied == sorted(applied)
+    assert found["SSP and ASP, a server each"]["servers"][1]["delayed_pulls"] == 0
+    assert found["SSP and ASP, a server each"]["servers"][0]["delayed_pulls"] > 0
