@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import multiprocessing
 import os
 import secrets
 import statistics
@@ -34,6 +35,7 @@ import torch
 import zmq
 from benchmarks.micro.harness import Measurement, in_turn, ratio, value
 
+from outpace.config import Experiment
 from outpace.experiment import as_experiment, run
 from outpace.kernel import Kernel, Mailbox
 from outpace.messages import Block
@@ -130,10 +132,11 @@ def processes(kind: type[Processes] = Processes) -> Iterator[Processes]:
 
 
 class Stock(Processes):
-    """Processes without what `child` does to ours, such as having malloc keep memory."""
+    """Processes without what `forking` does to ours, such as having malloc keep memory."""
 
     def start(self, name: str, target: Callable[..., None], *arguments: Any) -> None:
-        process = self._context.Process(target=target, args=arguments, name=name, daemon=True)
+        context = multiprocessing.get_context("forkserver")
+        process = context.Process(target=target, args=arguments, name=name, daemon=True)
         process.start()
         self._running[name] = process
         self._clock.watch(process.sentinel, lambda: self._ended(name))
@@ -271,8 +274,11 @@ class Given(Worker):
 
     layout = "given"
 
-    def __init__(self, link: Link, worker: int, elements: int, steps: int, pause_s: float) -> None:
-        super().__init__(link, worker, seed=0)
+    def __init__(
+        self, link: Link, worker: int, experiment: Experiment, elements: int, steps: int,
+        pause_s: float,
+    ) -> None:  # fmt: skip
+        super().__init__(link, worker, experiment)
         self.stamps: list[float] = []
         self._gradient = torch.full((elements,), 1e-6)
         self._steps, self._pause_s = steps, pause_s
@@ -299,9 +305,10 @@ class Given(Worker):
 
 
 def work(
-    link: Link, worker: int, elements: int, steps: int, pause_s: float, result: Connection
-) -> None:
-    member = Given(link, worker, elements, steps + WARM_UP, pause_s)
+    link: Link, worker: int, experiment: Experiment, elements: int, steps: int, pause_s: float,
+    result: Connection,
+) -> None:  # fmt: skip
+    member = Given(link, worker, experiment, elements, steps + WARM_UP, pause_s)
     member.run()
     result.send(between(member.stamps)[WARM_UP:])
 
@@ -343,7 +350,9 @@ def whole(
                 group.start(name, child.serve, link, number, experiment, public)
             else:
                 result_in, result_out = Pipe(duplex=False)
-                group.start(name, work, link, number, elements, steps, pause_s, result_out)
+                group.start(
+                    name, work, link, number, experiment, elements, steps, pause_s, result_out
+                )
                 result_out.close()
                 results.append(result_in)
         if watch is not None:
