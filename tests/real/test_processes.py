@@ -275,30 +275,25 @@ def test_ctrl_c_while_it_starts_leaves_no_process(start, after_s):
 
 @linux
 def test_a_process_whose_start_was_interrupted_does_not_stay(monkeypatch):
-    name = f"lost-{os.getpid()}"
-    clock = RealClock()
-    processes = Processes(clock, lambda *_: None)
+    processes = Processes(RealClock(), lambda *_: None)
     processes.start("first", time.sleep, 60)  # so that there is a fork server
+    first = processes.pids["first"]
     read_signed = multiprocessing.forkserver.read_signed
+    lost = []
 
     def interrupted(fd: int) -> int:
-        read_signed(fd)
+        lost.append(read_signed(fd))  # the fork server says which process it started
         raise KeyboardInterrupt
 
     monkeypatch.setattr(multiprocessing.forkserver, "read_signed", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        processes.start(name, time.sleep, 60)
+        processes.start("lost", time.sleep, 60)
     monkeypatch.undo()
-    assert list(processes.pids) == ["first"]
-    until(lambda: name not in names_of_processes(), "it has ended")
-    assert "first" in names_of_processes()
+    assert processes.pids == {"first": first}
+    until(lambda: _is_zombie(lost[0]), "it has ended")
+    assert not _is_zombie(first)
     processes.stop()
-    assert "first" not in names_of_processes()
-
-
-def names_of_processes() -> list[str]:
-    pids = (int(entry) for entry in os.listdir("/proc") if entry.isdecimal())
-    return [_read(pid, "comm").decode().strip() for pid in pids if not _is_zombie(pid)]
+    until(lambda: _is_zombie(first), "the other one, too, once it was stopped")
 
 
 @linux
