@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from outpace.checks import LARGEST, not_negative, positive, require
 from outpace.errors import ConfigError, RunError
 from outpace.randomness import Stream, generator
-from outpace.runtime_trace import read_run_times
+from outpace.runtimes import read_run_times
 from outpace.units import Time, nanoseconds
 
 RunTime: TypeAlias = Callable[[int, int, Time], float]  # worker, iteration, now -> seconds
@@ -220,7 +220,7 @@ class _Switching:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """Run times from a file (see `runtime_trace`), times `scale`.
+    """Run times from a file (see `runtimes`), times `scale`.
 
     wrap: after the last recorded iteration begin again with the first; else a worker that
     has done them all ends the run with an error.

@@ -1,0 +1,1 @@
+"""Rules of how long to wait for workers, iteration by iteration."""
