@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
-_FAR = 12.0  # beyond it Φ⁻¹ loses its digits, and the tail's leading terms have enough
+_FAR = 20.0  # beyond it the leading terms of the tail have digits enough
 
 
 def normal_above(low: Tensor, uniform: Tensor) -> Tensor:
@@ -15,7 +17,8 @@ def normal_above(low: Tensor, uniform: Tensor) -> Tensor:
     from Φ(-z) ~ φ(z) / z, so z² + 2 ln z = low² + 2 ln low - 2 ln u, solved by one step.
     """
     low = low.double()
-    near = -torch.special.ndtri(torch.special.ndtr(-low.clamp(max=_FAR)) * uniform)
+    tail = 0.5 * torch.special.erfc(low.clamp(max=_FAR) * math.sqrt(0.5))  # ndtr cancels here
+    near = -torch.special.ndtri(tail * uniform)
     base = low.clamp(min=1.0)
     first = (base.square() - 2.0 * uniform.log()).sqrt()
     far = (first.square() - 2.0 * (first / base).log()).sqrt()
