@@ -41,6 +41,7 @@ from outpace.messages import (
 from outpace.sync.decision import ANYBODY, ASK_AGAIN, Decision
 from outpace.sync.policy import Apply, Policy, Scale
 from outpace.units import Time, nanoseconds
+from outpace.view import View
 
 _LARGEST_SKIP = 100_000  # iterations by which a push may lie before all others
 NOBODY = -1  # released by: the pull was answered at once
@@ -106,86 +107,6 @@ class _Settings:
     @property
     def agreed(self) -> StepSettings:
         return StepSettings(self._groups, sorted(self._unused or ()))
-
-
-class View:
-    """What the policy sees (`sync.policy.ShardView`); kept up to date by the shard."""
-
-    __slots__ = (
-        "_answered", "_at", "_gone", "_laggard", "_progress", "_pushed", "_significance", "_steps",
-        "clock", "fastest", "live", "reached", "shard", "slowest", "workers",
-    )  # fmt: skip
-
-    def __init__(self, shard: int, workers: int) -> None:
-        self.shard, self.clock = shard, 0
-        self.workers = self.live = workers
-        self.reached = 0
-        self.slowest = self.fastest = -1
-        self._progress = [-1] * workers  # watermarks
-        self._at = {-1: workers}  # watermark -> live workers that have it
-        self._gone: set[int] = set()
-        self._significance: dict[int, float] = {}
-        self._pushed: list[Time] = [0] * workers  # when, the last time
-        self._answered: list[Time] = [0] * workers
-        self._steps: list[Time] = [0] * workers
-        self._laggard = 0
-
-    def progress(self, worker: int) -> int:
-        return self._progress[worker]
-
-    def is_live(self, worker: int) -> bool:
-        return worker not in self._gone
-
-    def count(self, iteration: int) -> int:
-        return sum(count for watermark, count in self._at.items() if watermark >= iteration)
-
-    def significance(self, worker: int) -> float:
-        return self._significance.get(worker, 0.0)
-
-    def last_push(self, worker: int) -> Time:
-        return self._pushed[worker]
-
-    def step_time(self, worker: int) -> Time:
-        return self._steps[worker]
-
-    def laggard(self) -> int:
-        for _ in range(self.workers):  # one that was found stays so until it pushes
-            if self._progress[self._laggard] < self.clock and self._laggard not in self._gone:
-                break
-            self._laggard = (self._laggard + 1) % self.workers
-        return self._laggard
-
-    # -- what only the shard does ----------------------------------------------------
-
-    def _push(self, worker: int, iteration: int, now: Time) -> None:
-        before = self._progress[worker]
-        self._progress[worker] = iteration
-        self._pushed[worker] = now
-        self._steps[worker] = now - self._answered[worker]
-        self.reached += before < self.clock <= iteration
-        self.fastest = max(self.fastest, iteration)
-        self._at[iteration] = self._at.get(iteration, 0) + 1
-        self._uncount(before)
-
-    def _leave(self, worker: int) -> None:
-        self._gone.add(worker)
-        self.live -= 1
-        self.reached -= self._progress[worker] >= self.clock
-        self._uncount(self._progress[worker])
-
-    def _uncount(self, watermark: int) -> None:
-        """One live worker less has this watermark; `slowest` follows."""
-        if self._at[watermark] > 1:
-            self._at[watermark] -= 1
-            return
-        del self._at[watermark]
-        if watermark == self.slowest and self._at:
-            while self.slowest not in self._at:
-                self.slowest += 1
-
-    def _advance(self) -> None:
-        self.reached -= self._at.get(self.clock, 0)
-        self.clock += 1
 
 
 class Shard:
@@ -305,7 +226,7 @@ class Shard:
             self._settle(push.worker, push.iteration, push.version, now, now, Outcome.REPEATED)
             return []
         late = push.iteration < self._view.clock
-        self._view._push(push.worker, push.iteration, now)
+        self._view.push(push.worker, push.iteration, now)
         on_arrival = self._policy.apply is Apply.ON_ARRIVAL
         if push.gradient is None:
             self._settle(push.worker, push.iteration, push.version, now, now, Outcome.ABSTAINED)
@@ -345,7 +266,7 @@ class Shard:
                     self._observer.pull_abandoned(
                         self.index, worker, pull.iteration, arrived, decision
                     )
-        self._view._leave(worker)
+        self._view.leave(worker)
         return self._advance(worker, now)
 
     def _on_policy(self, policy: Policy, now: Time) -> list[Reply]:
@@ -419,7 +340,7 @@ class Shard:
                 cause = self._ripe[1]
                 self._ripe = self._deadline = None
             self._apply_iteration(view.clock, cause, now)
-            view._advance()
+            view.advance()
             filed = self._waiting.pop(view.clock, None)
             if filed is not None:
                 released.append((cause, filed))
@@ -444,7 +365,7 @@ class Shard:
         self, pull: Pull, arrived: Time, now: Time, decision: Decision, released_by: int
     ) -> Reply:
         clock = self._view.clock
-        self._view._answered[pull.worker] = now
+        self._view.answer(pull.worker, now)
         self._unanswered.discard((pull.worker, pull.iteration))
         if decision.release_clock is not None and released_by == NOBODY:
             released_by = pull.worker  # nobody's message: another policy, or its timeout
@@ -458,7 +379,7 @@ class Shard:
 
     def _take_gradient(self, push: Push, gradient: Value, on_arrival: bool, now: Time) -> None:
         if self._uses_significance:
-            self._view._significance[push.worker] = self._significance(gradient)
+            self._view.weigh(push.worker, self._significance(gradient))
         if on_arrival:
             divisor = self._divisor(push.version)
             self._settle(push.worker, push.iteration, push.version, now, now, Outcome.APPLIED)
