@@ -6,9 +6,9 @@ import numpy as np
 
 from outpace.checks import require
 from outpace.predict.interface import Wait
+from outpace.predict.rules.count import best_count
 from outpace.predict.rules.normal_order import normal_scores
 from outpace.predict.rules.objective import Throughput
-from outpace.predict.rules.plan import Decision
 from outpace.runtimes.table import Mask, Seconds
 
 
@@ -21,9 +21,8 @@ class Elfving:
     or before the beginning, and a server that waits for one worker would be best.
     """
 
-    def __init__(self, decision: Decision, *, window: int = 20) -> None:
+    def __init__(self, *, window: int = 20) -> None:
         require(window >= 1, "window", "at least 1 iteration", window)
-        self._decision = decision
         self._missing = window
         self._rows: list[Seconds] = []
         self._wait = Wait()
@@ -40,7 +39,8 @@ class Elfving:
         self._rows.append(seconds)
         self._missing -= 1
         if not self._missing:
-            self._wait = self._decision(expected_order(np.stack(self._rows))[None], Throughput()).wait
+            expected = expected_order(np.stack(self._rows))
+            self._wait = best_count(expected[None], Throughput()).wait
             self._rows.clear()
 
 

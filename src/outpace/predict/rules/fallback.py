@@ -11,14 +11,14 @@ from outpace.predict.interface import Rule, Wait
 from outpace.runtimes.table import Mask, Seconds
 
 _T = TypeVar("_T")
-_LATE: Final = 3  # answers running: a single one may be the host's fault
+_LATE: Final = 3  # iterations running: a single one may be the host's fault
 
 
 class Fallback:
-    """Follows `rule` until it raises, or three answers running are late; from then on `other`.
+    """Follows `rule` until it raises, or three iterations running it is late; from then on `other`.
 
-    limit_s: an answer that takes longer by `clock` is late; it is used all the same. say: told
-    once, in words, why. `other` observes everything and must need no more than that.
+    limit_s: what it may take by `clock` to observe an iteration and to begin the next; an
+    answer that is late is used all the same. say: told once, in words, why. `other` observes everything and must need no more than that.
     """
 
     def __init__(
@@ -37,9 +37,17 @@ class Fallback:
         self._limit_s = limit_s
         self._clock = clock
         self._late = 0
+        self._spent_s = 0.0
 
     def begin(self) -> Wait:
-        return self._first(lambda rule: rule.begin()) or self._other.begin()
+        answer = self._first(lambda rule: rule.begin())
+        self._late = self._late + 1 if self._spent_s > self._limit_s else 0
+        if self._late == _LATE:
+            self._leave(
+                f"it took {1e3 * self._spent_s:.0f} ms and more, {_LATE} iterations running, "
+                f"where {1e3 * self._limit_s:.0f} are allowed"
+            )
+        return answer or self._other.begin()
 
     def review(self, arrived: Seconds, elapsed_s: float) -> Wait:
         answer = self._first(lambda rule: rule.review(arrived, elapsed_s))
@@ -47,6 +55,7 @@ class Fallback:
         return answer or self._other.begin()
 
     def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
+        self._spent_s = 0.0  # reviews have a budget of their own
         self._other.observe(seconds, censored, ended_s)
         self._first(lambda rule: rule.observe(seconds, censored, ended_s))
 
@@ -59,15 +68,10 @@ class Fallback:
         except Exception as error:
             self._leave(f"it failed: {type(error).__name__}: {error}")
             return None
-        took = self._clock() - start
-        self._late = self._late + 1 if took > self._limit_s else 0
-        if self._late == _LATE:
-            self._leave(
-                f"it took {1e3 * took:.0f} ms and more, {_LATE} times running, where "
-                f"{1e3 * self._limit_s:.0f} are allowed"
-            )
+        self._spent_s += self._clock() - start
         return answer
 
     def _leave(self, why: str) -> None:
         self._rule = None
+        self._late = 0
         self._say(f"the cut-off rule is given up for that of the last iterations: {why}")

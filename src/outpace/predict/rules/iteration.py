@@ -55,6 +55,11 @@ def shown(seconds: Seconds, ended: Ended, *, censored: bool) -> Shown:
     return Shown(np.where(cut, ended.ended_s, seconds), cut)
 
 
+def came(seconds: Seconds, censored: Mask, ended_s: float) -> int:
+    """How many had come by the end; arguments of `Rule.observe`."""
+    return int((seconds[~censored] <= ended_s).sum())
+
+
 def _end(wait: Wait, order: Seconds) -> float:
     first, last = order[0], order[-1]
     return float(min(max(first, min(wait.until_s, _arrival(wait.count, order))), last))

@@ -8,6 +8,7 @@ import numpy as np
 
 from outpace.predict.interface import Wait
 from outpace.predict.rules.count import best_count
+from outpace.predict.rules.iteration import came
 from outpace.predict.rules.objective import Objective
 from outpace.runtimes.table import Mask, Seconds
 
@@ -20,11 +21,12 @@ class Oracle:
         self._objective = objective
 
     def begin(self) -> Wait:
-        order = np.sort(np.where(np.isnan(times := self._times()), np.inf, times))
+        times = self._times()
+        order = np.sort(np.where(np.isnan(times), np.inf, times))
         return best_count(order[None], self._objective).wait
 
     def review(self, arrived: Seconds, elapsed_s: float) -> Wait:
         raise AssertionError("never asks to be asked again")
 
     def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
-        self._objective.observe(int((seconds[~censored] <= ended_s).sum()), ended_s)
+        self._objective.observe(came(seconds, censored, ended_s), ended_s)

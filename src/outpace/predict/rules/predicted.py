@@ -6,6 +6,7 @@ import numpy as np
 
 from outpace.checks import require
 from outpace.predict.interface import Filter, Wait
+from outpace.predict.rules.iteration import came
 from outpace.predict.rules.objective import Objective
 from outpace.predict.rules.plan import Decision
 from outpace.runtimes.table import Mask, Seconds
@@ -32,4 +33,4 @@ class Predicted:
 
     def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
         self._filter.observe(seconds, censored)
-        self._objective.observe(int((seconds[~censored] <= ended_s).sum()), ended_s)
+        self._objective.observe(came(seconds, censored, ended_s), ended_s)

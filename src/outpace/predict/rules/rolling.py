@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from outpace.predict.interface import Wait
+from outpace.predict.rules.iteration import came
 from outpace.predict.rules.objective import Objective
 from outpace.predict.rules.plan import Decision
 from outpace.predict.rules.window import Window
@@ -38,4 +39,4 @@ class Rolling:
 
     def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
         self._window.observe(seconds, censored)
-        self._objective.observe(int((seconds[~censored] <= ended_s).sum()), ended_s)
+        self._objective.observe(came(seconds, censored, ended_s), ended_s)
