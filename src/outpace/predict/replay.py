@@ -91,7 +91,9 @@ def replay(
         seen = shown(row, ended, censored=censored)
         timed.observe(seen.seconds, seen.censored, ended.ended_s)
         rows.append((ended.count, ended.ended_s, *spent))
-    count, ended_s, ready_s, rule_s, reviews = (np.array(column) for column in zip(*rows))
+    count, ended_s, ready_s, rule_s, reviews = (
+        np.array(column) for column in zip(*rows, strict=True)
+    )
     order = np.sort(seconds, axis=1)  # NaN last
     counts = np.arange(1, seconds.shape[1] + 1)
     best = np.nanargmax(counts / order, axis=1)

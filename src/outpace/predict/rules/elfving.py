@@ -48,4 +48,4 @@ def expected_order(times: Seconds) -> Seconds:
     """E[x_(1)] ≤ ... ≤ E[x_(N)] of the next row. times: shape (T, N), NaN if not there."""
     scores = normal_scores(times.shape[1])
     expected = np.nanmean(times) + np.nanstd(times) * scores
-    return np.maximum(expected, np.nanmin(times))
+    return np.asarray(np.maximum(expected, np.nanmin(times)), dtype=np.float64)

@@ -15,10 +15,11 @@ _LATE: Final = 3  # iterations running: a single one may be the host's fault
 
 
 class Fallback:
-    """Follows `rule` until it raises, or three iterations running it is late; from then on `other`.
+    """Follows `rule` until it raises, or three iterations running it is late; then `other`.
 
     limit_s: what it may take by `clock` to observe an iteration and to begin the next; an
-    answer that is late is used all the same. say: told once, in words, why. `other` observes everything and must need no more than that.
+    answer that is late is used all the same. say: told once, in words, why. `other` observes
+    everything, and must be able to begin at any time.
     """
 
     def __init__(

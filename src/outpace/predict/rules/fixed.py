@@ -14,9 +14,9 @@ CHEN: Final = 0.943  # Chen et al. 2016 as BDSGD quotes them: 2051 of 2175 worke
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """Wait() waits for all."""
+    """`Fixed(Wait())` waits for all."""
 
-    wait: Wait = Wait()
+    wait: Wait
 
     def begin(self) -> Wait:
         return self.wait

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -11,11 +12,12 @@ from numpy.typing import NDArray
 from outpace.checks import require
 from outpace.predict.interface import Rule, Wait
 from outpace.predict.rules.iteration import Ended, came, play
-from outpace.predict.rules.objective import Throughput
 from outpace.runtimes.table import Mask, Seconds
 
 _MEMORY: Final = 40  # iterations, after which a duel counts for 1/e
-_PATIENCE: Final = (16, 128)  # iterations without knowing, at first and at most
+_TRUST: Final = 5.0  # iterations, that an old record is worth however old it is
+_EXPLORING: Final = 5e-4  # of the throughput: what trying each of the others may cost
+_SOONEST: Final = 8  # iterations without knowing, before a rule is tried
 
 
 class Hedge:
@@ -25,91 +27,82 @@ class Hedge:
     (`play`): exactly, if it would have ended no later than the leader did. If later, nothing
     is known of it in this iteration, and nothing is made up: a guess that flatters would
     have it followed, one that does not would have it forgotten. So rules are compared in
-    pairs, over iterations in which both are known: the mean of log(Ω_i / Ω_j), with
-    exponential forgetting. The leader is the rule whose worst duel is the best.
+    pairs, over iterations in which both are known: the mean of Ω_i − Ω_j, with exponential
+    forgetting. The leader is the rule whose worst duel is the best.
 
-    Exploration: a rule that has not been known for 16 iterations leads one, and goes on
-    while it does better than all others. Each time that it does not, it waits for twice as
-    long as before, up to 128: with logarithmically many such iterations, and all shorter
-    waits known in them, exploring stays below what it could gain.
+    Wait for all for the first iterations, and all that a rule could have done is known; the
+    rules are compared in the later half of them. After that a rule that has long been unknown
+    leads one iteration, the sooner the closer it is to the leader: one that is 5 % worse
+    after 100 iterations, one that is 1 % worse after 20. So exploring costs 0.05 % for each
+    rule, whatever they are.
     """
 
-    def __init__(self, rules: Sequence[Rule]) -> None:
-        """In order of preference, as long as nothing is known."""
+    def __init__(self, rules: Sequence[Rule], *, warmup: int = 20) -> None:
+        """rules: in order of preference, as long as nothing is known. Those that need to have
+        observed something must do with half of the warm-up."""
         require(len(rules) >= 1, "rules", "at least one", len(rules))
+        require(warmup >= 0, "warmup", "at least 0", warmup)
         self._rules = list(rules)
         n = len(rules)
         self._sums, self._weights = np.zeros((n, n)), np.zeros((n, n))
         self._unknown = np.zeros(n, dtype=np.int64)
-        self._patience = np.full(n, _PATIENCE[0])
-        self._explored: int | None = None
-        self._leader = 0
+        self._level = math.nan  # the leader's throughput, about
+        self._warmup = self._left = warmup
+        self._leader: int | None = None
         self._waits: list[Wait] = []
 
     @property
-    def leader(self) -> int:
-        """The place of the rule that decides this iteration."""
+    def leader(self) -> int | None:
+        """The place of the rule that decides this iteration; None: all are waited for."""
         return self._leader
 
     def begin(self) -> Wait:
-        self._waits = [rule.begin() for rule in self._rules]
+        self._waits = []
+        if 2 * self._left <= self._warmup:
+            self._waits = [rule.begin() for rule in self._rules]
+        if self._left:
+            return Wait()
         self._leader = self._choose()
         return self._waits[self._leader]
 
     def review(self, arrived: Seconds, elapsed_s: float) -> Wait:
+        assert self._leader is not None, "nobody has asked to be asked again"
         return self._rules[self._leader].review(arrived, elapsed_s)
 
     def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
-        if self._waits:  # not while somebody else decides, as in a warm-up
+        if self._waits:
             self._compare(seconds, censored, ended_s)
-            self._waits = []
+        self._left = max(0, self._left - 1)
         for rule in self._rules:
             rule.observe(seconds, censored, ended_s)
 
     def _compare(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
-        known_s = ended_s if censored.any() else np.inf
-        times = np.where(censored, np.inf, seconds)
-        ends = [
-            Ended(came(seconds, censored, ended_s), ended_s)
+        known_s = ended_s if censored.any() else math.inf
+        times = np.where(censored, math.inf, seconds)
+        scores = np.array([
+            self._score(Ended(came(seconds, censored, ended_s), ended_s))
             if place == self._leader
-            else play(rule, wait, times, known_s)
+            else self._score(play(rule, wait, times, known_s))
             for place, (rule, wait) in enumerate(zip(self._rules, self._waits, strict=True))
-        ]
-        scores = np.array([np.nan if e is None else _log(e) for e in ends])
+        ])  # fmt: skip
+        self._level = float(np.nanmax(scores)) if self._leader is None else scores[self._leader]
         known = ~np.isnan(scores)
         pairs = known[:, None] & known
-        duels = np.where(pairs, scores[:, None] - scores, 0.0)
-        keep = np.where(pairs, np.exp(-1 / _MEMORY), 1.0)
-        self._sums = keep * self._sums + duels
+        keep = np.minimum(1, np.maximum(math.exp(-1 / _MEMORY), _TRUST / self._weights.clip(1e-9)))
+        self._sums = keep * self._sums + np.where(pairs, scores[:, None] - scores, 0)
         self._weights = keep * self._weights + pairs
         self._unknown = np.where(known, 0, self._unknown + 1)
-        if self._explored is not None:
-            self._judge(scores)
 
-    def _judge(self, scores: Seconds) -> None:
-        """Has exploring paid?"""
-        place = self._explored
-        assert place is not None
-        others = np.delete(scores, place)
-        if (scores[place] > others[~np.isnan(others)]).all():
-            self._patience[place] = _PATIENCE[0]
-        else:
-            self._patience[place] = min(2 * self._patience[place], _PATIENCE[1])
-            self._explored = None
+    @staticmethod
+    def _score(ended: Ended | None) -> float:
+        return math.nan if ended is None else ended.count / ended.ended_s
 
     def _choose(self) -> int:
-        if self._explored is None:
-            overdue = np.flatnonzero(self._unknown >= self._patience)
-            if len(overdue):
-                self._explored = int(overdue[0])
-        if self._explored is not None:
-            return self._explored
-        return int(self._worst_duels().argmax())
-
-    def _worst_duels(self) -> Seconds:
-        means: NDArray[np.float64] = self._sums / np.maximum(self._weights, 1e-9)
-        return means.min(axis=1)
-
-
-def _log(ended: Ended) -> float:
-    return float(np.log(Throughput().score(ended.count, ended.ended_s)))
+        means: NDArray[np.float64] = self._sums / self._weights.clip(1e-9)
+        best = int(means.min(axis=1).argmax())
+        if math.isnan(self._level):
+            return best
+        behind = (means[best] / self._level).clip(0)
+        overdue = self._unknown > np.maximum(_SOONEST, behind / _EXPLORING)
+        overdue[best] = False
+        return int(overdue.argmax()) if overdue.any() else best

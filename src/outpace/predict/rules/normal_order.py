@@ -24,7 +24,8 @@ def normal_scores(n: int) -> Seconds:
     require(n >= 1, "n", "at least 1", n)
     if n >= _APPROXIMATE:
         j = torch.arange(1, n + 1, dtype=torch.float64)
-        return torch.special.ndtri((j - math.pi / 8) / (n - math.pi / 4 + 1)).numpy()
+        scores = torch.special.ndtri((j - math.pi / 8) / (n - math.pi / 4 + 1))
+        return np.asarray(scores, dtype=np.float64)
     z = torch.linspace(-10, 10, _GRID, dtype=torch.float64)
     below, density = torch.special.ndtr(z).numpy(), (-z.square() / 2).exp().numpy()
     at, step = z.numpy(), 20 / (_GRID - 1) / math.sqrt(2 * math.pi)

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from outpace.checks import require
-from outpace.errors import did_you_mean
 from outpace.runtimes.table import Seconds
 
 Aim: TypeAlias = Literal["throughput", "rate"]
@@ -31,7 +30,7 @@ class Throughput:
     """Ω = n / s of each iteration by itself: the paper's (BDSGD, section 3)."""
 
     def score(self, n: ArrayLike, s: ArrayLike, draws: ArrayLike = 1) -> Seconds:
-        return np.asarray(n) / np.asarray(s)
+        return np.asarray(np.asarray(n) / np.asarray(s), dtype=np.float64)
 
     def observe(self, n: int, s: float) -> None:
         pass
@@ -52,8 +51,8 @@ class Rate:
     def score(self, n: ArrayLike, s: ArrayLike, draws: ArrayLike = 1) -> Seconds:
         if not self.seconds:  # nothing is known of the rate
             return Throughput().score(n, s)
-        rate = self.gradients / self.seconds
-        return np.asarray(n) - rate * np.asarray(s) * np.asarray(draws)
+        rate = self.gradients / self.seconds * np.asarray(draws)
+        return np.asarray(np.asarray(n) - rate * np.asarray(s), dtype=np.float64)
 
     def observe(self, n: int, s: float) -> None:
         self.gradients += n
@@ -62,5 +61,5 @@ class Rate:
 
 def objective(aim: Aim) -> Objective:
     """A new one, for one rule of one run. Raises ValueError for an unknown aim."""
-    require(aim in AIMS, "objective", f"one of {', '.join(AIMS)}.{did_you_mean(aim, AIMS)}", aim)
+    require(aim in AIMS, "objective", f"one of {', '.join(AIMS)}", aim)
     return Rate() if aim == "rate" else Throughput()
