@@ -1,0 +1,215 @@
+"""Three clusters with the run times that BDSGD describes, and their laws.
+
+i: 158 workers on 4 nodes, 0.25 s, a node slow for a time; ii: 2175 workers whose times drift,
+with stragglers, at three speeds of network; iii (ours): 16 nodes of 10 workers, each of which
+switches between normal and slow. A cluster (its workers' own speeds, its nodes' habits) is
+always the same; the seed is that of a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import sqrt
+from typing import Final
+
+import numpy as np
+import torch
+from benchmarks.papers.cutoff_truth import Law
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Event = tuple[int, int, int, float]  # node, first and last iteration, how many times slower
+
+PAPERS_EVENT: Final[Event] = (0, 0, 75, 2.0)
+BASE_S: Final = 0.25
+NOISE: Final = 0.03
+STRAGGLE: Final = 0.005  # a worker takes 1.3 to 2 times as long, by itself
+
+
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """A run's true times, shape (T, N), and the law of iteration t given all before it."""
+
+    seconds: Array
+    node: NDArray[np.int64]
+    law: Callable[[int], Law]
+
+
+def four_nodes(iterations: int, seed: int, events: Sequence[Event] = (PAPERS_EVENT,)) -> Recorded:
+    """Cluster i."""
+    node = np.repeat(np.arange(4), [40, 40, 39, 39])
+    speed = np.random.default_rng(158).normal(0, 0.02, len(node))
+    factor = np.ones((iterations, 4))
+    for which, first, last, slower in events:
+        factor[first:last, which] *= slower
+    random = np.random.default_rng(seed)
+    seconds = BASE_S * factor[:, node] * np.exp(speed) * _own(random, (iterations, len(node)))
+    law = partial(_four_nodes_law, np.log(BASE_S) + speed, node, factor)
+    return Recorded(seconds, node, law)
+
+
+def random_events(iterations: int, random: np.random.Generator) -> list[Event]:
+    """Of a run to learn from: one or two, anywhere, of any node."""
+    events = []
+    for _ in range(random.integers(1, 3)):
+        first = 0 if random.random() < 0.4 else int(random.integers(0, iterations - 40))
+        last = min(iterations, first + int(random.integers(40, 100)))
+        events.append((int(random.integers(4)), first, last, random.uniform(1.6, 2.4)))
+    return events
+
+
+def _four_nodes_law(usual: Array, node: NDArray[np.int64], factor: Array, t: int) -> Law:
+    """Of runs with random events: a slow node recovers, a normal one slows down, now and then."""
+    was = factor[max(t - 1, 0)]
+    slower = np.linspace(1.6, 2.4, 9)
+    change = np.where(was > 1, 1 / 70, 1.5 / 4 / len(factor))
+    regimes = np.column_stack([was, np.where(was > 1, 1.0, was), np.tile(slower, (len(was), 1))])
+    p = np.zeros_like(regimes)
+    p[:, 0] = 1 - change
+    p[:, 1] = np.where(was > 1, change, 0)
+    p[:, 2:] = np.where(was > 1, 0, change)[:, None] / len(slower)
+    return _law(usual, node, regimes, p)
+
+
+def switching_nodes(iterations: int, seed: int) -> Recorded:
+    """Cluster iii."""
+    nodes, each = 16, 10
+    node = np.repeat(np.arange(nodes), each)
+    habits = np.random.default_rng(160)
+    leave = 1 / habits.uniform(10, 30, (nodes, 2))  # normal, slow
+    speed = habits.normal(0, 0.02, len(node))
+    random = np.random.default_rng(seed)
+    slow = np.empty((iterations + 1, nodes), dtype=bool)
+    factor = np.empty((iterations + 1, nodes))
+    slow[0], factor[0] = random.random(nodes) < 0.5, random.uniform(1.5, 3, nodes)
+    for t in range(iterations):
+        switch = random.random(nodes) < np.where(slow[t], leave[:, 1], leave[:, 0])
+        slow[t + 1] = slow[t] ^ switch
+        factor[t + 1] = np.where(switch & ~slow[t], random.uniform(1.5, 3, nodes), factor[t])
+    regime = np.where(slow[1:], factor[1:], 1.0)[:, node]
+    seconds = BASE_S * regime * np.exp(speed) * _own(random, (iterations, len(node)))
+
+    def law(t: int) -> Law:
+        fresh = np.linspace(1.5, 3, 31)
+        regimes = np.column_stack([np.ones(nodes), factor[t], np.tile(fresh, (nodes, 1))])
+        change = np.where(slow[t], leave[:, 1], leave[:, 0])
+        p = np.zeros_like(regimes)
+        p[:, 0] = np.where(slow[t], change, 1 - change)
+        p[:, 1] = np.where(slow[t], 1 - change, 0)
+        p[:, 2:] = np.where(slow[t], 0, change)[:, None] / len(fresh)
+        return _law(np.log(BASE_S) + speed, node, regimes, p)
+
+    return Recorded(seconds, node, law)
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Of cluster ii: mean time, its relative spread; stragglers: share and slowdown."""
+
+    mean_s: float
+    spread: float
+    fewest: float
+    most: float
+    slower: float
+
+
+SPEEDS: Final = {
+    "5.34": Speed(5.34, 0.020, 0.010, 0.020, 0.030),
+    "2.83": Speed(2.83, 0.022, 0.020, 0.040, 0.060),
+    "0.24": Speed(0.24, 0.034, 0.080, 0.120, 0.150),
+}
+_KEEP: Final = 0.9  # of a drift from one iteration to the next
+_STAY: Final = 0.3  # a straggler straggles again
+
+
+def drifting(iterations: int, seed: int, speed: Speed) -> Recorded:
+    """Cluster ii: what all share, nodes and workers drift; the share of stragglers too."""
+    workers, nodes = 2175, 32
+    node = np.arange(workers) // 68
+    prone = np.random.default_rng(2175).gamma(4, 1 / 4, nodes)
+    prone /= prone.mean()
+    random = np.random.default_rng(seed)
+    shared = _drift(random, iterations, (), 0.3 * speed.spread)
+    of_node = _drift(random, iterations, (nodes,), 0.35 * speed.spread)
+    own = _drift(random, iterations, (workers,), 0.5 * speed.spread)
+    mood = _drift(random, iterations, (), 1.0)
+    share = _share(mood, speed)
+    straggles = np.empty((iterations + 1, workers), dtype=bool)
+    straggles[0] = random.random(workers) < (speed.fewest + speed.most) / 2
+    for t in range(iterations):
+        anew = share[t + 1] * prone[node] * (1 - _STAY)
+        straggles[t + 1] = random.random(workers) < np.where(straggles[t], _STAY, anew)
+    shape = iterations, workers
+    noise = random.normal(0, 0.75 * speed.spread, shape)
+    longer = 1 + straggles[1:] * random.exponential(speed.slower, shape)
+    log_time = shared[1:, None] + of_node[1:, node] + own[1:] + noise
+    seconds = speed.mean_s * np.exp(log_time) * longer
+
+    fresh = sqrt(1 - _KEEP**2)
+    points, weights = np.polynomial.hermite_e.hermegauss(7)
+    quantiles = (np.arange(8) + 0.5) / 8
+    offsets = np.append(0, np.log1p(-speed.slower * np.log1p(-quantiles)))
+
+    def law(t: int) -> Law:
+        expected = _share(_KEEP * mood[t] + fresh * points, speed) @ weights / weights.sum()
+        p = np.where(straggles[t], _STAY, expected * prone[node] * (1 - _STAY))
+        shifts = fresh * points * speed.spread
+        return Law(
+            usual=np.log(speed.mean_s) + _KEEP * (shared[t] + of_node[t, node] + own[t]),
+            deviation=speed.spread * sqrt(0.75**2 + (0.5 * fresh) ** 2),
+            node=node,
+            shared=0.3 * shifts,
+            shared_logp=np.log(weights),
+            regimes=np.tile(0.35 * shifts, (nodes, 1)),
+            regimes_logp=np.tile(np.log(weights), (nodes, 1)),
+            offsets=offsets,
+            offsets_logp=np.log(np.column_stack([1 - p, np.tile(p[:, None] / 8, 8)])),
+        )
+
+    return Recorded(seconds, node, law)
+
+
+def _law(usual: Array, node: NDArray[np.int64], regimes: Array, p: Array) -> Law:
+    """Of nodes with so many times slower regimes, and workers as in clusters i and iii."""
+    factors = 1.3 + 0.7 * (np.arange(8) + 0.5) / 8
+    offsets_p = np.append(1 - STRAGGLE, np.full(8, STRAGGLE / 8))
+    with np.errstate(divide="ignore"):
+        logp = np.log(p)
+    return Law(
+        usual=usual,
+        deviation=NOISE,
+        node=node,
+        shared=np.zeros(1),
+        shared_logp=np.zeros(1),
+        regimes=np.log(regimes),
+        regimes_logp=logp,
+        offsets=np.append(0, np.log(factors)),
+        offsets_logp=np.tile(np.log(offsets_p), (len(usual), 1)),
+    )
+
+
+def _own(random: np.random.Generator, shape: tuple[int, int]) -> Array:
+    """What each worker's time is multiplied by, by itself."""
+    straggles = random.random(shape) < STRAGGLE
+    return np.exp(random.normal(0, NOISE, shape)) * np.where(
+        straggles, random.uniform(1.3, 2, shape), 1
+    )
+
+
+def _drift(
+    random: np.random.Generator, iterations: int, shape: tuple[int, ...], deviation: float
+) -> Array:
+    """A stationary autoregression, from the iteration before the first."""
+    noise = random.normal(0, deviation, (iterations + 1, *shape))
+    noise[1:] *= sqrt(1 - _KEEP**2)
+    for t in range(iterations):
+        noise[t + 1] += _KEEP * noise[t]
+    return noise
+
+
+def _share(mood: Array, speed: Speed) -> Array:
+    """Of workers that straggle."""
+    between = torch.special.ndtr(torch.as_tensor(mood)).numpy()
+    return speed.fewest + (speed.most - speed.fewest) * between

@@ -1,0 +1,116 @@
+"""What a perfect model would predict: the law that made the run times, its state known.
+
+A worker's log run time is what is usual for it, plus what all share, plus its node's regime,
+plus one of a few offsets (a straggler's), plus normal noise. What is shared and the regimes
+take one of finitely many values each, so that conditioning on who has come and who has not
+is exact: given these values workers are independent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from outpace.predict.interface import Prediction
+from outpace.predict.truncated import normal_above
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Law:
+    """Of one iteration; probabilities are logarithms.
+
+    usual: (N,); deviation: the noise's. node: (N,). shared: (J,), regimes: (M, G) shifts;
+    offsets: (C,) with probabilities (N, C).
+    """
+
+    usual: Array
+    deviation: float
+    node: NDArray[np.int64]
+    shared: Array
+    shared_logp: Array
+    regimes: Array
+    regimes_logp: Array
+    offsets: Array
+    offsets_logp: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """The law, conditioned."""
+
+    law: Law
+    random: np.random.Generator
+    arrived: Array
+    elapsed_s: float = 0.0
+
+    def given(self, arrived: Array, elapsed_s: float) -> Known:
+        return replace(self, arrived=arrived, elapsed_s=elapsed_s)
+
+    def sample(self, count: int) -> Array:
+        law, random = self.law, self.random
+        shared_logp, regimes_logp = self._posterior()  # (J,), (J, M, G)
+        turn = np.arange(count)
+        shared = _draw(np.broadcast_to(shared_logp, (count, len(shared_logp))), random)
+        regime = _draw(regimes_logp[shared], random)  # (count, M)
+        shift = law.shared[shared][:, None] + law.regimes[np.arange(len(law.regimes)), regime]
+        draws = np.broadcast_to(self.arrived, (count, len(law.usual))).copy()
+        still = np.isnan(self.arrived)
+        mean = law.usual[still] + shift[turn[:, None], law.node[still]]
+        low = (self._log_elapsed() - mean[:, :, None] - law.offsets) / law.deviation
+        kind = _draw(law.offsets_logp[still] + _log_above(low), random)
+        at_least = torch.from_numpy(np.take_along_axis(low, kind[:, :, None], 2)[:, :, 0])
+        noise = normal_above(at_least, torch.from_numpy(1 - random.random(mean.shape))).numpy()
+        times = np.exp(mean + law.offsets[kind] + law.deviation * noise)
+        draws[:, still] = np.maximum(times, np.nextafter(self.elapsed_s, np.inf))
+        return draws
+
+    def _log_elapsed(self) -> float:
+        return float(np.log(self.elapsed_s)) if self.elapsed_s else -np.inf
+
+    def _posterior(self) -> tuple[Array, Array]:
+        law = self.law
+        came = ~np.isnan(self.arrived)
+        shift = law.shared[:, None, None] + law.regimes[law.node]  # (J, N, G)
+        time = np.where(came, np.log(np.where(came, self.arrived, 1)), self._log_elapsed())
+        z = (time - law.usual)[:, None, None] - shift[..., None] - law.offsets
+        z /= law.deviation  # (J, N, G, C)
+        density = -np.square(np.where(came[:, None, None], z, 0)) / 2
+        likelihood = np.where(came[:, None, None], density, _log_above(z))
+        each = np.logaddexp.reduce(likelihood + law.offsets_logp[:, None], axis=-1)
+        nodes = np.zeros((len(law.shared), *law.regimes.shape))
+        np.add.at(nodes.swapaxes(0, 1), law.node, each.swapaxes(0, 1))
+        nodes += law.regimes_logp
+        total = np.logaddexp.reduce(nodes, axis=-1)
+        return law.shared_logp + total.sum(axis=1), nodes
+
+
+class Knowing:
+    """A filter that is told the law of each iteration."""
+
+    def __init__(self, law: Callable[[int], Law], seed: int) -> None:
+        self._law = law
+        self._random = np.random.default_rng(seed)
+        self._iteration = 0
+
+    def observe(self, seconds: Array, censored: NDArray[np.bool_]) -> None:
+        self._iteration += 1
+
+    def predict(self) -> Prediction:
+        law = self._law(self._iteration)
+        return Known(law, self._random, np.full(len(law.usual), np.nan))
+
+
+def _log_above(z: Array) -> Array:
+    return torch.special.log_ndtr(torch.from_numpy(-z)).numpy()
+
+
+def _draw(logp: Array, random: np.random.Generator) -> NDArray[np.int64]:
+    """One of the last axis, by probabilities that need not be normalised."""
+    p = np.exp(logp - logp.max(axis=-1, keepdims=True)).cumsum(axis=-1)
+    return (p < random.random((*p.shape[:-1], 1)) * p[..., -1:]).sum(axis=-1)

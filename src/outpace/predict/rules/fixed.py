@@ -1,0 +1,34 @@
+"""The same wait in every iteration: for all workers, or for a share of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from outpace.checks import require
+from outpace.predict.interface import Wait
+from outpace.runtimes.table import Mask, Seconds
+
+CHEN: Final = 0.943  # Chen et al. 2016 as BDSGD quotes them: 2051 of 2175 workers
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """`Fixed(Wait())` waits for all."""
+
+    wait: Wait
+
+    def begin(self) -> Wait:
+        return self.wait
+
+    def review(self, arrived: Seconds, elapsed_s: float) -> Wait:
+        return self.wait
+
+    def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
+        pass
+
+
+def share_of(workers: int, share: float) -> Fixed:
+    """For this share of the workers, rounded; at least one."""
+    require(0 < share <= 1, "share", "above 0 and at most 1", share)
+    return Fixed(Wait(count=max(1, round(share * workers))))

@@ -1,0 +1,100 @@
+"""Planning again in the course of an iteration, from who has come and who has not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from outpace.checks import require
+from outpace.predict.interface import Filter, Prediction, Wait
+from outpace.predict.rules.count_or_deadline import best_count_or_deadline, best_ends
+from outpace.predict.rules.iteration import came
+from outpace.predict.rules.objective import Objective
+from outpace.predict.rules.plan import Plan
+from outpace.runtimes.table import Mask, Seconds
+
+REVIEWS: Final = 8  # in an iteration
+_SHARE: Final = 0.05  # of an iteration's time, for all of its reviews
+_LEVELS: Final = (0.1, 0.5, 0.9)  # of the draws' best ends: where to look again
+
+
+class Replan:
+    """Stops when what has come scores at least what the best plan for going on is expected to.
+
+    It plans from a prediction (`best_count_or_deadline`). Where the plan would end, and
+    before that at times at which some of the draws had better end, it conditions the
+    prediction on who has come and who has not, and plans again. So it stops early when
+    workers that the plan counted on fail to come, and goes on when those are about to come
+    that it did not count on.
+
+    clock: a prediction is timed by it. If the reviews would take more than a twentieth of an
+    iteration there are fewer of them, down to none: on a fast network the plan is followed
+    as it is. Without a clock predictions cost nothing, so that virtual time is reproducible.
+    """
+
+    def __init__(
+        self,
+        following: Filter,
+        objective: Objective,
+        *,
+        samples: int = 100,
+        reviews: int = REVIEWS,
+        clock: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        require(samples >= 1, "samples", "at least 1", samples)
+        require(reviews >= 0, "reviews", "at least 0", reviews)
+        self._filter = following
+        self._objective = objective
+        self._samples = samples
+        self._reviews = reviews
+        self._clock = clock
+        self._iteration_s = math.inf
+        self._left = 0
+        self._prediction: Prediction | None = None
+
+    def begin(self) -> Wait:
+        start = self._clock()
+        self._prediction = self._filter.predict()
+        draws = self._draws(self._prediction)
+        plan = best_count_or_deadline(draws, self._objective)
+        self._left = self._affordable(self._clock() - start)
+        return self._until(plan, draws, 0.0)
+
+    def review(self, arrived: Seconds, elapsed_s: float) -> Wait:
+        assert self._prediction is not None, "asked again before it began"
+        self._left -= 1
+        here = int(np.count_nonzero(~np.isnan(arrived)))
+        draws = self._draws(self._prediction.given(arrived, elapsed_s))
+        plan = best_count_or_deadline(draws, self._objective, beyond=here, after_s=elapsed_s)
+        if here and float(self._objective.score(here, elapsed_s)) >= plan.score:
+            return Wait(count=here)
+        return self._until(plan, draws, elapsed_s)
+
+    def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
+        self._iteration_s = ended_s
+        self._filter.observe(seconds, censored)
+        self._objective.observe(came(seconds, censored, ended_s), ended_s)
+
+    def _draws(self, prediction: Prediction) -> Seconds:
+        return np.sort(prediction.sample(self._samples), axis=1)
+
+    def _affordable(self, cost_s: float) -> int:
+        if cost_s * self._reviews <= _SHARE * self._iteration_s:
+            return self._reviews
+        return int(_SHARE * self._iteration_s / cost_s)
+
+    def _until(self, plan: Plan, draws: Seconds, now: float) -> Wait:
+        if not self._left:
+            return plan.wait
+        until_s = plan.until_s
+        if until_s == math.inf:  # look again when the count should have come by far
+            until_s = float(draws[:, int(plan.count) - 1].max())
+        if self._left > 1:
+            ends = best_ends(draws, self._objective)[1]
+            early = ends[(ends > now) & (ends < until_s)]
+            if len(early):
+                until_s = next(t for t in np.quantile(early, _LEVELS) if t > now)
+        return Wait(again_s=until_s, again_count=plan.count)
