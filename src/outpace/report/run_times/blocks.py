@@ -44,4 +44,6 @@ def means(values: NDArray[np.float64], rows: Blocks, columns: Blocks) -> NDArray
         columns.sums(rows.sums(each, 0), 1)
         for each in (np.where(known, values, 0.0), known.astype(np.float64))
     )
-    return np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
+    found = np.full(total.shape, np.nan)
+    np.divide(total, count, out=found, where=count > 0)
+    return found

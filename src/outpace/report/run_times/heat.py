@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from outpace.report.figure import Choice, Figure, Plot, View, axis
 from outpace.report.run_times.blocks import Blocks, means
 from outpace.report.words import plural
-from outpace.runtimes.table import RunTimes
+from outpace.runtimes.table import RunTimes, Seconds
 
 _ROWS: Final = 240
 _COLUMNS: Final = 400
@@ -38,7 +38,7 @@ def heat(times: RunTimes) -> Figure:
 
 
 def _view(
-    times: RunTimes, values: NDArray[np.float64], order: NDArray[np.int64], unit: str, by_speed: bool
+    times: RunTimes, values: Seconds, order: NDArray[np.int64], unit: str, by_speed: bool
 ) -> View:  # fmt: skip
     rows, columns = Blocks(times.workers, _ROWS), Blocks(times.iterations, _COLUMNS)
     cells = means(values.T[order], rows, columns)

@@ -48,8 +48,8 @@ def _by_iteration(facts: Facts) -> View:
     seconds = facts.order.seconds
     kept = _kept(len(seconds))
     x = [int(iteration) for iteration in kept]
-    lines = [("slowest", np.nanmax(seconds, axis=1), 4), ("median", np.nanmedian(seconds, axis=1), 0),
-             ("fastest", seconds[:, 0], 2)]  # fmt: skip
+    highest, median = np.nanmax(seconds, axis=1), np.nanmedian(seconds, axis=1)
+    lines = [("slowest", highest, 4), ("median", median, 0), ("fastest", seconds[:, 0], 2)]
     traces = [_line(name, x, _peaks(values, kept), place) for name, values, place in lines]
     layout = {
         "xaxis": axis("iteration"),

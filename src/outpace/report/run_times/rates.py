@@ -69,5 +69,5 @@ def _note(facts: Facts) -> str:
             "of that."
         )
     if len(rates.rate) < facts.times.workers:
-        note += " Counts for which there were workers in fewer than half of the iterations are left out."
+        note += " Left out: counts that fewer than half of the iterations had workers for."
     return note
