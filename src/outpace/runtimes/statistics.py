@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from outpace.runtimes.table import Mask, RunTimes, Seconds
 
-SLOW: Final = 1.25  # times the iteration's median
+SLOW: Final = 1.25  # times what the fast ones take
+_FAST: Final = 0.2  # so large a share of the workers is never slow together with the others
 _ENOUGH: Final = 0.5  # of the iterations, for a count to be judged
 
 
@@ -60,8 +61,14 @@ class Throughput:
 
     @property
     def gain(self) -> float | None:
-        """Of the best count over waiting for all, as a share: at least, unless all is exact."""
-        return float(self.rate[self.best - 1]) / self.all - 1 if self.best else None
+        """Of the best count over waiting for all, as a share: at least, unless all is exact.
+
+        None if there is no such count, or if waiting for all might be better.
+        """
+        if not self.best:
+            return None
+        gain = float(self.rate[self.best - 1]) / self.all - 1
+        return gain if self.exact[-1] or gain > 0 else None
 
 
 def throughput(order: Ordered) -> Throughput:
@@ -80,7 +87,7 @@ def throughput(order: Ordered) -> Throughput:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slowness:
-    """Who took more than SLOW times the iteration's median, or was cut off.
+    """Who took more than SLOW times what the fastest fifth did, or was cut off.
 
     slow: shape (T, N). share: of the iterations in which a worker was there, shape (N,).
     runs: lengths of the spells without a break, over all workers. longest: per worker.
@@ -92,9 +99,17 @@ class Slowness:
     longest: NDArray[np.int64]
 
 
+def fast(times: RunTimes) -> Seconds:
+    """By when the fastest fifth of the workers is done, shape (T, 1).
+
+    The median would do only if half of the workers were never slow at the same time.
+    """
+    found: Seconds = np.nanquantile(times.seconds, _FAST, axis=1, keepdims=True)
+    return found
+
+
 def slowness(times: RunTimes) -> Slowness:
-    median = np.nanmedian(times.seconds, axis=1, keepdims=True)
-    slow = times.censored | (times.seconds > SLOW * median)
+    slow = times.censored | (times.seconds > SLOW * fast(times))
     there = np.maximum((~np.isnan(times.seconds)).sum(axis=0), 1)
     edge = np.zeros((1, times.workers), np.int8)
     steps = np.diff(np.concatenate([edge, slow.astype(np.int8), edge]), axis=0)

@@ -43,10 +43,11 @@ class Facts:
         absent = 1 - len(known) / times.seconds.size
         bound = "" if rates.exact[-1] else "at most "
         return {
-            "Workers": f"{times.workers:,}" + (f" on {self.nodes:,} nodes" * (self.nodes > 1)),
+            "Workers": f"{times.workers:,}",
+            **({"Nodes": f"{self.nodes:,}"} if self.nodes > 1 else {}),
             "Iterations": f"{times.iterations:,}",
             "Median": seconds(float(np.median(known))),
-            "99 % below": seconds(float(np.quantile(known, 0.99))),
+            "99 % are below": seconds(float(np.quantile(known, 0.99))),
             "Longest": seconds(float(known.max())),
             **({"Cut off": percent(cut)} if cut else {}),
             **({"Not there": percent(absent)} if absent else {}),
@@ -56,14 +57,15 @@ class Facts:
 
     def _best(self) -> dict[str, str]:
         rates = self.rates
-        if rates.gain is None:
+        if not rates.best:
             return {}
-        least = "" if rates.exact[-1] else "at least "
-        return {
-            "Best fixed count": f"{rates.best:,}",
+        found = {
+            "Best count": f"{rates.best:,}",
             "Gradients/s, best count": number(float(rates.rate[rates.best - 1])),
-            "Gain": f"{least}{percent(max(rates.gain, 0.0))}",
         }
+        if rates.gain is not None:
+            found["Gain"] = f"{'' if rates.exact[-1] else 'at least '}{percent(rates.gain)}"
+        return found
 
     def sentences(self) -> list[str]:
         """What is worth knowing, most important first."""
@@ -73,10 +75,12 @@ class Facts:
     def _gain(self) -> str:
         rates, workers = self.rates, len(self.rates.rate)
         if rates.gain is None:
-            return "In every iteration everybody was cut off: no count can be judged."
+            return (
+                f"Too many were cut off to say whether a fixed count beats waiting for all: known "
+                f"are counts up to {int(rates.exact.sum()):,} of {workers:,}."
+            )
         if rates.gain < _WORTH:
-            known = "" if rates.exact[-1] else f" Of counts up to {int(rates.exact.sum()):,} only."
-            return f"No fixed count gains anything over waiting for all {workers:,} workers.{known}"
+            return f"No fixed count gains anything over waiting for all {workers:,} workers."
         least = "" if rates.exact[-1] else "at least "
         return (
             f"Waiting for {rates.best:,} of {workers:,} workers would give {least}"
@@ -96,14 +100,14 @@ class Facts:
         share = self.slowness.share
         worker = int(share.argmax())
         if not share[worker]:
-            return f"Nobody ever took more than {SLOW:g} times the median of an iteration."
+            return f"Nobody ever took more than {SLOW:g} times what the fastest fifth did."
         longest = plural(int(self.slowness.longest[worker]), "iteration")
         return (
             f"Worker {worker} was slow most often, in {percent(float(share[worker]))} of the "
             f"iterations, up to {longest} in a row; of all run times "
             f"{percent(float(self.slowness.slow.sum() / (~np.isnan(self.times.seconds)).sum()))} "
-            f"were more than {SLOW:g} times the median of their iteration"
-            + (" or cut off." if self.times.censored.any() else ".")
+            f"were slow: more than {SLOW:g} times what the fastest fifth took"
+            + (", or cut off." if self.times.censored.any() else ".")
         )
 
 

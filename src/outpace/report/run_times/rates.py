@@ -21,8 +21,9 @@ def rates_figure(facts: Facts) -> Figure:
     if not rates.exact.all():  # joined to the solid part
         bounds = ~rates.exact | np.append(~rates.exact[1:], False)
         traces.append(_curve(facts, bounds, "dot", "at most: somebody was cut off"))
-    traces.append(_mark(len(rates.rate), rates.all, "waiting for all", 4))
-    if rates.best:
+    of_all = "waiting for all" + ", the best count" * (rates.best == len(rates.rate))
+    traces.append(_mark(len(rates.rate), rates.all, of_all, 4))
+    if 0 < rates.best < len(rates.rate):
         best = float(rates.rate[rates.best - 1])
         traces.append(_mark(rates.best, best, f"best count: {rates.best:,}", 2))
     layout = {
@@ -56,11 +57,11 @@ def _mark(count: int, rate: float, name: str, place: int) -> Plot:
 def _note(facts: Facts) -> str:
     rates = facts.rates
     if rates.gain is None:
-        return "Every iteration cut somebody off before the first gradient that is known."
+        return "Too many were cut off to say what waiting for all would give."
     least = "" if rates.exact[-1] else "at least "
     note = (
         f"{number(float(rates.rate[rates.best - 1]))} against {number(rates.all)} gradients per "
-        f"second: {least}{percent(max(rates.gain, 0.0))} more."
+        f"second: {least}{percent(rates.gain)} more."
     )
     if rates.hindsight is not None:
         note += (

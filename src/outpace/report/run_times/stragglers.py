@@ -15,13 +15,14 @@ from outpace.runtimes.statistics import SLOW
 
 _BARS: Final = 40
 _BINS: Final = 40
+_FEWEST: Final = 12
 
 
 def stragglers(facts: Facts) -> Figure:
     """The figure `figure-stragglers`."""
     if not facts.slowness.slow.any():
-        return Figure("figure-stragglers", "Stragglers", [],
-                      instead=f"Nobody ever took more than {SLOW:g} times the median.")  # fmt: skip
+        words = f"Nobody ever took more than {SLOW:g} times what the fastest fifth did."
+        return Figure("figure-stragglers", "Stragglers", [], instead=words)
     views, options = [_workers(facts)], ["workers"]
     if facts.nodes > 1:
         views.append(_nodes(facts))
@@ -47,7 +48,7 @@ def _workers(facts: Facts) -> View:
     if len(shown) < len(share) - never:
         note += f" Those that were most often: {len(shown)}."
     return View([_bars([str(worker) for worker in shown], share[shown], words)],
-                _layout("worker, most often slow first"), note)  # fmt: skip
+                _layout("worker, most often slow first", len(shown)), note)  # fmt: skip
 
 
 def _nodes(facts: Facts) -> View:
@@ -65,7 +66,7 @@ def _nodes(facts: Facts) -> View:
     ]
     spread = "Equal bars: nodes do not matter. Unequal ones: workers slow down together."
     return View([_bars([str(nodes[at]) for at in order], share[order], words)],
-                _layout("node, most often slow first"), spread)  # fmt: skip
+                _layout("node, most often slow first", len(order)), spread)  # fmt: skip
 
 
 def _spells(facts: Facts) -> View:
@@ -85,7 +86,7 @@ def _spells(facts: Facts) -> View:
         f"{percent(alone)} of what was slow was slow for one iteration only, which nobody can "
         f"foresee; the longest spell was {plural(int(runs.max()), 'iteration')}."
     )
-    layout = _layout("length of the spell (iterations)")
+    layout = _layout("length of the spell (iterations)", len(names))
     layout["yaxis"]["title"]["text"] = "share of all that was slow (%)"
     return View([_bars(names, share, words)], layout, note)
 
@@ -103,9 +104,10 @@ def _bars(names: Sequence[str], share: NDArray[np.float64], words: Sequence[str]
     }
 
 
-def _layout(title: str) -> Plot:
+def _layout(title: str, bars: int) -> Plot:
+    shown = [-0.5, max(bars, _FEWEST) - 0.5]  # a single bar is no wall
     return {
-        "xaxis": axis(title, type="category", showgrid=False),
-        "yaxis": axis("share of iterations (%)", tickformat=".0%", rangemode="tozero"),
+        "xaxis": axis(title, type="category", showgrid=False, range=shown),
+        "yaxis": axis("share of iterations (%)", tickformat=".2~p", rangemode="tozero"),
         "bargap": 0.25,
     }
