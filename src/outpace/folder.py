@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +25,7 @@ import torch
 from safetensors.torch import save_file
 
 from outpace.errors import ConfigError
+from outpace.replacing import replace_file
 from outpace.yamlfile import read_yaml, write_yaml
 
 CONFIG: Final = "config.yaml"
@@ -72,16 +72,6 @@ def free_folder(parent: Path, name: str) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):  # there is something in it
             path.rmdir()
-
-
-def replace_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill another file, then give it this name at once."""
-    partial = path.with_name(f"{path.name}.part")
-    try:
-        write(partial)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:

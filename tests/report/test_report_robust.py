@@ -106,7 +106,7 @@ def test_a_trace_with_impossible_times_is_not_drawn(here):
 
 
 def test_odd_values_in_readable_files_break_nothing(here, monkeypatch):
-    monkeypatch.setattr(page_module, "_plotly", lambda: "")  # megabytes
+    monkeypatch.setattr(page_module, "plotly", lambda: "")  # megabytes
     config = {"task": ["a"], "workers": [1], "servers": {}, "seed": ["a"], "sync": None}
     folder, other = make_run(here / "odd", config=config), run("other")
     whole = files.read_summary(folder)

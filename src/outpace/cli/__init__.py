@@ -1,4 +1,4 @@
-"""The command line: outpace simulate | compare | run | serve | report | export.
+"""The command line: outpace simulate | compare | run | serve | report | export | runtimes.
 
 Exit codes: 0; 1 if a run failed; 2 if the input was wrong and nothing was started; 130
 after Ctrl-C, with the folder completed and marked partial.
@@ -11,10 +11,10 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
-from outpace.cli import real, reports, virtual
+from outpace.cli import real, reports, runtimes, virtual
 from outpace.cli.base import app
 
-__all__ = ["app", "main", "real", "reports", "virtual"]
+__all__ = ["app", "main", "real", "reports", "runtimes", "virtual"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,20 +1,17 @@
-"""Puts the report together: one file that needs nothing else, online or off."""
+"""Puts the report over runs together."""
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Sequence
-from importlib import import_module, metadata, resources
 from pathlib import Path
 from string import Template
 from typing import Final
 
-from outpace.errors import ConfigError
-from outpace.folder import replace_file
 from outpace.report.configuration import configuration
 from outpace.report.events import Totals, read_totals
 from outpace.report.figure import Figure
 from outpace.report.findings import findings
+from outpace.report.frame import Page, asset, plotly, write_page
 from outpace.report.progress import progress
 from outpace.report.reading import Unreadable, reading
 from outpace.report.runs import Run, read_runs
@@ -23,11 +20,8 @@ from outpace.report.staleness import staleness
 from outpace.report.table import summary_table, summary_tiles
 from outpace.report.target import common_target
 from outpace.report.timeline import timeline
-from outpace.report.words import embedded, escaped, listed
+from outpace.report.words import escaped, listed
 
-# One of them is near the start of every report; the second in those older than the first.
-_MARKS: Final = (b'<meta name="generator" content="outpace">', b'<p class="brand">Outpace</p>')
-_START: Final = 1 << 14  # bytes
 _MOST_WORKERS: Final = 1_000_000
 
 
@@ -39,40 +33,13 @@ def write_report(folders: Sequence[Path], path: Path) -> list[str]:
     ConfigError if a folder is not that of a run, plotly is not installed or `path` cannot
     be written.
     """
-    plotly = _plotly()
+    script = plotly()
     runs = read_runs([Path(folder) for folder in folders])
-    # A name or message with half a surrogate pair must not keep the rest from being read.
-    page = _page(runs, plotly).encode("utf-8", "replace")
-    try:
-        replace_file(Path(path), lambda partial: partial.write_bytes(page))
-    except OSError as error:
-        raise ConfigError(f"cannot write the report {path}: {error.strerror}") from error
+    write_page(_page(runs), script, Path(path))
     return [problem for run in runs for problem in run.problems]
 
 
-def is_report(path: Path) -> bool:
-    """Whether there is a report made by this module."""
-    try:
-        if not path.is_file():
-            return False
-        with path.open("rb") as file:
-            start = file.read(_START)
-    except OSError:
-        return False
-    return any(mark in start for mark in _MARKS)
-
-
-def _plotly() -> str:
-    """The text of plotly.js."""
-    try:
-        return str(import_module("plotly.offline").get_plotlyjs())
-    except ImportError:
-        raise ConfigError(
-            "the report needs plotly, which is not installed: pip install 'outpace[report]'"
-        ) from None
-
-
-def _page(runs: Sequence[Run], plotly: str) -> str:
+def _page(runs: Sequence[Run]) -> Page:
     totals = [_totals(run) for run in runs]
     target = common_target(runs)
     several = len(runs) > 1
@@ -83,24 +50,22 @@ def _page(runs: Sequence[Run], plotly: str) -> str:
         "timeline": [timeline(runs, totals)],
         "staleness": [staleness(runs)],
     }
-    drawn = [figure for group in figures.values() for figure in group if figure.views]
+    kind = "Comparison" if several else "Run"
+    name = f"{len(runs)} runs" if len(runs) > 5 else listed([run.name for run in runs])
     failed = [run for run in runs if not run.complete]
-    said = findings(runs, totals, target)
-    return Template(_asset("page.html")).substitute(
-        {name: "".join(figure.html() for figure in group) for name, group in figures.items()},
-        title=escaped(f"Outpace: {listed([run.name for run in runs])}"[:120]),
-        kind="Comparison" if several else "Run",
-        name=escaped(f"{len(runs)} runs" if len(runs) > 5 else listed([r.name for r in runs])),
-        what=escaped(_what(runs)),
-        findings="".join(f"<li>{escaped(sentence)}</li>" for sentence in said),
+    return Page(
+        title=f"Outpace: {listed([run.name for run in runs])}",
+        heading=f"{kind}: {name}",
+        what=_what(runs),
+        findings=findings(runs, totals, target),
         notices="".join(_notice(run) for run in failed) if several else "",
-        summary=summary_table(runs, target) if several else summary_tiles(runs[0]),
-        configuration=configuration(runs),
+        body=Template(asset("page.html")).substitute(
+            {key: "".join(figure.html() for figure in group) for key, group in figures.items()},
+            summary=summary_table(runs, target) if several else summary_tiles(runs[0]),
+            configuration=configuration(runs),
+        ),
+        figures=[figure for group in figures.values() for figure in group],
         footer=_footer(runs),
-        style=_asset("report.css"),
-        plotly=plotly,
-        figures=embedded({figure.id: figure.data() for figure in drawn}),
-        script=_asset("report.js"),
     )
 
 
@@ -161,16 +126,4 @@ def _footer(runs: Sequence[Run]) -> str:
         '<div class="scroll"><table><thead><tr><th scope="col">Run</th>'
         '<th scope="col">Parameters</th><th scope="col">Trace</th></tr></thead>'
         f"<tbody>{digests}</tbody></table></div></details>"
-        f"<p>Outpace {escaped(_version())}, {datetime.date.today().isoformat()}</p>"
     )
-
-
-def _version() -> str:
-    try:
-        return metadata.version("outpace")
-    except metadata.PackageNotFoundError:
-        return ""
-
-
-def _asset(name: str) -> str:
-    return resources.files("outpace.report").joinpath(name).read_text(encoding="utf-8")

@@ -23,7 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from outpace.errors import ConfigError
-from outpace.folder import TRACE, read_config, replace_file
+from outpace.folder import TRACE, read_config
+from outpace.replacing import replace_file
 from outpace.report.packets import Packets
 from outpace.report.reading import Unreadable, reading
 from outpace.report.runs import read_summary_of, scheduler_of

@@ -1,6 +1,7 @@
-"""Run times of the workers of a cluster, as recorded."""
+"""Run times of the workers of a cluster, as recorded: a table, its files, what it shows."""
 
-from outpace.runtimes.reading import read_run_times
+from outpace.runtimes.reading import read, read_run_times
 from outpace.runtimes.table import RunTimes
+from outpace.runtimes.writing import write
 
-__all__ = ["RunTimes", "read_run_times"]
+__all__ = ["RunTimes", "read", "read_run_times", "write"]

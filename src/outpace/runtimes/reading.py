@@ -1,100 +1,106 @@
-"""Recorded run times: CSV or Parquet with columns worker, iteration, seconds.
-
-Or as Alibaba released those of its jobs (cluster-trace-gpu-v2020, mini-batch-time):
-columns worker, time, batch_time_norm; there a worker's rows in order of time are its
-iterations.
-"""
+"""Run times from a file, as a table, or worker by worker to be replayed."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
 from numpy.typing import NDArray
 
 from outpace.errors import ConfigError
+from outpace.runtimes.columns import first
+from outpace.runtimes.rows import Rows, read_rows
+from outpace.runtimes.table import Nodes, RunTimes
+from outpace.runtimes.validity import consecutive_nodes, require_valid
 
-_OWN: Final = ("worker", "iteration", "seconds")
-_ALIBABA: Final = ("worker", "time", "batch_time_norm")
+
+def read(path: Path, workers_per_node: int | None = None) -> RunTimes:
+    """A table from CSV or Parquet; see `rows` for the columns.
+
+    An iteration that a worker has no row of is NaN: it was not there. workers_per_node: so
+    many consecutive workers are on a node, whatever the file says; left out, and if it says
+    nothing, all are on one. Raises ConfigError with worker and iteration for what is no time,
+    and for workers and iterations that are not numbered 0, 1, 2, ...
+    """
+    rows = read_rows(path)
+    workers = _counted(rows.worker, "worker", path)
+    shape = _counted(rows.iteration, "iteration", path), workers
+    row = first(~np.isfinite(rows.seconds))
+    if row is not None:
+        raise ConfigError(
+            f"{path}: worker {rows.worker[row]}, iteration {rows.iteration[row]}: "
+            f"{rows.seconds[row]:g} is no time in seconds; leave the row out if nobody knows it"
+        )
+    seconds, censored = np.full(shape, np.nan), np.zeros(shape, np.bool_)
+    at = rows.iteration, rows.worker
+    seconds[at], censored[at] = rows.seconds, rows.censored
+    if workers_per_node is None and rows.node is not None:
+        node = _nodes(rows.worker, rows.node, workers, path)
+    else:
+        node = consecutive_nodes(workers, workers_per_node)
+    return require_valid(RunTimes(seconds, censored, node), path)
 
 
 def read_run_times(path: Path) -> dict[int, NDArray[np.float64]]:
-    """The seconds of each worker's iterations, from 0 on.
+    """The seconds of each worker's iterations, from 0 on, to be replayed.
 
-    Raises ConfigError, naming worker and iteration, for gaps, repetitions, and what is no
-    time.
+    Raises ConfigError, naming worker and iteration, for gaps, repetitions, what is no time,
+    and what was cut off before it ended.
     """
-    table = _table(path)
-    names = set(table.column_names)
-    own = names.issuperset(_OWN)
-    if not own and not names.issuperset(_ALIBABA):
-        raise ConfigError(
-            f"{path}: needs the columns {', '.join(_OWN)} (or {', '.join(_ALIBABA)}), "
-            f"and has {', '.join(table.column_names) or 'none'}"
-        )
-    workers, places, times = (_column(table, name, path) for name in (_OWN if own else _ALIBABA))
-    if not len(workers):
-        raise ConfigError(f"{path}: has no rows")
-    for name, values in (("worker", workers), (_OWN[1] if own else _ALIBABA[1], places)):
-        row = _first(~(np.isfinite(values) & (values >= 0) & (values == np.floor(values))))
-        if row is not None:
-            raise ConfigError(
-                f"{path}, row {row + 1}: {name} must be a number from 0 on, not {values[row]:g}"
-            )
-    order = np.lexsort((places, workers))
-    workers, places, times = workers[order], places[order], times[order]
+    rows = read_rows(path)
+    workers, starts = np.unique(rows.worker, return_index=True)
     found = {}
-    for worker in np.unique(workers):
-        mine = workers == worker
-        found[int(worker)] = _one(times[mine], places[mine], int(worker), path, own)
+    for worker, part in zip(
+        workers, np.split(np.arange(len(rows.worker)), starts[1:]), strict=True
+    ):
+        found[int(worker)] = _one(rows, part, path)
     return found
 
 
-def _one(
-    times: NDArray[np.float64], places: NDArray[np.float64], worker: int, path: Path, own: bool
-) -> NDArray[np.float64]:
-    row = _first(np.diff(places) == 0)
+def _one(rows: Rows, part: NDArray[np.int64], path: Path) -> NDArray[np.float64]:
+    worker, times = rows.worker[part[0]], rows.seconds[part]
+    row = first(rows.iteration[part] != np.arange(len(part)))
     if row is not None:
-        raise ConfigError(f"{path}: worker {worker} has iteration {places[row]:.0f} twice")
-    if own:
-        row = _first(places != np.arange(len(places)))
-        if row is not None:
-            raise ConfigError(
-                f"{path}: worker {worker} lacks iteration {row}: "
-                "its iterations must be 0, 1, 2, ... without a gap"
-            )
-    row = _first(~(np.isfinite(times) & (times >= 0)))
+        raise ConfigError(
+            f"{path}: worker {worker} lacks iteration {row}: "
+            "its iterations must be 0, 1, 2, ... without a gap"
+        )
+    row = first(~(np.isfinite(times) & (times >= 0)))
     if row is not None:
         raise ConfigError(
             f"{path}: worker {worker}, iteration {row}: {times[row]:g} is no time in seconds; "
             "it must be a finite number from 0 on"
         )
+    row = first(rows.censored[part])
+    if row is not None:
+        raise ConfigError(
+            f"{path}: worker {worker}, iteration {row} was cut off after {times[row]:g} s, and "
+            "nobody knows how long it would have taken: replay a run that waited for all"
+        )
     return times
 
 
-def _table(path: Path) -> pa.Table:
-    try:
-        if path.suffix == ".parquet":
-            return pa.parquet.read_table(path, partitioning=None)
-        return pa.csv.read_csv(path)
-    except (OSError, pa.ArrowException) as error:
-        raise ConfigError(f"cannot read the run times in {path}: {error}") from error
+def _counted(values: NDArray[np.int64], noun: str, path: Path) -> int:
+    """How many there are, if they are 0, 1, 2, ..."""
+    known = np.unique(values)
+    place = first(known != np.arange(len(known)))
+    if place is not None:
+        raise ConfigError(
+            f"{path}: has no rows of {noun} {place}, but of {noun} {known[-1]}: "
+            "they must be 0, 1, 2, ... without a gap"
+        )
+    return len(known)
 
 
-def _column(table: pa.Table, name: str, path: Path) -> NDArray[np.float64]:
-    """As numbers; what is missing is NaN."""
-    try:
-        values = table[name].cast(pa.float64()).combine_chunks()
-    except pa.ArrowException as error:
-        raise ConfigError(f"{path}: column {name} must hold numbers: {error}") from error
-    found: NDArray[np.float64] = values.to_numpy(zero_copy_only=False)
+def _nodes(
+    worker: NDArray[np.int64], node: NDArray[np.int64], workers: int, path: Path
+) -> Nodes:  # fmt: skip
+    found = np.zeros(workers, np.int64)
+    found[worker] = node
+    row = first(found[worker] != node)
+    if row is not None:
+        raise ConfigError(
+            f"{path}: worker {worker[row]} is on node {node[row]} and on node "
+            f"{found[worker[row]]}; a worker stays on one"
+        )
     return found
-
-
-def _first(wrong: NDArray[np.bool_]) -> int | None:
-    """The place of the first one, if there is one."""
-    return int(wrong.argmax()) if wrong.any() else None

@@ -1,0 +1,131 @@
+"""outpace runtimes convert | show | fit: what workers took, recorded and learned from."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from outpace.cli.base import app, errors_in_words, progress_bars
+from outpace.errors import ConfigError
+from outpace.recording import Of
+
+runtimes = typer.Typer(
+    help="Run times of workers: convert and look at what was recorded, fit models to it.",
+    no_args_is_help=True,
+)
+app.add_typer(runtimes, name="runtimes")
+
+_HELP = "The folder of a run, .parquet, .csv, or a ByteDance trace (.npz)."
+_Source = Annotated[Path, typer.Argument(metavar="SOURCE", help=_HELP)]
+_Of = Annotated[
+    Of | None,
+    typer.Option(
+        "--of",
+        help="Of a run's folder: until a server has the gradient, or computing alone. "
+        "Default: server, if its workers begin iterations together.",
+    ),
+]
+_PerNode = Annotated[
+    int | None,
+    typer.Option("--workers-per-node", help="So many consecutive workers share a node."),
+]
+
+
+@runtimes.command()
+@errors_in_words
+def convert(
+    source: _Source,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write: .parquet.")],
+    of: _Of = None,
+    workers_per_node: _PerNode = None,
+) -> None:
+    """Write run times as Parquet: worker, node, iteration, seconds, censored."""
+    from outpace.recording import read_source
+    from outpace.runtimes import write
+
+    if out.suffix != ".parquet":
+        raise ConfigError(f"{out}: run times are written as .parquet")
+    found = read_source(source, of, workers_per_node)
+    write(found.times, out)
+    typer.echo(
+        f"{out}: {found.times.workers:,} workers, {found.times.iterations:,} iterations; "
+        f"times: {found.definition}"
+    )
+
+
+@runtimes.command()
+@errors_in_words
+def show(
+    source: _Source,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="The page to write, whatever is there. Default: runtimes.html here, unless that "
+            "is a file of yours.",
+        ),
+    ] = None,
+    of: _Of = None,
+    workers_per_node: _PerNode = None,
+) -> None:
+    """Show who took how long, and what waiting for fewer workers would gain."""
+    from outpace.recording import read_source
+    from outpace.report import is_report
+    from outpace.report.run_times import facts_of, write_run_times
+    from outpace.report.words import SPACE
+
+    if out is None:
+        out = Path("runtimes.html")
+        if os.path.lexists(out) and not is_report(out):
+            raise ConfigError(
+                f"{out} is no page made by Outpace and is left as it is; name another file with -o"
+            )
+    found = read_source(source, of, workers_per_node)
+    facts = facts_of(found.times)
+    write_run_times(facts, source.resolve().name, found.definition, out)
+    numbers = facts.numbers()
+    width = max(map(len, numbers))
+    for name, value in {"Run time": found.definition, **numbers}.items():
+        typer.echo(f"{name.ljust(width)}  {value.replace(SPACE, ' ')}")
+    typer.echo(f"page: {out}")
+
+
+@runtimes.command()
+@errors_in_words
+def fit(
+    sources: Annotated[list[Path], typer.Argument(metavar="SOURCE...", help=_HELP)],
+    model: Annotated[str, typer.Option("--model", help="pooled or deep-markov.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write: .safetensors.")],
+    seed: Annotated[int, typer.Option("--seed", help="Same seed, same file.")] = 0,
+    of: _Of = None,
+    workers_per_node: _PerNode = None,
+) -> None:
+    """Fit a run-time model to what was recorded, one or several times, of a cluster."""
+    from outpace.predict.models import fit as fit_model
+    from outpace.predict.models import require_kind, save
+    from outpace.recording import read_source
+
+    if out.suffix != ".safetensors":
+        raise ConfigError(f"{out}: models are written as .safetensors")
+    require_kind(model)
+    found = [read_source(source, of, workers_per_node) for source in sources]
+    if len({source.definition for source in found}) > 1:
+        said = "; ".join(f"{source.path}: {source.definition}" for source in found)
+        raise ConfigError(f"times of different things make no model: {said}")
+    began = time.perf_counter()
+    with progress_bars() as bar:
+        fitted = fit_model(
+            model, [source.times for source in found], seed=seed, progress=bar(model)
+        )
+    took = time.perf_counter() - began
+    save(fitted, out)
+    iterations = sum(source.times.iterations for source in found)
+    typer.echo(
+        f"{out}: {model}, fitted to {iterations:,} iterations in {took:.1f} s; "
+        f"times: {found[0].definition}"
+    )

@@ -1,0 +1,148 @@
+"""Run-time models by name, and their files.
+
+A file is safetensors: what was learned, and one entry of metadata, JSON with the rest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final, Protocol, cast
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as serialised
+from torch import Tensor
+
+from outpace.errors import ConfigError, did_you_mean
+from outpace.predict.interface import Model
+from outpace.replacing import replace_file
+from outpace.runtimes.table import RunTimes
+
+Progress = Callable[[float], None]  # the share that is done
+
+_VERSION: Final = 1
+_UNIT: Final = "s"
+# One key: of several, safetensors writes each time another one first.
+_KEY: Final = "outpace.run-time-model"
+
+
+class Fit(Protocol):
+    """What a model's module offers as `fit`: deterministic. Raises ConfigError."""
+
+    def __call__(
+        self, histories: Sequence[RunTimes], *, seed: int = 0, progress: Progress = ...
+    ) -> Model: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Where a kind of model is. It is imported when somebody wants one."""
+
+    module: str
+    name: str
+
+    def fit(self) -> Fit:
+        return cast(Fit, import_module(self.module).fit)
+
+    def from_parts(self) -> Callable[[Mapping[str, Tensor], Mapping[str, Any]], Model]:
+        """The inverse of `tensors` and `settings`."""
+        made: Callable[[Mapping[str, Tensor], Mapping[str, Any]], Model]
+        made = getattr(import_module(self.module), self.name).from_parts
+        return made
+
+
+MODELS: Final[dict[str, Kind]] = {
+    "pooled": Kind("outpace.predict.pooled", "Pooled"),
+    "deep-markov": Kind("outpace.predict.deep_markov", "DeepMarkov"),
+}
+
+
+def require_kind(kind: str) -> Kind:
+    """The kind of that name. Raises ConfigError."""
+    if kind not in MODELS:
+        raise ConfigError(f"there is no run-time model {kind!r}.{did_you_mean(kind, MODELS)}")
+    return MODELS[kind]
+
+
+def fit(
+    kind: str, histories: Sequence[RunTimes], *, seed: int = 0, progress: Progress = lambda _: None
+) -> Model:  # fmt: skip
+    """A model of that kind, fitted to recordings of one cluster, on one thread.
+
+    Same recordings and seed, same bits. Raises ConfigError.
+    """
+    with _one_thread():
+        return require_kind(kind).fit()(histories, seed=seed, progress=progress)
+
+
+def save(model: Model, path: Path) -> None:
+    """Equal models make equal files, complete or not at all. Raises ConfigError."""
+    said = {
+        "version": _VERSION,
+        "kind": model.kind,
+        "unit": _UNIT,
+        "settings": model.settings(),
+    }
+    tensors = {name: tensor.contiguous() for name, tensor in model.tensors().items()}
+    content = serialised(tensors, {_KEY: json.dumps(said, sort_keys=True, allow_nan=False)})
+    try:
+        replace_file(path, lambda partial: partial.write_bytes(content))
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def load(path: Path) -> Model:
+    """A model as it was saved. Raises ConfigError naming the file and what to do."""
+    tensors, said = _read(path)
+    again = "fit it again: outpace runtimes fit"
+    if said.get("version") != _VERSION:
+        raise ConfigError(
+            f"{path}: has the format {said.get('version')!r} of run-time models, and this Outpace "
+            f"reads {_VERSION}; update it, or {again}"
+        )
+    if said.get("unit") != _UNIT or not isinstance(settings := said.get("settings"), dict):
+        raise ConfigError(f"{path}: is damaged; {again}")
+    kind = require_kind(str(said.get("kind")))
+    try:
+        return kind.from_parts()(tensors, settings)
+    except (LookupError, ValueError, TypeError, RuntimeError) as error:
+        raise ConfigError(f"{path}: holds no whole model ({error}); {again}") from error
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """What is in the file, and what its metadata says."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        said = json.loads(metadata[_KEY])
+    except KeyError:
+        raise ConfigError(
+            f"{path}: is no run-time model, perhaps the parameters of a run; "
+            "outpace runtimes fit makes one"
+        ) from None
+    except FileNotFoundError:
+        raise ConfigError(f"there is no file {path}; outpace runtimes fit makes one") from None
+    except (OSError, ValueError, SafetensorError) as error:
+        raise ConfigError(
+            f"cannot read the run-time model in {path}: {error}; outpace runtimes fit makes one"
+        ) from error
+    if not isinstance(said, dict):
+        raise ConfigError(f"{path}: is damaged; fit it again: outpace runtimes fit")
+    return tensors, said
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Sums over several depend on their number."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

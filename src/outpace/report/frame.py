@@ -1,0 +1,95 @@
+"""What all pages share: one file that needs nothing else, online or off."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module, metadata, resources
+from pathlib import Path
+from string import Template
+from typing import Final
+
+from outpace.errors import ConfigError
+from outpace.replacing import replace_file
+from outpace.report.figure import Figure
+from outpace.report.words import embedded, escaped
+
+# One of them is near the start of every page; the second in those older than the first.
+_MARKS: Final = (b'<meta name="generator" content="outpace">', b'<p class="brand">Outpace</p>')
+_START: Final = 1 << 14  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Texts are put in as they are if they are HTML, and escaped if not.
+
+    findings: sentences. notices, body, footer: HTML. figures: those that are in the body.
+    """
+
+    title: str
+    heading: str
+    what: str
+    findings: Sequence[str]
+    body: str
+    figures: Sequence[Figure]
+    notices: str = ""
+    footer: str = ""
+
+
+def plotly() -> str:
+    """The text of plotly.js. Raises ConfigError if it is not installed."""
+    try:
+        return str(import_module("plotly.offline").get_plotlyjs())
+    except ImportError:
+        raise ConfigError(
+            "the report needs plotly, which is not installed: pip install 'outpace[report]'"
+        ) from None
+
+
+def write_page(page: Page, script: str, path: Path) -> None:
+    """The page, all or nothing, with the text of plotly.js. Raises ConfigError."""
+    text = Template(asset("frame.html")).substitute(
+        title=escaped(page.title[:120]),
+        heading=escaped(page.heading),
+        what=escaped(page.what),
+        findings="".join(f"<li>{escaped(sentence)}</li>" for sentence in page.findings),
+        notices=page.notices,
+        body=page.body,
+        footer=f"{page.footer}<p>Outpace {escaped(_version())}, "
+        f"{datetime.date.today().isoformat()}</p>",
+        style=asset("report.css"),
+        plotly=script,
+        figures=embedded({figure.id: figure.data() for figure in page.figures if figure.views}),
+        script=asset("report.js"),
+    )
+    # A name or message with half a surrogate pair must not keep the rest from being read.
+    content = text.encode("utf-8", "replace")
+    try:
+        replace_file(path, lambda partial: partial.write_bytes(content))
+    except OSError as error:
+        raise ConfigError(f"cannot write the report {path}: {error.strerror}") from error
+
+
+def is_report(path: Path) -> bool:
+    """Whether there is a page made by this module."""
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            start = file.read(_START)
+    except OSError:
+        return False
+    return any(mark in start for mark in _MARKS)
+
+
+def asset(name: str) -> str:
+    """The text of a file beside this one."""
+    return resources.files("outpace.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _version() -> str:
+    try:
+        return metadata.version("outpace")
+    except metadata.PackageNotFoundError:
+        return ""

@@ -1,0 +1,116 @@
+"""What is told of a table of run times, on the page and in the terminal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from outpace.report.words import number, percent, plural, seconds
+from outpace.runtimes.statistics import (
+    SLOW,
+    Ordered,
+    Slowness,
+    Throughput,
+    ordered,
+    slowness,
+    throughput,
+)
+from outpace.runtimes.table import RunTimes
+
+_WORTH: Final = 0.005  # a gain below it is not spoken of
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Facts:
+    """A table and what was found out about it."""
+
+    times: RunTimes
+    order: Ordered
+    rates: Throughput
+    slowness: Slowness
+
+    @property
+    def nodes(self) -> int:
+        return len(np.unique(self.times.node))
+
+    def numbers(self) -> dict[str, str]:
+        """The main ones, by name."""
+        times, rates = self.times, self.rates
+        known = times.seconds[~np.isnan(times.seconds)]
+        cut = float(times.censored.sum() / len(known))
+        absent = 1 - len(known) / times.seconds.size
+        bound = "" if rates.exact[-1] else "at most "
+        return {
+            "Workers": f"{times.workers:,}",
+            **({"Nodes": f"{self.nodes:,}"} if self.nodes > 1 else {}),
+            "Iterations": f"{times.iterations:,}",
+            "Median": seconds(float(np.median(known))),
+            "99 % are below": seconds(float(np.quantile(known, 0.99))),
+            "Longest": seconds(float(known.max())),
+            **({"Cut off": percent(cut)} if cut else {}),
+            **({"Not there": percent(absent)} if absent else {}),
+            "Gradients/s, waiting for all": f"{bound}{number(rates.all)}",
+            **self._best(),
+        }
+
+    def _best(self) -> dict[str, str]:
+        rates = self.rates
+        if not rates.best:
+            return {}
+        found = {
+            "Best count": f"{rates.best:,}",
+            "Gradients/s, best count": number(float(rates.rate[rates.best - 1])),
+        }
+        if rates.gain is not None:
+            found["Gain"] = f"{'' if rates.exact[-1] else 'at least '}{percent(rates.gain)}"
+        return found
+
+    def sentences(self) -> list[str]:
+        """What is worth knowing, most important first."""
+        found = [self._gain(), self._hindsight(), self._stragglers()]
+        return [sentence for sentence in found if sentence]
+
+    def _gain(self) -> str:
+        rates, workers = self.rates, len(self.rates.rate)
+        if rates.gain is None:
+            return (
+                f"Too many were cut off to say whether a fixed count beats waiting for all: known "
+                f"are counts up to {int(rates.exact.sum()):,} of {workers:,}."
+            )
+        if rates.gain < _WORTH:
+            return f"No fixed count gains anything over waiting for all {workers:,} workers."
+        least = "" if rates.exact[-1] else "at least "
+        return (
+            f"Waiting for {rates.best:,} of {workers:,} workers would give {least}"
+            f"{percent(rates.gain)} more gradients per second than waiting for all."
+        )
+
+    def _hindsight(self) -> str:
+        best = self.rates.hindsight
+        if best is None or best / self.rates.all - 1 < _WORTH:
+            return ""
+        return (
+            f"With the best count of each iteration, known only afterwards, it would be "
+            f"{percent(best / self.rates.all - 1)} more: that is what predictions can gain at most."
+        )
+
+    def _stragglers(self) -> str:
+        share = self.slowness.share
+        worker = int(share.argmax())
+        if not share[worker]:
+            return f"Nobody ever took more than {SLOW:g} times what the fastest fifth did."
+        longest = plural(int(self.slowness.longest[worker]), "iteration")
+        return (
+            f"Worker {worker} was slow most often, in {percent(float(share[worker]))} of the "
+            f"iterations, up to {longest} in a row; of all run times "
+            f"{percent(float(self.slowness.slow.sum() / (~np.isnan(self.times.seconds)).sum()))} "
+            f"were slow: more than {SLOW:g} times what the fastest fifth took"
+            + (", or cut off." if self.times.censored.any() else ".")
+        )
+
+
+def facts_of(times: RunTimes) -> Facts:
+    order = ordered(times)
+    return Facts(times, order, throughput(order), slowness(times))

@@ -1,0 +1,113 @@
+"""Who is slow how often, and for how long."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outpace.report.figure import PHASES, Choice, Figure, Plot, View, axis
+from outpace.report.run_times.facts import Facts
+from outpace.report.words import percent, plural
+from outpace.runtimes.statistics import SLOW
+
+_BARS: Final = 40
+_BINS: Final = 40
+_FEWEST: Final = 12
+
+
+def stragglers(facts: Facts) -> Figure:
+    """The figure `figure-stragglers`."""
+    if not facts.slowness.slow.any():
+        words = f"Nobody ever took more than {SLOW:g} times what the fastest fifth did."
+        return Figure("figure-stragglers", "Stragglers", [], instead=words)
+    views, options = [_workers(facts)], ["workers"]
+    if facts.nodes > 1:
+        views.append(_nodes(facts))
+        options.append("nodes")
+    views.append(_spells(facts))
+    options.append("how long")
+    return Figure("figure-stragglers", "How often workers are slow", views,
+                  [Choice("What", options)], height=340)  # fmt: skip
+
+
+def _workers(facts: Facts) -> View:
+    share, longest, node = facts.slowness.share, facts.slowness.longest, facts.times.node
+    order = np.argsort(-share, kind="stable")
+    shown = order[share[order] > 0][:_BARS]
+    words = [
+        f"worker {worker}" + (f", node {node[worker]}" if facts.nodes > 1 else "")
+        + f": slow in {percent(float(share[worker]))} of its iterations,<br>"
+        f"up to {plural(int(longest[worker]), 'iteration')} in a row"
+        for worker in shown
+    ]  # fmt: skip
+    never = int((share == 0).sum())
+    note = f"{plural(int((share > 0).sum()), 'worker')} of {len(share):,} were slow at least once."
+    if len(shown) < len(share) - never:
+        note += f" Those that were most often: {len(shown)}."
+    return View([_bars([str(worker) for worker in shown], share[shown], words)],
+                _layout("worker, most often slow first", len(shown)), note)  # fmt: skip
+
+
+def _nodes(facts: Facts) -> View:
+    there = (~np.isnan(facts.times.seconds)).sum(axis=0)
+    slow = facts.slowness.slow.sum(axis=0)
+    nodes, place = np.unique(facts.times.node, return_inverse=True)
+    counts = np.maximum(np.bincount(place, there), 1)
+    share = np.bincount(place, slow) / counts
+    order = np.argsort(-share, kind="stable")[:_BARS]
+    sizes = np.bincount(place)
+    words = [
+        f"node {nodes[at]}, {plural(int(sizes[at]), 'worker')}: "
+        f"{percent(float(share[at]))} of their iterations were slow"
+        for at in order
+    ]
+    spread = "Equal bars: nodes do not matter. Unequal ones: workers slow down together."
+    return View([_bars([str(nodes[at]) for at in order], share[order], words)],
+                _layout("node, most often slow first", len(order)), spread)  # fmt: skip
+
+
+def _spells(facts: Facts) -> View:
+    """How much of all slowness lies in spells of which length."""
+    runs = facts.slowness.runs
+    width = (int(runs.max()) - 1) // _BINS + 1
+    mass = np.bincount((runs - 1) // width, runs)
+    starts = np.arange(len(mass)) * width + 1
+    names = [f"{at}" if width == 1 else f"{at}–{at + width - 1}" for at in starts]
+    share = mass / mass.sum()
+    words = [
+        f"spells of {name} iterations: {percent(float(part))} of all that was slow"
+        for name, part in zip(names, share, strict=True)
+    ]
+    alone = float((runs == 1).sum() / runs.sum())
+    note = (
+        f"{percent(alone)} of what was slow was slow for one iteration only, which nobody can "
+        f"foresee; the longest spell was {plural(int(runs.max()), 'iteration')}."
+    )
+    layout = _layout("length of the spell (iterations)", len(names))
+    layout["yaxis"]["title"]["text"] = "share of all that was slow (%)"
+    return View([_bars(names, share, words)], layout, note)
+
+
+def _bars(names: Sequence[str], share: NDArray[np.float64], words: Sequence[str]) -> Plot:
+    return {
+        "type": "bar",
+        "name": "slow",
+        "x": list(names),
+        "y": [float(f"{value:.4g}") for value in share],
+        "marker": {"color": PHASES["wait"]},
+        "hovertext": list(words),
+        "hoverinfo": "text",
+        "showlegend": False,
+    }
+
+
+def _layout(title: str, bars: int) -> Plot:
+    shown = [-0.5, max(bars, _FEWEST) - 0.5]  # a single bar is no wall
+    return {
+        "xaxis": axis(title, type="category", showgrid=False, range=shown),
+        "yaxis": axis("share of iterations (%)", tickformat=".2~p", rangemode="tozero"),
+        "bargap": 0.25,
+    }
