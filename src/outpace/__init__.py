@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from outpace.control import Control
     from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError
     from outpace.experiment import Result, run, simulate
-    from outpace.script import attach, finish, rank, sampler, world_size
+    from outpace.script import abortable, attach, finish, rank, sampler, world_size
     from outpace.simulation.api import Simulator, Worker
     from outpace.tasks import Task
 
@@ -34,7 +34,8 @@ _HOME = {
     "RunError": "errors",
     "Control": "control",
     "Result": "experiment", "run": "experiment", "simulate": "experiment",
-    "attach": "script", "finish": "script", "rank": "script", "sampler": "script",
+    "abortable": "script", "attach": "script", "finish": "script", "rank": "script",
+    "sampler": "script",
     "world_size": "script",
     "Simulator": "simulation.api", "Worker": "simulation.api",
     "Task": "tasks",
@@ -69,6 +70,7 @@ __all__ = [
     "Task",
     "Variant",
     "Worker",
+    "abortable",
     "attach",
     "compare",
     "experiment_from",

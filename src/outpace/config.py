@@ -34,7 +34,7 @@ from outpace.programs.partial_pull import PartialPull
 from outpace.python_optimizer import PythonOptimizer
 from outpace.python_policy import Conditions
 from outpace.slicing import Slicing, slices_of
-from outpace.sync import SspTable
+from outpace.sync import CutOff, SspTable
 from outpace.tasks import Quadratic, Script, TaskKind, Timing
 from outpace.updaters import Sgd, UpdaterKind
 
@@ -178,6 +178,12 @@ class Experiment:
                 yield f"barrier: {own}"
             if any(each.push is not None for each in self.conditions):
                 yield f"conditions: push: {own}, and count on everybody's pushes"
+        if isinstance(self.sync, CutOff):
+            whole = "sync.kind: cutoff ends iterations for all servers at once"
+            if self.barrier == "global":
+                yield f"barrier: {whole}: leave it out"
+            if self.conditions:
+                yield f"conditions: {whole}: no server has one of its own"
         if self.barrier != "global":
             return
         if self.pull is not None:

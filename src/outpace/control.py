@@ -20,7 +20,7 @@ from outpace.checks import not_negative
 from outpace.config import Experiment
 from outpace.errors import ConfigError, RunError
 from outpace.messages import server_name
-from outpace.policies import Sync, matching
+from outpace.policies import EVERYWHERE, Sync, matching
 from outpace.sync import SspTable
 from outpace.tasks.target import brief
 from outpace.units import Time, nanoseconds, seconds
@@ -69,10 +69,9 @@ class Control(ABC):
         if not isinstance(sync, Sync):
             known = ", ".join(kind.__name__ for kind in get_args(Sync))
             raise ConfigError(f"a policy must be one of {known}, not {sync!r}")
-        if isinstance(sync, SspTable) != isinstance(self._experiment.sync, SspTable):
-            raise ConfigError(
-                "ssptable has workers of its own: all follow it all the time, or none"
-            )
+        for kind, why in EVERYWHERE.items():
+            if (sync.kind == kind) != (getattr(self._experiment.sync, "kind", None) == kind):
+                raise ConfigError(f"{kind} {why}: all follow it all the time, or none")
         if problems := list(self._experiment.policies.wrong_with("sync", sync)):
             raise ConfigError("\n".join(problems))
         for server in self._matching(keys):

@@ -109,6 +109,37 @@ class SetPolicy(msgspec.Struct, gc=False):
     policy: Any
 
 
+class Done(msgspec.Struct, gc=False):
+    """`worker` has computed its gradient of `iteration`, or stopped: to whoever cuts off.
+
+    seconds: how long it has computed. share: of the computation done by then, as far as the
+    worker can tell; NaN: it cannot. finished: is there a gradient?
+    """
+
+    worker: int
+    iteration: int
+    seconds: float
+    share: float
+    finished: bool
+
+
+class Close(msgspec.Struct, gc=False):
+    """The iteration is over: the gradients of these workers count, and no others.
+
+    by: the worker whose message ended it; -1: none did. No worker may send it.
+    """
+
+    iteration: int
+    workers: Sequence[int]
+    by: int = -1
+
+
+class Abort(msgspec.Struct, gc=False):
+    """To a worker: that iteration, and all before it, are over; do not compute them."""
+
+    iteration: int
+
+
 class Ack(msgspec.Struct, gc=False):
     """A shard has taken in a push: it is applied, or filed until its iteration is finished."""
 
@@ -117,8 +148,9 @@ class Ack(msgspec.Struct, gc=False):
     iteration: int
 
 
-Message: TypeAlias = Push | Pull | Leave | Reply | Ack | SetPolicy
-SCHEDULER: Final = "scheduler"  # the address of who holds the barrier, where it is a global one
+Message: TypeAlias = Push | Pull | Leave | Reply | Ack | SetPolicy | Done | Close | Abort
+# The address of who decides for all servers: holds a global barrier, or cuts iterations off.
+SCHEDULER: Final = "scheduler"
 
 
 def size_bytes(message: Message) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from outpace.checks import not_negative, require
 from outpace.errors import ConfigError, did_you_mean
@@ -18,6 +18,7 @@ from outpace.sync import (
     Apply,
     Asp,
     Bsp,
+    CutOff,
     DropStragglers,
     Dsps,
     DynamicPssp,
@@ -33,9 +34,15 @@ from outpace.units import Time, nanoseconds
 
 Sync: TypeAlias = (
     Bsp | Asp | Ssp | Pssp | DynamicPssp | Dsps | DropStragglers | PartialPush | PspSampling
-    | SspTable | PythonPolicy
+    | SspTable | CutOff | PythonPolicy
 )  # fmt: skip
 Syncs: TypeAlias = Sync | tuple[Sync, ...]  # of all servers, or one for each
+
+# Strategies that are more than a policy of servers.
+EVERYWHERE: Final = {
+    "ssptable": "has workers of its own",
+    "cutoff": "ends an iteration for all servers at once",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +108,9 @@ class Policies:
     def contradictions(self) -> Iterator[str]:
         """What is wrong with it, key by key; no file is looked at."""
         yield from self.wrong_with("sync", self.sync)
-        tables = [isinstance(sync, SspTable) for sync in self._every()]
-        if any(tables) and not all(tables):
-            yield "sync: ssptable has workers of its own: all servers follow it, all the time"
+        kinds = {sync.kind for sync in self._every()}
+        for kind in kinds & EVERYWHERE.keys() if len(kinds) > 1 else ():
+            yield f"sync: {kind} {EVERYWHERE[kind]}: all servers follow it, all the time"
         before = -math.inf
         for place, change in enumerate(self.changes):
             key = f"sync_changes[{place}]"

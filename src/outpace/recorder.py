@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from outpace.predict.interface import Wait
 from outpace.shard import NOBODY, Outcome
 from outpace.sync.decision import Decision
 from outpace.trace import NONE, Rows
@@ -30,6 +31,9 @@ class Totals(msgspec.Struct, array_like=True):
     wait: int = 0
     loss_sum: float = 0.0  # of all mini-batches
     losses: int = 0
+    closed: int = 0  # iterations that were cut off, all workers together
+    counted: int = 0  # gradients that counted in them
+    open: int = 0  # how long they lasted
     messages: int = 0  # pushes, pulls, replies and acknowledgements, each per shard
     bytes_sent: int = 0  # of tensors
 
@@ -72,7 +76,15 @@ class Totals(msgspec.Struct, array_like=True):
             },
             "messages": self.messages,
             "bytes_sent": self.bytes_sent,
+            **self._cut_offs(),
         }
+
+    def _cut_offs(self) -> dict[str, Any]:
+        if not self.closed:
+            return {}
+        mean_s = seconds(self.open) / self.closed
+        means = {"mean_count": self.counted / self.closed, "mean_iteration_s": mean_s}
+        return {"cut_offs": {"iterations": self.closed, **means}}
 
 
 def _add(mine: dict[int, int], theirs: dict[int, int]) -> None:
@@ -124,6 +136,15 @@ class Recorder:
         totals.wait += held
         totals.communicate += finished - computed - held
         self._rows.iteration(worker, iteration, started, computed, finished, held, last_shard)
+
+    def iteration_closed(
+        self, iteration: int, opened: Time, closed: Time, wait: Wait, count: int
+    ) -> None:
+        totals = self.totals
+        totals.closed += 1
+        totals.counted += count
+        totals.open += closed - opened
+        self._rows.cut_off(iteration, opened, closed, wait, count)
 
     # -- shards ----------------------------------------------------------------
 

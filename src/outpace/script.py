@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sized
+from collections.abc import Iterator, Sized
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final, TypeVar, cast
 
@@ -19,6 +20,7 @@ import torch
 
 from outpace.errors import ConfigError, OutpaceError
 from outpace.place import CONNECT, HERE
+from outpace.tasks.boundaries import Computation
 
 ModelT = TypeVar("ModelT", bound=torch.nn.Module)
 OptimizerT = TypeVar("OptimizerT", bound=torch.optim.Optimizer)
@@ -58,6 +60,26 @@ def attach(model: ModelT, optimizer: OptimizerT) -> tuple[ModelT, OptimizerT]:
         raise
     HERE.worker.start()
     return model, optimizer
+
+
+@contextmanager
+def abortable() -> Iterator[Computation]:
+    """What is computed in here may be stopped, if the strategy cuts this worker off.
+
+        with outpace.abortable() as work:
+            loss = criterion(model(inputs), targets)
+            loss.backward()
+        optimizer.step()  # pushes nothing if it was stopped
+
+    It stops where the next of the model's innermost modules is entered, forward or backward,
+    and the block ends there. `work.stopped` says so: what the block assigns may be missing
+    then. The model's buffers are put back. Without effect with other strategies, or alone.
+    """
+    if HERE.worker is None:
+        yield Computation()
+    else:
+        with HERE.worker.abortable() as computation:
+            yield computation
 
 
 def rank() -> int:

@@ -13,6 +13,9 @@ have the shard wait for some time: `next_deadline` says when `on_time` is due. I
 exchanged at any time (SetPolicy): pulls that wait are judged again, gradients that wait
 are applied as before.
 
+Where somebody decides for all shards at once whose gradients count (a policy that is
+`cut_off`) those of an iteration are held back until a Close names them.
+
 Versions count updates of the parameters; pushes echo the version they read, so the
 staleness of every gradient is known: the updates between its read and its application.
 """
@@ -28,6 +31,7 @@ from outpace.aggregate import norm_of
 from outpace.blocks import BlockSum, ParameterBlock
 from outpace.errors import DivergenceError, PolicyError, ProtocolError
 from outpace.messages import (
+    Close,
     Leave,
     Message,
     Pull,
@@ -90,6 +94,10 @@ def _uses_significance(policy: Policy) -> bool:
     return getattr(policy, "uses_significance", False)
 
 
+def _is_cut_off(policy: Policy) -> bool:
+    return getattr(policy, "cut_off", False)
+
+
 class _Settings:
     """Those of one iteration: the lowest worker's, and what nobody used."""
 
@@ -131,6 +139,8 @@ class Shard:
         self._sums: dict[int, tuple[BlockSum, Scale]] = {}
         self._contributions: dict[int, list[tuple[int, int, Time]]] = defaultdict(list)
         self._settings: dict[int, _Settings] = {}  # of those gradients
+        self._held_back: dict[int, dict[int, tuple[Push, Time]]] = {}  # iteration -> worker ->
+        self._counting: dict[int, frozenset[int]] = {}  # iteration -> whose gradients count
         self._waiting: dict[int, _Filed] = {}  # release clock -> pulls
         self._asking: dict[int, _Filed] = {}  # worker or ANYBODY -> pulls to be judged again
         self._unanswered: set[tuple[int, int]] = set()  # all of these
@@ -138,6 +148,7 @@ class Shard:
         self._deadline: Time | None = None
         self._norm: tuple[int, float] = (-1, 0.0)  # of the parameters at a version
         self._uses_significance = _uses_significance(policy)
+        self._is_cut_off = _is_cut_off(policy)
 
     @property
     def clock(self) -> int:
@@ -174,6 +185,8 @@ class Shard:
             return self._on_pull(message, now)
         if isinstance(message, Leave):
             return self._on_leave(message, now)
+        if isinstance(message, Close):
+            return self._on_close(message, now)
         if isinstance(message, SetPolicy):
             return self._on_policy(message.policy, now)
         raise ProtocolError(f"shard {self.index} cannot take a {type(message).__name__}")
@@ -189,10 +202,16 @@ class Shard:
                 self._observer.push_settled(
                     self.index, worker, iteration, arrived, now, version, Outcome.PENDING, -1
                 )
+        for _, held_back in sorted(self._held_back.items()):
+            for push, arrived in held_back.values():
+                self._settle(
+                    push.worker, push.iteration, push.version, arrived, now, Outcome.PENDING
+                )
         for pull, arrived, decision in self._held():
             self._observer.pull_abandoned(
                 self.index, pull.worker, pull.iteration, arrived, decision
             )
+        self._held_back.clear()
         self._contributions.clear()
         self._waiting.clear()
         self._asking.clear()
@@ -232,6 +251,8 @@ class Shard:
             self._settle(push.worker, push.iteration, push.version, now, now, Outcome.ABSTAINED)
         elif late and not on_arrival:  # and never computed
             self._settle(push.worker, push.iteration, push.version, now, now, Outcome.DROPPED)
+        elif self._is_cut_off:
+            self._hold_back(push, now)
         else:
             self._take_gradient(push, value_of(push.gradient), on_arrival, now)
         self._pushes += 1
@@ -274,6 +295,11 @@ class Shard:
         self._waiting.clear()
         self._asking.clear()
         self._policy, self._uses_significance = policy, _uses_significance(policy)
+        self._is_cut_off = _is_cut_off(policy)
+        for _, held_back in sorted(self._held_back.items()) if not self._is_cut_off else ():
+            for push, arrived in held_back.values():
+                self._count(push, arrived, now, True)
+            held_back.clear()
         self._ripe = self._deadline = None
         self._advance(NOBODY, now)
         replies = []
@@ -284,6 +310,38 @@ class Shard:
             else:
                 self._file(pull, arrived, decision)
         return replies
+
+    # -- whose gradients count -----------------------------------------------------
+
+    def _hold_back(self, push: Push, now: Time) -> None:
+        """Until it is known whether this gradient counts. It is not computed before, either."""
+        counting = self._counting.get(push.iteration)
+        if counting is None:
+            self._held_back.setdefault(push.iteration, {})[push.worker] = push, now
+        else:
+            self._count(push, now, now, push.worker in counting)
+
+    def _count(self, push: Push, arrived: Time, now: Time, counts: bool) -> None:
+        if counts:
+            assert push.gradient is not None
+            self._take_gradient(push, value_of(push.gradient), False, arrived)
+        else:
+            self._settle(push.worker, push.iteration, push.version, arrived, now, Outcome.DROPPED)
+
+    def _on_close(self, close: Close, now: Time) -> list[Reply]:
+        iteration = close.iteration
+        if not self._is_cut_off:
+            raise ProtocolError(f"shard {self.index} closes its iterations itself")
+        if iteration < self._view.clock or iteration in self._counting:
+            raise ProtocolError(f"shard {self.index}: iteration {iteration} was closed before")
+        for worker in close.workers:
+            if not 0 <= worker < self._view.workers:
+                raise ProtocolError(f"iteration {iteration} counts on worker {worker}: not there")
+        self._counting[iteration] = counting = frozenset(close.workers)
+        for worker, (push, arrived) in self._held_back.pop(iteration, {}).items():
+            self._count(push, arrived, now, worker in counting)
+        self._view.close(iteration, counting)
+        return self._advance(close.by, now)
 
     # -- pulls that wait -----------------------------------------------------------
 
@@ -340,6 +398,7 @@ class Shard:
                 cause = self._ripe[1]
                 self._ripe = self._deadline = None
             self._apply_iteration(view.clock, cause, now)
+            self._counting.pop(view.clock, None)
             view.advance()
             filed = self._waiting.pop(view.clock, None)
             if filed is not None:

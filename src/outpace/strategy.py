@@ -4,29 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, TypeAlias
+from pathlib import Path
+from typing import Any, Final, TypeAlias
 
+import numpy as np
 import torch
 
 from outpace.blocks import PhantomBlock
+from outpace.cluster.run_times import Regimes
 from outpace.config import Experiment
 from outpace.messages import Block, Phantom, Value, whole
+from outpace.predict.interface import Rule
+from outpace.predict.models import load as load_model
+from outpace.predict.rules.making import WARM_UP, make_rule
+from outpace.predict.rules.objective import Aim
 from outpace.programs.cached_table import OwnStep, cached_table_worker
-from outpace.programs.context import ServerContext, WorkerContext
+from outpace.programs.context import AbortableContext, ServerContext, WorkerContext
+from outpace.programs.cutoff import CutOffWorker
 from outpace.programs.global_barrier import global_barrier_worker
 from outpace.programs.parameter_server import parameter_server, parameter_server_worker
 from outpace.programs.partial_pull import partial_pull_worker
+from outpace.runtimes.table import Nodes, Seconds
 from outpace.shard import Shard, ShardObserver
-from outpace.sync import AtOnce, Policy, Scale, SspTable
+from outpace.sync import AtOnce, CutOff, Policy, Scale, SspTable
 from outpace.tasks import Script
 from outpace.updaters import Sgd
 
-WorkerProgram: TypeAlias = Callable[[WorkerContext], Coroutine[Any, Any, None]]
+OrdinaryProgram: TypeAlias = Callable[[WorkerContext], Coroutine[Any, Any, None]]
+WorkerProgram: TypeAlias = Callable[[AbortableContext], Coroutine[Any, Any, None]]
 ServerProgram: TypeAlias = Callable[[ServerContext], Coroutine[Any, Any, None]]
+
+_AIMS: Final[dict[str, Aim]] = {"iteration": "throughput", "run": "rate"}
 
 
 def worker_program(experiment: Experiment) -> WorkerProgram:
     """What every worker of this run does."""
+    program = _worker_program(experiment)
+    return partial(_cut_off, program) if isinstance(experiment.sync, CutOff) else program
+
+
+async def _cut_off(program: OrdinaryProgram, me: AbortableContext) -> None:
+    await program(CutOffWorker(me))
+
+
+def _worker_program(experiment: Experiment) -> OrdinaryProgram:
     if experiment.barrier == "global":
         return global_barrier_worker
     if isinstance(experiment.sync, SspTable):
@@ -47,6 +68,11 @@ def server_policy(experiment: Experiment, policy: Policy) -> Policy:
     return AtOnce(policy) if experiment.barrier == "global" else policy
 
 
+def has_scheduler(experiment: Experiment) -> bool:
+    """Is there somebody who decides for all servers at once?"""
+    return experiment.barrier == "global" or isinstance(experiment.sync, CutOff)
+
+
 def scheduler_shard(experiment: Experiment, observer: ShardObserver) -> Shard:
     """What the scheduler of a global barrier keeps: the progress of all, and no parameters.
 
@@ -55,6 +81,35 @@ def scheduler_shard(experiment: Experiment, observer: ShardObserver) -> Shard:
     """
     block, policy = PhantomBlock(0), experiment.policies.initial()[0].policy
     return Shard(experiment.servers, block, experiment.workers, policy, _PullsAlone(observer))
+
+
+def cut_off_rule(
+    experiment: Experiment, sync: CutOff, *, say: Callable[[str], None],
+    truth: Callable[[], Seconds] | None = None,
+) -> Rule:  # fmt: skip
+    """How long to wait in each iteration; `say` is told once if it cannot be followed.
+
+    truth: the run times of the next iteration, which only a simulation knows. Raises
+    ConfigError if there is no such rule, and for a model file that does not fit.
+    """
+    fitted = None if sync.file is None else load_model(Path(sync.file))
+    warmup = sync.warmup
+    if warmup is None:
+        warmup = WARM_UP if fitted is None else 1
+    return make_rule(
+        sync.model, sync.decision, node=_nodes(experiment, sync), fitted=fitted, share=sync.share,
+        warmup=warmup, samples=sync.samples, every=sync.every, aim=_AIMS[sync.objective],
+        seed=experiment.seed, truth=truth, say=say,
+    )  # fmt: skip
+
+
+def _nodes(experiment: Experiment, sync: CutOff) -> Nodes:
+    """Which workers share a machine. If nobody says, each has its own."""
+    compute = experiment.compute
+    per_node = sync.workers_per_node
+    if per_node is None:
+        per_node = compute.workers_per_node if isinstance(compute, Regimes) else 1
+    return np.arange(experiment.workers) // per_node
 
 
 def most_unanswered(experiment: Experiment) -> int:

@@ -11,6 +11,10 @@ One table, one row per event, times in ns since the start of the run:
   arrival; `released_by` is the worker whose push or leaving ended the wait, null if
   there was none.
 
+- `cut-off`: an iteration that began at start_ns was ended for all at end_ns, with `clock`
+  gradients; `bound` of them (null: any number)
+  or the time computed_ns (null: any) had been waited for.
+
 With a global barrier the scheduler is the shard after the last; it has pulls only, and an
 iteration's `shard` and held_ns are its.
 
@@ -21,6 +25,7 @@ the run. The digest is over those integers: what happened, not how it was stored
 from __future__ import annotations
 
 import hashlib
+import math
 from array import array
 from collections.abc import Callable
 from pathlib import Path
@@ -30,14 +35,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from outpace.predict.interface import Wait
 from outpace.shard import NOBODY, Outcome
 from outpace.sync.decision import Decision, Reason
-from outpace.units import Time
+from outpace.units import Time, nanoseconds
 
 NONE: Final = -(2**63)  # a null among the integers
 _CHUNK: Final = 1 << 15
-_EVENTS: Final = ("iteration", "push", "pull")
-_ITERATION, _PUSH, _PULL = range(3)
+_EVENTS: Final = ("iteration", "push", "pull", "cut-off")
+_ITERATION, _PUSH, _PULL, _CUT_OFF = range(4)
 
 _INT = pa.int64()
 _NAMES = pa.dictionary(pa.int8(), pa.string())
@@ -105,6 +111,14 @@ class Rows:
             (_PULL, worker, shard, iteration, arrived, answered, NONE, NONE, version, NONE, NONE,
              clock, decision.reason, decision.lead, decision.bound,
              NONE if released_by == NOBODY else released_by)
+        )  # fmt: skip
+
+    def cut_off(self, iteration: int, opened: Time, closed: Time, wait: Wait, count: int) -> None:
+        due = opened + nanoseconds(wait.until_s) if wait.until_s < 1e9 else NONE
+        bound = int(wait.count) if math.isfinite(wait.count) else NONE
+        self._rows.extend(
+            (_CUT_OFF, NONE, NONE, iteration, opened, closed, due, NONE,
+             NONE, NONE, NONE, count, NONE, NONE, bound, NONE)
         )  # fmt: skip
 
     def flush(self) -> None:

@@ -6,6 +6,8 @@ workers.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from outpace.units import Time
 
 
@@ -13,8 +15,9 @@ class View:
     """See the head of this file."""
 
     __slots__ = (
-        "_answered", "_at", "_gone", "_laggard", "_progress", "_pushed", "_significance", "_steps",
-        "clock", "fastest", "live", "reached", "shard", "slowest", "workers",
+        "_answered", "_at", "_closed", "_gone", "_laggard", "_progress", "_pushed",
+        "_significance", "_steps", "clock", "fastest", "live", "reached", "shard", "slowest",
+        "workers",
     )  # fmt: skip
 
     def __init__(self, shard: int, workers: int) -> None:
@@ -25,6 +28,7 @@ class View:
         self._progress = [-1] * workers  # watermarks
         self._at = {-1: workers}  # watermark -> live workers that have it
         self._gone: set[int] = set()
+        self._closed: dict[int, set[int]] = {}  # iteration -> whose gradient has still to come
         self._significance: dict[int, float] = {}
         self._pushed: list[Time] = [0] * workers  # when, the last time
         self._answered: list[Time] = [0] * workers
@@ -39,6 +43,11 @@ class View:
 
     def count(self, iteration: int) -> int:
         return sum(count for watermark, count in self._at.items() if watermark >= iteration)
+
+    @property
+    def awaited(self) -> int | None:
+        closed = self._closed.get(self.clock)
+        return None if closed is None else len(closed)
 
     def significance(self, worker: int) -> float:
         return self._significance.get(worker, 0.0)
@@ -67,6 +76,16 @@ class View:
         self.fastest = max(self.fastest, iteration)
         self._at[iteration] = self._at.get(iteration, 0) + 1
         self._uncount(before)
+        for closed, missing in self._closed.items():
+            if closed <= iteration:
+                missing.discard(worker)
+
+    def close(self, iteration: int, workers: Iterable[int]) -> None:
+        self._closed[iteration] = {
+            worker
+            for worker in workers
+            if self._progress[worker] < iteration and worker not in self._gone
+        }
 
     def answer(self, worker: int, now: Time) -> None:
         self._answered[worker] = now
@@ -79,6 +98,8 @@ class View:
         self.live -= 1
         self.reached -= self._progress[worker] >= self.clock
         self._uncount(self._progress[worker])
+        for missing in self._closed.values():
+            missing.discard(worker)
 
     def _uncount(self, watermark: int) -> None:
         """One live worker less has this watermark; `slowest` follows."""
@@ -92,4 +113,6 @@ class View:
 
     def advance(self) -> None:
         self.reached -= self._at.get(self.clock, 0)
+        if self._closed:
+            self._closed.pop(self.clock, None)
         self.clock += 1

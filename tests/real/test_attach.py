@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import runpy
@@ -110,6 +111,17 @@ def test_a_script_is_what_the_simulation_of_its_task_is(tmp_path, slicing):
         }
     )  # fmt: skip
     assert same(result.parameters, simulated.parameters)
+
+
+def test_a_script_that_allows_it_is_stopped_within_a_layer(tmp_path):
+    cut = {"kind": "cutoff", "model": "fixed", "share": 2 / 3}
+    result = launch("abortable.py", tmp_path, workers=3, sync=cut)
+    found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(3)]
+    steps = 6
+    assert result.summary["gradients_applied"] == 2 * steps
+    assert [part["stopped"] for part in found] == [0, 0, steps]
+    assert found[2]["kept"]  # BatchNorm's averages
+    assert found[2]["took"] < steps * 0.4  # not the second that ten slow layers take
 
 
 def test_servers_that_would_own_no_layer_of_a_script_are_refused(tmp_path):

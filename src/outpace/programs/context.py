@@ -6,11 +6,13 @@ them; the kernel resumes the programs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from outpace.errors import ProtocolError
 from outpace.messages import Block, Message
+from outpace.predict.interface import Wait
 from outpace.shard import Shard
 from outpace.units import Time
 
@@ -38,6 +40,13 @@ class Context(Protocol):
         that is due at that instant. So with 0 everything due now is delivered first. Raises
         ValueError if the time is negative or not finite.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """A gradient that was not computed to its end. share: how much of it was; NaN: unknown."""
+
+    share: float
 
 
 class WorkerContext(Context, Protocol):
@@ -72,6 +81,18 @@ class WorkerContext(Context, Protocol):
         """For the trace. `held`: how long the server that answered last kept the pull."""
 
 
+class AbortableContext(WorkerContext, Protocol):
+    """That of a worker whose computation can be stopped; every runtime has it."""
+
+    async def execute_until(
+        self, parameters: Sequence[Block], iteration: int, ends_it: Callable[[Message], bool]
+    ) -> Sequence[Block | None] | Stopped:
+        """As `execute`, but stop if `ends_it` says so of a message that comes meanwhile.
+
+        It is given all of them.
+        """
+
+
 class ServerContext(Context, Protocol):
     """What a server's program has beside the common part."""
 
@@ -80,3 +101,15 @@ class ServerContext(Context, Protocol):
 
     def refuse(self, message: Message, error: ProtocolError) -> None:
         """This message broke the protocol: listen to its sender no more, or raise."""
+
+
+class SchedulerContext(Context, Protocol):
+    """What the program of a scheduler that cuts iterations off has beside the common part."""
+
+    def iteration_closed(
+        self, iteration: int, opened: Time, ended: Time, wait: Wait, count: int
+    ) -> None:
+        """For the trace: it is over, with so many gradients; `wait` was the plan."""
+
+    def refuse(self, message: Message, error: ProtocolError) -> None:
+        """As that of a server."""

@@ -12,9 +12,10 @@ each worker's own; the run's result has worker 0's.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from outpace.config import Experiment
 from outpace.errors import DivergenceError, RunError
 from outpace.kernel import WalkerError
 from outpace.messages import Block, StepSettings, parts, whole
+from outpace.programs.context import Stopped
 from outpace.python_optimizer import PythonOptimizer
 from outpace.real.bodies import Extras, Fetch, Initialize, Left
 from outpace.real.gate import Refusals
@@ -33,7 +35,8 @@ from outpace.real.packing import packed, unpacked
 from outpace.real.parameters import dtype_name, gradient_of, like, shared
 from outpace.real.takeover import has_taken_steps, take_over
 from outpace.real.wire import head_of
-from outpace.real.worker import Worker
+from outpace.real.worker import EndsIt, Worker
+from outpace.tasks.boundaries import Boundaries, Computation
 from outpace.torch_optimizers import plain_settings, require_known
 
 
@@ -79,6 +82,9 @@ class AttachedWorker(Worker):
         self._slices = [slice(0, sum(self.layers))]
         self._step_settings: StepSettings | None = None
         self._iteration = 0
+        self._boundaries = Boundaries(model)
+        self._must_stop: Callable[[], bool] = lambda: False
+        self._stopped: Stopped | None = None  # the computation of this iteration
         self._left = False
         self._program = self.kernel.spawn(self.work(), self.name)
 
@@ -218,6 +224,32 @@ class AttachedWorker(Worker):
         await self.stretch(started, drawn_s)
         return gradient
 
+    async def execute_until(
+        self, parameters: Sequence[Block], iteration: int, ends_it: EndsIt
+    ) -> Sequence[Block | None] | Stopped:
+        self._load(parameters)
+        self._iteration, self._stopped = iteration, None
+        started = self.now
+        drawn_s = self._run_time(self.worker, iteration, started) if self._run_time else 0.0
+        self._must_stop = self.looked_for(ends_it)
+        self.kernel.stop()  # back to the user, once this walker waits
+        gradient: Sequence[Block | None] = await self.kernel.wait()
+        stopped = self._stopped
+        if stopped is None and drawn_s:
+            stopped = await self.stretch_until(started, drawn_s, ends_it)
+        return stopped or gradient
+
+    @contextlib.contextmanager
+    def abortable(self) -> Iterator[Computation]:
+        """See `outpace.abortable`."""
+        if self._left:
+            yield Computation()
+            return
+        with self._boundaries.stopping_at(self._must_stop) as computation:
+            yield computation
+        if computation.stopped:
+            self._stopped = Stopped(computation.share)
+
     def _drive(self) -> None:
         """Until the user's code has to go on."""
         self._run_kernel()
@@ -263,11 +295,13 @@ class AttachedWorker(Worker):
 
     def _gradient(self) -> Sequence[Block | None]:
         """One block for each server; the settings of this step are noted."""
+        abstain = [None] * len(self._slices)
+        if self._stopped is not None:
+            return abstain
         optimizer = self._optimizer
         unused = [n for n, p in enumerate(self._parameters) if p.grad is None]
         self._step_settings = StepSettings(self._current_settings(), unused)
         self.recorder.gradient_computed(self.worker)
-        abstain = [None] * len(self._slices)
         found_inf = getattr(optimizer, "found_inf", None)  # what GradScaler hands over
         if found_inf is not None and float(found_inf) > 0:
             return abstain

@@ -105,6 +105,30 @@ class AckBody(_Body, tag="ack"):
     iteration: Count
 
 
+class DoneBody(_Body, tag="done"):
+    """messages.Done. share: NaN: unknown."""
+
+    worker: Index
+    iteration: Count
+    seconds: Annotated[float, msgspec.Meta(ge=0.0)]
+    share: float
+    finished: bool
+
+
+class CloseBody(_Body, tag="close"):
+    """messages.Close, from the coordinator; `by` counts from 1, 0: nobody."""
+
+    iteration: Count
+    workers: list[Index]
+    by: Count
+
+
+class AbortBody(_Body, tag="abort"):
+    """messages.Abort, from the coordinator"""
+
+    iteration: Count
+
+
 class Initialize(_Body, tag="initialize"):
     """Worker 0 to a server: start from this block, by this optimizer.
 
@@ -249,7 +273,7 @@ class Refused(_Body, tag="refused"):
 Body: TypeAlias = (
     More | PushBody | PullBody | LeaveBody | ReplyBody | Initialize | Fetch | Snapshot
     | Join | Plan | Extras | Ready | Go | ReadAll | Change | Rows | Left | Finished | Failed
-    | Notice | Stop | Refused | AckBody
+    | Notice | Stop | Refused | AckBody | DoneBody | CloseBody | AbortBody
 )  # fmt: skip
 
 

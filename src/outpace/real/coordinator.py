@@ -27,6 +27,7 @@ from outpace.config import Experiment
 from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError
 from outpace.kernel import Kernel, Mailbox, TimedOut, WalkerError
 from outpace.messages import SCHEDULER, Block, server_name, whole, worker_name
+from outpace.predict.interface import Rule
 from outpace.real.bodies import (
     MOST_ROWS,
     BlockHead,
@@ -47,7 +48,7 @@ from outpace.real.bodies import (
 from outpace.real.clock import RealClock
 from outpace.real.gate import Gate, Log, Refusals, Session
 from outpace.real.member import COORDINATOR, boot_id
-from outpace.real.scheduler import Scheduler
+from outpace.real.scheduler import BarrierScheduler, CutOffScheduler, Place, Scheduler
 from outpace.real.snapshots import Evaluate, Snapshots
 from outpace.real.sockets import LOOPBACK, Listener
 from outpace.real.wire import Expect, block_elements, head_of
@@ -64,11 +65,15 @@ _ENDED, _SILENT, _MISSED = range(3)  # how directly it is known that a process i
 
 
 class Coordinator:
-    """One run's. `evaluate` is given consistent snapshots; it may call `end`."""
+    """One run's. `evaluate` is given consistent snapshots; it may call `end`.
+
+    rule: by which it cuts iterations off, if it does.
+    """
 
     def __init__(
         self, experiment: Experiment, session: Session, keys: dict[str, str], trace: Trace,
         evaluate: Evaluate, log: Log, join_s: float = JOIN_S, address: str = LOOPBACK,
+        rule: Rule | None = None,
     ) -> None:  # fmt: skip
         self.clock = RealClock()
         self.kernel = Kernel(self.clock)
@@ -108,11 +113,13 @@ class Coordinator:
             self._gate.close()
             self._context.term()
             raise
+        place = Place(experiment, self.kernel, self.clock, self.listener, trace)
         self._scheduler: Scheduler | None = None
         if experiment.barrier == "global":
-            self._scheduler = Scheduler(
-                experiment, self.kernel, self.clock, self.listener, trace
-            )  # fmt: skip
+            self._scheduler = BarrierScheduler(place)
+        elif rule is not None:
+            self._scheduler = CutOffScheduler(place, rule)
+        if self._scheduler is not None:
             self.totals_of[SCHEDULER] = self._scheduler.recorder.totals
 
     @property

@@ -30,6 +30,8 @@ from outpace.real.rendezvous import write_rendezvous
 from outpace.real.sockets import LOOPBACK
 from outpace.real.training import Training
 from outpace.recorder import Totals
+from outpace.strategy import cut_off_rule
+from outpace.sync import CutOff
 from outpace.trace import Trace
 from outpace.units import Time, seconds
 
@@ -74,9 +76,11 @@ class RealRun:
         def session(name: str) -> Session:
             return Session(run, epoch, lease_s, keys.get(name))
 
+        sync = experiment.sync
+        rule = cut_off_rule(experiment, sync, say=log) if isinstance(sync, CutOff) else None
         self.coordinator = Coordinator(
             experiment, session(COORDINATOR), self._public, trace, self._evaluate, log,
-            training.join_s, address=f"tcp://{outside.host}" if outside else LOOPBACK,
+            training.join_s, address=f"tcp://{outside.host}" if outside else LOOPBACK, rule=rule,
         )  # fmt: skip
         endpoint, key = self.coordinator.listener.endpoint, self._public.get(COORDINATOR, "")
         self._links = {name: Link(name, endpoint, key, session(name)) for name in names}

@@ -12,6 +12,7 @@ from outpace.kernel import Mailbox
 from outpace.messages import (
     Ack,
     Block,
+    Close,
     Leave,
     Message,
     Pull,
@@ -27,6 +28,7 @@ from outpace.real.bodies import (
     AckBody,
     Body,
     Change,
+    CloseBody,
     Fetch,
     Go,
     Initialize,
@@ -125,6 +127,8 @@ class Server(Member):
     def _order(self, peer: str, body: Body, block: Block | None) -> None:
         if isinstance(body, Change):
             self._follow(changed(self._followed, self._experiment, body))
+        elif isinstance(body, CloseBody):
+            self.messages.put(Close(body.iteration, body.workers, body.by - 1))
         else:
             super()._order(peer, body, block)
 
@@ -276,9 +280,9 @@ class _Context:
 
     def _may_be_heard(self, message: Message) -> bool:
         """Its sender may have been refused since it came."""
-        assert not isinstance(message, Reply | Ack)
-        if isinstance(message, SetPolicy):
+        if isinstance(message, SetPolicy | Close):  # the coordinator's
             return True
+        assert isinstance(message, Push | Pull | Leave)
         return not self._listener.refused(worker_name(message.worker))
 
     def send(self, to: str, *messages: Message) -> None:
@@ -296,5 +300,7 @@ class _Context:
             self._listener.send(to, reply_body(message, block), block)
 
     def refuse(self, message: Message, error: ProtocolError) -> None:
+        if isinstance(message, SetPolicy | Close):
+            raise error
         assert isinstance(message, Push | Pull | Leave)  # what workers send
         self._listener.refuse(worker_name(message.worker), str(error))

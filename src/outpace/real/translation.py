@@ -4,8 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from outpace.messages import Ack, Block, Leave, Pull, Push, Reply, StepSettings
-from outpace.real.bodies import AckBody, Body, LeaveBody, PullBody, PushBody, ReplyBody
+from outpace.messages import (
+    Abort,
+    Ack,
+    Block,
+    Close,
+    Done,
+    Leave,
+    Message,
+    Pull,
+    Push,
+    Reply,
+    StepSettings,
+)
+from outpace.real.bodies import (
+    AbortBody,
+    AckBody,
+    Body,
+    CloseBody,
+    DoneBody,
+    LeaveBody,
+    PullBody,
+    PushBody,
+    ReplyBody,
+)
 from outpace.real.wire import head_of
 
 
@@ -22,6 +44,21 @@ def for_shard(body: Body, block: Block | None) -> Sequence[Push | Pull | Leave]:
     if isinstance(body, LeaveBody):
         return (Leave(body.worker),)
     return ()
+
+
+def for_scheduler(body: Body) -> Done | Leave | None:
+    """What this body says to who cuts iterations off; None: nothing."""
+    if isinstance(body, DoneBody):
+        return Done(body.worker, body.iteration, body.seconds, body.share, body.finished)
+    return Leave(body.worker) if isinstance(body, LeaveBody) else None
+
+
+def scheduler_body(message: Message) -> CloseBody | AbortBody:
+    """What who cuts iterations off says, to servers or to a worker."""
+    if isinstance(message, Abort):
+        return AbortBody(message.iteration)
+    assert isinstance(message, Close)
+    return CloseBody(message.iteration, list(message.workers), message.by + 1)
 
 
 def for_worker(body: ReplyBody | AckBody, block: Block | None) -> Reply | Ack:

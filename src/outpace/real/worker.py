@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Coroutine, Sequence
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 import torch
 
@@ -16,23 +17,26 @@ from outpace.errors import DivergenceError, RunError
 from outpace.kernel import Mailbox
 from outpace.messages import (
     SCHEDULER,
-    Ack,
+    Abort,
     Block,
+    Done,
     Leave,
     Message,
     Pull,
     Push,
-    Reply,
     StepSettings,
     server_name,
     size_bytes,
     whole,
 )
+from outpace.programs.context import Stopped
 from outpace.randomness import Stream
 from outpace.real.bodies import (
     PHANTOM,
+    AbortBody,
     AckBody,
     Body,
+    DoneBody,
     Extras,
     Fetch,
     Go,
@@ -51,9 +55,13 @@ from outpace.real.member import Link, Lost, Member, report_failure
 from outpace.real.sockets import Caller
 from outpace.real.translation import for_worker
 from outpace.real.wire import Expect, head_of
-from outpace.strategy import worker_program
+from outpace.strategy import has_scheduler, worker_program
 from outpace.tasks import CuttableWorkload, gradient_of
-from outpace.units import Time, seconds
+from outpace.tasks.boundaries import Boundaries
+from outpace.units import Time, nanoseconds, seconds
+
+EndsIt: TypeAlias = Callable[[Message], bool]
+_LOOK_EVERY_NS: Final = 1_000_000
 
 
 class Worker(Member, ABC):
@@ -64,7 +72,7 @@ class Worker(Member, ABC):
         self.worker = worker
         self.servers: list[str] = []
         self._train = worker_program(experiment)
-        self._has_scheduler = experiment.barrier == "global"
+        self._has_scheduler = has_scheduler(experiment)
         self._mailbox = Mailbox[Message](self.kernel, f"the mailbox of {self.name}")
         self.snapshots = Mailbox[tuple[int, Block]](self.kernel, "the servers' parameters")
         self._extras = Mailbox[torch.Tensor](self.kernel, "worker-0's buffers")
@@ -104,6 +112,12 @@ class Worker(Member, ABC):
     @abstractmethod
     async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
         """Compute the gradient, one block for each server; None: abstain."""
+
+    @abstractmethod
+    async def execute_until(
+        self, parameters: Sequence[Block], iteration: int, ends_it: EndsIt
+    ) -> Sequence[Block | None] | Stopped:
+        """The same, unless a message comes that ends it."""
 
     @abstractmethod
     def must_stop(self, iteration: int) -> bool: ...
@@ -206,8 +220,11 @@ class Worker(Member, ABC):
                 caller.send(PullBody(worker, iteration, coin))
             case Leave(worker):
                 caller.send(LeaveBody(worker))
-            case Reply() | Ack():
-                raise AssertionError("a worker answers nobody")
+            case Done(worker, iteration, seconds, share, finished):
+                self.recorder.totals.messages += 1
+                caller.send(DoneBody(worker, iteration, seconds, share, finished))
+            case _:
+                raise AssertionError(f"a worker does not send {message}")
 
     def _send_push(self, caller: Caller, push: Push, coin: float | None) -> None:
         """With the coin of the pull that comes right after it, if one does."""
@@ -242,6 +259,35 @@ class Worker(Member, ABC):
         if rest_s > 0:
             await self.kernel.sleep(rest_s)
 
+    async def stretch_until(
+        self, started: Time, duration_s: float, ends_it: EndsIt
+    ) -> Stopped | None:
+        """The same, but not beyond a message that ends it."""
+        self.kernel.catch_up()
+        until = started + nanoseconds(duration_s)
+        while message := await self._mailbox.get_within(seconds(max(0, until - self.now))):
+            if ends_it(message):
+                return Stopped(min(1.0, seconds(self.now - started) / duration_s))
+        return None
+
+    def looked_for(self, ends_it: EndsIt) -> Callable[[], bool]:
+        """Has a message come that ends it? To be asked often: it looks once in a while."""
+        looked_ns = 0
+
+        def has_come() -> bool:
+            nonlocal looked_ns
+            now = time.monotonic_ns()
+            if now - looked_ns < _LOOK_EVERY_NS:
+                return False
+            looked_ns = now
+            self.kernel.catch_up()
+            while message := self._mailbox.get_nowait():
+                if ends_it(message):
+                    return True
+            return False
+
+        return has_come
+
     def send_leave(self) -> None:
         """Tell all who count on this worker that it is done."""
         for name in self.servers + [SCHEDULER] * self._has_scheduler:
@@ -260,7 +306,9 @@ class Worker(Member, ABC):
         return ("uint8", self.extras.numel()) if isinstance(body, Extras) else None
 
     def _order(self, peer: str, body: Body, block: Block | None) -> None:
-        if isinstance(body, Extras):
+        if isinstance(body, AbortBody):
+            self._mailbox.put(Abort(body.iteration))
+        elif isinstance(body, Extras):
             assert block is not None
             data = whole(block)
             assert isinstance(data, torch.Tensor)
@@ -300,6 +348,7 @@ class TaskWorker(Worker):
         self._run_time = law and law.run_time(
             experiment.seed, experiment.workers, experiment.stop.iterations
         )
+        self._boundaries = Boundaries(workload.model)
 
     @property
     def layout(self) -> str:
@@ -324,12 +373,27 @@ class TaskWorker(Worker):
         drawn_s = self._run_time(self.worker, iteration, started) if self._run_time else 0.0
         gradient = self._gradient(parameters, iteration)
         await self.stretch(started, drawn_s)
+        self.recorder.gradient_computed(self.worker)
+        return gradient
+
+    async def execute_until(
+        self, parameters: Sequence[Block], iteration: int, ends_it: EndsIt
+    ) -> Sequence[Block | None] | Stopped:
+        started = self.now
+        drawn_s = self._run_time(self.worker, iteration, started) if self._run_time else 0.0
+        with self._boundaries.stopping_at(self.looked_for(ends_it)) as computation:
+            gradient = self._gradient(parameters, iteration)
+        if computation.stopped:
+            done_s = seconds(self.now - started)
+            return Stopped(min(1.0, done_s / drawn_s) if drawn_s else computation.share)
+        if drawn_s and (stopped := await self.stretch_until(started, drawn_s, ends_it)):
+            return stopped
+        self.recorder.gradient_computed(self.worker)
         return gradient
 
     def _gradient(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
         loss, gradient = gradient_of(self._workload, parameters, self.worker, iteration)
         if is_finite(loss, gradient):
-            self.recorder.gradient_computed(self.worker)
             if loss is not None:
                 self.recorder.batch_loss(loss)
             return gradient
@@ -343,7 +407,6 @@ class TaskWorker(Worker):
             f"a loss or gradient of {self.name} is not finite: it is not pushed",
             first=f" (iteration {iteration})",
         )
-        self.recorder.gradient_computed(self.worker)
         return [None] * len(gradient)
 
 

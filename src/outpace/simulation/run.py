@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import math
+import warnings
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 
 from outpace.blocks import parameter_block
+from outpace.cluster.run_times import RunTime
 from outpace.config import Experiment
 from outpace.control import ControlFunction
 from outpace.errors import (
@@ -39,9 +43,13 @@ from outpace.messages import (
     worker_name,
 )
 from outpace.metrics import Metrics
+from outpace.predict.interface import Wait
+from outpace.programs.context import Stopped
+from outpace.programs.cutoff import cut_off
 from outpace.programs.parameter_server import parameter_server
 from outpace.randomness import Stream
 from outpace.recorder import Recorder, Totals
+from outpace.runtimes.table import Seconds
 from outpace.shard import Shard
 from outpace.simulation.control import SimulationControl
 from outpace.simulation.executors import EvaluationJob, Gradients
@@ -49,7 +57,14 @@ from outpace.simulation.fair import network_of
 from outpace.simulation.network import Log, Network
 from outpace.simulation.service import Service
 from outpace.slicing import layers_within
-from outpace.strategy import scheduler_shard, server_policy, server_program, worker_program
+from outpace.strategy import (
+    cut_off_rule,
+    scheduler_shard,
+    server_policy,
+    server_program,
+    worker_program,
+)
+from outpace.sync import CutOff
 from outpace.tasks import (
     CuttableWorkload,
     Evaluation,
@@ -86,6 +101,7 @@ class Simulation:
         require_accuracy(workload, experiment.stop.target_accuracy)
         slices = experiment.slices(workload.layers)
         workload.cut(slices)
+        self.layers = len(workload.layers)
         layers = [layers_within(part, workload.layers) for part in slices]
         optimizer = experiment.optimizer_in_run(workload.samples)
         self.recorder = Recorder(trace, self._on_update)
@@ -215,6 +231,8 @@ class Simulation:
         if self._scheduler is not None:
             scheduler = _Server(self, SCHEDULER, self._scheduler)
             self.kernel.spawn(parameter_server(scheduler), SCHEDULER, daemon=True)
+        elif isinstance(experiment.sync, CutOff):
+            self._cut_off(experiment.sync, run_time)
         train = worker_program(experiment)
         self._total = experiment.workers * (experiment.stop.iterations or 0)
         self._done = 0
@@ -223,6 +241,22 @@ class Simulation:
             self.kernel.spawn(train(worker), worker_name(index))
         if experiment.evaluate.every_s is not None:
             self.kernel.spawn(self._evaluate_every(), "evaluation", daemon=True)
+
+    def _cut_off(self, sync: CutOff, run_time: RunTime) -> None:
+        """Start who decides when iterations end."""
+        experiment = self._experiment
+
+        iterations = itertools.count()
+
+        def truth() -> Seconds:
+            """What all would take for the iteration that begins now."""
+            iteration, now = next(iterations), self.kernel.now
+            times = [run_time(worker, iteration, now) for worker in range(experiment.workers)]
+            return np.array(times)
+
+        rule = cut_off_rule(experiment, sync, say=_warn, truth=truth)
+        program = cut_off(_CutOffScheduler(self), rule, experiment.workers, experiment.servers)
+        self.kernel.spawn(program, SCHEDULER, daemon=True)
 
     async def _evaluate_every(self) -> None:
         period_s = self._experiment.evaluate.every_s
@@ -346,6 +380,22 @@ class _TimedServer(_Server):
                 super().send(to, message)
 
 
+class _CutOffScheduler(_Node):
+    """The context of the program that cuts iterations off."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        super().__init__(simulation.kernel, simulation.network, SCHEDULER)
+        self._recorder = simulation.recorder
+
+    def iteration_closed(
+        self, iteration: int, opened: Time, ended: Time, wait: Wait, count: int
+    ) -> None:
+        self._recorder.iteration_closed(iteration, opened, ended, wait, count)
+
+    def refuse(self, message: Message, error: ProtocolError) -> None:
+        raise error
+
+
 class _Worker(_Node):
     """The context of a worker's program."""
 
@@ -389,6 +439,22 @@ class _Worker(_Node):
         self._simulation._finished_step()
         return gradient
 
+    async def execute_until(
+        self, parameters: Sequence[Block], iteration: int, ends_it: Callable[[Message], bool]
+    ) -> Sequence[Block | None] | Stopped:
+        kernel, started = self._kernel, self._kernel.now
+        duration = nanoseconds(self._run_time(self.worker, iteration, started))
+        due = started + duration
+        gradient = self._simulation.gradients.submit(parameters, self.worker, iteration, due)
+        while message := await self.mailbox.get_within(seconds(max(0, due - kernel.now))):
+            if ends_it(message):  # nobody refers to the gradient any more: never computed
+                self._simulation._finished_step()
+                layers = self._simulation.layers  # as far as a real worker would know it
+                return Stopped((kernel.now - started) * layers // max(1, duration) / layers)
+        self._recorder.gradient_computed(self.worker)
+        self._simulation._finished_step()
+        return gradient
+
     def iteration_finished(
         self, iteration: int, started: Time, computed: Time, finished: Time, held: Time,
         last_server: int,
@@ -396,6 +462,10 @@ class _Worker(_Node):
         self._recorder.iteration_finished(
             self.worker, iteration, started, computed, finished, held, last_server
         )
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from outpace.sync.asp import Asp
 from outpace.sync.at_once import AtOnce
 from outpace.sync.bsp import Bsp
+from outpace.sync.cutoff import CutOff
 from outpace.sync.decision import ANYBODY, ASK_AGAIN, Decision, Reason
 from outpace.sync.drop_stragglers import DropStragglers
 from outpace.sync.dsps import Dsps
@@ -16,7 +17,7 @@ from outpace.sync.ssptable import SspTable
 POLICIES: dict[str, type[Policy]] = {
     "bsp": Bsp, "asp": Asp, "ssp": Ssp, "pssp": Pssp, "dynamic-pssp": DynamicPssp, "dsps": Dsps,
     "drop-stragglers": DropStragglers, "partial-push": PartialPush, "psp-sampling": PspSampling,
-    "ssptable": SspTable,
+    "ssptable": SspTable, "cutoff": CutOff,
 }  # fmt: skip
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "Bsp",
     "Buffer",
     "Coin",
+    "CutOff",
     "Decision",
     "DropStragglers",
     "Dsps",

@@ -93,6 +93,13 @@ class ShardView(Protocol):
     def count(self, iteration: int) -> int:
         """How many live workers have pushed this iteration or a later one."""
 
+    @property
+    def awaited(self) -> int | None:
+        """How many of those whose gradients count for iteration V have still to push it.
+
+        None: nobody has said yet whose do. Kept only for policies that are `cut_off`.
+        """
+
     def significance(self, worker: int) -> float:
         """|g| / |w| of this worker's last gradient on this shard; 0.0: none yet.
 

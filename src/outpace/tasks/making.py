@@ -28,6 +28,10 @@ class CuttableWorkload(Workload, Protocol):
     def samples(self) -> int | None:
         """The number of training samples, where there are such."""
 
+    @property
+    def model(self) -> torch.nn.Module | None:
+        """What computes a gradient module by module; None: nothing that could be stopped."""
+
     def cut(self, slices: Sequence[slice]) -> None:
         """From now on exchange one block for each of these slices of the flat vector."""
 

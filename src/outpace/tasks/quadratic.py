@@ -33,6 +33,8 @@ class QuadraticWorkload:
     def layers(self) -> tuple[int]:
         return (self.size,)
 
+    model = None
+
     @property
     def size(self) -> int:
         """The number of parameters."""

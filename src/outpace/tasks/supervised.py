@@ -79,6 +79,10 @@ class SupervisedWorkload:
         return [p.numel() for p in self._parameters if p.numel()]
 
     @property
+    def model(self) -> torch.nn.Module:
+        return self.task.model
+
+    @property
     def size(self) -> int:
         """The number of trainable parameters."""
         return self._flat.numel()

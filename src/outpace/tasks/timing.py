@@ -20,6 +20,8 @@ class TimingWorkload:
         self.layers = tuple(layers)
         self._blocks = [Phantom(4 * self.size)]
 
+    model = None
+
     @property
     def size(self) -> int:
         """The number of parameters."""

@@ -1,0 +1,177 @@
+"""Cut-offs in every runtime: decided once for all shards, and what is cut off never counts."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from functools import cache
+
+import pytest
+from test_runtimes import ITERATIONS, SERVERS, WORKERS, config, every_runtime, rows
+
+from outpace.errors import ConfigError
+from outpace.experiment import simulate
+
+RULES = {
+    "fixed": {"kind": "cutoff", "model": "fixed", "share": 0.6},
+    "last-5": {"kind": "cutoff", "model": "last-5", "decision": "deadline", "warmup": 2},
+}
+every_rule = pytest.mark.parametrize("rule", RULES)
+every_pull = pytest.mark.parametrize("pull", [None, 50], ids=["all servers", "half of them"])
+
+
+@cache
+def outcome(run, rule, pull):
+    partial = {} if pull is None else {"pull": {"quorum_percent": pull}}
+    return run(config("bsp", **partial) | {"sync": RULES[rule]})
+
+
+def counted(result):
+    """(iteration, shard) -> workers whose gradients were applied."""
+    found = defaultdict(set)
+    for row in rows(result, "push"):
+        if row["outcome"] == "applied":
+            found[row["iteration"], row["shard"]].add(row["worker"])
+    return found
+
+
+@every_runtime
+@every_rule
+@every_pull
+def test_all_shards_apply_the_gradients_of_the_same_workers(run, rule, pull):
+    result = outcome(run, rule, pull)
+    found = counted(result)
+    closed = {row["iteration"]: row["clock"] for row in rows(result, "cut-off")}
+    assert sorted(closed) == list(range(ITERATIONS))
+    for iteration, count in closed.items():
+        for shard in range(SERVERS):
+            assert found[iteration, shard] == found[iteration, 0]
+        assert len(found[iteration, 0]) == count >= 1
+    assert result.summary["gradients_applied"] == sum(closed.values())
+    assert result.summary["cut_offs"]["iterations"] == ITERATIONS
+    assert result.summary["cut_offs"]["mean_count"] == sum(closed.values()) / ITERATIONS
+
+
+@every_runtime
+@every_rule
+@every_pull
+def test_what_was_cut_off_is_never_applied(run, rule, pull):
+    result = outcome(run, rule, pull)
+    found = counted(result)
+    stopped = 0
+    for row in rows(result, "push"):
+        if row["worker"] not in found[row["iteration"], row["shard"]]:
+            assert row["outcome"] in ("abstained", "dropped")
+            assert row["staleness"] is None
+            stopped += 1
+    assert stopped > 0
+    assert result.summary["staleness"]["max"] == 0 or pull is not None
+
+
+@every_runtime
+@every_rule
+@every_pull
+def test_nobody_goes_on_before_an_iteration_is_closed(run, rule, pull):
+    result = outcome(run, rule, pull)
+    for row in rows(result, "pull"):
+        assert row["end_ns"] is not None
+        assert row["iteration"] < row["clock"]
+    opened = {row["iteration"]: row["start_ns"] for row in rows(result, "cut-off")}
+    ended = {row["iteration"]: row["end_ns"] for row in rows(result, "cut-off")}
+    for iteration in range(1, ITERATIONS):
+        assert opened[iteration] == ended[iteration - 1]
+    for row in rows(result, "iteration"):
+        assert row["end_ns"] >= ended[row["iteration"]]
+
+
+@every_runtime
+def test_whoever_is_cut_off_stops_computing_at_once(run):
+    slow = {"workers": [1], "factor": 20.0}
+    law = {"kind": "constant", "mean_s": 0.05, "slow": [slow]}
+    result = run(config("bsp", compute=law) | {"sync": RULES["fixed"]})
+    ended = {row["iteration"]: row["end_ns"] for row in rows(result, "cut-off")}
+    late = [row for row in rows(result, "iteration") if row["worker"] == 1]
+    assert late
+    for row in late:  # it sleeps for a second otherwise
+        assert row["computed_ns"] - ended[row["iteration"]] < 0.5e9
+    assert result.summary["iterations"][1] == 0
+
+
+@every_rule
+def test_the_same_seed_gives_the_same_run(rule):
+    first, second = outcome(simulate, rule, None), simulate(config("bsp") | {"sync": RULES[rule]})
+    for digest in ("parameters_digest", "trace_digest"):
+        assert first.summary[digest] == second.summary[digest]
+
+
+def test_waiting_for_all_is_bsp_run_for_run():
+    everybody = simulate(config("bsp") | {"sync": {"kind": "cutoff", "model": "all"}})
+    assert (
+        everybody.summary["parameters_digest"]
+        == (simulate(config("bsp")).summary["parameters_digest"])
+    )
+    assert everybody.summary["gradients_applied"] == WORKERS * ITERATIONS
+
+
+def test_an_iteration_lasts_as_long_as_its_slowest_that_counts():
+    slow = [{"workers": [n], "factor": factor} for n, factor in enumerate((1.0, 2.0, 4.0))]
+    data = config(
+        "bsp", workers=3, network=None, compute={"kind": "constant", "mean_s": 1.0, "slow": slow}
+    )
+    result = simulate(data | {"sync": {"kind": "cutoff", "model": "fixed", "share": 2 / 3}})
+    assert result.summary["virtual_time_s"] == 2.0 * ITERATIONS
+    assert result.summary["iterations"] == [ITERATIONS, ITERATIONS, 0]
+    assert result.summary["gradients_applied"] == 2 * ITERATIONS
+    for row in rows(result, "iteration"):
+        assert row["computed_ns"] - row["start_ns"] == (1 if row["worker"] == 0 else 2) * 10**9
+
+
+MINE = """
+import torch
+from pathlib import Path
+from outpace import Task
+
+class Linear(torch.nn.Linear):
+    def forward(self, x):
+        if torch.is_grad_enabled():
+            with (Path(__file__).parent / "calls").open("a") as calls:
+                calls.write("x")
+        return super().forward(x)
+
+def make_task():
+    x = torch.arange(24.0).reshape(12, 2)
+    return Task(Linear(2, 1), torch.nn.functional.mse_loss, (x, x.sum(1, keepdim=True)))
+"""
+
+
+def test_what_is_cut_off_is_never_computed(tmp_path):
+    (tmp_path / "mine.py").write_text(MINE)
+    target = f"{tmp_path / 'mine.py'}:make_task"
+    data = config(
+        "bsp", task={"kind": "python", "target": target}, executor={"kind": "serial"},
+        optimizer={"kind": "sgd", "lr": 1e-4}, evaluate={}, servers=2,
+    )  # fmt: skip
+    result = simulate(data | {"sync": RULES["fixed"]})
+    assert result.summary["gradients_applied"] == 3 * ITERATIONS
+    calls = len((tmp_path / "calls").read_text())
+    assert 3 * ITERATIONS <= calls <= 3 * ITERATIONS + 1  # the task is tried out once
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"barrier": "global"}, "barrier: sync.kind: cutoff"),
+        ({"conditions": [{"pull": "mine.py:f"}]}, "conditions: sync.kind: cutoff"),
+        ({"sync_changes": [{"at_s": 1.0, "sync": {"kind": "asp"}}]}, "cutoff ends an iteration"),
+        ({"sync": [{"kind": "cutoff"}] * (SERVERS - 1) + [{"kind": "bsp"}]}, "cutoff ends an"),
+        ({"sync": {"kind": "cutoff", "share": 1.5}}, "share must be above 0"),
+        ({"sync": {"kind": "cutoff", "model": "pooledd"}}, "pooledd"),
+        ({"sync": {"kind": "cutoff", "model": "last-5", "file": "m.safetensors"}}, "left out"),
+        ({"sync": {"kind": "cutoff", "warmup": -1}}, "warmup must be"),
+        ({"sync": {"kind": "cutoff", "samples": 1}}, "samples must be"),
+        ({"sync": {"kind": "cutoff", "every": 0}}, "every must be"),
+    ],
+)
+def test_what_cannot_be_is_said_before_the_run(changes, words):
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        simulate(config("bsp") | {"sync": {"kind": "cutoff"}} | changes)
