@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import torch
 
 from outpace.blocks import parameter_block
-from outpace.messages import Leave, Pull, Push, Reply, SetPolicy
+from outpace.messages import Close, Leave, Pull, Push, Reply, SetPolicy
 from outpace.shard import NOBODY, Outcome, Shard
 from outpace.sync import Policy
 from outpace.updaters import Sgd
@@ -91,7 +91,7 @@ class Driver:
         self.gone.add(worker)
         self.send(Leave(worker))
 
-    def send(self, message: Push | Pull | Leave | SetPolicy) -> None:
+    def send(self, message: Push | Pull | Leave | SetPolicy | Close) -> None:
         self.now += 1
         while (deadline := self.shard.next_deadline) is not None and deadline <= self.now:
             self.take_all(lambda: self.shard.on_time(self.now))
@@ -101,10 +101,19 @@ class Driver:
         """Let time pass until the shard does something of itself. False: it never will."""
         deadline = self.shard.next_deadline
         if deadline is None:
-            return False
+            return self.close()
         self.now = max(self.now, deadline)
         self.take_all(lambda: self.shard.on_time(self.now))
         assert self.shard.next_deadline != deadline, "time moves it on"
+        return True
+
+    def close(self) -> bool:
+        """Where somebody decides for all shards: end the iteration, with all who have come."""
+        if not getattr(self.policy, "cut_off", False) or not self.waiting:
+            return False
+        iteration = self.shard.clock
+        came = [worker for worker, pushed in self.pushed if pushed == iteration]
+        self.send(Close(iteration, came))
         return True
 
     def take_all(self, act: Callable[[], list[Reply]]) -> None:

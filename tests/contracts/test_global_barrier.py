@@ -15,7 +15,7 @@ from outpace.experiment import simulate
 from outpace.kernel import Kernel
 from outpace.real.bodies import PullBody, PushBody, Ready
 from outpace.real.clock import RealClock
-from outpace.real.scheduler import Scheduler
+from outpace.real.scheduler import BarrierScheduler, Place
 from outpace.report.perfetto import write_perfetto
 from outpace.trace import Rows
 
@@ -167,7 +167,8 @@ def test_a_worker_that_misbehaves_at_the_scheduler_is_refused_and_the_others_go_
     kernel, listening = Kernel(), Listening()
     experiment = experiment_from(config("ssp", **GLOBAL), "test")
     rows_taken = []
-    scheduler = Scheduler(experiment, kernel, RealClock(), listening, Rows(rows_taken.append))
+    place = Place(experiment, kernel, RealClock(), listening, Rows(rows_taken.append))
+    scheduler = BarrierScheduler(place)
     scheduler.start()
     assert not scheduler.take("worker-0", Ready(), None), "that is for somebody else"
     for name, body, why in [

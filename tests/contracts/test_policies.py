@@ -23,6 +23,7 @@ from outpace.sync import (
     Bsp,
     Buffer,
     Coin,
+    CutOff,
     DropStragglers,
     Dsps,
     DynamicPssp,
@@ -73,6 +74,7 @@ CASES = [
     Case(PspSampling(4, staleness=1), bound=1),  # all others, however many
     Case(SspTable(0), bound=0),
     Case(SspTable(2), bound=2),
+    Case(CutOff(), bound=0),
 ]
 every_policy = pytest.mark.parametrize("case", CASES, ids=lambda case: str(case.policy))
 
