@@ -73,6 +73,7 @@ def make_rule(
     if decision is not None and decision not in DECISIONS:
         raise ConfigError(f"no decision is called {decision!r}.{did_you_mean(decision, DECISIONS)}")
     require(every >= 1, "every", "at least 1", every)
+    require(warmup >= 0, "warmup", "at least 0", warmup)
     if model in ALONE:
         return _alone(model, decision, len(node), share, warmup, aim, truth)
     rolling = partial(_rolling, aim=aim)

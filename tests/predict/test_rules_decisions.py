@@ -1,0 +1,116 @@
+"""Count, deadline and both, against brute force; what Ω per iteration and per run ask for."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outpace.predict.rules.count import best_count
+from outpace.predict.rules.count_or_deadline import best_count_or_deadline
+from outpace.predict.rules.deadline import best_deadline
+from outpace.predict.rules.objective import Rate, Throughput, objective
+
+
+@st.composite
+def draws_of_workers(draw):
+    """Of one to six workers, no two of whom come at the same time; in different draws they may."""
+    workers = draw(st.integers(1, 6))
+    row = st.lists(st.integers(1, 40), min_size=workers, max_size=workers, unique=True)
+    return np.array([sorted(times) for times in draw(st.lists(row, min_size=1, max_size=7))]) / 8
+
+
+objectives = st.sampled_from([Throughput(), Rate(7.0, 4.0), Rate(1.0, 3.0)])
+
+
+def score(draws, goal, count=math.inf, until=math.inf):
+    """The mean over the draws of how each of them ends."""
+    total = 0.0
+    for row in draws:
+        n = int(min(count, len(row)))
+        end = max(row[0], min(row[n - 1], until))
+        total += float(goal.score(min(n, int((row <= end).sum())), end))
+    return total / len(draws)
+
+
+@given(draws_of_workers(), objectives, st.integers(0, 3))
+def test_no_count_beyond_what_has_come_is_better(draws, goal, beyond):
+    beyond = min(beyond, draws.shape[1] - 1)
+    plan = best_count(draws, goal, beyond=beyond)
+    scores = [score(draws, goal, count=c) for c in range(beyond + 1, draws.shape[1] + 1)]
+    assert plan.count > beyond
+    assert plan.score == pytest.approx(max(scores))
+    assert score(draws, goal, count=plan.count) == pytest.approx(plan.score)
+
+
+@given(draws_of_workers(), objectives, st.floats(0, 5))
+def test_no_deadline_that_has_not_passed_is_better(draws, goal, after):
+    plan = best_deadline(draws, goal, after_s=after)
+    times = draws[draws > after]
+    scores = [score(draws, goal, until=s) for s in times]
+    assert plan.score == pytest.approx(max(scores, default=-math.inf))
+    if len(times):
+        assert plan.until_s > after
+        assert score(draws, goal, until=plan.until_s) == pytest.approx(plan.score)
+
+
+@given(draws_of_workers(), objectives)
+def test_both_together_score_what_they_say_and_no_less_than_either(draws, goal):
+    plan = best_count_or_deadline(draws, goal)
+    assert score(draws, goal, plan.count, plan.until_s) == pytest.approx(plan.score)
+    assert plan.score >= best_count(draws, goal).score
+    assert plan.score >= best_deadline(draws, goal).score
+
+
+def test_both_together_can_be_better_than_either():
+    # All early, or one early and the others late: a count stops the one, a deadline the other.
+    draws = np.array([[1.0, 1.0, 1.0, 1.0, 9.0], [2.0, 2.0, 9.0, 9.0, 9.0]])
+    plan = best_count_or_deadline(draws, Throughput())
+    assert plan.score == pytest.approx((4 / 1 + 2 / 2) / 2)
+    assert max(best_count(draws, Throughput()).score, best_deadline(draws, Throughput()).score) < (
+        plan.score - 0.1
+    )
+
+
+def test_a_worker_that_never_comes_is_not_waited_for():
+    draws = np.array([[1.0, 1.1, math.inf], [1.0, 1.2, math.inf]])
+    for goal in (Throughput(), Rate(2.0, 1.0)):
+        assert best_count(draws, goal).count == 2
+        assert best_deadline(draws, goal).until_s <= 1.2
+        assert best_count_or_deadline(draws, goal).score > -math.inf
+
+
+def test_the_rate_of_the_run_is_what_its_objective_reaches():
+    """By turns all of 10 after 1 s, or 2 after 1 s and the others after 4 s."""
+    easy, hard = np.array([[1.0] * 10]), np.array([[1.0] * 2 + [4.0] * 8])
+
+    def rate(goal):
+        n = s = 0.0
+        for draws in [easy, hard] * 50:
+            plan = best_count(draws, goal)
+            goal.observe(int(plan.count), float(draws[0, int(plan.count) - 1]))
+            n, s = n + plan.count, s + draws[0, int(plan.count) - 1]
+        return n / s
+
+    assert rate(objective("throughput")) == pytest.approx(20 / 5)  # 10 / 4 s is above 2 / 1 s
+    assert rate(objective("rate")) == pytest.approx(12 / 2, rel=0.03)
+
+
+def test_an_unknown_objective_is_refused():
+    with pytest.raises(ValueError, match="objective must be one of throughput, rate"):
+        objective("speed")
+
+
+@pytest.mark.parametrize("goal", [Throughput(), Rate(2175.0, 1.0)])
+def test_a_decision_for_2175_workers_takes_milliseconds(goal):
+    draws = np.sort(np.random.default_rng(0).lognormal(0, 0.1, (100, 2175)), axis=1)
+    took = []
+    for _ in range(5):
+        start = time.perf_counter()
+        best_count_or_deadline(draws, goal)
+        took.append(time.perf_counter() - start)
+    assert min(took) < 0.05  # 2 to 6 ms; other processes may be at work

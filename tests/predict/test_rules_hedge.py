@@ -1,0 +1,87 @@
+"""The hedge loses little against the best of its rules, whatever the others are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from outpace.predict.interface import Wait
+from outpace.predict.replay import replay
+from outpace.predict.rules.fixed import Fixed
+from outpace.predict.rules.hedge import Hedge
+
+FIRST, ITERATIONS = 20, 320
+
+
+def bimodal(seed: int, slow: np.ndarray) -> np.ndarray:
+    """A fifth of 50 workers takes `slow` times as long, shape (T,)."""
+    random = np.random.default_rng(seed)
+    factor = np.where(np.arange(50) < 10, slow[:, None], 1.0)
+    return factor * np.exp(random.normal(0, 0.05, (len(slow), 50)))
+
+
+def of_oracle(rule, seconds, censored=True):
+    return replay(rule, seconds, censored=censored).since(FIRST).of_oracle
+
+
+@pytest.mark.parametrize("censored", [True, False])
+@pytest.mark.parametrize("slow", [1.05, 1.2, 3.0])
+@pytest.mark.parametrize("counts", [(50, 40, 1), (1, 40, 50), (20, 30, 47), (40, 41, 39)])
+def test_within_three_tenths_of_the_best_rule_where_nothing_changes(counts, slow, censored):
+    seconds = bimodal(1, np.full(ITERATIONS, slow))
+    rules = [Fixed(Wait(count=c)) for c in counts]
+    best = max(of_oracle(rule, seconds) for rule in rules)
+    assert of_oracle(Hedge(rules, warmup=FIRST), seconds, censored) >= best - 0.3
+
+
+def test_it_changes_over_when_another_rule_becomes_the_better_one():
+    # Cutting off the slow ones is right until they are slow no more.
+    slow = np.where(np.arange(ITERATIONS) < 100, 1.5, 1.0)
+    seconds = bimodal(2, slow)
+    rules = [Fixed(Wait(count=c)) for c in (40, 49)]
+    alone = [of_oracle(rule, seconds) for rule in rules]
+    hedge = Hedge(rules, warmup=FIRST)
+    leaders = []
+    for row in seconds:
+        replay(hedge, row[None])
+        leaders.append(hedge.leader)
+    assert leaders[:FIRST] == [None] * FIRST
+    assert leaders[90] == 0
+    assert leaders[-10:] == [1] * 10
+    assert of_oracle(Hedge(rules, warmup=FIRST), seconds) > max(alone)
+
+
+def test_between_equal_rules_it_stays_with_the_first():
+    seconds = bimodal(3, np.full(60, 2.0))
+    hedge = Hedge([Fixed(Wait(count=40)), Fixed(Wait(count=40))], warmup=FIRST)
+    replay(hedge, seconds)
+    assert hedge.leader == 0
+
+
+class Asking:
+    """Waits for one more each time it is asked, up to 40."""
+
+    def begin(self):
+        return Wait(again_count=38)
+
+    def review(self, arrived, elapsed_s):
+        here = int((~np.isnan(arrived)).sum())
+        return Wait(again_count=here + 1) if here < 40 else Wait(count=40)
+
+    def observe(self, seconds, censored, ended_s):
+        pass
+
+
+def test_a_rule_that_asks_to_be_asked_again_is_compared_as_if_it_had_been():
+    seconds = bimodal(4, np.full(100, 3.0))
+    hedge = Hedge([Fixed(Wait(count=50)), Asking()], warmup=FIRST)
+    done = replay(hedge, seconds)
+    assert set(done.count[FIRST:].tolist()) == {40}
+
+
+def test_without_a_warm_up_it_begins_with_the_first_and_finds_the_better_one():
+    seconds = bimodal(5, np.full(200, 3.0))
+    hedge = Hedge([Fixed(Wait(count=50)), Fixed(Wait(count=40))], warmup=0)
+    done = replay(hedge, seconds)
+    assert done.count[0] == 50
+    assert (done.count[1:] == 40).mean() > 0.95

@@ -1,0 +1,91 @@
+"""Rules that know the last iterations only, and what they make of those cut off."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from outpace.predict.interface import Wait
+from outpace.predict.replay import replay
+from outpace.predict.rules.count import best_count
+from outpace.predict.rules.deadline import best_deadline
+from outpace.predict.rules.fixed import share_of
+from outpace.predict.rules.objective import Throughput
+from outpace.predict.rules.oracle import Oracle
+from outpace.predict.rules.rolling import Rolling
+from outpace.predict.rules.window import Window
+
+SLOW = np.array([1.0, 1.1, 1.2, 4.0])
+EVEN = np.array([1.0, 1.1, 1.2, 1.3])
+ALL = np.zeros(4, dtype=bool)
+
+
+def window(*rows):
+    found = Window(3)
+    for seconds, censored in rows:
+        found.observe(np.array(seconds), np.array(censored, dtype=bool))
+    return found.rows.tolist()
+
+
+def test_of_one_that_was_cut_off_its_last_time_counts_if_that_is_more():
+    assert window(([1.0, 3.0], [0, 0]), ([1.5, 1.5], [0, 1])) == [[1.0, 3.0], [1.5, 3.0]]
+    assert window(([1.0, 3.0], [0, 0]), ([4.0, 4.0], [0, 1])) == [[1.0, 3.0], [4.0, 4.0]]
+
+
+def test_a_censored_time_is_not_remembered_as_the_last_one():
+    rows = ([1.0, 2.0], [0, 0]), ([5.0, 5.0], [0, 1]), ([1.0, 1.0], [0, 1])
+    assert window(*rows)[2] == [1.0, 2.0]
+
+
+def test_one_that_was_not_there_never_comes():
+    assert window(([1.0, math.nan], [0, 0])) == [[1.0, math.inf]]
+
+
+def test_only_the_last_ones_are_kept():
+    assert window(*[([float(t)], [0]) for t in range(1, 6)]) == [[3.0], [4.0], [5.0]]
+
+
+def test_before_it_has_seen_anything_it_waits_for_all():
+    assert Rolling(5, best_count, Throughput()).begin() == Wait()
+
+
+@pytest.mark.parametrize(("iterations", "count"), [(1, 4), (20, 3)])
+def test_the_count_that_was_best_over_the_window(iterations, count):
+    rule = Rolling(iterations, best_count, Throughput())
+    for row in (SLOW, SLOW, EVEN):
+        rule.observe(row, ALL, 4.0)
+    assert rule.begin().count == count
+
+
+def test_averaged_it_takes_every_workers_mean():
+    rule = Rolling(2, best_count, Throughput(), averaged=True)
+    rule.observe(np.array([1.0, 1.0, 2.0]), np.zeros(3, dtype=bool), 2.0)
+    rule.observe(np.array([1.0, 2.0, 1.0]), np.zeros(3, dtype=bool), 2.0)
+    assert rule.begin().count == 3  # of (1, 1.5, 1.5); either by itself has 2 / 1 as the best
+
+
+def test_the_deadline_that_was_best_over_the_window():
+    rule = Rolling(5, best_deadline, Throughput())
+    for row in (SLOW, EVEN):
+        rule.observe(row, ALL, 4.0)
+    assert rule.begin().until_s == 1.3
+
+
+def test_chen_waits_for_2051_of_2175():
+    assert share_of(2175, 0.943).begin().count == 2051
+
+
+@pytest.mark.parametrize("share", [0.0, 1.1, math.nan])
+def test_a_share_out_of_range_is_refused(share):
+    with pytest.raises(ValueError, match="share must be above 0 and at most 1"):
+        share_of(10, share)
+
+
+def test_the_oracle_is_what_everything_is_measured_by():
+    seconds = np.random.default_rng(0).lognormal(0, 0.5, (50, 30))
+    rows = iter(seconds)
+    done = replay(Oracle(lambda: next(rows), Throughput()), seconds)
+    assert done.of_oracle == 100
+    assert (done.count == done.best_count).all()

@@ -1,0 +1,111 @@
+"""What is put around a rule: a warm-up, fewer decisions, one that stands in."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from outpace.predict.interface import Wait
+from outpace.predict.rules.every import Every
+from outpace.predict.rules.fallback import Fallback
+from outpace.predict.rules.fixed import Fixed
+from outpace.predict.rules.warm_up import WarmUp
+
+ROW, ALL = np.array([1.0, 2.0]), np.zeros(2, dtype=bool)
+
+
+class Counting:
+    """Its n-th decision waits for n; it fails where it is told to."""
+
+    def __init__(self, fails: str = "") -> None:
+        self.decided = self.observed = 0
+        self.fails = fails
+
+    def begin(self):
+        self.decided += 1
+        if self.fails == "begin" and self.decided == 2:
+            raise RuntimeError("no such thing")
+        return Wait(count=self.decided, again_s=1.0 if self.fails == "review" else np.inf)
+
+    def review(self, arrived, elapsed_s):
+        raise ZeroDivisionError("a review")
+
+    def observe(self, seconds, censored, ended_s):
+        self.observed += 1
+        if self.fails == "observe" and self.observed == 2:
+            raise ValueError("a row")
+
+
+def counts(rule, iterations):
+    found = []
+    for _ in range(iterations):
+        found.append(rule.begin().count)
+        rule.observe(ROW, ALL, 2.0)
+    return found
+
+
+def test_a_warm_up_waits_for_all_while_the_rule_observes():
+    inner = Counting()
+    assert counts(WarmUp(inner, 3), 5) == [np.inf] * 3 + [1, 2]
+    assert inner.observed == 5
+
+
+def test_every_third_iteration_decides_and_all_are_observed():
+    inner = Counting()
+    assert counts(Every(inner, 3), 7) == [1, 1, 1, 2, 2, 2, 3]
+    assert inner.observed == 7
+
+
+@pytest.mark.parametrize(("fails", "until"), [("begin", 1), ("observe", 2)])
+def test_a_rule_that_fails_is_replaced_for_good_and_that_is_said_once(fails, until):
+    said, other = [], Counting()
+    rule = Fallback(Counting(fails), Fixed(Wait(count=99)), say=said.append)
+    assert counts(rule, 5) == list(range(1, until + 1)) + [99] * (5 - until)
+    assert len(said) == 1
+    assert "last iterations: it failed: " in said[0]
+    assert other.decided == 0
+
+
+def test_a_rule_that_fails_in_an_iteration_is_replaced_in_it():
+    said: list[str] = []
+    rule = Fallback(Counting("review"), Fixed(Wait(count=99)), say=said.append)
+    assert rule.begin().again_s == 1.0
+    assert rule.review(ROW, 2.0).count == 99
+    assert len(said) == 1
+
+
+def test_the_one_that_stands_in_has_observed_all():
+    other = Counting()
+    counts(Fallback(Counting("begin"), other), 5)
+    assert other.observed == 5
+
+
+def test_a_rule_that_is_late_three_iterations_running_is_replaced():
+    said: list[str] = []
+    # The clock is read before and after: what was asked took so many seconds.
+    took = [0, 1, 5, 1, 5, 1, 0, 1, 5, 1, 5, 1, 5]
+    clock = itertools.chain.from_iterable((100.0 * i, 100.0 * i + t) for i, t in enumerate(took))
+    times = iter(list(clock))
+    rule = Fallback(
+        Counting(), Fixed(Wait(count=99)), say=said.append, limit_s=4.0, clock=lambda: next(times)
+    )
+    assert counts(rule, 9) == [1, 2, 3, 4, 5, 6, 7, 99, 99]
+    assert said == [
+        "the cut-off rule is given up for that of the last iterations: "
+        "it took 6000 ms and more, 3 iterations running, where 4000 are allowed"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wrap", "words"),
+    [
+        (lambda: WarmUp(Counting(), -1), "warmup must be at least 0"),
+        (lambda: Every(Counting(), 0), "every must be at least 1"),
+        (lambda: Fallback(Counting(), Counting(), limit_s=0), "limit_s must be positive"),
+    ],
+)
+def test_a_value_out_of_range_is_refused(wrap, words):
+    with pytest.raises(ValueError, match=words):
+        wrap()
