@@ -7,9 +7,12 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from outpace.report import write_report
+from outpace.report.run_times import facts_of, write_run_times
+from outpace.runtimes import RunTimes
 
 CHROMIUM = next((p for name in ("chromium", "chromium-browser", "google-chrome")
                  if (p := shutil.which(name))), None)  # fmt: skip
@@ -92,3 +95,22 @@ def test_a_report_draws_all_figures_without_complaint(simulated, tmp_path, width
     if names == ["SSP"]:  # the controls' last options were chosen
         assert captions["figure-timeline"].startswith("The longest wait: worker")
         assert captions["figure-progress"].startswith("A gradient is one worker's mini-batch")
+
+
+@pytest.mark.parametrize("width", [1280, 500])
+def test_a_page_of_run_times_draws_all_figures_without_complaint(tmp_path, width):
+    seconds = np.random.default_rng(0).lognormal(size=(30, 12))
+    seconds[3:9, 2] = np.nan
+    censored = seconds > 3.0
+    times = RunTimes(seconds, censored, np.arange(12) // 4)
+    path = tmp_path / "page.html"
+    write_run_times(facts_of(times), "times", "as recorded", path)
+    figures = ["figure-heat", "figure-throughput", "figure-order", "figure-stragglers"]
+    head, fits, remote, *lines = look(path, tmp_path, width, figures)
+    assert (head, fits, remote) == ("PROBE", "fits", "0")
+    assert len(lines) == len(figures)
+    for line in lines:
+        name, svg, drawn, height, _ = line.split("|")
+        assert int(svg) >= 2, line
+        assert int(drawn) > 0 or name == "figure-heat", line  # that one is a picture
+        assert 200 <= int(height) <= 1200, line

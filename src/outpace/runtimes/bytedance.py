@@ -75,7 +75,7 @@ def _columns(path: Path) -> list[NDArray[np.generic]]:
         table = read_columns(path)
         return [table[name].to_numpy() for name in COLUMNS]
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             missing = sorted(set(COLUMNS) - set(arrays.files))
             if missing:
                 raise ConfigError(

@@ -1,0 +1,143 @@
+"""Models by name, and their files: the same again, bit for bit, or refused in words."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from stand_in import StandIn
+from tables import table
+
+from outpace.errors import ConfigError
+from outpace.predict.models import MODELS, Kind, fit, load, save
+
+TIMES = table([[1.0, 2.0], [3.0, 4.0]])
+KEY = "outpace.run-time-model"
+
+
+@pytest.fixture(autouse=True)
+def stand_in(monkeypatch):
+    monkeypatch.setitem(MODELS, "stand-in", Kind("stand_in", "StandIn"))
+
+
+@pytest.fixture
+def saved(tmp_path):
+    path = tmp_path / "model.safetensors"
+    save(fit("stand-in", [TIMES], seed=5), path)
+    return path
+
+
+def rewritten(path, **changes):
+    with safe_open(path, framework="pt") as file:
+        said = json.loads(file.metadata()[KEY])
+    said.update(changes)
+    save_file({"mean": torch.tensor(1.0)}, path, {KEY: json.dumps(said)})
+    return path
+
+
+def test_a_model_is_fitted_by_its_name(stand_in):
+    found = fit("stand-in", [TIMES, TIMES], seed=3)
+    assert (found.kind, found.mean.item(), found.seed) == ("stand-in", 2.5, 3)
+
+
+def test_threads_are_given_back():
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        fit("stand-in", [TIMES])
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_an_unknown_name_gets_its_nearest():
+    with pytest.raises(ConfigError, match=r"no run-time model 'poled'\. Did you mean 'pooled'\?"):
+        fit("poled", [TIMES])
+
+
+def test_what_is_saved_is_loaded(saved):
+    found = load(saved)
+    assert isinstance(found, StandIn)
+    assert (found.mean.item(), found.seed) == (2.5, 5)
+    assert list(saved.parent.iterdir()) == [saved]
+
+
+def test_the_metadata_says_what_it_is(saved):
+    with safe_open(saved, framework="pt") as file:
+        said = json.loads(file.metadata()[KEY])
+    assert said == {
+        "version": 1,
+        "kind": "stand-in",
+        "unit": "s",
+        "settings": {"seed": 5, "name": "a", "lags": [1, 2]},
+    }
+
+
+def test_equal_models_make_equal_files_in_every_process(saved, tmp_path):
+    script = (
+        "import sys\nfrom pathlib import Path\nfrom stand_in import fit\nfrom tables import table\n"
+        "from outpace.predict.models import save\nimport torch\ntorch.set_num_threads(1)\n"
+        "save(fit([table([[1.0, 2.0], [3.0, 4.0]])], seed=5), Path(sys.argv[1]))\n"
+    )
+    for name in ("a", "b"):
+        again = tmp_path / name
+        subprocess.run(
+            [sys.executable, "-c", script, str(again)],
+            env={"PYTHONPATH": ":".join(sys.path), "PYTHONHASHSEED": "random"},
+            check=True,
+        )
+        assert again.read_bytes() == saved.read_bytes()
+
+
+def test_the_parameters_of_a_run_are_no_run_time_model(tmp_path):
+    path = tmp_path / "model.safetensors"
+    save_file({"weight": torch.zeros(3)}, path)
+    with pytest.raises(
+        ConfigError, match=r"model\.safetensors: is no run-time model.*runtimes fit"
+    ):
+        load(path)
+
+
+def test_a_file_of_a_later_version_is_refused(saved):
+    with pytest.raises(
+        ConfigError, match=r"has the format 2 .*reads 1; update it, or fit it again"
+    ):
+        load(rewritten(saved, version=2))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"kind": "depp-markov"}, r"Did you mean 'deep-markov'\?"),
+        ({"unit": "iterations"}, "is damaged; fit it again"),
+        ({"settings": None}, "is damaged; fit it again"),
+        ({"settings": {}}, r"holds no whole model \('seed'\); fit it again"),
+    ],
+)
+def test_a_file_that_says_nonsense_is_refused(saved, changes, words):
+    with pytest.raises(ConfigError, match=words):
+        load(rewritten(saved, **changes))
+
+
+def test_a_damaged_file_is_named(saved):
+    whole = saved.read_bytes()
+    for damaged in (whole[:-4], whole[:20], b"", b"no model at all"):
+        saved.write_bytes(damaged)
+        with pytest.raises(ConfigError, match=r"cannot read the run-time model in .*model\.safet"):
+            load(saved)
+    saved.unlink()
+    with pytest.raises(ConfigError, match=r"there is no file .*; outpace runtimes fit makes one"):
+        load(saved)
+    with pytest.raises(ConfigError, match="cannot read the run-time model"):
+        load(saved.parent)
+
+
+def test_a_model_that_cannot_be_written_leaves_nothing(tmp_path):
+    with pytest.raises(ConfigError, match=r"cannot write .*nowhere"):
+        save(fit("stand-in", [TIMES]), tmp_path / "nowhere" / "model.safetensors")
+    assert not list(tmp_path.iterdir())
