@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from outpace.errors import ConfigError
+from outpace.predict.deep_markov.filter import DeepMarkovFilter
 from outpace.predict.deep_markov.gaussian import draw_above
 from outpace.predict.deep_markov.model import DeepMarkov, Shape
 from outpace.predict.deep_markov.network import Network
@@ -58,22 +59,40 @@ def fit(
             logs = [table.sort(1).values for table in logs]
         scale = Scale.of(torch.cat(logs))
         network = shape.network(seed)
-        _train(network, [scale.inward(table) for table in logs], shape, steps, generator, progress)
+
+        def refill() -> list[Tensor]:
+            return [_refilled(h, network, scale, shape, generator) for h in histories]
+
+        _train(
+            network, [scale.inward(table) for table in logs], refill, shape, steps,
+            generator, progress,
+        )  # fmt: skip
     return DeepMarkov(shape, scale, network)
 
 
 def _train(
-    network: Network, tables: Sequence[Tensor], shape: Shape, steps: int,
-    generator: torch.Generator, progress: Callable[[float], None],
+    network: Network, tables: Sequence[Tensor], refill: Callable[[], Sequence[Tensor]],
+    shape: Shape, steps: int, generator: torch.Generator, progress: Callable[[float], None],
 ) -> None:  # fmt: skip
     optimizer = torch.optim.Adam(network.parameters(), lr=_RATE)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    pictures = [tables]
+    refills = {int(part * steps) for part in (0.5, 0.75)}
     for step in range(steps):
+        if step in refills:
+            pictures = [tables, refill()]
         length = _drawn(shape.shortest, shape.lag + 1, generator)
-        windows = torch.stack([_window(tables, length, generator) for _ in range(_BATCH)])
+        places = [_place(tables, length, generator) for _ in range(_BATCH)]
+        x = torch.stack([tables[run][at : at + length] for run, at in places])
+        seen = torch.stack(
+            [
+                pictures[_drawn(0, len(pictures), generator)][run][at : at + length]
+                for run, at in places
+            ]
+        )
         noise = torch.randn(_BATCH, length, shape.latent, generator=generator)
         weight = min(1.0, (step + 1) / (steps * _ANNEALED))
-        loss = -network.bound(windows, noise, weight).mean() / (length * shape.workers)
+        loss = -network.bound(x, seen, noise, weight).mean() / (length * shape.workers)
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(network.parameters(), _NORM)
@@ -82,15 +101,31 @@ def _train(
         progress((step + 1) / steps)
 
 
-def _window(tables: Sequence[Tensor], length: int, generator: torch.Generator) -> Tensor:
-    """Of all windows of this length, any."""
+def _place(tables: Sequence[Tensor], length: int, generator: torch.Generator) -> tuple[int, int]:
+    """Run and first iteration of any window of this length."""
     places = [len(table) - length + 1 for table in tables]
     at = _drawn(0, sum(places), generator)
-    for table, count in zip(tables, places, strict=True):
+    for run, count in enumerate(places):
         if at < count:
-            return table[at : at + length]
+            return run, at
         at -= count
     raise AssertionError
+
+
+def _refilled(
+    history: RunTimes, network: Network, scale: Scale, shape: Shape, generator: torch.Generator
+) -> Tensor:
+    """What a filter would see of this run if each iteration were cut off at some point."""
+    follower = DeepMarkovFilter(network, scale, shape.lag, shape.ordered, generator)
+    rows = []
+    for t, (seconds, censored) in enumerate(zip(history.seconds, history.censored, strict=True)):
+        if t >= shape.lag:
+            count = _drawn(shape.workers // 2, shape.workers, generator)
+            end = np.partition(seconds, count)[count]
+            seconds, censored = np.minimum(seconds, end), censored | (seconds > end)
+        logs = follower.complete(seconds, censored)
+        rows.append(scale.inward(logs.sort().values if shape.ordered else logs))
+    return torch.stack(rows)
 
 
 def _drawn(low: int, high: int, generator: torch.Generator) -> int:

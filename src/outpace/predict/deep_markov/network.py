@@ -106,13 +106,14 @@ class Network(nn.Module):
         """p(z) of an iteration of which nothing is known before."""
         return self.first_mean, _spread(self.first_spread)
 
-    def bound(self, x: Tensor, noise: Tensor, weight: float = 1.0) -> Tensor:
+    def bound(self, x: Tensor, seen: Tensor, noise: Tensor, weight: float = 1.0) -> Tensor:
         """Lower bound of ln p(x), one draw per window, shape (B,): the paper's ELBO.
 
-        The divergence of guide and prior is exact given z_{t-1}; `weight` < 1 takes only
-        that part of it (annealing).
+        It is one whatever the guide has seen: x itself, or another picture of it. The
+        divergence of guide and prior is exact given z_{t-1}; `weight` < 1 takes only that
+        part of it (annealing).
         """
-        z, mean, std = self.guide(x, noise)
+        z, mean, std = self.guide(seen, noise)
         moved_mean, moved_std = self.transition(z[:, :-1])
         first_mean, first_std = (part.expand(len(z), 1, -1) for part in self.first())
         prior_mean = torch.cat([first_mean, moved_mean], 1)
