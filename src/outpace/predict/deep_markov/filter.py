@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,13 +11,14 @@ from outpace.predict.deep_markov.scale import Scale
 from outpace.runtimes.table import Mask, Seconds
 
 COMPONENTS = 100  # of a prediction: the paper's K
+_CLOCK_S = 1e-9  # nothing takes less
 
 
 class DeepMarkovFilter:
     """The RNN needs all run times of an iteration. Those of workers cut off are drawn from
     their own predictive distribution truncated to what is longer (section 3.1.4); here given
-    what the others took, so that a node that has just slowed down is recognised by those of
-    its workers that did arrive.
+    what the others took, so that a node that has just changed is recognised by those of its
+    workers that did arrive.
     """
 
     def __init__(
@@ -27,16 +27,17 @@ class DeepMarkovFilter:
         self._network, self._scale = network, scale
         self._lag, self._ordered = lag, ordered
         self._generator = generator
-        self._window = torch.empty(0, len(scale.centre))  # standardised, the newest last
+        self._window = scale.centre.new_empty(0, len(scale.centre))  # the newest last
         self._prediction: Mixture | None = None
 
     def observe(self, seconds: Seconds, censored: Mask) -> None:
+        """See `outpace.predict.interface`."""
         self.complete(seconds, censored)
 
     def complete(self, seconds: Seconds, censored: Mask) -> Tensor:
-        """Observe, and say which log run times the filter goes on with: shape (N,), float64."""
-        logs = torch.from_numpy(np.log(seconds))
-        known = logs.masked_fill(torch.from_numpy(censored), torch.nan)
+        """Observe; returns the log run times it goes on with, shape (N,), float64."""
+        logs = torch.tensor(seconds, dtype=torch.float64).clamp(min=_CLOCK_S).log()
+        known = logs.masked_fill(torch.tensor(censored), torch.nan)
         if known.isnan().any():
             low = logs.nan_to_num(-torch.inf)
             logs = self.predict().knowing(known, low).draw(1)[0]

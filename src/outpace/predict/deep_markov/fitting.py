@@ -5,31 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from outpace.errors import ConfigError
 from outpace.predict.deep_markov.filter import DeepMarkovFilter
-from outpace.predict.deep_markov.gaussian import draw_above
+from outpace.predict.deep_markov.history import checked, first_filled
 from outpace.predict.deep_markov.model import DeepMarkov, Shape
-from outpace.predict.deep_markov.network import Network
 from outpace.predict.deep_markov.scale import Scale
 from outpace.runtimes.table import RunTimes
 
-LARGE = 512  # workers: from here on the sorted run times are emitted, if nobody says otherwise
-_MORE = 4  # iterations that a run must have beyond one window
-_BATCH = 32  # windows
-_RATE = 3e-3  # of Adam, at first; falls to 0 along a cosine
-_NORM = 10.0  # gradients are clipped to, per worker... see _train
-_ANNEALED = 0.2  # part of the steps in which the divergence comes in
-
-
-@dataclass(frozen=True, slots=True)
-class Effort:
-    steps: int = 1500
+LARGE = 512  # workers: with more, their sorted run times are modelled unless somebody says else
+_MOST_STEPS, _LEAST_STEPS = 1500, 200
+_WORK = 1_000_000  # steps x workers, between those: what a step costs grows with the workers
+_WINDOWS = 32  # per step
+_RATE = 3e-3  # Adam's; falls to 0 along a cosine
+_LONGEST = 10.0  # gradients are shortened to
+_ANNEALING = 0.2  # part of the steps in which the divergence comes in
+_REFILLING = (0.5, 0.75)  # parts of the steps after which what was cut off is drawn anew
 
 
 def fit(
@@ -41,142 +35,114 @@ def fit(
     latent: int = 16,
     hidden: int = 64,
     ordered: bool | None = None,
-    steps: int = 1500,
+    steps: int | None = None,
 ) -> DeepMarkov:
-    """The model of these recorded runs, all of the same N workers; equal seeds, equal bits.
+    """The model of these recorded runs of the same workers. Same seed, same bits.
 
-    ordered: emit the sorted run times; None: if there are more than 512 workers. progress is
-    told the part done, from 0 to 1. Raises ConfigError for run times it cannot learn from.
+    ordered: model the sorted run times; None: if there are more than 512 workers. steps: of
+    Adam; None: as many as fit into a minute. progress is told the part done, up to 1.
+    Raises ConfigError for run times that it cannot learn from.
     """
-    workers = _checked(histories, lag)
-    if ordered is None:
-        ordered = workers > LARGE
-    shape = Shape(workers, ordered, lag, latent, hidden)
-    generator = torch.Generator().manual_seed(seed & (2**63 - 1))
+    workers = checked(histories, lag)
+    shape = Shape(workers, workers > LARGE if ordered is None else ordered, lag, latent, hidden)
+    if steps is None:
+        steps = min(_MOST_STEPS, max(_LEAST_STEPS, _WORK // workers))
     with _one_thread():
-        logs = [_filled(history, generator) for history in histories]
-        if ordered:
-            logs = [table.sort(1).values for table in logs]
-        scale = Scale.of(torch.cat(logs))
-        network = shape.network(seed)
-
-        def refill() -> list[Tensor]:
-            return [_refilled(h, network, scale, shape, generator) for h in histories]
-
-        _train(
-            network, [scale.inward(table) for table in logs], refill, shape, steps,
-            generator, progress,
-        )  # fmt: skip
-    return DeepMarkov(shape, scale, network)
+        training = _Training(histories, shape, seed)
+        for step in range(steps):
+            if step in {int(part * steps) for part in _REFILLING}:
+                training.refill()
+            training.step((step + 1) / steps)
+            progress((step + 1) / steps)
+    return DeepMarkov(shape, training.scale, training.network)
 
 
-def _train(
-    network: Network, tables: Sequence[Tensor], refill: Callable[[], Sequence[Tensor]],
-    shape: Shape, steps: int, generator: torch.Generator, progress: Callable[[float], None],
-) -> None:  # fmt: skip
-    optimizer = torch.optim.Adam(network.parameters(), lr=_RATE)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    pictures = [tables]
-    refills = {int(part * steps) for part in (0.5, 0.75)}
-    for step in range(steps):
-        if step in refills:
-            pictures = [tables, refill()]
-        length = _drawn(shape.shortest, shape.lag + 1, generator)
-        places = [_place(tables, length, generator) for _ in range(_BATCH)]
-        x = torch.stack([tables[run][at : at + length] for run, at in places])
+class _Training:
+    """The networks learn from what the cluster did (`done`, standardised) and what a filter saw
+    of it (`seen`).
+
+    At first both are the same. Once the model predicts tolerably, a filter goes through
+    the recorded runs, in which iterations are cut off at random, and the guide learns to make
+    out the states from what it filled in, too. A guide that has only ever read full
+    iterations believes what was filled in: it would not notice that slow workers are fast
+    again while they are cut off.
+    """
+
+    def __init__(self, histories: Sequence[RunTimes], shape: Shape, seed: int) -> None:
+        self._histories, self._shape = histories, shape
+        self._generator = torch.Generator().manual_seed(seed & (2**63 - 1))
+        logs = [self._arranged(first_filled(each, self._generator)) for each in histories]
+        self.scale = Scale.of(torch.cat(logs))
+        self.network = shape.network(seed)
+        self._done = [self.scale.inward(table) for table in logs]
+        self._seen = [self._done]
+        self._optimizer = torch.optim.Adam(self.network.parameters(), lr=_RATE)
+
+    def step(self, part: float) -> None:
+        """One step of Adam; `part` of all of them will have been made by then."""
+        length = self._drawn(self._shape.shortest, self._shape.lag + 1)
+        places = [self._place(length) for _ in range(_WINDOWS)]
+        done = torch.stack([self._done[run][at : at + length] for run, at in places])
         seen = torch.stack(
-            [
-                pictures[_drawn(0, len(pictures), generator)][run][at : at + length]
-                for run, at in places
-            ]
+            [self._seen[self._drawn(0, len(self._seen))][run][at : at + length]
+             for run, at in places]
+        )  # fmt: skip
+        noise = torch.randn(
+            _WINDOWS, length, self._shape.latent, generator=self._generator, dtype=torch.float32
         )
-        noise = torch.randn(_BATCH, length, shape.latent, generator=generator)
-        weight = min(1.0, (step + 1) / (steps * _ANNEALED))
-        loss = -network.bound(x, seen, noise, weight).mean() / (length * shape.workers)
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(network.parameters(), _NORM)
-        optimizer.step()
-        schedule.step()
-        progress((step + 1) / steps)
+        bound = self.network.bound(done, seen, noise, weight=min(1.0, part / _ANNEALING))
+        self._optimizer.param_groups[0]["lr"] = _RATE * 0.5 * (1 + math.cos(math.pi * part))
+        self._optimizer.zero_grad()
+        loss = -bound.mean() / done[0].numel()
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(self.network.parameters(), _LONGEST)
+        self._optimizer.step()
 
+    def refill(self) -> None:
+        """Draw what was cut off from the model as it is now."""
+        self._done = [
+            self._followed(each, cut=False) if each.censored.any() else table
+            for each, table in zip(self._histories, self._done, strict=True)
+        ]
+        self._seen = [self._done, [self._followed(each, cut=True) for each in self._histories]]
 
-def _place(tables: Sequence[Tensor], length: int, generator: torch.Generator) -> tuple[int, int]:
-    """Run and first iteration of any window of this length."""
-    places = [len(table) - length + 1 for table in tables]
-    at = _drawn(0, sum(places), generator)
-    for run, count in enumerate(places):
-        if at < count:
-            return run, at
-        at -= count
-    raise AssertionError
+    def _followed(self, history: RunTimes, *, cut: bool) -> Tensor:
+        """The run as a filter goes on with it; with cut-offs at random after the first window."""
+        shape = self._shape
+        follower = DeepMarkovFilter(
+            self.network, self.scale, shape.lag, shape.ordered, self._generator
+        )
+        rows = []
+        for t, (seconds, censored) in enumerate(
+            zip(history.seconds, history.censored, strict=True)
+        ):
+            if cut and t >= shape.lag:
+                count = self._drawn(shape.workers // 2, shape.workers)
+                end = np.partition(seconds, count)[count]
+                seconds, censored = np.minimum(seconds, end), censored | (seconds > end)
+            rows.append(follower.complete(seconds, censored))
+        return self.scale.inward(self._arranged(torch.stack(rows)))
 
+    def _arranged(self, logs: Tensor) -> Tensor:
+        return logs.sort(1).values if self._shape.ordered else logs
 
-def _refilled(
-    history: RunTimes, network: Network, scale: Scale, shape: Shape, generator: torch.Generator
-) -> Tensor:
-    """What a filter would see of this run if each iteration were cut off at some point."""
-    follower = DeepMarkovFilter(network, scale, shape.lag, shape.ordered, generator)
-    rows = []
-    for t, (seconds, censored) in enumerate(zip(history.seconds, history.censored, strict=True)):
-        if t >= shape.lag:
-            count = _drawn(shape.workers // 2, shape.workers, generator)
-            end = np.partition(seconds, count)[count]
-            seconds, censored = np.minimum(seconds, end), censored | (seconds > end)
-        logs = follower.complete(seconds, censored)
-        rows.append(scale.inward(logs.sort().values if shape.ordered else logs))
-    return torch.stack(rows)
+    def _place(self, length: int) -> tuple[int, int]:
+        """Run and first iteration of a window: any of those of this length."""
+        starts = [len(table) - length + 1 for table in self._done]
+        at = self._drawn(0, sum(starts))
+        run = 0
+        while at >= starts[run]:
+            at -= starts[run]
+            run += 1
+        return run, at
 
-
-def _drawn(low: int, high: int, generator: torch.Generator) -> int:
-    return int(torch.randint(low, high, (1,), generator=generator))
-
-
-def _filled(history: RunTimes, generator: torch.Generator) -> Tensor:
-    """Log run times; those that were cut off drawn from the worker's log-normal above that."""
-    logs = torch.from_numpy(np.log(history.seconds))
-    cut = torch.from_numpy(history.censored)
-    if not cut.any():
-        return logs
-    centre = logs.median(0).values
-    spread = 1.4826 * (logs - centre).abs().median(0).values.clamp(min=1e-3)
-    low = (logs - centre) / spread
-    return torch.where(cut, centre + spread * draw_above(low, generator), logs)
-
-
-def _checked(histories: Sequence[RunTimes], lag: int) -> int:
-    """The number of workers. Raises ConfigError, saying what is wrong where, and what to do."""
-    if not histories:
-        raise ConfigError("there are no run times to fit a model to: record a run")
-    workers = histories[0].workers
-    for number, history in enumerate(histories):
-        run = f"run {number}: " if len(histories) > 1 else ""
-        if history.workers != workers:
-            raise ConfigError(
-                f"{run}has {history.workers} workers, and run 0 has {workers}: the deep Markov "
-                "model is one for a fixed number; fit it to runs of the same workers, or use "
-                "a model of kind pooled"
-            )
-        if history.iterations < lag + _MORE:
-            raise ConfigError(
-                f"{run}has {history.iterations} iterations, and the deep Markov model needs at "
-                f"least {lag + _MORE}, its lag of {lag} and {_MORE}: record a longer run"
-            )
-        wrong = ~(history.seconds > 0) | np.isinf(history.seconds)
-        if wrong.any():
-            iteration, worker = np.argwhere(wrong)[0]
-            raise ConfigError(
-                f"{run}worker {worker}, iteration {iteration}: "
-                f"{history.seconds[iteration, worker]:g} is no run time; the deep Markov model "
-                "needs a positive number of seconds from every worker in every iteration; "
-                "leave out what lacks them, or use a model of kind pooled"
-            )
-    return workers
+    def _drawn(self, low: int, high: int) -> int:
+        return int(torch.randint(low, high, (1,), generator=self._generator))
 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Sums come out the same on every machine only if they are not cut up."""
+    """How sums are rounded depends on the number of threads."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

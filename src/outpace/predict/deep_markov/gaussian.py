@@ -30,8 +30,8 @@ def log_above(low: Tensor) -> Tensor:
     Far out it falls like -low²/2 (Mills' ratio is all but constant there).
     """
     low = low.double()
-    near = (0.5 * torch.special.erfc(low.clamp(max=_FAR) * math.sqrt(0.5))).log()
-    return near - 0.5 * (low.clamp(min=_FAR).square() - _FAR**2)
+    tail: Tensor = 0.5 * torch.special.erfc(low.clamp(max=_FAR) * math.sqrt(0.5))
+    return tail.log() - 0.5 * (low.clamp(min=_FAR).square() - _FAR**2)
 
 
 def draw_above(low: Tensor, generator: torch.Generator) -> Tensor:
@@ -39,7 +39,7 @@ def draw_above(low: Tensor, generator: torch.Generator) -> Tensor:
 
     Most bounds cut off next to nothing: only where it matters are the draws inverted.
     """
-    draws = torch.randn(low.shape, generator=generator).double()
+    draws = torch.randn(low.shape, generator=generator, dtype=torch.float32).double()
     cut = low > _BARELY
     bounds = low[cut]
     # From (0, 1), both ends open.

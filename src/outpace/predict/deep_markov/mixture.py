@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -41,12 +41,12 @@ class Mixture:
     generator: torch.Generator
     ordered: bool = False
     weight: Tensor | None = None  # of the components, shape (K,); None: all the same
-    known: Known | None = field(default=None)
+    known: Known | None = None
 
     def sample(self, count: int) -> Seconds:
         """Joint draws, shape (count, N), of run times in seconds."""
-        draws = self.draw(count).exp_()
-        return draws.numpy()
+        seconds: Seconds = self.draw(count).exp_().numpy()
+        return seconds
 
     def draw(self, count: int) -> Tensor:
         """Joint draws, shape (count, N), of log run times; float64."""
@@ -54,7 +54,9 @@ class Mixture:
         mean, std = self.mean[chosen].double(), self.std[chosen].double()
         known = self.known
         if known is None:
-            return mean + std * torch.randn(mean.shape, generator=self.generator)
+            return mean + std * torch.randn(
+                mean.shape, generator=self.generator, dtype=torch.float32
+            )
         free = known.x.isnan()
         mean, std = mean[:, free], std[:, free]
         x = known.x.repeat(count, 1)
@@ -65,7 +67,7 @@ class Mixture:
 
     def given(self, arrived: Seconds, elapsed_s: float) -> Mixture:
         """The same once it is known who has come; see `outpace.predict.interface`."""
-        x = torch.from_numpy(arrived).log()
+        x = torch.tensor(arrived, dtype=torch.float64).log()
         low = torch.full_like(x, math.log(elapsed_s) if elapsed_s > 0 else -math.inf)
         return self.knowing(x, low)
 
@@ -82,9 +84,7 @@ class Mixture:
         come, bound = ~known.x.isnan(), known.x.isnan() & known.low.isfinite()
         log = log_density(known.x[come], mean[:, come], std[:, come]).sum(1)
         log += log_above((known.low[bound] - mean[:, bound]) / std[:, bound]).sum(1)
-        return Mixture(
-            self.mean, self.std, self.generator, self.ordered, _tempered(log), known
-        )  # fmt: skip
+        return replace(self, weight=_tempered(log), known=known)
 
     def _known(self, x: Tensor, low: Tensor) -> Known:
         """Which variable each worker is: itself, or in order its rank among what is known.
@@ -124,8 +124,9 @@ def _tempered(log: Tensor) -> Tensor:
     least = max(1.0, _LEAST * len(log))
 
     def weights(power: float) -> Seconds:
-        raised = np.exp(power * excess)
-        return raised / raised.sum()
+        raised: Seconds = np.exp(power * excess)
+        raised /= raised.sum()
+        return raised
 
     low, high = 0.0, 1.0
     if 1 / np.square(weights(high)).sum() < least:

@@ -126,7 +126,8 @@ class Network(nn.Module):
 
         x: shape (L, N); L = 0 where nothing has been seen.
         """
-        noise = torch.randn(count, len(x) + 1, self.latent, generator=generator)
+        shape = count, len(x) + 1, self.latent
+        noise = torch.randn(shape, generator=generator, dtype=torch.float32)
         if len(x):
             z, _, _ = self.guide(x[None], noise[:, :-1])
             mean, std = self.transition(z[:, -1])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 _WIDTH = 4.652695748081682  # of the middle 98 % of a standard normal distribution
