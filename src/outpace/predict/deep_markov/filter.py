@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from outpace.predict.deep_markov.history import log_times
 from outpace.predict.deep_markov.mixture import Mixture
 from outpace.predict.deep_markov.network import Network
 from outpace.predict.deep_markov.scale import Scale
@@ -36,8 +38,8 @@ class DeepMarkovFilter:
 
     def complete(self, seconds: Seconds, censored: Mask) -> Tensor:
         """Observe; returns the log run times it goes on with, shape (N,), float64."""
-        logs = torch.tensor(seconds, dtype=torch.float64).clamp(min=_CLOCK_S).log()
-        known = logs.masked_fill(torch.tensor(censored), torch.nan)
+        logs = log_times(np.maximum(seconds, _CLOCK_S))
+        known = logs.masked_fill(torch.from_numpy(censored.copy()), torch.nan)
         if known.isnan().any():
             low = logs.nan_to_num(-torch.inf)
             logs = self.predict().knowing(known, low).draw(1)[0]

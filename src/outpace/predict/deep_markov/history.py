@@ -10,7 +10,7 @@ from torch import Tensor
 
 from outpace.errors import ConfigError
 from outpace.predict.deep_markov.gaussian import draw_above
-from outpace.runtimes.table import RunTimes
+from outpace.runtimes.table import RunTimes, Seconds
 
 _MORE = 4  # iterations that a run must have beyond one window
 _NARROWEST = 1e-3  # of a worker's log run times, where they do not vary
@@ -47,14 +47,19 @@ def checked(histories: Sequence[RunTimes], lag: int) -> int:
     return workers
 
 
+def log_times(seconds: Seconds) -> Tensor:
+    """As a tensor of float64, whatever the array's strides, writable or not."""
+    return torch.from_numpy(np.array(seconds, dtype=np.float64, order="C")).log()
+
+
 def first_filled(history: RunTimes, generator: torch.Generator) -> Tensor:
     """Log run times, shape (T, N), float64; what was cut off is drawn from above that.
 
     From each worker's log-normal by median and median absolute deviation, both of which
     hold as long as less than half was cut off.
     """
-    logs = torch.tensor(history.seconds, dtype=torch.float64).log()
+    logs = log_times(history.seconds)
     centre = logs.median(0).values
     spread = _MAD * (logs - centre).abs().median(0).values.clamp(min=_NARROWEST)
     drawn = centre + spread * draw_above((logs - centre) / spread, generator)
-    return torch.where(torch.tensor(history.censored), drawn, logs)
+    return torch.where(torch.from_numpy(history.censored.copy()), drawn, logs)

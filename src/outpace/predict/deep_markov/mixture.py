@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from outpace.predict.deep_markov.gaussian import draw_above, log_above, log_density
+from outpace.predict.deep_markov.history import log_times
 from outpace.runtimes.table import Seconds
 
 _LEAST = 0.1  # the effective number of components that conditioning leaves, as a fraction
@@ -67,7 +68,7 @@ class Mixture:
 
     def given(self, arrived: Seconds, elapsed_s: float) -> Mixture:
         """The same once it is known who has come; see `outpace.predict.interface`."""
-        x = torch.tensor(arrived, dtype=torch.float64).log()
+        x = log_times(arrived)
         low = torch.full_like(x, math.log(elapsed_s) if elapsed_s > 0 else -math.inf)
         return self.knowing(x, low)
 
