@@ -1,0 +1,151 @@
+"""Fitting: Adam on the lower bound, over windows of recorded runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from outpace.predict.deep_markov.filter import DeepMarkovFilter
+from outpace.predict.deep_markov.history import checked, first_filled
+from outpace.predict.deep_markov.model import DeepMarkov, Shape
+from outpace.predict.deep_markov.scale import Scale
+from outpace.runtimes.table import RunTimes
+
+LARGE = 512  # workers: with more, their sorted run times are modelled unless somebody says else
+_MOST_STEPS, _LEAST_STEPS = 1500, 200
+_WORK = 1_000_000  # steps x workers, between those: what a step costs grows with the workers
+_WINDOWS = 32  # per step
+_RATE = 3e-3  # Adam's; falls to 0 along a cosine
+_LONGEST = 10.0  # gradients are shortened to
+_ANNEALING = 0.2  # part of the steps in which the divergence comes in
+_REFILLING = (0.5, 0.75)  # parts of the steps after which what was cut off is drawn anew
+
+
+def fit(
+    histories: Sequence[RunTimes],
+    *,
+    seed: int = 0,
+    progress: Callable[[float], None] = lambda _: None,
+    lag: int = 16,
+    latent: int = 16,
+    hidden: int = 64,
+    ordered: bool | None = None,
+    steps: int | None = None,
+) -> DeepMarkov:
+    """The model of these recorded runs of the same workers. Same seed, same bits.
+
+    ordered: model the sorted run times; None: if there are more than 512 workers. steps: of
+    Adam; None: as many as fit into a minute. progress is told the part done, up to 1.
+    Raises ConfigError for run times that it cannot learn from.
+    """
+    workers = checked(histories, lag)
+    shape = Shape(workers, workers > LARGE if ordered is None else ordered, lag, latent, hidden)
+    if steps is None:
+        steps = min(_MOST_STEPS, max(_LEAST_STEPS, _WORK // workers))
+    with _one_thread():
+        training = _Training(histories, shape, seed)
+        for step in range(steps):
+            if step in {int(part * steps) for part in _REFILLING}:
+                training.refill()
+            training.step((step + 1) / steps)
+            progress((step + 1) / steps)
+    return DeepMarkov(shape, training.scale, training.network)
+
+
+class _Training:
+    """The networks learn from what the cluster did (`done`, standardised) and what a filter saw
+    of it (`seen`).
+
+    At first both are the same. Once the model predicts tolerably, a filter goes through
+    the recorded runs, in which iterations are cut off at random, and the guide learns to make
+    out the states from what it filled in, too. A guide that has only ever read full
+    iterations believes what was filled in: it would not notice that slow workers are fast
+    again while they are cut off.
+    """
+
+    def __init__(self, histories: Sequence[RunTimes], shape: Shape, seed: int) -> None:
+        self._histories, self._shape = histories, shape
+        self._generator = torch.Generator().manual_seed(seed & (2**63 - 1))
+        logs = [self._arranged(first_filled(each, self._generator)) for each in histories]
+        self.scale = Scale.of(torch.cat(logs))
+        self.network = shape.network(seed)
+        self._done = [self.scale.inward(table) for table in logs]
+        self._seen = [self._done]
+        self._optimizer = torch.optim.Adam(self.network.parameters(), lr=_RATE)
+
+    def step(self, part: float) -> None:
+        """One step of Adam; `part` of all of them will have been made by then."""
+        length = self._drawn(self._shape.shortest, self._shape.lag + 1)
+        places = [self._place(length) for _ in range(_WINDOWS)]
+        done = torch.stack([self._done[run][at : at + length] for run, at in places])
+        seen = torch.stack(
+            [self._seen[self._drawn(0, len(self._seen))][run][at : at + length]
+             for run, at in places]
+        )  # fmt: skip
+        noise = torch.randn(
+            _WINDOWS, length, self._shape.latent, generator=self._generator, dtype=torch.float32
+        )
+        bound = self.network.bound(done, seen, noise, weight=min(1.0, part / _ANNEALING))
+        self._optimizer.param_groups[0]["lr"] = _RATE * 0.5 * (1 + math.cos(math.pi * part))
+        self._optimizer.zero_grad()
+        loss = -bound.mean() / done[0].numel()
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(self.network.parameters(), _LONGEST)
+        self._optimizer.step()
+
+    def refill(self) -> None:
+        """Draw what was cut off from the model as it is now."""
+        self._done = [
+            self._followed(each, cut=False) if each.censored.any() else table
+            for each, table in zip(self._histories, self._done, strict=True)
+        ]
+        self._seen = [self._done, [self._followed(each, cut=True) for each in self._histories]]
+
+    def _followed(self, history: RunTimes, *, cut: bool) -> Tensor:
+        """The run as a filter goes on with it; with cut-offs at random after the first window."""
+        shape = self._shape
+        follower = DeepMarkovFilter(
+            self.network, self.scale, shape.lag, shape.ordered, self._generator
+        )
+        rows = []
+        for t, (seconds, censored) in enumerate(
+            zip(history.seconds, history.censored, strict=True)
+        ):
+            if cut and t >= shape.lag:
+                count = self._drawn(shape.workers // 2, shape.workers)
+                end = np.partition(seconds, count)[count]
+                seconds, censored = np.minimum(seconds, end), censored | (seconds > end)
+            rows.append(follower.complete(seconds, censored))
+        return self.scale.inward(self._arranged(torch.stack(rows)))
+
+    def _arranged(self, logs: Tensor) -> Tensor:
+        return logs.sort(1).values if self._shape.ordered else logs
+
+    def _place(self, length: int) -> tuple[int, int]:
+        """Run and first iteration of a window: any of those of this length."""
+        starts = [len(table) - length + 1 for table in self._done]
+        at = self._drawn(0, sum(starts))
+        run = 0
+        while at >= starts[run]:
+            at -= starts[run]
+            run += 1
+        return run, at
+
+    def _drawn(self, low: int, high: int) -> int:
+        return int(torch.randint(low, high, (1,), generator=self._generator))
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """How sums are rounded depends on the number of threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

@@ -1,0 +1,139 @@
+"""A prediction: a mixture of K components, each N independent log-normal run times."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from outpace.predict.deep_markov.gaussian import draw_above, log_above, log_density
+from outpace.predict.deep_markov.history import log_times
+from outpace.runtimes.table import Seconds
+
+_LEAST = 0.1  # the effective number of components that conditioning leaves, as a fraction
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Known:
+    """What is known of the N variables of a mixture, in log seconds.
+
+    place: which worker each variable is. x: its value, or NaN. low: else a lower bound,
+    -inf if there is none. Shapes (N,).
+    """
+
+    place: Tensor
+    x: Tensor
+    low: Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mixture:
+    """mean, std: shape (K, N), of log seconds. generator: whence its draws come.
+
+    In order: variable j is the j-th smallest run time, whoever has it (the paper's x̃); then
+    draws are dealt to workers in a fixed order, for what it is worth.
+    """
+
+    mean: Tensor
+    std: Tensor
+    generator: torch.Generator
+    ordered: bool = False
+    weight: Tensor | None = None  # of the components, shape (K,); None: all the same
+    known: Known | None = None
+
+    def sample(self, count: int) -> Seconds:
+        """Joint draws, shape (count, N), of run times in seconds."""
+        seconds: Seconds = self.draw(count).exp_().numpy()
+        return seconds
+
+    def draw(self, count: int) -> Tensor:
+        """Joint draws, shape (count, N), of log run times; float64."""
+        chosen = self._components(count)
+        mean, std = self.mean[chosen].double(), self.std[chosen].double()
+        known = self.known
+        if known is None:
+            return mean + std * torch.randn(
+                mean.shape, generator=self.generator, dtype=torch.float32
+            )
+        free = known.x.isnan()
+        mean, std = mean[:, free], std[:, free]
+        x = known.x.repeat(count, 1)
+        x[:, free] = mean + std * draw_above((known.low[free] - mean) / std, self.generator)
+        draws = torch.empty_like(x)
+        draws[:, known.place] = x
+        return draws
+
+    def given(self, arrived: Seconds, elapsed_s: float) -> Mixture:
+        """The same once it is known who has come; see `outpace.predict.interface`."""
+        x = log_times(arrived)
+        low = torch.full_like(x, math.log(elapsed_s) if elapsed_s > 0 else -math.inf)
+        return self.knowing(x, low)
+
+    def knowing(self, x: Tensor, low: Tensor) -> Mixture:
+        """Given the log run times of some workers, NaN for the others, and bounds for these.
+
+        Shapes (N,), float64; a bound of -inf says nothing. Components are weighed by
+        the density of what is known and the probability of what has not come. Those of
+        hundreds of workers would leave one component of K, however wrong it is: all are
+        raised to the greatest power up to 1 that leaves an effective number of K/10.
+        """
+        known = self._known(x, low)
+        mean, std = self.mean.double(), self.std.double()
+        come, bound = ~known.x.isnan(), known.x.isnan() & known.low.isfinite()
+        log = log_density(known.x[come], mean[:, come], std[:, come]).sum(1)
+        log += log_above((known.low[bound] - mean[:, bound]) / std[:, bound]).sum(1)
+        return replace(self, weight=_tempered(log), known=known)
+
+    def _known(self, x: Tensor, low: Tensor) -> Known:
+        """Which variable each worker is: itself, or in order its rank among what is known.
+
+        A worker of whom nothing is known may have any rank.
+        """
+        workers = len(x)
+        if not self.ordered:
+            return Known(torch.arange(workers), x, low)
+        value = torch.where(x.isnan(), low, x)
+        told = value > -math.inf
+        silent = int(workers - told.sum())
+        any_rank = torch.zeros(workers, dtype=torch.bool)
+        if silent:
+            any_rank[torch.randperm(workers, generator=self.generator)[:silent]] = True
+        place = torch.empty(workers, dtype=torch.long)
+        place[any_rank] = (~told).nonzero()[:, 0]
+        place[~any_rank] = told.nonzero()[:, 0][value[told].argsort(stable=True)]
+        return Known(place, x[place], low[place])
+
+    def _components(self, count: int) -> Tensor:
+        """Components of so many draws: systematic resampling, each as often as its weight says."""
+        components = len(self.mean)
+        if self.weight is None and count == components:
+            return torch.arange(components)
+        weight = torch.full((components,), 1 / components, dtype=torch.float64)
+        start = torch.rand(1, generator=self.generator, dtype=torch.float64)
+        at = (torch.arange(count) + start) / count
+        total = (weight if self.weight is None else self.weight).cumsum(0)
+        return torch.searchsorted(total, at * total[-1]).clamp(max=components - 1)
+
+
+def _tempered(log: Tensor) -> Tensor:
+    """Weights from log weights: proportional to their greatest power up to 1 that is not too
+    uneven."""
+    excess = (log - log.max()).numpy()
+    least = max(1.0, _LEAST * len(log))
+
+    def weights(power: float) -> Seconds:
+        raised: Seconds = np.exp(power * excess)
+        raised /= raised.sum()
+        return raised
+
+    low, high = 0.0, 1.0
+    if 1 / np.square(weights(high)).sum() < least:
+        for _ in range(30):  # the effective number falls as the power rises
+            middle = (low + high) / 2
+            enough = 1 / np.square(weights(middle)).sum() >= least
+            low, high = (middle, high) if enough else (low, middle)
+        high = low
+    return torch.from_numpy(weights(high))

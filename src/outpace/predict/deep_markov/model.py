@@ -1,0 +1,100 @@
+"""The fitted model, and its life as tensors and settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from outpace.checks import require
+from outpace.errors import ConfigError
+from outpace.generators import left_as_they_were
+from outpace.predict.deep_markov.filter import DeepMarkovFilter
+from outpace.predict.deep_markov.network import Network
+from outpace.predict.deep_markov.scale import Scale
+from outpace.runtimes.table import Nodes
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a model is made of, beside what it learns.
+
+    workers: N. ordered: emits the sorted run times instead of each worker's own. lag: length
+    of the window. latent, hidden: widths of state and networks.
+    """
+
+    workers: int
+    ordered: bool
+    lag: int = 16
+    latent: int = 16
+    hidden: int = 64
+
+    def __post_init__(self) -> None:
+        for key in ("workers", "latent", "hidden"):
+            require(getattr(self, key) >= 1, key, "at least 1", getattr(self, key))
+        require(self.lag >= 2, "lag", "at least 2", self.lag)
+
+    @property
+    def shortest(self) -> int:
+        """The shortest window it is trained on."""
+        return self.lag // 2
+
+    def network(self, seed: int) -> Network:
+        """With initial weights drawn from the seed."""
+        with left_as_they_were():
+            torch.set_default_dtype(torch.float32)
+            torch.manual_seed(seed & (2**63 - 1))
+            return Network(self.workers, self.latent, self.hidden)
+
+
+class DeepMarkov:
+    """The paper's model, fitted. Made by `fit`, or `from_parts` what a file holds."""
+
+    kind: ClassVar[str] = "deep-markov"
+
+    def __init__(self, shape: Shape, scale: Scale, network: Network) -> None:
+        self.shape = shape
+        self._scale = scale
+        self._network = network.eval().requires_grad_(False)
+
+    @property
+    def needs(self) -> int:
+        return self.shape.shortest
+
+    def follow(self, node: Nodes, seed: int) -> DeepMarkovFilter:
+        """Raises ConfigError for another number of workers than it was fitted to."""
+        if len(node) != self.shape.workers:
+            raise ConfigError(
+                f"this deep Markov model was fitted to {self.shape.workers} workers, and the run "
+                f"has {len(node)}: fit it to run times of {len(node)} workers, or use a model "
+                "of kind pooled, which serves any number"
+            )
+        generator = torch.Generator().manual_seed(seed & (2**63 - 1))
+        shape = self.shape
+        return DeepMarkovFilter(self._network, self._scale, shape.lag, shape.ordered, generator)
+
+    def tensors(self) -> Mapping[str, Tensor]:
+        scale = {"scale.centre": self._scale.centre, "scale.width": self._scale.width}
+        return {**self._network.state_dict(), **scale}
+
+    def settings(self) -> dict[str, Any]:
+        return asdict(self.shape)
+
+    @classmethod
+    def from_parts(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> DeepMarkov:
+        """Raises ConfigError if they are not those of such a model."""
+        try:
+            shape = Shape(**settings)
+            learned = dict(tensors)
+            scale = Scale(learned.pop("scale.centre"), learned.pop("scale.width"))
+            network = shape.network(seed=0)
+            network.load_state_dict(learned)
+            require(scale.centre.shape == (shape.workers,), "scale", "of N workers", scale)
+        except (KeyError, RuntimeError, TypeError, ValueError) as error:
+            raise ConfigError(
+                f"this is not what a deep Markov model consists of: {error}; fit it again"
+            ) from error
+        return cls(shape, scale, network)

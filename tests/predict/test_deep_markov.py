@@ -1,0 +1,280 @@
+"""The deep Markov model: fitted, followed, filed."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from outpace import generators
+from outpace.errors import ConfigError
+from outpace.predict.deep_markov import DeepMarkov, fit
+from outpace.runtimes.table import RunTimes
+
+WORKERS = 8
+NAN = math.nan
+NODE = np.repeat(np.arange(2), 4)
+SMALL = {"lag": 6, "latent": 4, "hidden": 16, "steps": 60}
+
+
+def recorded(iterations=60, seed=0, *, workers=WORKERS, slow=(), noise=0.03):
+    """The first half of the workers takes twice as long in the iterations of `slow`."""
+    rng = np.random.default_rng(seed)
+    seconds = 0.25 * np.exp(rng.normal(0, noise, (iterations, workers)))
+    for first, last in slow:
+        seconds[first:last, : workers // 2] *= 2
+    node = np.repeat(np.arange(2), [workers // 2, workers - workers // 2])
+    return RunTimes(seconds, np.zeros(seconds.shape, bool), node)
+
+
+def cut_after(history, count, since=0):
+    """Iterations from `since` on end when `count` workers have come."""
+    end = np.sort(history.seconds, axis=1)[:, count - 1 : count]
+    censored = history.seconds > end
+    censored[:since] = False
+    return RunTimes(np.where(censored, end, history.seconds), censored, history.node)
+
+
+def watched(model, history, seed=0):
+    follower = model.follow(history.node, seed)
+    for seconds, censored in zip(history.seconds, history.censored, strict=True):
+        follower.observe(seconds, censored)
+    return follower
+
+
+@pytest.fixture(scope="module")
+def small():
+    return fit([recorded(slow=[(20, 40)])], seed=1, **SMALL)
+
+
+@pytest.fixture(scope="module")
+def switching():
+    """Fitted long enough to know that the first half slows down together."""
+    runs = [recorded(80, seed, slow=[(a, a + 25)]) for seed, a in enumerate((0, 15, 30, 50))]
+    return fit(runs, seed=1, **{**SMALL, "steps": 400})
+
+
+@pytest.mark.slow
+def test_it_follows_a_slow_node(switching):
+    for slow, expected in (([(10, 30)], 0.5), ([], 0.25)):
+        seconds = watched(switching, recorded(20, seed=9, slow=slow)).predict().sample(100)
+        assert np.median(seconds[:, :4]) == pytest.approx(expected, rel=0.1)
+        assert np.median(seconds[:, 4:]) == pytest.approx(0.25, rel=0.1)
+
+
+@pytest.mark.slow
+def test_it_knows_who_is_slow_while_the_slow_are_cut_off(switching):
+    history = cut_after(recorded(40, seed=9, slow=[(0, 40)]), 4, since=6)
+    seconds = watched(switching, history).predict().sample(100)
+    assert np.median(seconds[:, :4]) > 0.4
+    assert np.median(seconds[:, 4:]) == pytest.approx(0.25, rel=0.1)
+
+
+@pytest.mark.slow
+def test_it_notices_that_the_slow_are_fast_again_though_some_are_cut_off(switching):
+    history = cut_after(recorded(36, seed=9, slow=[(0, 25)]), 5, since=6)
+    seconds = watched(switching, history).predict().sample(100)
+    assert np.median(seconds[:, :4]) == pytest.approx(0.25, rel=0.15)
+
+
+def test_sorted_times_of_many_workers_are_predicted_in_order():
+    history = recorded(60, workers=600, noise=0.1)
+    model = fit([history], lag=6, latent=4, hidden=16, steps=150)
+    assert model.settings()["ordered"]
+    drawn = np.sort(watched(model, history).predict().sample(100), axis=1).mean(0)
+    truth = np.sort(history.seconds, axis=1).mean(0)
+    assert drawn == pytest.approx(truth, rel=0.05)
+
+
+def test_sorted_times_do_not_tell_who_had_them():
+    history = recorded(slow=[(20, 40)])
+    model = fit([history], ordered=True, **SMALL)
+    renumbered = RunTimes(history.seconds[:, ::-1], history.censored, history.node)
+    one, other = (watched(model, each).predict().sample(10) for each in (history, renumbered))
+    assert np.array_equal(one, other)
+    assert not fit([history], **SMALL).settings()["ordered"]
+
+
+def test_a_time_cut_off_at_nothing_is_a_time_not_known(small):
+    # Neither says anything of worker 3, so both fill it in from the prediction alone.
+    row = recorded(1).seconds[0]
+    unknown, at_once = row.copy(), row.copy()
+    unknown[3], at_once[3] = NAN, 0.0
+    everybody, third = np.zeros(WORKERS, bool), np.arange(WORKERS) == 3
+    draws = []
+    for seconds, censored in ((unknown, everybody), (at_once, third)):
+        follower = watched(small, recorded(10))
+        follower.observe(seconds, censored)
+        draws.append(follower.predict().sample(100))
+    assert np.allclose(*draws, rtol=1e-5)
+
+
+def test_full_and_censored_observation_agree_when_nothing_is_censored(small):
+    # A cut-off that all had come before: `complete` changes nothing, draws nothing.
+    history = recorded(20)
+    predicted_each = small.follow(NODE, 5)
+    for seconds, censored in zip(history.seconds, history.censored, strict=True):
+        logs = predicted_each.complete(seconds, censored)
+        assert np.array_equal(logs.numpy(), np.log(seconds))
+    one = predicted_each.predict().sample(50)
+    assert np.array_equal(one, watched(small, cut_after(history, WORKERS), 5).predict().sample(50))
+
+
+def test_what_was_cut_off_is_filled_in_above_that(small):
+    follower = watched(small, recorded(10))
+    seconds, censored = recorded(1).seconds[0], np.arange(WORKERS) >= 5
+    seconds[censored] = 0.4
+    filled = np.exp(follower.complete(seconds, censored).numpy())
+    assert np.allclose(filled[:5], seconds[:5], rtol=1e-12)
+    assert (filled[5:] >= 0.4 * (1 - 1e-12)).all()
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_it_can_be_observed_cut_off_and_not_there_from_the_beginning(ordered):
+    model = fit([recorded()], ordered=ordered, **SMALL)
+    follower = model.follow(NODE, 0)
+    for seconds in recorded(model.needs).seconds:
+        seconds[0] = NAN
+        follower.observe(seconds, np.arange(WORKERS) == 1)
+    assert np.isfinite(follower.predict().sample(100)).all()
+
+
+def test_it_predicts_once_it_has_seen_what_it_needs(small):
+    assert small.needs == 3
+    seconds = watched(small, recorded(small.needs)).predict().sample(100)
+    assert np.median(seconds) == pytest.approx(0.25, rel=0.2)
+
+
+def test_a_prediction_stays_the_same_until_the_next_iteration(small):
+    follower = watched(small, recorded(10))
+    assert follower.predict() is follower.predict()
+
+
+def test_times_that_cannot_be_written_to_are_read(small):
+    history = recorded(10)
+    history.seconds.flags.writeable = history.censored.flags.writeable = False
+    with warnings.catch_warnings(action="error"):
+        fit([RunTimes(recorded().seconds, history.censored.repeat(6, 0), NODE)], **SMALL)
+        watched(small, history).predict().given(history.seconds[0], 1.0)
+
+
+def test_same_seed_same_bits_and_another_seed_another_model():
+    history = cut_after(recorded(slow=[(20, 40)]), 6)
+    one, same, other = (fit([history], seed=seed, **SMALL).tensors() for seed in (1, 1, 2))
+    assert all(torch.equal(one[name], same[name]) for name in one)
+    assert not all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_one_filter_does_not_disturb_another(small):
+    history = recorded(10)
+    alone = watched(small, history, seed=3).predict().sample(20)
+    watched(small, recorded(10, seed=8), seed=4).predict().sample(20)
+    assert np.array_equal(alone, watched(small, history, seed=3).predict().sample(20))
+    assert not np.array_equal(alone, watched(small, history, seed=4).predict().sample(20))
+
+
+def test_the_users_generators_dtype_and_threads_are_left_as_they_were():
+    before, threads = generators.states(), torch.get_num_threads()
+    expected = fit([recorded()], **SMALL).tensors()
+    assert generators.states() == before
+    assert torch.get_num_threads() == threads
+    torch.set_default_dtype(torch.float64)
+    try:
+        double = fit([recorded()], **SMALL).tensors()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert all(torch.equal(expected[name], double[name]) for name in expected)
+
+
+def test_its_parts_make_it_again_bit_for_bit(small):
+    tensors = {name: tensor.clone() for name, tensor in small.tensors().items()}
+    again = DeepMarkov.from_parts(tensors, small.settings())
+    assert again.settings() == small.settings()
+    assert again.needs == small.needs
+    history = cut_after(recorded(20), 6, since=6)
+    one, other = (watched(model, history).predict().sample(50) for model in (small, again))
+    assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("part", ["scale.width", "first_mean", "emission.mean.weight"])
+def test_parts_that_are_missing_or_of_another_model_are_refused(small, part):
+    tensors = dict(small.tensors())
+    del tensors[part]
+    with pytest.raises(ConfigError, match=f"{part}.*fit it again"):
+        DeepMarkov.from_parts(tensors, small.settings())
+
+
+@pytest.mark.parametrize(
+    "change", [{"workers": 9}, {"lag": 0}, {"lags": 3}, {"workers": "many"}, {"hidden": -1}]
+)
+def test_settings_of_another_model_are_refused(small, change):
+    with pytest.raises(ConfigError, match="fit it again"):
+        DeepMarkov.from_parts(small.tensors(), {**small.settings(), **change})
+
+
+def test_progress_rises_to_one():
+    told = []
+    fit([recorded()], progress=told.append, **SMALL)
+    assert told[-1] == 1
+    assert all(a < b for a, b in itertools.pairwise(told))
+
+
+def test_censored_and_full_fits_agree_when_nothing_is_censored():
+    history = recorded()
+    one, other = (fit([each], **SMALL).tensors() for each in (history, cut_after(history, WORKERS)))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_fit_to_censored_times_knows_that_they_were_longer():
+    # A quarter of the workers always takes twice as long, and is cut off in two of five.
+    history = recorded(80)
+    history.seconds[:, :2] *= 2
+    cut = cut_after(history, 6)
+    cut.censored[np.arange(80) % 5 > 1] = False
+    seconds = np.where(cut.censored, cut.seconds, history.seconds)
+    model = fit([RunTimes(seconds, cut.censored, NODE)], **{**SMALL, "steps": 300})
+    drawn = watched(model, recorded(6)).predict().sample(1000)
+    assert np.median(drawn[:, :2]) > 0.4
+
+
+def test_times_without_any_spread_are_learned_from():
+    history = recorded(noise=0.0)
+    drawn = watched(fit([history], **SMALL), history).predict().sample(10)
+    assert drawn == pytest.approx(0.25, rel=0.01)
+
+
+def test_nothing_to_fit_to():
+    with pytest.raises(ConfigError, match="record a run"):
+        fit([])
+
+
+def test_too_few_iterations_say_how_many_are_needed():
+    with pytest.raises(ConfigError, match=r"has 9 iterations.* at least 10: record a longer"):
+        fit([recorded(9)], **SMALL)
+    with pytest.raises(ConfigError, match="run 1: it has 9 iterations"):
+        fit([recorded(), recorded(9)], **SMALL)
+    fit([recorded(10)], **SMALL)
+
+
+@pytest.mark.parametrize("wrong", [NAN, 0.0, -0.5, math.inf])
+def test_what_is_no_time_is_named_by_worker_and_iteration(wrong):
+    history = recorded()
+    history.seconds[17, 3] = wrong
+    with pytest.raises(ConfigError, match=r"run 1: worker 3, iteration 17: .* no run time"):
+        fit([recorded(), history], **SMALL)
+
+
+def test_runs_of_different_numbers_of_workers_are_refused():
+    with pytest.raises(ConfigError, match=r"run 1: it has 6 workers, and run 0 has 8.*pooled"):
+        fit([recorded(), recorded(workers=6)], **SMALL)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_another_number_of_workers_needs_another_fit(ordered):
+    model = fit([recorded()], ordered=ordered, **SMALL)
+    with pytest.raises(ConfigError, match=r"fitted to 8 workers, and the run has 5: fit.*pooled"):
+        model.follow(np.zeros(5, np.int64), 0)

@@ -1,0 +1,134 @@
+"""Predictions of the deep Markov model, and what they are once some workers have come."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outpace.predict.deep_markov.mixture import Mixture
+
+NAN = math.nan
+
+
+def mixture(mean, std, *, ordered=False, seed=0):
+    mean = torch.tensor(mean, dtype=torch.float32)
+    std = torch.tensor(std, dtype=torch.float32).expand_as(mean).contiguous()
+    return Mixture(mean, std, torch.Generator().manual_seed(seed), ordered)
+
+
+def many(mean, count=100):
+    return [list(mean) for _ in range(count)]
+
+
+def test_as_many_draws_as_components_take_each_once():
+    apart = mixture([[10.0 * k, 10.0 * k] for k in range(5)], 0.01)
+    first = np.log(apart.sample(5))[:, 0]
+    assert np.allclose(np.sort(first), [0, 10, 20, 30, 40], atol=0.1)
+
+
+def test_draws_are_log_normal():
+    draws = np.log(mixture(many([1.0, -2.0]), [0.3, 0.05]).sample(20_000))
+    for worker, law in enumerate([scipy.stats.norm(1, 0.3), scipy.stats.norm(-2, 0.05)]):
+        assert scipy.stats.kstest(draws[:, worker], law.cdf).pvalue > 0.01
+
+
+def test_who_has_come_keeps_its_time_and_the_others_take_longer():
+    known = mixture(many([0.0, 0.1, 0.2]), 0.3).given(np.array([NAN, 0.7, NAN]), 1.1)
+    draws = known.sample(5000)
+    assert np.allclose(draws[:, 1], 0.7, rtol=1e-12)
+    assert (draws[:, [0, 2]] >= 1.1 * (1 - 1e-12)).all()
+    for worker, mean in ((0, 0.0), (2, 0.2)):
+        low = (math.log(1.1) - mean) / 0.3
+        law = scipy.stats.truncnorm(low, math.inf, loc=mean, scale=0.3)
+        assert scipy.stats.kstest(np.log(draws[:, worker]), law.cdf).pvalue > 0.01
+
+
+def test_components_are_weighed_by_bayes_rule():
+    # Two states of the cluster; one worker has come, one has not.
+    normal, slow, std = (0.0, 0.0), (0.2, 0.5), 0.3
+    known = mixture([normal] * 50 + [slow] * 50, std).given(np.array([1.2, NAN]), 1.25)
+    came, low = math.log(1.2), math.log(1.25)
+    odds = [
+        scipy.stats.norm.pdf(came, a, std) * scipy.stats.norm.sf(low, b, std)
+        for a, b in (normal, slow)
+    ]
+    assert float(known.weight[50:].sum()) == pytest.approx(odds[1] / sum(odds), rel=1e-4)
+
+
+def test_as_often_drawn_as_its_weight_says():
+    known = mixture([[0.0, 0.0]] * 50 + [[0.2, 9.0]] * 50, 0.3).given(np.array([1.2, NAN]), 1.25)
+    slow = (np.log(known.sample(1000))[:, 1] > 5).mean()
+    assert slow == pytest.approx(float(known.weight[50:].sum()), abs=0.002)
+
+
+def test_many_workers_leave_a_tenth_of_the_components():
+    generator = np.random.default_rng(0)
+    known = mixture(generator.normal(0, 1, (100, 200)).tolist(), 0.1)
+    known = known.given(generator.lognormal(0, 1, 200), 9.0)
+    assert 1 / float(known.weight.square().sum()) == pytest.approx(10, rel=1e-3)
+
+
+def test_it_is_told_everything_each_time():
+    base = mixture(np.random.default_rng(0).normal(0, 0.2, (100, 3)).tolist(), 0.3)
+    early = np.array([NAN, 0.7, NAN])
+    late = np.array([0.9, 0.7, NAN])
+    at_once, in_steps = base.given(late, 1.0), base.given(early, 0.8).given(late, 1.0)
+    assert torch.equal(at_once.weight, in_steps.weight)
+
+
+def test_nothing_known_is_the_prediction_itself():
+    base = mixture(many([0.0, 1.0]), 0.2)
+    draws = np.log(base.given(np.array([NAN, NAN]), 0.0).sample(20_000))
+    for worker, law in enumerate([scipy.stats.norm(0, 0.2), scipy.stats.norm(1, 0.2)]):
+        assert scipy.stats.kstest(draws[:, worker], law.cdf).pvalue > 0.01
+
+
+def test_everybody_there_is_certain():
+    times = np.array([3.0, 1.0, 2.0])
+    for ordered in (False, True):
+        draws = mixture(many([0.0, 0.1, 0.2]), 0.3, ordered=ordered).given(times, 4.0).sample(7)
+        assert np.allclose(draws, times, rtol=1e-12)
+
+
+@given(
+    st.lists(st.one_of(st.floats(1e-6, 1e3), st.just(NAN)), min_size=1, max_size=8),
+    st.floats(1e-3, 1e6),
+    st.booleans(),
+)
+def test_whatever_came_draws_are_finite_and_keep_what_is_known(arrived, elapsed_s, ordered):
+    arrived = np.array([x if x <= elapsed_s else NAN for x in arrived])
+    base = mixture(many(np.linspace(-1, 1, len(arrived)), 10), 0.01, ordered=ordered)
+    draws = base.given(arrived, elapsed_s).sample(5)
+    came = ~np.isnan(arrived)
+    assert np.isfinite(draws).all()
+    assert np.allclose(draws[:, came], arrived[came], rtol=1e-9)
+    assert (draws[:, ~came] >= elapsed_s * (1 - 1e-9)).all()
+
+
+def test_in_order_whoever_has_come_is_the_first():
+    # Ranks at 1, 2, 4 s. Worker 2 came first; the other two are the later ranks.
+    ranks = mixture(many(np.log([1.0, 2.0, 4.0])), 0.01, ordered=True)
+    draws = np.sort(ranks.given(np.array([NAN, NAN, 1.01]), 1.5).sample(100), axis=1)
+    assert np.allclose(draws.mean(0), [1.01, 2.0, 4.0], rtol=0.01)
+
+
+def test_in_order_it_does_not_matter_who_came():
+    mean = np.sort(np.random.default_rng(0).normal(0, 0.2, (100, 4)), axis=1).tolist()
+    arrived = np.array([0.8, NAN, 0.7, NAN])
+    one = mixture(mean, 0.1, ordered=True).given(arrived, 0.9).sample(100)
+    other = mixture(mean, 0.1, ordered=True).given(arrived[[2, 3, 1, 0]], 0.9).sample(100)
+    assert np.array_equal(np.sort(one, axis=1), np.sort(other, axis=1))
+
+
+def test_in_order_somebody_who_is_not_there_has_any_rank():
+    ranks = mixture(many(np.log([1.0, 2.0, 4.0])), 0.01, ordered=True)
+    log = torch.tensor([0.0, math.log(4.0), NAN], dtype=torch.float64)
+    low = torch.tensor([NAN, NAN, -math.inf], dtype=torch.float64)
+    found = {round(math.exp(float(ranks.knowing(log, low).draw(1)[0, 2]))) for _ in range(100)}
+    assert found == {1, 2, 4}

@@ -1,0 +1,169 @@
+"""The deep Markov model's arithmetic, against exact results."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+
+from outpace.predict.deep_markov.gaussian import divergence, draw_above, log_above, log_density
+from outpace.predict.deep_markov.network import Network
+
+# z_1 ~ N(0.3, 0.8²), z_t = 0.7 z_{t-1} + 0.2 + N(0, 0.5²), x_t = z_t (1.5, -1) + (0.1, 0.4) + noise
+FIRST, FIRST_STD, KEEP, MOVE, STEP_STD = 0.3, 0.8, 0.7, 0.2, 0.5
+LOADING, OFFSET, NOISE = (1.5, -1.0), (0.1, 0.4), (0.6, 0.9)
+WINDOW = torch.tensor([[[0.9, -0.2], [1.4, -0.6], [0.2, 0.5]]], dtype=torch.float64)
+
+
+def before_softplus(std):
+    return math.log(math.expm1(std - 1e-3))
+
+
+def linear_network() -> Network:
+    """The weights that make the networks the linear-Gaussian model above, in float64."""
+    network = Network(workers=2, latent=1, hidden=2).double().requires_grad_(False)
+    for parameter in network.parameters():
+        parameter.zero_()
+    network.first_mean.fill_(FIRST)
+    network.first_spread.fill_(before_softplus(FIRST_STD))
+    transition, emission = network.transition, network.emission
+    transition.gate[2].bias.fill_(-1e3)  # closed: only the linear map is left
+    transition.keep.weight.fill_(KEEP)
+    transition.keep.bias.fill_(MOVE)
+    transition.spread.bias.fill_(before_softplus(STEP_STD))
+    emission.hidden[0].weight.copy_(torch.tensor([[1.0], [-1.0]]))  # relu(z) - relu(-z) = z
+    emission.hidden[2].weight.copy_(torch.eye(2))
+    loading = torch.tensor(LOADING, dtype=torch.float64)
+    emission.mean.weight.copy_(torch.stack([loading, -loading], 1))
+    emission.mean.bias.copy_(torch.tensor(OFFSET))
+    emission.spread.bias.copy_(torch.tensor([before_softplus(std) for std in NOISE]))
+    network.guide.mean.bias.fill_(0.5)
+    network.guide.spread.bias.fill_(before_softplus(0.4))
+    return network
+
+
+def kalman(window):
+    """ln p(x) exactly, and mean and standard deviation of the last state given all of x."""
+    loading, offset = (torch.tensor(part, dtype=torch.float64) for part in (LOADING, OFFSET))
+    noise = torch.diag(torch.tensor(NOISE, dtype=torch.float64).square())
+    mean, variance, total = FIRST, FIRST_STD**2, 0.0
+    for t, x in enumerate(window):
+        if t:
+            mean, variance = KEEP * mean + MOVE, KEEP**2 * variance + STEP_STD**2
+        covariance = variance * torch.outer(loading, loading) + noise
+        predicted = loading * mean + offset
+        law = torch.distributions.MultivariateNormal(predicted, covariance)
+        total += float(law.log_prob(x))
+        gain = variance * torch.linalg.solve(covariance, loading)
+        mean += float(gain @ (x - predicted))
+        variance *= 1 - float(gain @ loading)
+    return total, mean, math.sqrt(variance)
+
+
+def joint(z, x):
+    """p(x, z), by the definition of the model."""
+    density, mean, std = np.float64(1), FIRST, FIRST_STD
+    for state, row in zip(z, x.tolist(), strict=True):
+        density *= scipy.stats.norm.pdf(state, mean, std)
+        for value, a, b, noise in zip(row, LOADING, OFFSET, NOISE, strict=True):
+            density *= scipy.stats.norm.pdf(value, a * state + b, noise)
+        mean, std = KEEP * state + MOVE, STEP_STD
+    return density
+
+
+def bounds(network, window, count):
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(count, window.shape[1], 1, generator=generator, dtype=torch.float64)
+    many = window.expand(count, -1, -1)
+    return network.bound(many, many, noise)
+
+
+def test_the_bound_is_below_the_exact_likelihood_by_filter_and_by_integration():
+    network, window = linear_network(), WINDOW[:, :2]
+    exact, _, _ = kalman(window[0])
+    grid = np.linspace(-5, 6, 1000)  # the trapezoid rule is all but exact for such functions
+    integral = joint(np.meshgrid(grid, grid), window[0]).sum() * (grid[1] - grid[0]) ** 2
+    assert math.log(integral) == pytest.approx(exact, abs=1e-9)
+    draws = bounds(network, window, 20_000)
+    assert float(draws.mean()) + 4 * float(draws.std()) / math.sqrt(20_000) < exact
+    # A guide as crude as this one is not far below either: the terms are those of ln p(x).
+    assert float(draws.mean()) > exact - 3
+
+
+def test_with_the_exact_posterior_as_guide_the_bound_is_the_likelihood():
+    network, window = linear_network(), WINDOW[:, :1]
+    exact, mean, std = kalman(window[0])
+    network.guide.mean.bias.fill_(mean)
+    network.guide.spread.bias.fill_(before_softplus(std))
+    draws = bounds(network, window, 20_000)
+    # Single draws scatter, as the divergence is taken exactly and the likelihood is not.
+    assert float(draws.mean()) == pytest.approx(exact, abs=4 * float(draws.std()) / 141)
+
+
+def test_importance_weights_of_the_guide_give_back_the_likelihood():
+    network = linear_network()
+    exact, _, _ = kalman(WINDOW[0])
+    count = 100_000
+    generator = torch.Generator().manual_seed(1)
+    noise = torch.randn(count, 3, 1, generator=generator, dtype=torch.float64)
+    z, mean, std = network.guide(WINDOW, noise)
+    moved, moved_std = network.transition(z[:, :-1])
+    first, first_std = network.first()
+    log = log_density(WINDOW, *network.emission(z)).sum((1, 2))
+    log += log_density(z[:, :1], first, first_std).sum((1, 2))
+    log += log_density(z[:, 1:], moved, moved_std).sum((1, 2))
+    log -= log_density(z, mean, std).sum((1, 2))
+    estimate = float(torch.logsumexp(log, 0)) - math.log(count)
+    assert estimate == pytest.approx(exact, abs=0.05)
+
+
+def test_annealing_leaves_out_part_of_the_divergence_only():
+    network = linear_network()
+    noise = torch.zeros(1, 3, 1, dtype=torch.float64)
+    none, half, full = (float(network.bound(WINDOW, WINDOW, noise, w)) for w in (0.0, 0.5, 1.0))
+    assert none > full
+    assert half == pytest.approx((none + full) / 2)
+
+
+def test_what_is_ahead_of_nothing_is_the_first_state_emitted():
+    network = linear_network().float()
+    generator = torch.Generator().manual_seed(0)
+    mean, std = network.ahead(torch.empty(0, 2), 20_000, generator)
+    expected = torch.tensor(LOADING) * FIRST + torch.tensor(OFFSET)
+    assert torch.allclose(mean.mean(0), expected, atol=0.04)
+    assert torch.allclose(mean.std(0), torch.tensor(LOADING).abs() * FIRST_STD, rtol=0.03)
+    assert torch.allclose(std, torch.tensor(NOISE).expand_as(std), rtol=1e-5)
+
+
+def test_density_and_divergence_are_those_of_torch_distributions():
+    generator = torch.Generator().manual_seed(0)
+    x, mean, to_mean = torch.randn(3, 50, generator=generator, dtype=torch.float64)
+    std, to_std = torch.rand(2, 50, generator=generator, dtype=torch.float64) + 0.05
+    law, to = torch.distributions.Normal(mean, std), torch.distributions.Normal(to_mean, to_std)
+    assert torch.allclose(log_density(x, mean, std), law.log_prob(x), rtol=1e-12)
+    expected = torch.distributions.kl_divergence(law, to)
+    assert torch.allclose(divergence(mean, std, to_mean, to_std), expected, rtol=1e-10)
+
+
+def test_the_tail_is_that_of_scipy():
+    low = torch.tensor([-30.0, -5.0, -1.0, 0.0, 1.0, 5.0, 19.0, 20.0])
+    expected = torch.from_numpy(scipy.stats.norm.logsf(low.double().numpy()))
+    assert torch.allclose(log_above(low), expected, rtol=1e-9, atol=1e-12)
+
+
+def test_far_out_the_tail_still_falls():
+    # Mills' ratio changes by ln(60/20) between: that is left out.
+    expected = scipy.stats.norm.logsf(60.0)
+    assert float(log_above(torch.tensor(60.0))) == pytest.approx(expected, abs=1.2)
+
+
+@pytest.mark.parametrize("low", [-6.0, -2.0, 0.0, 1.5, 8.0])
+def test_draws_above_a_bound_have_the_truncated_law(low):
+    bounds = torch.full((20_000,), low, dtype=torch.float64)
+    draws = draw_above(bounds, torch.Generator().manual_seed(3))
+    assert float(draws.min()) >= low
+    law = scipy.stats.truncnorm(low, math.inf)
+    assert scipy.stats.kstest(draws.numpy(), law.cdf).pvalue > 0.01
