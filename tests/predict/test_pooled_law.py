@@ -87,14 +87,14 @@ def test_the_likelihood_is_the_sum_over_all_shifts_regimes_and_delays(
 @pytest.mark.parametrize(("first", "second"), [((0, 0), (0, 1)), ((0, 1), (1, 0))])
 def test_the_likelihood_integrates_to_one(first: tuple[int, int], second: tuple[int, int]) -> None:
     law = _law(1)
-    points, weights = _quadrature(-4.0, 6.0, 40)
+    points, weights = _quadrature(-4.0, 6.0, 30)
     away = torch.zeros(len(points), len(points), 2, 2, dtype=torch.float64)
     away[..., first[0], first[1]] = points[:, None]
     away[..., second[0], second[1]] = points
     known = torch.zeros(2, 2, dtype=torch.bool)
     known[first] = known[second] = True
     density = log_likelihood(law, away, torch.zeros(2, 2, dtype=torch.bool), known).exp()
-    assert float(weights @ density @ weights) == pytest.approx(1.0, abs=1e-6)
+    assert float(weights @ density @ weights) == pytest.approx(1.0, abs=1e-4)
 
 
 @pytest.mark.parametrize("bound", [-0.4, 0.1, 0.9])
@@ -132,21 +132,21 @@ def test_draws_have_the_density_of_the_likelihood() -> None:
 
 @pytest.mark.parametrize("seed", [4, 5, 6])
 def test_given_who_has_come_is_what_is_left_of_many_draws(seed: int) -> None:
-    """Two have come, within 1 % of a time; two have not. By rejection; KS at 0.1 %."""
+    """The two first have come, within 1 % of a time; two have not. Rejection; KS at 0.1 %."""
     forecast = _forecast(_law(seed))
     draws = forecast.sample(1_500_000)
-    first, second, elapsed = (float(np.quantile(draws[:, n], q)) for n, q in ((0, 0.6), (2, 0.3), (1, 0.5)))
-    elapsed = max(first, second, elapsed)
-    near = (np.abs(draws[:, 0] / first - 1) < 0.01) & (np.abs(draws[:, 2] / second - 1) < 0.01)
-    kept = draws[near & (draws[:, 1] > elapsed) & (draws[:, 3] > elapsed)]
-    arrived = np.array([first, np.nan, second, np.nan])
-    found = forecast.given(arrived, elapsed).sample(5_000)
+    case = draws[1]
+    first, second, *rest = np.argsort(case)
+    elapsed = case[second]
+    near = (np.abs(draws[:, [first, second]] / case[[first, second]] - 1.0) < 0.01).all(axis=1)
+    kept = draws[near & (draws[:, rest] > elapsed).all(axis=1)]
+    found = forecast.given(np.where(case <= elapsed, case, np.nan), elapsed).sample(5_000)
     assert len(kept) > 50
-    assert (found[:, [0, 2]] == [first, second]).all()
-    assert (found[:, [1, 3]] > elapsed).all()
-    for worker in (1, 3):
+    assert (found[:, [first, second]] == case[[first, second]]).all()
+    assert (found[:, rest] >= elapsed).all()
+    for worker in rest:
         assert ks_2samp(kept[:, worker], found[:, worker]).pvalue > 1e-3
-    assert ks_2samp(kept[:, 1] * kept[:, 3], found[:, 1] * found[:, 3]).pvalue > 1e-3
+    assert ks_2samp(kept[:, rest].prod(axis=1), found[:, rest].prod(axis=1)).pvalue > 1e-3
 
 
 def test_before_anybody_could_have_come_nothing_is_learned() -> None:

@@ -12,9 +12,7 @@ from outpace.runtimes.table import Mask, Seconds
 _LEFT_WHOLE = 0.25  # share of the runs, and of the iterations of the others a tenth of that
 
 
-def cut(
-    seconds: Seconds, censored: Mask, generator: np.random.Generator
-) -> tuple[Seconds, Mask]:
+def cut(seconds: Seconds, censored: Mask, generator: np.random.Generator) -> tuple[Seconds, Mask]:
     """One run of shape (T, N), as it might have been had its iterations not been waited out.
 
     In some runs nobody is cut off, in others all but a share of the workers, or all later than

@@ -45,4 +45,4 @@ class Layout:
         empty = float("nan") if values.is_floating_point() else 0
         flat = values.new_full((*values.shape[:-1], self.nodes * self.width), empty)
         flat[..., self.place] = values
-        return flat.unflatten(-1, (self.nodes, self.width))
+        return flat.view(*values.shape[:-1], self.nodes, self.width)

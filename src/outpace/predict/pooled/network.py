@@ -58,7 +58,7 @@ class Network(nn.Module):
         self.worker_above = nn.Linear(_NODE + _CLUSTER, _WORKER_HEAD, bias=False)
         self.worker_out = nn.Linear(_WORKER_HEAD, 6)
         self.node_in = nn.Linear(_NODE + _CLUSTER, _NODE_HEAD)
-        self.node_out = nn.Linear(_NODE_HEAD, 4 + 3 * len(_REGIME_WEIGHTS) - 4)
+        self.node_out = nn.Linear(_NODE_HEAD, 4 + len(_REGIME_WEIGHTS) + 2 * len(_OTHERS))
         self.cluster_out = nn.Linear(_CLUSTER, len(_SHIFTS) + 3)
         with torch.no_grad():
             for head in (self.worker_out, self.node_out, self.cluster_out):
@@ -141,6 +141,6 @@ def _through(layer: nn.GRU, sequence: Tensor, state: Tensor) -> Tensor:
     if times > 1 or torch.is_grad_enabled():
         out: Tensor = layer(flat, begin)[0]
     else:  # the same, with a tenth of the calls
-        weights = (layer.weight_ih_l0, layer.weight_hh_l0, layer.bias_ih_l0, layer.bias_hh_l0)
-        out = torch.gru_cell(flat[0], begin[0], *weights)
+        into, onward, into_bias, onward_bias = layer.parameters()
+        out = torch.gru_cell(flat[0], begin[0], into, onward, into_bias, onward_bias)
     return out.reshape(times, *cells, -1)

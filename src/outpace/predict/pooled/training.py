@@ -97,7 +97,7 @@ def _train(network: Network, optimizer: torch.optim.Optimizer, runs: Sequence[_R
         likely = log_likelihood(law, away, censored[target], known)
         loss = -(likely / known.sum((-1, -2)).clamp(min=1)).mean()
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         optimizer.step()
         total += float(loss.detach()) * (part.stop - part.start)
@@ -123,7 +123,7 @@ def _tracked(
 
 def _drawn(histories: Sequence[RunTimes], generator: np.random.Generator) -> _Run:
     """Some workers of a recording, from some iteration on, cut off as in use."""
-    history = histories[generator.integers(len(histories))]
+    history = histories[int(generator.integers(len(histories)))]
     length = min(_LENGTH, history.iterations)
     first = generator.integers(history.iterations - length + 1)
     rows = slice(first, first + length)
