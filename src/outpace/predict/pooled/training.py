@@ -24,7 +24,7 @@ from outpace.predict.pooled.layout import Layout
 from outpace.predict.pooled.model import Pooled
 from outpace.predict.pooled.network import Network, State
 from outpace.predict.pooled.tracks import Features, Tracks, advance, begin, reference
-from outpace.runtimes.table import RunTimes
+from outpace.runtimes.table import Mask, RunTimes
 
 FEWEST: Final = 20  # iterations of a history
 _ROUNDS: Final = 80
@@ -33,14 +33,19 @@ _LENGTH: Final = 97  # iterations of a run
 _STEPS: Final = 12  # iterations that the gradient goes back
 _CELLS: Final = 160  # workers of a run
 _WIDTH: Final = 16  # workers of a node
+_JOINING: Final = 1 / 3  # share of the runs that some workers join late
 _RATE: Final = 6e-3
 _SLOWEST_RATE: Final = 0.03  # of that, at the end
 
 
 class _Run(NamedTuple):
-    """Shapes (T, J, W), and (T,) for the reference; logarithms."""
+    """Shapes (T, J, W), and (T,) for the reference; logarithms.
+
+    seen: the times as the filter sees them, with NaN for those who have yet to join.
+    """
 
     times: Tensor
+    seen: Tensor
     censored: Tensor
     reference: Tensor
 
@@ -79,11 +84,11 @@ def fit(
 
 def _train(network: Network, optimizer: torch.optim.Optimizer, runs: Sequence[_Run]) -> float:
     """One round: through all of the runs, a step of the optimizer every few iterations."""
-    times, censored, references = _together(runs)
+    times, seen, censored, references = _together(runs)
     length, many, nodes, width = times.shape
     present = (~times.isnan()).any(0)
     with torch.no_grad():
-        tracks, features = _tracked(times, censored, references, network.noise)
+        tracks, features = _tracked(seen, censored, references, network.noise)
     state = network.begin(many, nodes, width)
     total = 0.0
     for first in range(0, length - 1, _STEPS):
@@ -106,18 +111,18 @@ def _train(network: Network, optimizer: torch.optim.Optimizer, runs: Sequence[_R
 
 
 def _tracked(
-    times: Tensor, censored: Tensor, references: Tensor, noise: float
+    seen: Tensor, censored: Tensor, references: Tensor, noise: float
 ) -> tuple[Tracks, Features]:
     """Tracks and features after each iteration."""
-    tracks = begin(tuple(times.shape[1:2]), *times.shape[2:])
-    after, seen = [], []
-    for row in range(len(times)):
-        tracks, features = advance(tracks, times[row], censored[row], references[row], noise)
+    tracks = begin(tuple(seen.shape[1:2]), *seen.shape[2:])
+    after, told = [], []
+    for row in range(len(seen)):
+        tracks, features = advance(tracks, seen[row], censored[row], references[row], noise)
         after.append(tracks)
-        seen.append(features)
+        told.append(features)
     return (
         Tracks(*map(torch.stack, zip(*after, strict=True))),
-        Features(*map(torch.stack, zip(*seen, strict=True))),
+        Features(*map(torch.stack, zip(*told, strict=True))),
     )
 
 
@@ -129,8 +134,9 @@ def _drawn(histories: Sequence[RunTimes], generator: np.random.Generator) -> _Ru
     rows = slice(first, first + length)
     seconds, censored = cut(history.seconds[rows], history.censored[rows], generator)
     times = torch.from_numpy(np.log(seconds)).float()
+    seen = torch.where(torch.from_numpy(_away(history, length, generator)), torch.nan, times)
     layout = Layout.of(history.node)
-    places = layout.spread(times)
+    places = torch.stack((layout.spread(times), layout.spread(seen)))
     masks = layout.spread(torch.from_numpy(censored))
     if layout.width > _WIDTH:
         some = torch.from_numpy(generator.permutation(layout.width)[:_WIDTH])
@@ -138,22 +144,37 @@ def _drawn(histories: Sequence[RunTimes], generator: np.random.Generator) -> _Ru
     most = max(1, _CELLS // min(layout.width, _WIDTH))
     if layout.nodes > most:
         some = torch.from_numpy(generator.permutation(layout.nodes)[:most])
-        places, masks = places[:, some], masks[:, some]
-    return _Run(places, masks, reference(times))
+        places, masks = places[:, :, some], masks[:, some]
+    return _Run(places[0], places[1], masks, reference(seen))
 
 
-def _together(runs: Sequence[_Run]) -> tuple[Tensor, Tensor, Tensor]:
+def _away(history: RunTimes, length: int, generator: np.random.Generator) -> Mask:
+    """Who has yet to join, in one run of three: some workers and some nodes, until some time.
+
+    Shape (T, N). Their times are targets all the same, so that the model learns to predict
+    whom it has never seen, and is not misled by their absence.
+    """
+    if generator.random() > _JOINING:
+        return np.zeros((length, history.workers), bool)
+    _, node = np.unique(history.node, return_inverse=True)
+    chosen = generator.random(history.workers) < generator.uniform(0.0, 0.4)
+    chosen |= (generator.random(node.max() + 1) < generator.uniform(0.0, 0.4))[node]
+    return chosen & (np.arange(length) < generator.uniform(0.0, 1.3) * length)[:, None]
+
+
+def _together(runs: Sequence[_Run]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Runs side by side, shapes (T, runs, J, W) and (T, runs): as long as the shortest."""
     length = min(len(run.times) for run in runs)
     nodes = max(run.times.shape[1] for run in runs)
     width = max(run.times.shape[2] for run in runs)
     times = torch.full((length, len(runs), nodes, width), torch.nan)
-    censored = torch.zeros(times.shape, dtype=torch.bool)
+    seen, censored = times.clone(), torch.zeros(times.shape, dtype=torch.bool)
     for number, run in enumerate(runs):
         _, high, wide = run.times.shape
         times[:, number, :high, :wide] = run.times[:length]
+        seen[:, number, :high, :wide] = run.seen[:length]
         censored[:, number, :high, :wide] = run.censored[:length]
-    return times, censored, torch.stack([run.reference[:length] for run in runs], dim=1)
+    return times, seen, censored, torch.stack([run.reference[:length] for run in runs], dim=1)
 
 
 def _scales(histories: Sequence[RunTimes]) -> tuple[float, float]:
