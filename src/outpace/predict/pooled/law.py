@@ -1,0 +1,96 @@
+"""The law of one iteration's run times, given what came before: an explicit finite mixture.
+
+The logarithm of worker n's time, on node j, relative to the last iteration's reference, is
+
+    shift_q + level_jk + offset_n                 + spread_nk · ε   with probability 1 - straggle_n
+    shift_q + level_jk + offset_n + delay_n       + delay_spread_n · ε         else
+
+with ε standard normal. The shift q is one for the whole cluster, the regime k one for all
+workers of a node. Given those all are independent, so the likelihood is a sum over shifts of
+products over nodes of sums over regimes of products over workers, without approximation:
+
+    p(y) = Σ_q p_q Π_j Σ_k p_jk Π_n p(y_n | q, k)
+
+A worker of which it is only known that it takes longer counts with the probability of that.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final, NamedTuple
+
+import torch
+from torch import Tensor
+
+_FAR: Final = 5.0  # beyond it the leading terms of the normal tail have digits enough
+
+
+class Law(NamedTuple):
+    """Shapes: Q shifts, J nodes of W workers, K regimes; leading dimensions are laws apart."""
+
+    shift: Tensor  # (..., Q)
+    log_shift: Tensor  # (..., Q), log probabilities
+    level: Tensor  # (..., J, K)
+    log_regime: Tensor  # (..., J, K), log probabilities
+    offset: Tensor  # (..., J, W)
+    spread: Tensor  # (..., J, W, K)
+    delay: Tensor  # (..., J, W)
+    delay_spread: Tensor  # (..., J, W)
+    straggle: Tensor  # (..., J, W), logits
+
+
+def log_parts(law: Law, away: Tensor, censored: Tensor) -> tuple[Tensor, Tensor]:
+    """Log densities of each worker's time by shift and regime, without and with a delay.
+
+    away: shape (..., J, W), log times relative to the reference. Where censored: the log
+    probability of more. Two tensors of shape (..., J, W, Q, K), with the probabilities of a
+    delay in them.
+    """
+    middle = law.shift[..., None, None, :, None] + law.level[..., None, None, :]
+    rest = (away - law.offset)[..., None, None] - middle
+    more = censored[..., None, None]
+    straggle = law.straggle[..., None, None]
+    log_of = torch.nn.functional.logsigmoid
+    usual = log_of(-straggle) + _log_normal(rest, law.spread[..., None, :], more)
+    late = rest - law.delay[..., None, None]
+    delayed = log_of(straggle) + _log_normal(late, law.delay_spread[..., None, None], more)
+    return usual, delayed
+
+
+def log_likelihood(law: Law, away: Tensor, censored: Tensor, known: Tensor) -> Tensor:
+    """Of log times, jointly: shape (...). Workers that are not `known` say nothing."""
+    usual, delayed = log_parts(law, torch.where(known, away, 0.0), censored)
+    by_worker = torch.logaddexp(usual, delayed) * known[..., None, None]
+    by_shift, _ = _gathered(law, by_worker.sum(-3))
+    return by_shift.logsumexp(-1)
+
+
+def posterior(law: Law, by_worker: Tensor) -> tuple[Tensor, Tensor]:
+    """Log probabilities of the shifts (Q,), and by shift of the regimes (J, Q, K).
+
+    by_worker: shape (J, W, Q, K), log likelihoods, nought for workers who are not there.
+    """
+    by_shift, joint = _gathered(law, by_worker.sum(-3))
+    return by_shift.log_softmax(-1), joint.log_softmax(-1)
+
+
+def _gathered(law: Law, by_node: Tensor) -> tuple[Tensor, Tensor]:
+    """From log likelihoods of nodes by shift and regime: by shift, and with the regime."""
+    joint = by_node + law.log_regime[..., None, :]
+    return joint.logsumexp(-1).sum(-2) + law.log_shift, joint
+
+
+def _log_normal(rest: Tensor, spread: Tensor, more: Tensor) -> Tensor:
+    """The density of N(0, spread²) at `rest`; the probability of more where `more`."""
+    z = rest / spread
+    density = -0.5 * z.square() - spread.log() - 0.5 * math.log(2.0 * math.pi)
+    return torch.where(more, log_above(z), density)
+
+
+def log_above(z: Tensor) -> Tensor:
+    """Log probability that a standard normal is greater, to 3e-4."""
+    near = (0.5 * torch.special.erfc(z.clamp(max=_FAR) * math.sqrt(0.5))).log()
+    far = z.clamp(min=_FAR)
+    series = torch.log1p(-1.0 / (far.square() + 3.0))  # of x Φ(-x) / φ(x), to 3e-4 at 5
+    beyond = -0.5 * far.square() - far.log() - 0.5 * math.log(2.0 * math.pi) + series
+    return torch.where(z > _FAR, beyond, near)

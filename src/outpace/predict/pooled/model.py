@@ -1,0 +1,87 @@
+"""The pooled hierarchical run-time model, and the filter that follows a run with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from outpace.predict.pooled.layout import Layout
+from outpace.predict.pooled.network import Network, State
+from outpace.predict.pooled.prediction import Forecast
+from outpace.predict.pooled.tracks import Features, advance, begin, reference
+from outpace.runtimes.table import Mask, Nodes, Seconds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pooled:
+    """Workers, nodes and clusters of any number share its weights.
+
+    So it serves other workers than it was fitted to, more or fewer of them, and those who have
+    never been seen: they are predicted as everybody is.
+    """
+
+    network: Network
+
+    kind: ClassVar[str] = "pooled"
+
+    @property
+    def needs(self) -> int:
+        return 1
+
+    def follow(self, node: Nodes, seed: int) -> Follower:
+        return Follower(self.network, Layout.of(np.asarray(node)), seed)
+
+    def tensors(self) -> Mapping[str, Tensor]:
+        return {name: tensor.detach().clone() for name, tensor in self.network.named_parameters()}
+
+    def settings(self) -> dict[str, Any]:
+        return {"noise": self.network.noise, "delay": self.network.delay}
+
+    @classmethod
+    def from_parts(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
+        network = Network(settings["noise"], settings["delay"])
+        network.load_state_dict(dict(tensors))
+        return cls(network.requires_grad_(False))
+
+
+class Follower:
+    """What the model knows of one run."""
+
+    def __init__(self, network: Network, layout: Layout, seed: int) -> None:
+        self._network = network
+        self._layout = layout
+        self._present = torch.zeros(layout.nodes * layout.width, dtype=torch.bool)
+        self._present[layout.place] = True
+        self._present = self._present.view(layout.nodes, layout.width)
+        self._state: State = network.begin(1, layout.nodes, layout.width)
+        self._tracks = begin((), layout.nodes, layout.width)
+        self._generator = torch.Generator().manual_seed(seed)
+
+    @torch.no_grad()
+    def observe(self, seconds: Seconds, censored: Mask) -> None:
+        """The next iteration has ended."""
+        times = torch.from_numpy(np.log(seconds)).float()
+        mask = torch.from_numpy(np.asarray(censored, bool))
+        self._tracks, features = advance(
+            self._tracks,
+            self._layout.spread(times),
+            self._layout.spread(mask),
+            reference(times),
+            self._network.noise,
+        )
+        now = Features(*(part[None, None] for part in features))
+        states = self._network(now, self._present[None], self._state)
+        self._state = State(*(part[0] for part in states))
+
+    @torch.no_grad()
+    def predict(self) -> Forecast:
+        """The iteration after the last one observed."""
+        law = self._network.law(State(*(part[0] for part in self._state)), self._tracks)
+        return Forecast(
+            law, float(self._tracks.reference), self._layout, self._present, self._generator
+        )

@@ -1,0 +1,146 @@
+"""From what was seen to the law of the next iteration: three recurrent layers and their heads.
+
+The same weights for every worker, every node, every cluster. Workers report to their node by
+the mean of their states, nodes to the cluster, so nobody's number plays a role.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from outpace.predict.pooled.law import Law
+from outpace.predict.pooled.tracks import (
+    CLUSTER_FEATURES,
+    NODE_FEATURES,
+    WORKER_FEATURES,
+    Features,
+    Tracks,
+)
+
+_WORKER, _NODE, _CLUSTER = 24, 32, 32  # sizes of the states
+_WORKER_HEAD, _NODE_HEAD = 24, 32
+_SHIFTS: Final = (-8.0, -2.5, -0.8, 0.0, 0.8, 2.5, 8.0)  # in units of how far it moves
+_SHIFT_WEIGHTS: Final = (-6.0, -3.0, -0.3, 0.0, -0.3, -3.0, -6.0)  # before anything is learned
+_OTHERS: Final = (math.log(1.35), math.log(2.2))  # levels of the regimes that are new
+_OTHER_SPREAD: Final = 0.25
+_REGIME_WEIGHTS: Final = (4.0, 1.0, 0.0, 0.0)  # stay, back to normal, others
+_RARELY: Final = -4.0  # logit of a delay
+_SMALLEST: Final = 1e-3  # spread, relative: times are measured no better
+
+
+class State(NamedTuple):
+    """Hidden states: shapes (runs, J, W, ...), (runs, J, ...), (runs, ...)."""
+
+    worker: Tensor
+    node: Tensor
+    cluster: Tensor
+
+
+class Network(nn.Module):
+    """About 20,000 weights.
+
+    noise, delay: what log times usually vary by from one iteration to the next, and what they
+    seldom exceed. The scales on which the heads begin.
+    """
+
+    def __init__(self, noise: float, delay: float) -> None:
+        super().__init__()
+        self.noise = noise
+        self.delay = delay
+        self.worker = nn.GRU(WORKER_FEATURES, _WORKER)
+        self.node = nn.GRU(_WORKER + NODE_FEATURES, _NODE)
+        self.cluster = nn.GRU(_NODE + CLUSTER_FEATURES, _CLUSTER)
+        self.worker_in = nn.Linear(_WORKER, _WORKER_HEAD)
+        self.worker_above = nn.Linear(_NODE + _CLUSTER, _WORKER_HEAD, bias=False)
+        self.worker_out = nn.Linear(_WORKER_HEAD, 6)
+        self.node_in = nn.Linear(_NODE + _CLUSTER, _NODE_HEAD)
+        self.node_out = nn.Linear(_NODE_HEAD, 4 + len(_REGIME_WEIGHTS) + 2 * len(_OTHERS))
+        self.cluster_out = nn.Linear(_CLUSTER, len(_SHIFTS) + 3)
+        with torch.no_grad():
+            for head in (self.worker_out, self.node_out, self.cluster_out):
+                head.weight.mul_(0.2)
+                head.bias.zero_()
+
+    def begin(self, runs: int, nodes: int, width: int) -> State:
+        return State(
+            torch.zeros(runs, nodes, width, _WORKER),
+            torch.zeros(runs, nodes, _NODE),
+            torch.zeros(runs, _CLUSTER),
+        )
+
+    def forward(self, features: Features, present: Tensor, state: State) -> State:
+        """States after each of T iterations: T goes in front of every shape.
+
+        features: the same. present: shape (runs, J, W), places with a worker.
+        """
+        mine = present[..., None].float()
+        share = mine / mine.sum(-2, keepdim=True).clamp(min=1.0)
+        worker = _through(self.worker, features.worker, state.worker)
+        pooled = (worker * share).sum(-2)
+        node = _through(self.node, torch.cat((pooled, features.node), -1), state.node)
+        there = present.any(-1)[..., None].float()
+        all_nodes = (node * (there / there.sum(-2, keepdim=True).clamp(min=1.0))).sum(-2)
+        into = torch.cat((all_nodes, features.cluster), -1)
+        return State(worker, node, _through(self.cluster, into, state.cluster))
+
+    def law(self, state: State, tracks: Tracks) -> Law:
+        """Of the next iteration, relative to the reference of the last; any leading shape."""
+        noise = self.noise
+        above = torch.cat(
+            (state.node, state.cluster[..., None, :].expand(*state.node.shape[:-1], -1)), -1
+        )
+        mine = self.worker_in(state.worker) + self.worker_above(above)[..., None, :]
+        move, trust, width, delay, delay_width, straggle = self.worker_out(mine.tanh()).unbind(-1)
+        offset = tracks.offset * torch.sigmoid(trust + 1.0) + noise * move
+        delay = self.delay * torch.nn.functional.softplus(delay + 0.5)
+
+        out = self.node_out(torch.tanh(self.node_in(above)))
+        others = len(_OTHERS)
+        blend, drift, usual, home = out[..., :4].unbind(-1)
+        weights = out[..., 4 : 6 + others] + out.new_tensor(_REGIME_WEIGHTS)
+        far, wide = out[..., 6 + others :].split(others, -1)
+        blend = torch.sigmoid(blend)
+        stay = tracks.smooth + blend * (tracks.level - tracks.smooth) + noise * drift
+        normal = torch.sigmoid(usual - 1.0) * tracks.low + noise * home
+        level = torch.cat(
+            (torch.stack((stay, normal), -1), normal[..., None] + out.new_tensor(_OTHERS) + far), -1
+        )
+        spread = torch.cat(
+            (
+                (noise * width.exp())[..., None].expand(*width.shape, 2),
+                (_OTHER_SPREAD * wide.exp())[..., None, :].expand(*width.shape, others),
+            ),
+            -1,
+        )
+        all_of_them = self.cluster_out(state.cluster)
+        steps, back, size = all_of_them[..., len(_SHIFTS) :].unbind(-1)
+        centre = torch.sigmoid(back) * (tracks.usual - tracks.reference) + noise * steps
+        size = 0.3 * noise * size.exp() + _SMALLEST
+        return Law(
+            centre[..., None] + size[..., None] * out.new_tensor(_SHIFTS),
+            (all_of_them[..., : len(_SHIFTS)] + out.new_tensor(_SHIFT_WEIGHTS)).log_softmax(-1),
+            level,
+            weights.log_softmax(-1),
+            offset,
+            spread.clamp(min=_SMALLEST),
+            delay,
+            self.delay * delay_width.exp() * 0.5 + _SMALLEST,
+            straggle + _RARELY,
+        )
+
+
+def _through(layer: nn.GRU, sequence: Tensor, state: Tensor) -> Tensor:
+    """A sequence of any number of cells side by side, shape (T, ..., features)."""
+    times, *cells, _ = sequence.shape
+    flat = sequence.reshape(times, -1, sequence.shape[-1])
+    begin = state.reshape(1, -1, state.shape[-1])
+    if times > 1 or torch.is_grad_enabled():
+        out: Tensor = layer(flat, begin)[0]
+    else:  # the same, with a tenth of the calls
+        into, onward, into_bias, onward_bias = layer.parameters()
+        out = torch.gru_cell(flat[0], begin[0], into, onward, into_bias, onward_bias)
+    return out.reshape(times, *cells, -1)

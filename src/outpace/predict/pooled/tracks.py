@@ -1,0 +1,174 @@
+"""What is kept of every worker, node and cluster from one iteration to the next, unlearned.
+
+Running means say where a worker and its node have been; the network says what that is worth.
+All times are logarithms of seconds, relative to the iteration's *reference*: the 20 % quantile
+of its workers, which a few slow nodes do not move. A worker that was stopped counts as having
+taken as long as it had: it is above, and where less than a fifth have come the reference is
+when the iteration was cut off. Leading dimensions, here "...", are independent runs.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import torch
+from torch import Tensor
+
+_QUANTILE: Final = 0.2
+_LONG_AGO: Final = 50.0  # the age of what has never been seen
+_SLOWEST: Final = 0.05  # a running mean is one of the last 1 / 0.05 values
+_JUMP: Final = 4.0  # in units of the noise: beyond, a node's mean begins anew
+_FALL: Final = 0.3  # how fast a node's usual level follows it down
+_RISE: Final = 0.02  # and up
+
+WORKER_FEATURES: Final = 7
+NODE_FEATURES: Final = 7
+CLUSTER_FEATURES: Final = 3
+
+
+def reference(times: Tensor) -> Tensor:
+    """The 20 % quantile of log times, NaN where unknown: shape (..., N) to (...); maybe NaN."""
+    known = ~times.isnan()
+    ordered = torch.where(known, times, torch.inf).sort(dim=-1).values
+    rank = (known.sum(-1) * _QUANTILE).ceil().long().sub_(1).clamp_(min=0)
+    found = ordered.gather(-1, rank[..., None])[..., 0]
+    return torch.where(found.isinf(), torch.nan, found)
+
+
+class Tracks(NamedTuple):
+    """Shapes (...), (..., J) and (..., J, W); J nodes of up to W workers."""
+
+    reference: Tensor  # of the last iteration
+    usual: Tensor  # running mean of it
+    iterations: Tensor
+    last: Tensor  # workers: the last time that was not cut off
+    age: Tensor  # workers: iterations since then
+    offset: Tensor  # workers: running mean of the distance to its node's level
+    offsets: Tensor
+    level: Tensor  # nodes: median of its workers, or above what was seen of it
+    smooth: Tensor  # nodes: running mean of the level since it jumped
+    smooths: Tensor
+    low: Tensor  # nodes: where its level is when it is fast
+    node_age: Tensor  # nodes: iterations since the median was not cut off
+
+
+class Features(NamedTuple):
+    """What the network is told of an iteration: shapes (..., J, W, 7), (..., J, 7), (..., 3)."""
+
+    worker: Tensor
+    node: Tensor
+    cluster: Tensor
+
+
+def begin(runs: tuple[int, ...], nodes: int, width: int) -> Tracks:
+    """Nothing seen yet: everybody at the reference."""
+    run, node, worker = (torch.zeros((*runs, *rest)) for rest in ((), (nodes,), (nodes, width)))
+    return Tracks(
+        *(run, run, run, worker, worker + _LONG_AGO, worker, worker),
+        *(node, node, node, node, node + _LONG_AGO),
+    )
+
+
+def advance(
+    before: Tracks, times: Tensor, censored: Tensor, reference: Tensor, noise: float
+) -> tuple[Tracks, Features]:
+    """One iteration more.
+
+    times: shape (..., J, W), log seconds, NaN where unknown. censored: the same shape.
+    reference: shape (...), NaN where nobody is known. noise: what times vary by, the unit of
+    the features.
+    """
+    known = ~times.isnan()
+    told = ~reference.isnan()
+    reference = torch.where(told, reference, before.reference)
+    away = torch.where(known, times - reference[..., None, None], 0.0)
+    came = known & ~censored
+
+    iterations = before.iterations + told
+    rate = (1.0 / iterations.clamp(min=1.0)).clamp(min=_SLOWEST) * told
+    usual = before.usual + (reference - before.usual) * rate
+
+    median, node_known, node_came = _medians(away, known, censored)
+    seen = before.node_age < _LONG_AGO
+    above = torch.maximum(before.level, median)
+    level = torch.where(node_came, median, torch.where(node_known, above, before.level))
+    jumped = (level - before.smooth).abs() > _JUMP * noise
+    smooths = torch.where(jumped, 0.0, before.smooths) + node_came
+    rate = (1.0 / smooths.clamp(min=1.0)).clamp(min=_SLOWEST) * (node_came | jumped)
+    smooth = before.smooth + (level - before.smooth) * rate
+    step = level - before.low
+    follow = torch.where(seen, torch.where(step < 0, _FALL, _RISE), 1.0) * node_came
+    low = before.low + step * follow
+
+    apart = away - level[..., None]
+    counted = came & node_came[..., None]
+    offsets = before.offsets + counted
+    rate = (1.0 / offsets.clamp(min=1.0)).clamp(min=_SLOWEST) * counted
+    # A straggler is not where its worker usually is.
+    apart = apart.clamp(-_JUMP * noise, _JUMP * noise)
+    offset = before.offset + (apart - before.offset) * rate
+
+    after = Tracks(
+        reference,
+        usual,
+        iterations,
+        torch.where(came, away, before.last),
+        torch.where(came, 0.0, (before.age + 1.0).clamp(max=_LONG_AGO)),
+        offset,
+        offsets,
+        level,
+        smooth,
+        smooths,
+        low,
+        torch.where(node_came, 0.0, (before.node_age + 1.0).clamp(max=_LONG_AGO - 1.0 * seen)),
+    )
+    surprise = away - torch.where(known, before.smooth[..., None] + before.offset, 0.0)
+    worker = torch.stack(
+        (
+            torch.asinh(away / noise),
+            torch.asinh(surprise / noise),
+            came.float(),
+            known.float(),
+            torch.asinh(after.last / noise),
+            torch.log1p(after.age),
+            torch.asinh(offset / noise),
+        ),
+        dim=-1,
+    )
+    share = came.float().mean(-1)
+    node = torch.stack(
+        (
+            torch.asinh(level / noise),
+            torch.asinh((level - before.smooth) / noise),
+            torch.asinh(smooth / noise),
+            torch.asinh(low / noise),
+            node_came.float(),
+            torch.log1p(after.node_age),
+            torch.log1p(smooths),
+        ),
+        dim=-1,
+    )
+    moved = torch.where(before.iterations > 0, reference - before.reference, 0.0)
+    cluster = torch.stack(
+        (
+            torch.asinh(moved / noise),
+            torch.asinh((reference - usual) / noise),
+            share.mean(-1),
+        ),
+        dim=-1,
+    )
+    return after, Features(worker, node, cluster)
+
+
+def _medians(away: Tensor, known: Tensor, censored: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Each node's lower median, whether there is one, and whether it was not cut off."""
+    if away.shape[-1] == 1:
+        node_known = known[..., 0]
+        return away[..., 0], node_known, node_known & ~censored[..., 0]
+    ordered, order = torch.where(known, away, torch.inf).sort(dim=-1)
+    count = known.sum(-1, keepdim=True)
+    middle = (count - 1).clamp(min=0) // 2
+    node_known = count[..., 0] > 0
+    median = torch.where(node_known, ordered.gather(-1, middle)[..., 0], 0.0)
+    cut = censored.gather(-1, order.gather(-1, middle))[..., 0]
+    return median, node_known, node_known & ~cut

@@ -1,0 +1,178 @@
+"""The pooled model: fitted, kept, followed; with workers in any order and of any number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from outpace.errors import ConfigError
+from outpace.predict.pooled import Pooled, fit
+from outpace.runtimes import RunTimes
+
+
+@pytest.fixture(scope="module")
+def model() -> Pooled:
+    return fit([_history(24, 0)])
+
+
+def test_the_same_seed_gives_the_same_bits(model: Pooled) -> None:
+    again = fit([_history(24, 0)]).tensors()
+    assert all(torch.equal(again[name], value) for name, value in model.tensors().items())
+
+
+def test_fitting_leaves_the_global_generators_and_threads_alone() -> None:
+    threads, state = torch.get_num_threads(), torch.get_rng_state()
+    shares: list[float] = []
+    fit([_history(20, 0)], progress=shares.append)
+    assert torch.get_num_threads() == threads
+    assert torch.equal(torch.get_rng_state(), state)
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+
+
+def test_made_again_from_its_parts_it_draws_the_same(model: Pooled) -> None:
+    again = Pooled.from_parts(model.tensors(), model.settings())
+    assert np.array_equal(*(_followed(each, _history(10, 1)) for each in (model, again)))
+
+
+def test_nobody_changes_a_model_through_its_tensors(model: Pooled) -> None:
+    before = _followed(model, _history(5, 1))
+    for tensor in model.tensors().values():
+        tensor.zero_()
+    assert np.array_equal(_followed(model, _history(5, 1)), before)
+
+
+def test_the_order_of_workers_and_the_names_of_nodes_play_no_role(model: Pooled) -> None:
+    """What waiting for c gradients promises: equal within the error of 4000 draws."""
+    history = _history(30, 2)
+    order = np.random.default_rng(0).permutation(12)
+    names = np.array([7, 2, 5, 0])
+    other = RunTimes(
+        history.seconds[:, order], history.censored[:, order], names[history.node[order]]
+    )
+    promised = [
+        (np.arange(1, 13) / np.sort(_followed(model, each, 4000), axis=1)).mean(axis=0)
+        for each in (history, other)
+    ]
+    np.testing.assert_allclose(*promised, rtol=0.01)
+    assert promised[0].argmax() == promised[1].argmax()
+
+
+def test_one_node_for_all_is_the_same_as_a_node_for_each(model: Pooled) -> None:
+    history = _history(10, 3)
+    alone, together = (
+        RunTimes(history.seconds, history.censored, node)
+        for node in (np.arange(12), np.zeros(12, np.int64))
+    )
+    assert np.array_equal(*(_followed(model, each) for each in (alone, together)))
+
+
+@pytest.mark.parametrize("workers", [1, 5, 30])
+def test_it_serves_another_number_of_workers(model: Pooled, workers: int) -> None:
+    times = 0.1 * np.exp(np.random.default_rng(4).normal(0.0, 0.03, (8, workers)))
+    draws = _followed(
+        model, RunTimes(times, np.zeros(times.shape, bool), np.arange(workers) // 4), 50
+    )
+    assert draws.shape == (50, workers)
+    assert np.median(draws) == pytest.approx(0.1, rel=0.25)
+
+
+def test_who_has_never_been_seen_is_predicted_from_the_pool(model: Pooled) -> None:
+    """A worker as its node is; a node nobody has seen as nodes are: fast, or up to 3 times slow."""
+    history = _history(30, 5, slow=False)
+    history.seconds[:, [4, 9, 10, 11]] = np.nan  # one of a node, and a whole node
+    typical = np.median(_followed(model, history, 2000), axis=0)
+    assert typical[:9] == pytest.approx(0.25, rel=0.15)
+    assert ((typical[9:] > 0.22) & (typical[9:] < 0.8)).all()
+
+
+def test_times_that_are_all_alike_are_no_trouble() -> None:
+    times = np.full((20, 4), 0.5)
+    history = RunTimes(times, np.zeros((20, 4), bool), np.arange(4))
+    assert _followed(fit([history]), history) == pytest.approx(0.5, rel=0.2)
+
+
+def test_a_node_that_is_slow_is_expected_to_stay_so(model: Pooled) -> None:
+    history = _history(30, 6, slow=False)
+    history.seconds[20:, :3] *= 2.0
+    draws = np.median(_followed(model, history, 500), axis=0)
+    assert draws[:3].mean() / draws[3:].mean() == pytest.approx(2.0, rel=0.15)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, np.inf])
+def test_what_is_no_time_is_named(value: float) -> None:
+    history = _history(20, 0)
+    history.seconds[7, 5] = value
+    with pytest.raises(ConfigError, match="worker 5, iteration 7"):
+        fit([history])
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"rows": 19}, "has 19 iterations, too few"),
+        ({"unknown": True}, "no run time that is known"),
+        ({"censored": True}, "record a run that waits for all"),
+    ],
+)
+def test_what_there_is_nothing_to_learn_from_is_refused(
+    changes: Mapping[str, Any], words: str
+) -> None:
+    whole = _history(20, 0)
+    seconds = np.where(changes.get("unknown", False), np.nan, whole.seconds)
+    censored = np.full(seconds.shape, changes.get("censored", False))
+    rows = changes.get("rows", 20)
+    with pytest.raises(ConfigError, match=words):
+        fit([RunTimes(seconds[:rows], censored[:rows], whole.node)])
+    with pytest.raises(ConfigError, match="record a run first"):
+        fit([])
+
+
+@pytest.mark.slow
+def test_two_regimes_are_learned_well_enough_to_beat_the_last_iteration() -> None:
+    """By 2 % of the throughput, on 8 nodes of 4 that are slow for about ten iterations."""
+    model = fit([_history(150, seed, nodes=8, per=4) for seed in (10, 11)])
+    history = _history(200, 12, nodes=8, per=4)
+    workers = history.workers
+    count = np.arange(1, workers + 1)
+    follower = model.follow(history.node, 0)
+    predicted, last = [], []
+    for before, now in pairwise(history.seconds):
+        follower.observe(before, np.zeros(workers, bool))
+        draws = np.sort(follower.predict().sample(100).ravel())
+        until = draws[(np.arange(1, len(draws) + 1) / draws).argmax()]
+        came = int((now <= until).sum())
+        predicted.append(came / until if came < workers else workers / now.max())
+        chosen = int((count / np.sort(before)).argmax())
+        last.append((count / np.sort(now))[chosen])
+    assert np.mean(predicted[20:]) > 1.02 * np.mean(last[20:])
+
+
+def _history(
+    iterations: int, seed: int, slow: bool = True, nodes: int = 4, per: int = 3
+) -> RunTimes:
+    """A few workers to each node; every node slows down now and then."""
+    generator = np.random.default_rng(seed)
+    node = np.repeat(np.arange(nodes), per)
+    state, factor = np.zeros(nodes, bool), np.ones(nodes)
+    rows = []
+    for _ in range(iterations):
+        turns = generator.random(nodes) < 0.1
+        factor = np.where(turns & ~state, generator.uniform(1.5, 3.0, nodes), factor)
+        state ^= turns
+        level = np.where(state & slow, factor, 1.0)[node]
+        rows.append(0.25 * level * np.exp(generator.normal(0.0, 0.03, len(node))))
+    seconds = np.stack(rows)
+    return RunTimes(seconds, np.zeros(seconds.shape, bool), node)
+
+
+def _followed(model: Pooled, history: RunTimes, count: int = 20) -> np.ndarray:
+    follower = model.follow(history.node, 0)
+    for seconds, censored in zip(history.seconds, history.censored, strict=True):
+        follower.observe(seconds, censored)
+    return follower.predict().sample(count)
