@@ -226,7 +226,7 @@ def test_a_barrier_on_a_sample_passes_as_often_as_samples_without_laggards_are_d
     """2 of 6 others lag: β = 3 of them without one: C(4, 3) / C(6, 3) = 1/5."""
     policy, view, trials = PspSampling(3), View(0, 7), 10_000
     for worker in range(5):
-        view._push(worker, 4, 0)
+        view.push(worker, 4, 0)
     passed = sum(
         policy.may_answer(pull, view).release_clock is None for pull in pulls(trials, 4, worker=0)
     )
