@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from outpace.cli.base import app, errors_in_words, progress_bars
-from outpace.errors import ConfigError
-from outpace.recording import Of
+from outpace.errors import ConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    from outpace.recording import Source
 
 runtimes = typer.Typer(
     help="Run times of workers: convert and look at what was recorded, fit models to it.",
@@ -22,9 +24,10 @@ app.add_typer(runtimes, name="runtimes")
 _HELP = "The folder of a run, .parquet, .csv, or a ByteDance trace (.npz)."
 _Source = Annotated[Path, typer.Argument(metavar="SOURCE", help=_HELP)]
 _Of = Annotated[
-    Of | None,
+    str | None,
     typer.Option(
         "--of",
+        metavar="server|compute",
         help="Of a run's folder: until a server has the gradient, or computing alone. "
         "Default: server, if its workers begin iterations together.",
     ),
@@ -44,12 +47,11 @@ def convert(
     workers_per_node: _PerNode = None,
 ) -> None:
     """Write run times as Parquet: worker, node, iteration, seconds, censored."""
-    from outpace.recording import read_source
     from outpace.runtimes import write
 
     if out.suffix != ".parquet":
         raise ConfigError(f"{out}: run times are written as .parquet")
-    found = read_source(source, of, workers_per_node)
+    found = _read(source, of, workers_per_node)
     write(found.times, out)
     typer.echo(
         f"{out}: {found.times.workers:,} workers, {found.times.iterations:,} iterations; "
@@ -74,7 +76,6 @@ def show(
     workers_per_node: _PerNode = None,
 ) -> None:
     """Show who took how long, and what waiting for fewer workers would gain."""
-    from outpace.recording import read_source
     from outpace.report import is_report
     from outpace.report.run_times import facts_of, write_run_times
     from outpace.report.words import SPACE
@@ -85,7 +86,7 @@ def show(
             raise ConfigError(
                 f"{out} is no page made by Outpace and is left as it is; name another file with -o"
             )
-    found = read_source(source, of, workers_per_node)
+    found = _read(source, of, workers_per_node)
     facts = facts_of(found.times)
     write_run_times(facts, source.resolve().name, found.definition, out)
     numbers = facts.numbers()
@@ -108,12 +109,11 @@ def fit(
     """Fit a run-time model to what was recorded, one or several times, of a cluster."""
     from outpace.predict.models import fit as fit_model
     from outpace.predict.models import require_kind, save
-    from outpace.recording import read_source
 
     if out.suffix != ".safetensors":
         raise ConfigError(f"{out}: models are written as .safetensors")
     require_kind(model)
-    found = [read_source(source, of, workers_per_node) for source in sources]
+    found = [_read(source, of, workers_per_node) for source in sources]
     if len({source.definition for source in found}) > 1:
         said = "; ".join(f"{source.path}: {source.definition}" for source in found)
         raise ConfigError(f"times of different things make no model: {said}")
@@ -129,3 +129,11 @@ def fit(
         f"{out}: {model}, fitted to {iterations:,} iterations in {took:.1f} s; "
         f"times: {found[0].definition}"
     )
+
+
+def _read(source: Path, of: str | None, workers_per_node: int | None) -> Source:
+    from outpace.recording import Of, read_source
+
+    if of is not None and of not in list(Of):
+        raise ConfigError(f"--of {of}: no such times are known.{did_you_mean(of, Of)}")
+    return read_source(source, None if of is None else Of(of), workers_per_node)
