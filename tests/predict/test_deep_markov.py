@@ -76,7 +76,7 @@ def test_it_knows_who_is_slow_while_the_slow_are_cut_off(switching):
 
 @pytest.mark.slow
 def test_it_notices_that_the_slow_are_fast_again_though_some_are_cut_off(switching):
-    history = cut_after(recorded(36, seed=9, slow=[(0, 25)]), 5, since=6)
+    history = cut_after(recorded(28, seed=9, slow=[(0, 25)]), 5, since=6)
     seconds = watched(switching, history).predict().sample(100)
     assert np.median(seconds[:, :4]) == pytest.approx(0.25, rel=0.15)
 
@@ -205,6 +205,12 @@ def test_parts_that_are_missing_or_of_another_model_are_refused(small, part):
     tensors = dict(small.tensors())
     del tensors[part]
     with pytest.raises(ConfigError, match=f"{part}.*fit it again"):
+        DeepMarkov.from_parts(tensors, small.settings())
+
+
+def test_a_scale_of_other_workers_is_refused(small):
+    tensors = {**small.tensors(), "scale.centre": torch.zeros(3)}
+    with pytest.raises(ConfigError, match=r"one for each worker.*fit it again"):
         DeepMarkov.from_parts(tensors, small.settings())
 
 

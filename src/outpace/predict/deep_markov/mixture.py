@@ -111,16 +111,19 @@ class Mixture:
         components = len(self.mean)
         if self.weight is None and count == components:
             return torch.arange(components)
-        weight = torch.full((components,), 1 / components, dtype=torch.float64)
+        weight = self.weight
+        if weight is None:
+            weight = torch.full((components,), 1 / components, dtype=torch.float64)
         start = torch.rand(1, generator=self.generator, dtype=torch.float64)
         at = (torch.arange(count) + start) / count
-        total = (weight if self.weight is None else self.weight).cumsum(0)
+        total = weight.cumsum(0)
         return torch.searchsorted(total, at * total[-1]).clamp(max=components - 1)
 
 
 def _tempered(log: Tensor) -> Tensor:
-    """Weights from log weights: proportional to their greatest power up to 1 that is not too
-    uneven."""
+    """Weights proportional to the greatest power, up to 1, of those of these logarithms that
+    leaves an effective number of `_LEAST` of them.
+    """
     excess = (log - log.max()).numpy()
     least = max(1.0, _LEAST * len(log))
 

@@ -92,7 +92,8 @@ class DeepMarkov:
             scale = Scale(learned.pop("scale.centre"), learned.pop("scale.width"))
             network = shape.network(seed=0)
             network.load_state_dict(learned)
-            require(scale.centre.shape == (shape.workers,), "scale", "of N workers", scale)
+            centres = tuple(scale.centre.shape)
+            require(centres == (shape.workers,), "scale.centre", "one for each worker", centres)
         except (KeyError, RuntimeError, TypeError, ValueError) as error:
             raise ConfigError(
                 f"this is not what a deep Markov model consists of: {error}; fit it again"
