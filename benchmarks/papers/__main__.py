@@ -2,7 +2,8 @@
 
 The variants are those of benchmarks/papers/NAME.yaml, the judge is the module of that name
 (with underscores for dashes); the folders of the runs, a report over all of them, one for
-each group of figures and what the judge draws go to runs/papers/NAME.
+each group of figures and what the judge draws go to runs/papers/NAME. A module with `run`
+trains nothing: it measures what that file says, and writes there what it found.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.papers.claims import show
+from benchmarks.papers.claims import Claim, show
 from benchmarks.papers.curves import read_curve
 
 from outpace.cli.base import progress_bars
@@ -33,6 +35,10 @@ def main() -> int:
     options = parser.parse_args()
     path = HERE / f"{options.name}.yaml"
     data = with_overrides(read_yaml(path), options.overrides)
+    paper = importlib.import_module(f"benchmarks.papers.{options.name.replace('-', '_')}")
+    if hasattr(paper, "run"):
+        with free_folder(Path("runs/papers"), options.name) as out:
+            return _verdict(paper.run(data, out))
     variants = variants_from(data, str(path), HERE)
     if options.judge is None:
         with free_folder(Path("runs/papers"), options.name) as out, progress_bars() as bar:
@@ -40,14 +46,18 @@ def main() -> int:
     else:
         out = options.judge
     curves = {variant.name: read_curve(out / variant.name) for variant in variants}
-    paper = importlib.import_module(f"benchmarks.papers.{options.name.replace('-', '_')}")
     for figures, names in paper.FIGURES.items():
         report_on([out / name for name in names], out / f"{figures}.html")
     claims = paper.claims(curves, {variant.name: variant.experiment for variant in variants})
-    show(claims)
+    verdict = _verdict(claims)
     pictures = paper.draw(curves, out) if hasattr(paper, "draw") else []
     for report in (out / REPORT, *(out / f"{name}.html" for name in paper.FIGURES), *pictures):
         print(f"report: {report}")
+    return verdict
+
+
+def _verdict(claims: Sequence[Claim]) -> int:
+    show(claims)
     return 1 if any(claim.agrees is False for claim in claims) else 0
 
 

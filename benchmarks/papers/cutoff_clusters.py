@@ -30,11 +30,11 @@ STRAGGLE: Final = 0.005  # a worker takes 1.3 to 2 times as long, by itself
 
 @dataclass(frozen=True, eq=False)
 class Recorded:
-    """A run's true times, shape (T, N), and the law of iteration t given all before it."""
+    """A run's true times, shape (T, N); the law of iteration t given all before it, if known."""
 
     seconds: Array
     node: NDArray[np.int64]
-    law: Callable[[int], Law]
+    law: Callable[[int], Law] | None = None
 
 
 def four_nodes(iterations: int, seed: int, events: Sequence[Event] = (PAPERS_EVENT,)) -> Recorded:

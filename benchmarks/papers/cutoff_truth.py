@@ -63,7 +63,9 @@ class Known:
         still = np.isnan(self.arrived)
         mean = law.usual[still] + shift[turn[:, None], law.node[still]]
         low = (self._log_elapsed() - mean[:, :, None] - law.offsets) / law.deviation
-        kind = _draw(law.offsets_logp[still] + _log_above(low), random)
+        # At the beginning nothing is known, and the largest cluster has two million tails.
+        later = _log_above(low) if self.elapsed_s else np.zeros_like(low)
+        kind = _draw(law.offsets_logp[still] + later, random)
         at_least = torch.from_numpy(np.take_along_axis(low, kind[:, :, None], 2)[:, :, 0])
         noise = normal_above(at_least, torch.from_numpy(1 - random.random(mean.shape))).numpy()
         times = np.exp(mean + law.offsets[kind] + law.deviation * noise)
@@ -75,6 +77,10 @@ class Known:
 
     def _posterior(self) -> tuple[Array, Array]:
         law = self.law
+        if not self.elapsed_s:
+            return law.shared_logp, np.broadcast_to(
+                law.regimes_logp, (len(law.shared), *law.regimes.shape)
+            )
         came = ~np.isnan(self.arrived)
         shift = law.shared[:, None, None] + law.regimes[law.node]  # (J, N, G)
         time = np.where(came, np.log(np.where(came, self.arrived, 1)), self._log_elapsed())

@@ -1,0 +1,173 @@
+"""Cut-off rules against clusters: who is fitted to what, tested on what, and how it went."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import ClassVar, Final
+
+import numpy as np
+from benchmarks.papers.cutoff_clusters import (
+    PAPERS_EVENT,
+    SPEEDS,
+    Recorded,
+    drifting,
+    four_nodes,
+    random_events,
+    switching_nodes,
+)
+from benchmarks.papers.cutoff_truth import Knowing
+
+from outpace.predict import models
+from outpace.predict.interface import Filter, Model, Rule
+from outpace.predict.replay import Replay, replay
+from outpace.predict.rules.hedge import Hedge
+from outpace.predict.rules.making import LEARNED, make_rule
+from outpace.predict.rules.objective import Aim
+from outpace.runtimes import RunTimes, read
+from outpace.runtimes.table import Nodes
+from outpace.tasks.files import DATA
+
+FIT_SEED: Final = 10_000  # runs to learn from have seeds from here on
+FIT_SHARE: Final = 0.6  # of a recording
+
+
+@dataclass(frozen=True, eq=False)
+class Cluster:
+    """Runs to fit to, and run number n to test on. real: one recording, so one run."""
+
+    fit: Callable[[], list[RunTimes]]
+    test: Callable[[int], Recorded]
+    real: bool = False
+
+
+def clusters(folder: str) -> dict[str, Cluster]:
+    """By name. folder: of the data sets."""
+    found = {"i": Cluster(_four_nodes_fit, partial(four_nodes, 200, events=[PAPERS_EVENT]))}
+    for name, speed in SPEEDS.items():
+        run = partial(drifting, 200, speed=speed)
+        found[f"ii-{name}"] = Cluster(partial(_runs, run, 1), run)
+    fit = partial(_runs, partial(switching_nodes, 300), 4)
+    found["iii"] = Cluster(fit, partial(switching_nodes, 320))
+    found["alibaba-1"] = _recording(f"{folder}/alibaba-pai-minibatch-time/job_1_norm.csv")
+    found["bytedance-SE"] = _recording(f"{folder}/bytedance-straggler/trace-SE.npz")
+    return found
+
+
+def _runs(run: Callable[[int], Recorded], count: int) -> list[RunTimes]:
+    return [_table(run(FIT_SEED + n)) for n in range(count)]
+
+
+def _four_nodes_fit() -> list[RunTimes]:
+    random = np.random.default_rng(FIT_SEED)
+    return [
+        _table(four_nodes(200, FIT_SEED + n, events=random_events(200, random))) for n in range(6)
+    ]
+
+
+def _table(run: Recorded) -> RunTimes:
+    return RunTimes(run.seconds, np.zeros(run.seconds.shape, dtype=bool), run.node)
+
+
+def _recording(path: str) -> Cluster:
+    def fit() -> list[RunTimes]:
+        times = read(Path(path))
+        first = slice(round(FIT_SHARE * times.iterations))
+        return [RunTimes(times.seconds[first], times.censored[first], times.node)]
+
+    def test(_: int) -> Recorded:
+        times = read(Path(path))
+        return Recorded(times.seconds[round(FIT_SHARE * times.iterations) :], times.node)
+
+    return Cluster(fit, test, real=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """A model that knows the law, in the place of a fitted one."""
+
+    run: Recorded
+    kind: ClassVar[str] = "pooled"
+    needs: ClassVar[int] = 1
+
+    def follow(self, node: Nodes, seed: int) -> Filter:
+        return Knowing(self.run.law, seed)
+
+
+@dataclass(frozen=True)
+class Settings:
+    seed: int
+    repeats: int
+    warmup: int
+    samples: int
+    objective: Aim
+
+
+class Fits:
+    """Models fitted to a cluster, each once; how long that took."""
+
+    def __init__(self, cluster: Cluster, seed: int) -> None:
+        self._cluster = cluster
+        self._seed = seed
+        self._models: dict[str, Model | None] = {}
+        self.seconds: dict[str, float] = {}
+
+    def model(self, kind: str) -> Model | None:
+        """None: this Outpace has no such model."""
+        if kind not in self._models:
+            histories = self._cluster.fit()
+            start = time.perf_counter()
+            try:
+                self._models[kind] = models.fit(kind, histories, seed=self._seed)
+            except ModuleNotFoundError:
+                self._models[kind] = None
+            self.seconds[kind] = time.perf_counter() - start
+        return self._models[kind]
+
+
+def measure(
+    cluster: Cluster, name: str, fits: Fits, settings: Settings, *, censored: bool
+) -> list[Replay] | None:
+    """The rule of that name on every test run, without the warm-up; None if there is no such."""
+    found = []
+    for repeat in range(1 if cluster.real else settings.repeats):
+        run = cluster.test(settings.seed + repeat)
+        rule = _rule(name, run, fits, settings, settings.seed + repeat)
+        if rule is None:
+            return None
+        done = replay(rule, run.seconds, censored=censored)
+        found.append(done.since(settings.warmup))
+    return found
+
+
+def _rule(name: str, run: Recorded, fits: Fits, settings: Settings, seed: int) -> Rule | None:
+    model, _, decision = name.partition(" ")
+    make = partial(
+        make_rule, node=run.node, warmup=settings.warmup, samples=settings.samples,
+        aim=settings.objective, seed=seed, say=_not_here,
+    )  # fmt: skip
+    if model == "rolling":  # the hedge without a model
+        cold = (make("last-20", warmup=0), make("last-5", warmup=0))
+        return Hedge(cold, warmup=settings.warmup)
+    if model == "true":
+        return make("pooled", decision, fitted=Truth(run)) if run.law else None
+    if model in LEARNED:
+        fitted = fits.model(model)
+        return make(model, decision or None, fitted=fitted) if fitted else None
+    return make(model, decision or None)
+
+
+def _not_here(why: str) -> None:
+    raise AssertionError(why)
+
+
+def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    """And the standard error of the mean; NaN of a single value."""
+    error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
+    return float(np.mean(values)), float(error)
+
+
+__all__ = ["DATA", "Cluster", "Fits", "Settings", "clusters", "mean_and_error", "measure"]
