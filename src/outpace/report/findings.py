@@ -62,6 +62,11 @@ def _abstained(run: Run) -> str:
     count = run.number("pushes_abstained")
     if not count:
         return ""
+    if mean := run.number("cut_offs", "mean_count"):
+        return (
+            f"An iteration ended with {number(mean)} gradients on average; {int(count):,} times "
+            "a worker was cut off and stopped computing."
+        )
     return (
         f"{int(count):,} of the pushes carried no gradient: it was not finite, or the step was "
         "skipped."
