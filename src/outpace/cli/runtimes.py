@@ -135,5 +135,5 @@ def _read(source: Path, of: str | None, workers_per_node: int | None) -> Source:
     from outpace.recording import Of, read_source
 
     if of is not None and of not in list(Of):
-        raise ConfigError(f"--of {of}: no such times are known.{did_you_mean(of, Of)}")
+        raise ConfigError(f"--of {of}: no such times are known.{did_you_mean(of, map(str, Of))}")
     return read_source(source, None if of is None else Of(of), workers_per_node)

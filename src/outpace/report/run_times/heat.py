@@ -80,9 +80,9 @@ def _view(
         "xaxis": axis("iteration", showgrid=False),
         "yaxis": axis(title, type="category", autorange="reversed", showgrid=False),
     }
-    if not by_speed:
-        layout["shapes"] = _borders(times, order, rows.size)
-    return View(traces, layout, _note(rows, columns, bool(cut.any()), not by_speed, times))
+    borders = [] if by_speed else _borders(times, order, rows.size)
+    layout["shapes"] = borders
+    return View(traces, layout, _note(rows, columns, bool(cut.any()), bool(borders), times))
 
 
 def _borders(times: RunTimes, order: NDArray[np.int64], size: int) -> list[Plot]:
@@ -97,7 +97,7 @@ def _borders(times: RunTimes, order: NDArray[np.int64], size: int) -> list[Plot]
     ]  # fmt: skip
 
 
-def _note(rows: Blocks, columns: Blocks, cut: bool, nodes: bool, times: RunTimes) -> str:
+def _note(rows: Blocks, columns: Blocks, cut: bool, borders: bool, times: RunTimes) -> str:
     parts = ["The brighter, the slower; the ends of the scale hold half a per cent each."]
     if rows.size > 1 or columns.size > 1:
         parts.append(
@@ -108,7 +108,7 @@ def _note(rows: Blocks, columns: Blocks, cut: bool, nodes: bool, times: RunTimes
         parts.append("Red: cut off; it would have taken longer.")
     if np.isnan(times.seconds).any():
         parts.append("Empty: not there.")
-    if nodes and times.node.max() > 0:
+    if borders:
         parts.append("Lines are between nodes.")
     return " ".join(parts)
 
