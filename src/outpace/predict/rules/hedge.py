@@ -48,7 +48,7 @@ class Hedge:
         require(warmup >= 0, "warmup", "at least 0", warmup)
         self._rules = list(rules)
         n = len(rules)
-        self._means = np.zeros((n, n))
+        self._sums, self._weight = np.zeros((n, n)), 0.0
         self._unknown = np.zeros(n, dtype=np.int64)
         self._level = 0.0  # the leader's throughput, about
         self._warmup = self._left = warmup
@@ -93,17 +93,17 @@ class Hedge:
         scores = np.array([end.count / end.ended_s for end in ends])
         self._level = float(scores.max() if self._leader is None else scores[self._leader])
         keep = math.exp(-1 / _MEMORY)
-        self._means = keep * self._means + (1 - keep) * (scores[:, None] - scores)
+        self._sums = keep * self._sums + scores[:, None] - scores
+        self._weight = keep * self._weight + 1
         guessed = censored.any() & np.array([end.ended_s > ended_s for end in ends])
         self._unknown = np.where(guessed, self._unknown + 1, 0)
         if self._exploring and scores[self._leader] >= scores.max():
             self._unknown[self._leader] = _AGAIN
 
     def _choose(self) -> int:
-        best = int(self._means.min(axis=1).argmax())
-        behind = (
-            (self._means[best] / self._level).clip(0) if self._level else np.zeros(len(self._rules))
-        )
+        means = self._sums / max(self._weight, 1)
+        best = int(means.min(axis=1).argmax())
+        behind = (means[best] / self._level).clip(0) if self._level else np.zeros(len(self._rules))
         latest = np.maximum(_LATEST, behind / _AT_MOST)
         overdue = self._unknown >= (behind / _EXPLORING).clip(_SOONEST, latest)
         overdue[best] = False
