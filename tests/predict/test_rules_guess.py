@@ -20,10 +20,18 @@ def guessed(*rows):
     return [guess.observe(np.array(s), c).tolist() for s, c in rows][-1]
 
 
-def test_the_mean_of_the_longer_times_of_iterations_seen_whole_by_the_speed_of_this_one():
-    whole = [([*FAST, 3.0], NOBODY), ([*FAST, 5.0], NOBODY), ([*FAST, 1.5], NOBODY)]
-    # All are twice as slow now, and it was cut off at 4 s: 3 and 5 were longer, relatively.
-    assert guessed(*whole, ([2.0, 2.0, 2.0, 2.0, 4.0], ONE))[4] == 2 * (3 + 5) / 2
+def test_the_middle_of_the_longer_times_of_iterations_seen_whole_by_the_speed_of_this_one():
+    whole = [([*FAST, slow], NOBODY) for slow in (3.0, 5.0, 9.0, 1.5)]
+    # All are twice as slow now, and it was cut off at 4 s: 3, 5, 9 were longer, relatively.
+    assert guessed(*whole, ([2.0, 2.0, 2.0, 2.0, 4.0], ONE))[4] == 2 * 5
+
+
+def test_several_are_spread_over_them_the_last_seen_fastest_first():
+    guess = Guess()
+    for slow in (3.0, 5.0):
+        guess.observe(np.array([*FAST[:3], slow, 1.1]), NOBODY)
+    row = guess.observe(np.array([1.0, 1.0, 1.0, 1.05, 1.05]), np.arange(5) >= 3)
+    assert row.tolist() == [1.0, 1.0, 1.0, 5.0, 1.1]
 
 
 def test_if_no_time_was_longer_it_was_about_to_come():

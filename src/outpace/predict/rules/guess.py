@@ -14,16 +14,16 @@ _FAST: Final = 0.2  # an iteration's times are seen relative to this quantile
 
 
 class Guess:
-    """A worker that was cut off gets the mean of those times that were longer than it computed,
+    """Those who were cut off are spread over the times that were longer than they computed,
     relative to the fast workers of their iteration, in the last 20 that were seen whole: those
-    of the warm-up, if somebody has been cut off ever since. Or its own last time, if that is
-    more; and if no time was longer, it is taken to have been about to come.
+    of the warm-up, if somebody has been cut off ever since. The first of them is who was the
+    fastest when last seen; nobody takes less than that. If no time was longer, they are taken
+    to have been about to come.
     """
 
     def __init__(self) -> None:
         self._whole: deque[Seconds] = deque(maxlen=_WHOLE)
         self._relative = np.zeros(0)  # ascending
-        self._sums = np.zeros(1)  # of each of them and all after it; of none
         self._last: Seconds | None = None  # uncensored times
 
     def observe(self, seconds: Seconds, censored: Mask) -> Seconds:
@@ -39,16 +39,16 @@ class Guess:
             return seconds
         if self._whole and not len(self._relative):
             self._relative = np.sort(np.concatenate(self._whole))
-            self._sums = np.append(self._relative[::-1].cumsum()[::-1], 0.0)
+        cut = np.flatnonzero(censored)
+        cut = cut[np.argsort(last[cut], kind="stable")]
         row = seconds.copy()
-        bound = row[censored]
-        row[censored] = np.maximum(fast * self._mean_beyond(bound / fast), last[censored])
-        return np.fmax(row, seconds)
+        row[cut] = np.maximum(fast * self._spread(seconds[cut] / fast), seconds[cut])
+        return np.where(censored, np.maximum(row, last), row)
 
-    def _mean_beyond(self, bound: Seconds) -> Seconds:
-        """The mean of the relative times above each of the bounds; the bound, if none is."""
-        if not len(self._relative):
-            return bound
+    def _spread(self, bound: Seconds) -> Seconds:
+        """Evenly, over the relative times above each one's bound; the bound, if none is."""
         place = np.searchsorted(self._relative, bound, "right")
         beyond = len(self._relative) - place
-        return np.where(beyond > 0, self._sums[place] / beyond.clip(1), bound)
+        level = (np.arange(len(bound)) + 0.5) / len(bound)
+        longer = np.append(self._relative, np.inf)[place + (level * beyond).astype(np.int64)]
+        return np.where(beyond > 0, longer, bound)

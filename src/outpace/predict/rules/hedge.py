@@ -30,7 +30,8 @@ class Hedge:
     What another rule would have come to is worked out from the times (`play`): exactly, if it
     would have ended no later than the leader did; if later, with times for those cut off as
     `Guess` has them. To leave such iterations out would be to compare the rules where
-    the longer wait happened to be short. Rules are compared in pairs: the mean of Ω_i − Ω_j,
+    the longer wait happened to be short. (A guess cannot tell counts apart that differ by one,
+    where the next one comes much later.) Rules are compared in pairs: the mean of Ω_i − Ω_j,
     with exponential forgetting. The leader is the rule whose worst duel is the best.
 
     While the first iterations wait for all, what a rule would have done is known; the rules
