@@ -28,6 +28,7 @@ from outpace.predict.rules.hedge import Hedge
 from outpace.predict.rules.making import LEARNED, make_rule
 from outpace.predict.rules.objective import Aim
 from outpace.runtimes import RunTimes, read
+from outpace.runtimes.bytedance import read_bytedance
 from outpace.runtimes.table import Nodes
 from outpace.tasks.files import DATA
 
@@ -52,8 +53,10 @@ def clusters(folder: str) -> dict[str, Cluster]:
         found[f"ii-{name}"] = Cluster(partial(_runs, run, 1), run)
     fit = partial(_runs, partial(switching_nodes, 300), 4)
     found["iii"] = Cluster(fit, partial(switching_nodes, 320))
-    found["alibaba-1"] = _recording(f"{folder}/alibaba-pai-minibatch-time/job_1_norm.csv")
-    found["bytedance-SE"] = _recording(f"{folder}/bytedance-straggler/trace-SE.npz")
+    alibaba = Path(folder) / "alibaba-pai-minibatch-time" / "job_1_norm.csv"
+    bytedance = Path(folder) / "bytedance-straggler" / "trace-SE.npz"
+    found["alibaba-1"] = _recording(partial(read, alibaba))
+    found["bytedance-SE"] = _recording(partial(read_bytedance, bytedance))
     return found
 
 
@@ -72,15 +75,14 @@ def _table(run: Recorded) -> RunTimes:
     return RunTimes(run.seconds, np.zeros(run.seconds.shape, dtype=bool), run.node)
 
 
-def _recording(path: str) -> Cluster:
+def _recording(times: Callable[[], RunTimes]) -> Cluster:
     def fit() -> list[RunTimes]:
-        times = read(Path(path))
-        first = slice(round(FIT_SHARE * times.iterations))
-        return [RunTimes(times.seconds[first], times.censored[first], times.node)]
+        first = slice(round(FIT_SHARE * times().iterations))
+        return [RunTimes(times().seconds[first], times().censored[first], times().node)]
 
     def test(_: int) -> Recorded:
-        times = read(Path(path))
-        return Recorded(times.seconds[round(FIT_SHARE * times.iterations) :], times.node)
+        rest = slice(round(FIT_SHARE * times().iterations), None)
+        return Recorded(times().seconds[rest], times().node)
 
     return Cluster(fit, test, real=True)
 

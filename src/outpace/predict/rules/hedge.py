@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from outpace.checks import require
 from outpace.predict.interface import Rule, Wait
+from outpace.predict.rules.guess import Guess
 from outpace.predict.rules.iteration import Ended, came, play
 from outpace.runtimes.table import Mask, Seconds
 
 _MEMORY: Final = 40  # iterations, after which a duel counts for 1/e
-_TRUST: Final = 5.0  # iterations that a record is worth, however old it is
 # How long a rule may be unknown before it is tried, in iterations, and what trying it may cost,
 # as a share of the throughput: up to _LATEST, and beyond.
 _SOONEST: Final = 8
@@ -28,15 +27,15 @@ _AGAIN: Final = 10**9
 class Hedge:
     """The leader decides; the others are asked too, and observe all.
 
-    What another rule would have come to is worked out from the times that are known
-    (`play`): exactly, if it would have ended no later than the leader did. If later, nothing
-    is known of it in this iteration, and nothing is made up: a guess that flatters would
-    have it followed, one that does not would have it forgotten. So rules are compared in
-    pairs, over iterations in which both are known: the mean of Ω_i − Ω_j, with exponential
-    forgetting. The leader is the rule whose worst duel is the best.
+    What another rule would have come to is worked out from the times (`play`): exactly, if it
+    would have ended no later than the leader did; if later, with times for those cut off as
+    `Guess` has them. To leave such iterations out would be to compare the rules where
+    the longer wait happened to be short. (A guess cannot tell counts apart that differ by one,
+    where the next one comes much later.) Rules are compared in pairs: the mean of Ω_i − Ω_j,
+    with exponential forgetting. The leader is the rule whose worst duel is the best.
 
-    Wait for all for the first iterations, and all that a rule could have done is known; the
-    rules are compared in the later half of them. After that a rule that has long been unknown
+    While the first iterations wait for all, what a rule would have done is known; the rules
+    are compared in the later half of them. After that a rule that has long been guessed at
     leads one iteration, the sooner the closer it is to the leader: one that is 5 % worse
     after 100 iterations, one that is 1 % worse after 20, any after 128
     unless it is more than 25 % worse; and goes on as long as it does better than the others.
@@ -50,13 +49,14 @@ class Hedge:
         require(warmup >= 0, "warmup", "at least 0", warmup)
         self._rules = list(rules)
         n = len(rules)
-        self._sums, self._weights = np.zeros((n, n)), np.zeros((n, n))
+        self._sums, self._weight = np.zeros((n, n)), 0.0
         self._unknown = np.zeros(n, dtype=np.int64)
         self._level = 0.0  # the leader's throughput, about
         self._warmup = self._left = warmup
         self._leader: int | None = None
         self._exploring = False
         self._waits: list[Wait] = []
+        self._guess = Guess()
 
     @property
     def leader(self) -> int | None:
@@ -77,39 +77,34 @@ class Hedge:
         return self._rules[self._leader].review(arrived, elapsed_s)
 
     def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
+        guessed = self._guess.observe(seconds, censored)
         if self._waits:
-            self._compare(seconds, censored, ended_s)
+            self._compare(guessed, censored, ended_s)
         self._left = max(0, self._left - 1)
         for rule in self._rules:
             rule.observe(seconds, censored, ended_s)
 
-    def _compare(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
-        known_s = ended_s if censored.any() else math.inf
-        times = np.where(censored, math.inf, seconds)
-        scores = np.array([
-            self._score(Ended(came(seconds, censored, ended_s), ended_s))
+    def _compare(self, times: Seconds, censored: Mask, ended_s: float) -> None:
+        ends = [
+            Ended(came(times, censored, ended_s), ended_s)
             if place == self._leader
-            else self._score(play(rule, wait, times, known_s))
+            else play(rule, wait, times)
             for place, (rule, wait) in enumerate(zip(self._rules, self._waits, strict=True))
-        ])  # fmt: skip
-        self._level = float(np.nanmax(scores)) if self._leader is None else scores[self._leader]
-        known = ~np.isnan(scores)
-        pairs = known[:, None] & known
-        keep = np.minimum(1, np.maximum(math.exp(-1 / _MEMORY), _TRUST / self._weights.clip(1e-9)))
-        self._sums = keep * self._sums + np.where(pairs, scores[:, None] - scores, 0)
-        self._weights = keep * self._weights + pairs
-        self._unknown = np.where(known, 0, self._unknown + 1)
-        if self._exploring and scores[self._leader] >= np.nanmax(scores):
+        ]
+        scores = np.array([end.count / end.ended_s for end in ends])
+        self._level = float(scores.max() if self._leader is None else scores[self._leader])
+        keep = math.exp(-1 / _MEMORY)
+        self._sums = keep * self._sums + scores[:, None] - scores
+        self._weight = keep * self._weight + 1
+        guessed = censored.any() & np.array([end.ended_s > ended_s for end in ends])
+        self._unknown = np.where(guessed, self._unknown + 1, 0)
+        if self._exploring and scores[self._leader] >= scores.max():
             self._unknown[self._leader] = _AGAIN
 
-    @staticmethod
-    def _score(ended: Ended | None) -> float:
-        return math.nan if ended is None else ended.count / ended.ended_s
-
     def _choose(self) -> int:
-        means: NDArray[np.float64] = self._sums / self._weights.clip(1e-9)
+        means = self._sums / max(self._weight, 1)
         best = int(means.min(axis=1).argmax())
-        behind = (means[best] / self._level).clip(0) if self._level else np.zeros(len(means))
+        behind = (means[best] / self._level).clip(0) if self._level else np.zeros(len(self._rules))
         latest = np.maximum(_LATEST, behind / _AT_MOST)
         overdue = self._unknown >= (behind / _EXPLORING).clip(_SOONEST, latest)
         overdue[best] = False

@@ -27,20 +27,17 @@ class Shown:
     censored: Mask
 
 
-def play(rule: Rule, wait: Wait, seconds: Seconds, known_s: float = math.inf) -> Ended | None:
+def play(rule: Rule, wait: Wait, seconds: Seconds) -> Ended:
     """How an iteration ends that began with this `Wait`; the rule is asked again as it goes.
 
-    seconds: shape (N,), the workers' times; NaN for one that is not there. Those above
-    `known_s` are not known: None if it would go on beyond that. A time or count to ask
-    again at that has passed already is nothing to wait for: it is ignored.
+    seconds: shape (N,), the workers' times; NaN for one that is not there. A time or count
+    to ask again at that has passed already is nothing to wait for: it is ignored.
     """
     order = np.sort(seconds[~np.isnan(seconds)])
     now = 0.0
     while True:
         end = max(now, _end(wait, order))
         again = _again(wait, order, now)
-        if min(end, again) > known_s:
-            return None
         if end <= again:
             return Ended(int(np.searchsorted(order, end, "right")), end)
         now = again

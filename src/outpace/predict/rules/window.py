@@ -14,9 +14,11 @@ class Window:
     """At most so many of them.
 
     A worker that was cut off gets its last uncensored time, or how long it computed if that
-    is more: the least that agrees with what is known. Too little rather than too much is
-    what corrects itself: a rule that waits longer for it learns the truth. One that was not
-    there never comes.
+    is more: the least that agrees with what is known. A count is raised by that until its
+    rule learns the truth. A deadline is not, as all seem to come when the last iteration was
+    cut off: where everybody gets slower by less than it is worth waiting for it stays
+    behind. Guessing more (`Guess`) cures that, and cost 3 to 4 points on clusters whose nodes
+    are fast again after a time. One that was not there never comes.
     """
 
     def __init__(self, iterations: int) -> None:
