@@ -9,6 +9,7 @@ import torch
 
 from outpace.messages import Block
 from outpace.metrics import Metrics
+from outpace.predict.interface import Model
 from outpace.recorder import Totals
 
 
@@ -38,3 +39,6 @@ class Engine(Protocol):
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """The parameters under the model's own names; empty for `timing`."""
+
+    def run_time_model(self) -> Model | None:
+        """Of run times, fitted in the course of this run, if there is one."""

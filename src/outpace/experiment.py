@@ -24,6 +24,7 @@ from outpace.control import ControlFunction
 from outpace.digest import parameters_digest
 from outpace.engine import Engine
 from outpace.errors import ConfigError, OutpaceError, RunError
+from outpace.predict.models import save as save_run_time_model
 from outpace.recorder import Totals
 from outpace.simulation.calibration import calibrated
 from outpace.simulation.messagelog import MessageLog
@@ -220,7 +221,7 @@ class _Run:
         with uninterrupted():
             try:
                 return self._complete(status, host_s, error)
-            except OSError as fault:
+            except (OSError, ConfigError) as fault:
                 reason = f"cannot complete the folder {self.out}: {fault}"
                 if self.out is not None:
                     with contextlib.suppress(OSError):
@@ -236,6 +237,9 @@ class _Run:
         if self.out is not None:
             files.write_table(self.out / files.METRICS, metrics)
             files.write_model(self.out, parameters)
+            run_time_model = self.engine.run_time_model()
+            if run_time_model is not None:
+                save_run_time_model(run_time_model, self.out / files.RUN_TIME_MODEL)
             if self.log is not None:
                 files.write_table(self.out / files.MESSAGES, self.log.table())
             files.write_summary(self.out, summary)

@@ -6,6 +6,7 @@
     trace.parquet      one row per event, see outpace.trace
     messages.parquet   one row per message, if the network was to log them
     model.safetensors  the parameters under the model's own names
+    run-times.safetensors  a run-time model, if one was fitted in the run
     report.html        everything to look at
 
 Each file is written under another name and renamed, so it is complete or not there.
@@ -34,6 +35,7 @@ METRICS: Final = "metrics.parquet"
 TRACE: Final = "trace.parquet"
 MESSAGES: Final = "messages.parquet"
 MODEL: Final = "model.safetensors"
+RUN_TIME_MODEL: Final = "run-times.safetensors"
 REPORT: Final = "report.html"
 
 

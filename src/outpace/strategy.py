@@ -14,9 +14,10 @@ from outpace.blocks import PhantomBlock
 from outpace.cluster.run_times import Regimes
 from outpace.config import Experiment
 from outpace.messages import Block, Phantom, Value, whole
+from outpace.predict.fitting import Fitting
 from outpace.predict.interface import Rule
 from outpace.predict.models import load as load_model
-from outpace.predict.rules.making import WARM_UP, make_rule
+from outpace.predict.rules.making import make_rule
 from outpace.predict.rules.objective import Aim
 from outpace.programs.cached_table import OwnStep, cached_table_worker
 from outpace.programs.context import AbortableContext, ServerContext, WorkerContext
@@ -85,21 +86,22 @@ def scheduler_shard(experiment: Experiment, observer: ShardObserver) -> Shard:
 
 def cut_off_rule(
     experiment: Experiment, sync: CutOff, *, say: Callable[[str], None],
-    truth: Callable[[], Seconds] | None = None,
+    note: Callable[[str], None] = lambda _: None, fitting: Fitting | None = None,
+    truth: Callable[[], Seconds] | None = None, clock: Callable[[], float] = lambda: 0.0,
 ) -> Rule:  # fmt: skip
     """How long to wait in each iteration; `say` is told once if it cannot be followed.
 
-    truth: the run times of the next iteration, which only a simulation knows. Raises
-    ConfigError if there is no such rule, and for a model file that does not fit.
+    note: told what it does of its own accord. fitting: of a model without a file. truth: the
+    run times of the next iteration, which only a simulation knows. clock: by which
+    predictions take time (s). Raises ConfigError if there is no such rule, and for a
+    model file that does not fit.
     """
-    fitted = None if sync.file is None else load_model(Path(sync.file))
-    warmup = sync.warmup
-    if warmup is None:
-        warmup = WARM_UP if fitted is None else 1
     return make_rule(
-        sync.model, sync.decision, node=_nodes(experiment, sync), fitted=fitted, share=sync.share,
-        warmup=warmup, samples=sync.samples, every=sync.every, aim=_AIMS[sync.objective],
-        seed=experiment.seed, truth=truth, say=say,
+        sync.model, sync.decision, node=_nodes(experiment, sync),
+        fitted=None if sync.file is None else load_model(Path(sync.file)), fitting=fitting,
+        share=sync.share, warmup=sync.iterations_for_all, samples=sync.samples, every=sync.every,
+        aim=_AIMS[sync.objective], seed=experiment.seed, truth=truth, say=say, note=note,
+        clock=clock,
     )  # fmt: skip
 
 

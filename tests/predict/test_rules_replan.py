@@ -88,9 +88,23 @@ def test_without_reviews_it_is_the_plan():
 def test_where_predictions_take_too_long_for_the_iterations_it_only_plans(prediction_s, reviews):
     ticks = itertools.count()
     seconds = np.random.default_rng(1).lognormal(0, 0.3, (10, 8))
-    rule = Replan(Always(Drawn(8)), Throughput(), clock=lambda: prediction_s * next(ticks))
+    noted: list[str] = []
+    rule = Replan(
+        Always(Drawn(8)), Throughput(), clock=lambda: prediction_s * next(ticks), note=noted.append
+    )
     done = replay(rule, seconds)
     assert (done.reviews[1:] > 0).any() == reviews
+    assert len(noted) == (not reviews)
+
+
+def test_one_prediction_that_is_held_up_changes_nothing():
+    held_up = [0.0] * 10
+    held_up[7] = 0.9
+    clock = itertools.chain.from_iterable((10.0 * n, 10.0 * n + t) for n, t in enumerate(held_up))
+    times = iter(list(clock))
+    rule = Replan(Always(Drawn(8)), Throughput(), clock=lambda: next(times))
+    done = replay(rule, np.random.default_rng(1).lognormal(0, 0.3, (10, 8)))
+    assert done.reviews[7] > 0
 
 
 def test_an_iteration_that_it_does_not_end_is_ended_by_what_it_says_last():

@@ -84,18 +84,21 @@ def test_the_one_that_stands_in_has_observed_all():
 
 def test_a_rule_that_is_late_three_iterations_running_is_replaced():
     said: list[str] = []
-    # The clock is read before and after: what was asked took so many seconds.
-    took = [0, 1, 5, 1, 5, 1, 0, 1, 5, 1, 5, 1, 5]
+    # The clock is read before and after: what was asked took so many seconds. The first
+    # gradient of every iteration comes after 1 s.
+    took = [0, 0.1, 2, 0.1, 2, 0.1, 0, 0.1, 2, 0.1, 2, 0.1, 2]
     clock = itertools.chain.from_iterable((100.0 * i, 100.0 * i + t) for i, t in enumerate(took))
     times = iter(list(clock))
-    rule = Fallback(
-        Counting(), Fixed(Wait(count=99)), say=said.append, limit_s=4.0, clock=lambda: next(times)
-    )
+    rule = Fallback(Counting(), Fixed(Wait(count=99)), say=said.append, clock=lambda: next(times))
     assert counts(rule, 9) == [1, 2, 3, 4, 5, 6, 7, 99, 99]
     assert said == [
-        "the cut-off rule is given up for that of the last iterations: "
-        "it took 6000 ms and more, 3 iterations running, where 4000 are allowed"
+        "the cut-off rule is given up for that of the last iterations: 3 iterations running it "
+        "was not ready when the first gradient came, at last it took 2100 ms"
     ]
+
+
+def test_without_a_clock_nothing_is_late():
+    assert counts(Fallback(Counting(), Fixed(Wait(count=99))), 9) == list(range(1, 10))
 
 
 @pytest.mark.parametrize(
@@ -103,7 +106,6 @@ def test_a_rule_that_is_late_three_iterations_running_is_replaced():
     [
         (lambda: WarmUp(Counting(), -1), "warmup must be at least 0"),
         (lambda: Every(Counting(), 0), "every must be at least 1"),
-        (lambda: Fallback(Counting(), Counting(), limit_s=0), "limit_s must be positive"),
     ],
 )
 def test_a_value_out_of_range_is_refused(wrap, words):

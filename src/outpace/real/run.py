@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,10 +19,12 @@ from outpace.errors import ConfigError, OutpaceError
 from outpace.messages import Block, server_name, worker_name
 from outpace.metrics import Metrics
 from outpace.place import CONNECT
+from outpace.predict.interface import Model, Rule
 from outpace.real import child
 from outpace.real.bodies import Snapshot
 from outpace.real.control import RealControl
 from outpace.real.coordinator import Coordinator
+from outpace.real.fitting import FittingBeside
 from outpace.real.gate import Keys, Log, Session, new_keys
 from outpace.real.launcher import Processes
 from outpace.real.member import COORDINATOR, Link
@@ -77,7 +80,14 @@ class RealRun:
             return Session(run, epoch, lease_s, keys.get(name))
 
         sync = experiment.sync
-        rule = cut_off_rule(experiment, sync, say=log) if isinstance(sync, CutOff) else None
+        self._fitting: FittingBeside | None = None
+        if isinstance(sync, CutOff) and sync.fitted_in_run:
+            self._fitting = FittingBeside(sync.model, experiment.seed)
+        rule: Rule | None = None
+        if isinstance(sync, CutOff):
+            rule = cut_off_rule(
+                experiment, sync, say=log, note=log, fitting=self._fitting, clock=time.perf_counter
+            )
         self.coordinator = Coordinator(
             experiment, session(COORDINATOR), self._public, trace, self._evaluate, log,
             training.join_s, address=f"tcp://{outside.host}" if outside else LOOPBACK, rule=rule,
@@ -102,6 +112,9 @@ class RealRun:
     @property
     def totals(self) -> Totals:
         return self.coordinator.totals
+
+    def run_time_model(self) -> Model | None:
+        return None if self._fitting is None else self._fitting.model()
 
     def times(self, host_s: float) -> dict[str, Any]:
         return {"wall_time_s": seconds(self._ended)}
@@ -156,6 +169,8 @@ class RealRun:
                 self.coordinator.wind_down(_EARLY_END_S)
         finally:
             self.processes.stop(at_once=not self.coordinator.over)
+            if self._fitting is not None:
+                self._fitting.close()
             if self._outside is not None and self._wrote_connect:
                 self._outside.connect.unlink(missing_ok=True)  # nobody can join any more
             self.coordinator.close()

@@ -43,7 +43,8 @@ from outpace.messages import (
     worker_name,
 )
 from outpace.metrics import Metrics
-from outpace.predict.interface import Wait
+from outpace.predict.fitting import AtOnce
+from outpace.predict.interface import Model, Wait
 from outpace.programs.context import Stopped
 from outpace.programs.cutoff import cut_off
 from outpace.programs.parameter_server import parameter_server
@@ -125,6 +126,7 @@ class Simulation:
         if experiment.barrier == "global":
             self._scheduler = scheduler_shard(experiment, self.recorder)
         self.gradients = Gradients(experiment, workload, self._computed, self._share)
+        self._fitting: AtOnce | None = None
         self._leaves = 0
         self._evaluated_at: list[int] = []  # the shards' versions at the last evaluation
         self._pending: deque[tuple[int, EvaluationJob]] = deque()  # rows to be filled in
@@ -139,6 +141,9 @@ class Simulation:
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         return self._workload.state_dict(self.parameters())
+
+    def run_time_model(self) -> Model | None:
+        return None if self._fitting is None else self._fitting.model()
 
     @property
     def totals(self) -> Totals:
@@ -254,7 +259,9 @@ class Simulation:
             times = [run_time(worker, iteration, now) for worker in range(experiment.workers)]
             return np.array(times)
 
-        rule = cut_off_rule(experiment, sync, say=_warn, truth=truth)
+        if sync.fitted_in_run:
+            self._fitting = AtOnce(sync.model, experiment.seed)
+        rule = cut_off_rule(experiment, sync, say=_warn, fitting=self._fitting, truth=truth)
         program = cut_off(_CutOffScheduler(self), rule, experiment.workers, experiment.servers)
         self.kernel.spawn(program, SCHEDULER, daemon=True)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 from outpace.checks import require
 from outpace.messages import Pull
@@ -17,6 +17,7 @@ ModelName = Literal[
     "all", "fixed", "elfving", "last", "mean-5", "last-5", "last-20", "deep-markov", "pooled",
     "oracle",
 ]  # fmt: skip
+WARM_UP: Final = 20  # iterations; learned models can be fitted to no fewer
 DecisionName = Literal["count", "deadline", "count-or-deadline", "replan", "hedge"]
 
 
@@ -29,9 +30,10 @@ class CutOff:
     it waits is a rule of `predict.rules`: `decision` from what `model` predicts.
 
     decision: None: what the model is meant for. share: of the workers, that model `fixed`
-    waits for (Chen et al. 2016: 0.943). file: the fitted model that pooled and deep-markov
-    need, from `outpace runtimes fit`. warmup: so many iterations at first that wait for all;
-    None: 20, or with a file as few as the model needs. samples: joint draws per prediction.
+    waits for (Chen et al. 2016: 0.943). file: of pooled and deep-markov, what `outpace runtimes
+    fit` made; None: they are fitted to the warm-up. warmup: so many iterations at first that
+    wait for all; None: 20, or with a file as few as the model needs. samples: joint draws per
+    prediction.
     every: decide once in so many iterations. objective: gradients per second of each
     iteration (Ω), or over the run.
     workers_per_node: how many consecutive workers share a machine; None: as `colocate` and
@@ -60,12 +62,30 @@ class CutOff:
         require(self.every >= 1, "every", "at least 1", self.every)
         per_node = self.workers_per_node
         require(per_node is None or per_node >= 1, "workers_per_node", "at least 1", per_node)
-        if self.model in ("deep-markov", "pooled"):
-            need = f"a fitted model, which {self.model} needs: outpace runtimes fit makes one"
-            require(self.file is not None, "file", need, self.file)
+        if self.learned:
+            enough = f"at least {WARM_UP}: {self.model} is fitted to that, if there is no file"
+            too_few = self.fitted_in_run and self.iterations_for_all < WARM_UP
+            require(not too_few, "warmup", enough, self.warmup)
         else:
             only = "left out: only pooled and deep-markov are fitted"
             require(self.file is None, "file", only, self.file)
+
+    @property
+    def learned(self) -> bool:
+        """Is it a model that is fitted to run times?"""
+        return self.model in ("deep-markov", "pooled")
+
+    @property
+    def fitted_in_run(self) -> bool:
+        """Is its model fitted to the warm-up?"""
+        return self.learned and self.file is None
+
+    @property
+    def iterations_for_all(self) -> int:
+        """The warm-up, as far as the fitted model does not need more."""
+        if self.warmup is not None:
+            return self.warmup
+        return WARM_UP if self.file is None else 1
 
     def absolute(self, folder: Path) -> CutOff:
         """With the path of its file seen from `folder`."""

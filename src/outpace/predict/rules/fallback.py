@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from outpace.checks import require
+import numpy as np
+
 from outpace.predict.interface import Rule, Wait
 from outpace.runtimes.table import Mask, Seconds
 
@@ -17,9 +18,10 @@ _LATE: Final = 3  # iterations running: a single one may be the host's fault
 class Fallback:
     """Follows `rule` until it raises, or three iterations running it is late; then `other`.
 
-    limit_s: what it may take by `clock` to observe an iteration and to begin the next; an
-    answer that is late is used all the same. say: told once, in words, why. `other` observes
-    everything, and must be able to begin at any time.
+    It is late if it takes longer by `clock`, to observe an iteration and to begin the next,
+    than the first gradient took to come; the answer is used all the same. Without a clock
+    it never is. say: told once, in words, why. `other` observes everything, and must be
+    able to begin at any time.
     """
 
     def __init__(
@@ -28,25 +30,23 @@ class Fallback:
         other: Rule,
         *,
         say: Callable[[str], None] = lambda _: None,
-        limit_s: float = math.inf,
         clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        require(limit_s > 0, "limit_s", "positive", limit_s)
         self._rule: Rule | None = rule
         self._other = other
         self._say = say
-        self._limit_s = limit_s
         self._clock = clock
         self._late = 0
         self._spent_s = 0.0
+        self._first_s = math.inf
 
     def begin(self) -> Wait:
         answer = self._first(lambda rule: rule.begin())
-        self._late = self._late + 1 if self._spent_s > self._limit_s else 0
+        self._late = self._late + 1 if self._spent_s > self._first_s else 0
         if self._late == _LATE:
             self._leave(
-                f"it took {1e3 * self._spent_s:.0f} ms and more, {_LATE} iterations running, "
-                f"where {1e3 * self._limit_s:.0f} are allowed"
+                f"{_LATE} iterations running it was not ready when the first gradient came, at "
+                f"last it took {1e3 * self._spent_s:.0f} ms"
             )
         return answer or self._other.begin()
 
@@ -57,6 +57,7 @@ class Fallback:
 
     def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
         self._spent_s = 0.0  # reviews have a budget of their own
+        self._first_s = float(np.nanmin(seconds, initial=math.inf, where=~censored))
         self._other.observe(seconds, censored, ended_s)
         self._first(lambda rule: rule.observe(seconds, censored, ended_s))
 

@@ -64,7 +64,6 @@ class Hedge:
         return self._leader
 
     def begin(self) -> Wait:
-        self._waits = []
         if 2 * self._left <= self._warmup:
             self._waits = [rule.begin() for rule in self._rules]
         if self._left:
@@ -80,6 +79,7 @@ class Hedge:
         guessed = self._guess.observe(seconds, censored)
         if self._waits:
             self._compare(guessed, censored, ended_s)
+        self._waits = []
         self._left = max(0, self._left - 1)
         for rule in self._rules:
             rule.observe(seconds, censored, ended_s)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 from outpace.checks import require
 from outpace.errors import ConfigError, did_you_mean
+from outpace.predict.fitting import Fitting
 from outpace.predict.interface import Model, Rule, Wait
 from outpace.predict.rules.count import best_count
 from outpace.predict.rules.count_or_deadline import best_count_or_deadline
@@ -18,6 +18,7 @@ from outpace.predict.rules.every import Every
 from outpace.predict.rules.fallback import Fallback
 from outpace.predict.rules.fixed import CHEN, Fixed, share_of
 from outpace.predict.rules.hedge import Hedge
+from outpace.predict.rules.learning import Learning
 from outpace.predict.rules.objective import Aim, objective
 from outpace.predict.rules.oracle import Oracle
 from outpace.predict.rules.plan import Decision
@@ -48,6 +49,7 @@ def make_rule(
     *,
     node: Nodes,
     fitted: Model | None = None,
+    fitting: Fitting | None = None,
     share: float = CHEN,
     warmup: int = WARM_UP,
     samples: int = SAMPLES,
@@ -56,17 +58,18 @@ def make_rule(
     seed: int = 0,
     truth: Callable[[], Seconds] | None = None,
     say: Callable[[str], None] = lambda _: None,
-    limit_s: float = math.inf,
+    note: Callable[[str], None] = lambda _: None,
     clock: Callable[[], float] = lambda: 0.0,
 ) -> Rule:
     """A new rule for one run of the workers on these nodes, shape (N,).
 
     model: one of MODELS. decision: one of DECISIONS, by default what the model is meant for;
-    a model of ALONE has none. fitted: of a learned model. truth: of the oracle, as in
-    `Oracle`. every: decide in every k-th iteration; then `replan` plans only. say: told once
-    if the last-20 rule has taken over, because the learned one raised or took longer than
-    limit_s by `clock` (see `Fallback`, and `Replan` for its other use). Raises ValueError for
-    a value out of range, ConfigError for names that do not go together.
+    a model of ALONE has none. fitted: of a learned model; or else fitting: how to fit one to
+    the warm-up (see `Learning`, which tells `note`). truth: of the oracle, as in `Oracle`.
+    every: decide in every k-th iteration; then `replan` plans only. say: told once if the
+    last-20 rule has taken over, because the learned one raised or is late by `clock` (see
+    `Fallback`, and `Replan` for its other use). Raises ValueError for a value out of range,
+    ConfigError for names that do not go together.
     """
     if model not in MODELS:
         raise ConfigError(f"no run-time model is called {model!r}.{did_you_mean(model, MODELS)}")
@@ -85,11 +88,37 @@ def make_rule(
             )
         return WarmUp(_seldom(rolling(model, decision), every), warmup)
 
-    if fitted is None:
-        raise ConfigError(f"model {model!r} has to be fitted to recorded run times first")
-    if fitted.kind != model:
-        raise ConfigError(f"model {model!r} was asked for, and the fitted one is {fitted.kind!r}")
     decision = decision or LEARNED[model]
+    learned = partial(
+        _learned, decision=decision, node=node, warmup=warmup, samples=samples, every=every,
+        aim=aim, seed=seed, say=say, note=note, clock=clock,
+    )  # fmt: skip
+    if fitted is not None:
+        if fitted.kind != model:
+            raise ConfigError(
+                f"model {model!r} was asked for, and the fitted one is {fitted.kind!r}"
+            )
+        return learned(fitted)
+    if fitting is None:
+        raise ConfigError(f"model {model!r} has to be fitted to recorded run times first")
+    meanwhile = _seldom(rolling("last-20"), every)
+    return Learning(fitting, learned, meanwhile, node=node, warmup=warmup, note=note, say=say)
+
+
+def _learned(
+    fitted: Model,
+    *,
+    decision: str,
+    node: Nodes,
+    warmup: int,
+    samples: int,
+    every: int,
+    aim: Aim,
+    seed: int,
+    say: Callable[[str], None],
+    note: Callable[[str], None],
+    clock: Callable[[], float],
+) -> Rule:
     following = fitted.follow(node, seed)
     goal = objective(aim)
     rule: Rule
@@ -98,10 +127,10 @@ def make_rule(
     elif every > 1:
         rule = Predicted(following, best_count_or_deadline, goal, samples=samples)
     else:
-        rule = Replan(following, goal, samples=samples, clock=clock)
-    rule = Fallback(_seldom(rule, every), rolling("last-20"), say=say, limit_s=limit_s, clock=clock)
+        rule = Replan(following, goal, samples=samples, clock=clock, note=note)
+    rule = Fallback(_seldom(rule, every), _rolling("last-20", aim=aim), say=say, clock=clock)
     if decision == "hedge":
-        others = [_seldom(rolling(name), every) for name in ("last-20", "last-5")]
+        others = [_seldom(_rolling(name, aim=aim), every) for name in ("last-20", "last-5")]
         return Hedge([rule, *others], warmup=max(warmup, 2 * fitted.needs))
     return WarmUp(rule, max(warmup, fitted.needs))
 

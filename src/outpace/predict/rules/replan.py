@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable
+from statistics import median
 from typing import Final
 
 import numpy as np
@@ -18,6 +20,7 @@ from outpace.runtimes.table import Mask, Seconds
 
 REVIEWS: Final = 8  # in an iteration
 _SHARE: Final = 0.05  # of an iteration's time, for all of its reviews
+_COSTS: Final = 5  # predictions, whose median counts: a single one may be held up
 _LEVELS: Final = (0.1, 0.5, 0.9)  # of the draws' best ends: where to look again
 
 
@@ -32,7 +35,8 @@ class Replan:
 
     clock: a prediction is timed by it. If the reviews would take more than a twentieth of an
     iteration there are fewer of them, down to none: on a fast network the plan is followed
-    as it is. Without a clock predictions cost nothing, so that virtual time is reproducible.
+    as it is, of which `note` is told once. Without a clock predictions cost nothing, so
+    that virtual time is reproducible.
     """
 
     def __init__(
@@ -43,6 +47,7 @@ class Replan:
         samples: int = 100,
         reviews: int = REVIEWS,
         clock: Callable[[], float] = lambda: 0.0,
+        note: Callable[[str], None] = lambda _: None,
     ) -> None:
         require(samples >= 1, "samples", "at least 1", samples)
         require(reviews >= 0, "reviews", "at least 0", reviews)
@@ -51,6 +56,8 @@ class Replan:
         self._samples = samples
         self._reviews = reviews
         self._clock = clock
+        self._note: Callable[[str], None] | None = note
+        self._costs_s: deque[float] = deque(maxlen=_COSTS)
         self._iteration_s = math.inf
         self._left = 0
         self._prediction: Prediction | None = None
@@ -60,7 +67,8 @@ class Replan:
         self._prediction = self._filter.predict()
         draws = self._draws(self._prediction)
         plan = best_count_or_deadline(draws, self._objective)
-        self._left = self._affordable(self._clock() - start)
+        self._costs_s.append(self._clock() - start)
+        self._left = self._affordable(median(self._costs_s))
         return self._until(plan, draws, 0.0)
 
     def review(self, arrived: Seconds, elapsed_s: float) -> Wait:
@@ -84,7 +92,14 @@ class Replan:
     def _affordable(self, cost_s: float) -> int:
         if cost_s * self._reviews <= _SHARE * self._iteration_s:
             return self._reviews
-        return int(_SHARE * self._iteration_s / cost_s)
+        affordable = int(_SHARE * self._iteration_s / cost_s)
+        if not affordable and self._note is not None:
+            self._note(
+                f"iterations of {1e3 * self._iteration_s:.1f} ms are too short to plan again in "
+                f"them, where a prediction takes {1e3 * cost_s:.1f}: most follow the first plan"
+            )
+            self._note = None
+        return affordable
 
     def _until(self, plan: Plan, draws: Seconds, now: float) -> Wait:
         if not self._left:

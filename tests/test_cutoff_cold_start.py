@@ -1,0 +1,106 @@
+"""Learned cut-offs without a file: the model is fitted to the warm-up of the run itself."""
+
+from __future__ import annotations
+
+import functools
+import re
+from functools import cache
+
+import pyarrow.parquet as pq
+import pytest
+
+from outpace.errors import ConfigError
+from outpace.experiment import run, simulate
+
+REGIMES = [{"factor": 1.0, "dwell_s": 1.0}, {"factor": 4.0, "dwell_s": 1.0}]
+SLOWING = {
+    "kind": "regimes", "mean_s": 0.05, "cv": 0.05, "workers_per_node": 2, "regimes": REGIMES,
+}  # fmt: skip
+
+
+def config(iterations, **sync):
+    return {
+        "task": {"kind": "digits-mlp"}, "workers": 8, "servers": 2, "batch_size": 4, "seed": 3,
+        "compute": SLOWING, "stop": {"iterations": iterations}, "evaluate": {},
+        "sync": {"kind": "cutoff", "model": "pooled", **sync},
+    }  # fmt: skip
+
+
+def counts(result):
+    """How many gradients counted, by iteration."""
+    closed = [row for row in result.trace.to_pylist() if row["event"] == "cut-off"]
+    return [row["clock"] for row in sorted(closed, key=lambda row: row["iteration"])]
+
+
+@cache
+def cold(folder):
+    return simulate(config(60), folder / "cold")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.mark.slow
+def test_it_waits_for_all_in_the_warm_up_and_for_fewer_after_that(folder):
+    found = counts(cold(folder))
+    assert found[:20] == [8] * 20
+    assert min(found[20:]) < 8
+
+
+@pytest.mark.slow
+def test_it_repeats_bit_for_bit(folder):
+    again = simulate(config(60))
+    for digest in ("parameters_digest", "trace_digest"):
+        assert again.summary[digest] == cold(folder).summary[digest]
+
+
+@pytest.mark.slow
+def test_the_model_it_leaves_decides_the_same_in_a_run_that_begins_with_it(folder):
+    cold(folder)
+    model = str(folder / "cold" / "run-times.safetensors")
+    warm = simulate(config(60, file=model, warmup=20))
+    assert counts(warm) == counts(cold(folder))
+
+
+@pytest.mark.slow
+def test_for_real_training_goes_on_while_the_model_is_fitted(tmp_path):
+    begins = []
+
+    def interrupt(text):
+        if found := re.search(r"was fitted .* from iteration (\d+) on", text):
+            begins.append(int(found[1]))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):  # however long the fit takes
+        run(config(100_000), tmp_path / "run", log=interrupt)
+    trace = pq.read_table(tmp_path / "run" / "trace.parquet").to_pylist()
+    found = [row["clock"] for row in trace if row["event"] == "cut-off"]
+    assert found[:20] == [8] * 20
+    assert len(found) == begins[0] > 20
+    assert min(found[20:]) < 8  # the last iterations decide meanwhile
+    fitted = str(tmp_path / "run" / "run-times.safetensors")
+    assert len(counts(simulate(config(10, file=fitted)))) == 10
+
+
+def test_a_run_that_ends_first_leaves_no_process_and_no_model(tmp_path):
+    result = run(config(22), tmp_path / "run")
+    assert result.summary["status"] == "complete"
+    assert not (tmp_path / "run" / "run-times.safetensors").exists()
+
+
+def test_what_cannot_be_fitted_to_is_said_and_the_last_iterations_decide(tmp_path, monkeypatch):
+    def fit(*arguments, **options):
+        raise ConfigError("nothing to learn from")
+
+    monkeypatch.setattr("outpace.predict.fitting.fit", fit)
+    with pytest.warns(RuntimeWarning, match="the last iterations decide: nothing to learn from"):
+        failed = simulate(config(40))
+    assert counts(failed) == counts(simulate(config(40, model="last-20")))
+
+
+def test_a_warm_up_too_short_to_be_fitted_to_is_refused():
+    refused = functools.partial(pytest.raises, ConfigError)
+    with refused(match="warmup must be at least 20: pooled is fitted to that"):
+        simulate(config(40, warmup=19))
