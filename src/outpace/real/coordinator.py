@@ -293,7 +293,7 @@ class Coordinator:
     async def _read_every(self, period_s: float) -> None:
         while True:
             await self.kernel.sleep(period_s)
-            self.snapshots.ask()
+            self.snapshots.ask_now()
 
     # -- what comes in -------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from outpace.real import child
 from outpace.real.bodies import Snapshot
 from outpace.real.control import RealControl
 from outpace.real.coordinator import Coordinator
+from outpace.real.evaluations import Evaluations
 from outpace.real.fitting import FittingBeside
 from outpace.real.gate import Keys, Log, Session, new_keys
 from outpace.real.launcher import Processes
@@ -35,6 +36,7 @@ from outpace.real.training import Training
 from outpace.recorder import Totals
 from outpace.strategy import cut_off_rule
 from outpace.sync import CutOff
+from outpace.tasks import Evaluation
 from outpace.trace import Trace
 from outpace.units import Time, seconds
 
@@ -89,9 +91,10 @@ class RealRun:
                 experiment, sync, say=log, note=log, fitting=self._fitting, clock=time.perf_counter
             )
         self.coordinator = Coordinator(
-            experiment, session(COORDINATOR), self._public, trace, self._evaluate, log,
+            experiment, session(COORDINATOR), self._public, trace, self._evaluate_aside, log,
             training.join_s, address=f"tcp://{outside.host}" if outside else LOOPBACK, rule=rule,
         )  # fmt: skip
+        self._evaluations = Evaluations(self.coordinator.clock, training.evaluate)
         endpoint, key = self.coordinator.listener.endpoint, self._public.get(COORDINATOR, "")
         self._links = {name: Link(name, endpoint, key, session(name)) for name in names}
         self._servers, self._workers = servers, workers
@@ -123,7 +126,9 @@ class RealRun:
         experiment, coordinator = self._experiment, self.coordinator
         worker_keys = {name: pair.public for name, pair in self._worker_keys.items()}
         if experiment.evaluate.every_updates or experiment.evaluate.every_s:
-            self._evaluate(self._initial, None)  # before anybody knocks
+            initial = self._training.evaluate(self._initial)  # before anybody knocks
+            self._add(0, 0, initial, Totals())
+            self._evaluated = 0
         host = self._outside.host if self._outside is not None else None
         address = LOOPBACK if host is None else f"tcp://{host}"
         for index, name in enumerate(self._servers):
@@ -135,13 +140,10 @@ class RealRun:
         if self._watch is not None:
             self._watch(self)
         coordinator.run()
-        at = coordinator.snapshots.final_at
-        if (
-            coordinator.snapshots.final is not None
-            and at is not None
-            and at.version != self._evaluated
-        ):
-            self._evaluate(coordinator.snapshots.final, at)
+        final, at = coordinator.snapshots.final, coordinator.snapshots.final_at
+        if final is not None and at is not None and at.version != self._evaluated:
+            self._evaluate_aside(final, at, lambda: None)
+        self._evaluations.settle()
 
     def _start_workers(self) -> None:
         if self._outside is not None:
@@ -169,6 +171,7 @@ class RealRun:
                 self.coordinator.wind_down(_EARLY_END_S)
         finally:
             self.processes.stop(at_once=not self.coordinator.over)
+            self._evaluations.close()
             if self._fitting is not None:
                 self._fitting.close()
             if self._outside is not None and self._wrote_connect:
@@ -200,15 +203,26 @@ class RealRun:
         alone = self._workers == [name]
         print_line("" if alone else name, line, error)
 
-    def _evaluate(self, blocks: Sequence[Block], at: Snapshot | None) -> None:
-        """`at`: where these blocks come from; None: they are the initial ones."""
-        self._evaluated, self._known = 0 if at is None else at.version, list(blocks)
-        evaluation = self._training.evaluate(blocks)
+    def _evaluate_aside(
+        self, blocks: list[Block], at: Snapshot, done: Callable[[], None]
+    ) -> None:  # fmt: skip
+        """While the run goes on."""
+        totals = self.totals
+        totals.applied = at.applied  # the servers' reports lag behind
+        self._evaluated, self._known = at.version, blocks
+
+        def told(evaluation: Evaluation | None) -> None:
+            self._add(at.now, at.version, evaluation, totals)
+            done()
+
+        self._evaluations.begin(blocks, told)
+
+    def _add(
+        self, now: Time, version: int, evaluation: Evaluation | None, totals: Totals
+    ) -> None:  # fmt: skip
         if evaluation is None:
             return
-        totals = self.totals
-        totals.applied = 0 if at is None else at.applied  # the servers' reports lag behind
-        self.metrics.add(0 if at is None else at.now, self._evaluated, evaluation, totals)
+        self.metrics.add(now, version, evaluation, totals)
         target = self._experiment.stop.target_accuracy
         if target is not None and (evaluation.accuracy or 0.0) >= target:
             self.coordinator.end("the target accuracy is reached")

@@ -1,7 +1,6 @@
 """Who decides for all servers at once, in the coordinator: holds a barrier, or cuts off.
 
-Workers report to it over the connection that they have to the coordinator. So an
-evaluation, which is the coordinator's too, holds it up.
+Workers report to it over the connection that they have to the coordinator.
 """
 
 from __future__ import annotations

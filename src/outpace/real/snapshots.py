@@ -13,7 +13,8 @@ from typing import TypeAlias
 from outpace.messages import Block
 from outpace.real.bodies import ReadAll, Snapshot
 
-Evaluate: TypeAlias = Callable[[list[Block], Snapshot], None]  # blocks, shard 0's snapshot
+# Of blocks and shard 0's snapshot; to be told when it is done.
+Evaluate: TypeAlias = Callable[[list[Block], Snapshot, Callable[[], None]], None]
 
 
 class Snapshots:
@@ -27,8 +28,14 @@ class Snapshots:
         self._every = 0
         self._parts: dict[int, dict[int, tuple[Snapshot, Block]]] = {}  # by request
         self._awaited: dict[int, int] = {}  # request -> the version it waits for
+        self._asked: set[int] = set()  # by `ask_now`, and not evaluated yet
 
-    def ask(self, version: int = 0) -> int:
+    def ask_now(self) -> None:
+        """Evaluate the parameters there are, unless it was asked before and is still to come."""
+        if not self._asked:
+            self._asked.add(self._ask())
+
+    def _ask(self, version: int = 0) -> int:
         """Ask for the parameters, as soon as a server has that version."""
         self._requests += 1
         self._parts[self._requests] = {}
@@ -39,13 +46,13 @@ class Snapshots:
 
     def ask_for_last(self) -> None:
         """The next ones are the final ones."""
-        self._last = self.ask()
+        self._last = self._ask()
 
     def ask_each(self, every: int) -> None:
         """From now on evaluate the versions that are multiples of this."""
         self._every = every
         for ahead in (1, 2):
-            self.ask(ahead * every)
+            self._ask(ahead * every)
 
     def add(self, body: Snapshot, block: Block) -> None:
         """A server has answered. Without effect if nobody asked."""
@@ -61,7 +68,10 @@ class Snapshots:
         if body.request == self._last:
             self.final, self.final_at = blocks, first
             return
-        self._evaluate(blocks, first)
-        if self._awaited.pop(body.request, 0):
-            newest = first.version // self._every * self._every
-            self.ask(max([*self._awaited.values(), newest]) + self._every)
+        self._evaluate(blocks, first, lambda: self._evaluated(body.request, first.version))
+
+    def _evaluated(self, request: int, version: int) -> None:
+        self._asked.discard(request)
+        if self._awaited.pop(request, 0):
+            newest = version // self._every * self._every
+            self._ask(max([*self._awaited.values(), newest]) + self._every)

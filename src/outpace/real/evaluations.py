@@ -1,0 +1,90 @@
+"""Evaluating while the run goes on: in a thread, one snapshot after the other.
+
+The coordinator's loop hears and decides meanwhile; torch's operations leave it the
+interpreter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeAlias, TypeVar
+
+import torch
+
+from outpace.errors import OutpaceError
+from outpace.messages import Block
+from outpace.real.clock import RealClock
+
+T = TypeVar("T")
+_Job: TypeAlias = tuple[Sequence[Block], Callable[[T], None]]
+
+
+class Evaluations(Generic[T]):
+    """What `evaluate` makes of blocks. What it raises is raised where the outcome would be told."""
+
+    def __init__(self, clock: RealClock, evaluate: Callable[[Sequence[Block]], T]) -> None:
+        self._clock, self._evaluate = clock, evaluate
+        self._threads = torch.get_num_threads()  # a new thread would have one per core
+        self._jobs: queue.SimpleQueue[_Job[T] | None] = queue.SimpleQueue()
+        self._outcomes: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._bell, self._ring = os.pipe()
+        self._thread: threading.Thread | None = None
+        self._owed = 0
+        self.closed = False
+        clock.watch(self._bell, self._told)
+
+    def begin(self, blocks: Sequence[Block], told: Callable[[T], None]) -> None:
+        """Evaluate these after those before; the clock's thread is `told` the outcome."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="evaluation", daemon=True)
+            self._thread.start()
+        self._owed += 1
+        self._jobs.put((blocks, told))
+
+    def settle(self) -> None:
+        """Wait for all that was begun, and tell."""
+        while self._owed:
+            self._told()
+
+    def close(self) -> None:
+        """Wait for the one that is under way and tell; those that have not begun are left out."""
+        self.closed = True
+        if self._thread is not None:
+            self._jobs.put(None)
+            self._thread.join()
+            self._thread = None
+        with contextlib.suppress(OutpaceError):  # why this is closed is known already
+            while not self._outcomes.empty():
+                self._outcomes.get()()
+        self._clock.forget(self._bell)
+        os.close(self._bell)
+        os.close(self._ring)
+
+    def _told(self) -> None:
+        os.read(self._bell, 1)
+        self._owed -= 1
+        self._outcomes.get()()
+
+    def _work(self) -> None:
+        torch.set_num_threads(self._threads)
+        while (job := self._jobs.get()) is not None and not self.closed:
+            self._outcomes.put(self._outcome(*job))
+            os.write(self._ring, b".")
+
+    def _outcome(self, blocks: Sequence[Block], told: Callable[[T], None]) -> Callable[[], None]:
+        try:
+            found = self._evaluate(blocks)
+        except BaseException as error:
+            return _raising(error)
+        return lambda: told(found)
+
+
+def _raising(error: BaseException) -> Callable[[], None]:
+    def tell() -> None:
+        raise error
+
+    return tell
