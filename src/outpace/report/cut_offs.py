@@ -16,15 +16,13 @@ from outpace.report.runs import Run, clock
 from outpace.report.words import label, listed, number, seconds
 
 _SAID: Final = 4  # runs that the words below the figure name
+_ITERATION: Final = "iteration (number)"
 _COUNT, _RATE = "Gradients counted", "Gradients per second"
 _Known = Sequence[tuple[int, Run, CutOffs]]  # with the run's place, for its colour
 _Y: Final[dict[str, tuple[str, Callable[[CutOffs], Floats]]]] = {
-    "Gradients counted": (
-        "gradients counted in an iteration",
-        lambda c: c.gradients / c.iterations,
-    ),
+    _COUNT: ("gradients in an iteration (count)", lambda c: c.gradients / c.iterations),
     "Time open": ("from one closing to the next (s)", lambda c: c.open_s / c.iterations),
-    _RATE: ("gradients per second", lambda c: c.gradients / np.maximum(c.open_s, 1e-9)),
+    _RATE: ("gradients counted (per s)", lambda c: c.gradients / np.maximum(c.open_s, 1e-9)),
 }
 
 
@@ -42,7 +40,7 @@ def cut_offs(runs: Sequence[Run], totals: Sequence[Totals | None]) -> Figure | N
     ]
     if not known:
         return None
-    against = {"vs iteration": "iteration", "vs time": f"{clock(runs)} (s)"}
+    against = {"vs iteration": _ITERATION, "vs time": f"{clock(runs)} (s)"}
     views = []
     for name, (title, value) in _Y.items():
         for x in against.values():
@@ -67,13 +65,13 @@ def cut_offs(runs: Sequence[Run], totals: Sequence[Totals | None]) -> Figure | N
 def _line(
     run: Run, place: int, closed: CutOffs, x: str, value: Callable[[CutOffs], Floats]
 ) -> Plot:
-    in_time = x != "iteration"
+    in_time = x != _ITERATION
     numbers = closed.width * np.arange(len(closed.iterations))
     return {
         "type": "scatter",
         "mode": "lines",
         "name": label(run.name),
-        "x": _short(closed.ended_s) if in_time else numbers.tolist(),
+        "x": _short(closed.ended_s, 7) if in_time else numbers.tolist(),
         "y": _short(value(closed)),
         "line": {"color": colour(place), "dash": dash(place), "width": 1.6,
                  "shape": "vh" if in_time else "hv"},
@@ -126,5 +124,5 @@ def _all_of(workers: int) -> Plot:
             "line": line, "layer": "below"}  # fmt: skip
 
 
-def _short(values: Floats) -> list[float]:
-    return [float(f"{value:.5g}") for value in values.tolist()]
+def _short(values: Floats, digits: int = 5) -> list[float]:
+    return [float(f"{value:.{digits}g}") for value in values.tolist()]
