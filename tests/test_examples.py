@@ -101,7 +101,7 @@ def test_cut_offs_lie_between_waiting_for_all_and_the_oracle():
             variant,
             experiment=dataclasses.replace(
                 variant.experiment,
-                stop=outpace.Stop(virtual_time_s=8.0),
+                stop=outpace.Stop(virtual_time_s=5.0),
                 evaluate=outpace.Evaluate(),
             ),
         )
