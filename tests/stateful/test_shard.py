@@ -365,8 +365,11 @@ class ShardMachine(RuleBasedStateMachine):
                 return Pull(gone, max(0, model.progress[gone]))
             case "leave gone" if gone is not None:
                 return Leave(gone)
-            case "close again" if not model.is_cut_off or model.clock > 0:
-                return Close(model.clock - model.is_cut_off, [0])
+            case "close again" if model.is_cut_off:
+                closed = [*range(model.clock), *(n for n in model.counting if n >= model.clock)]
+                return Close(self.one_of(pick, closed), [0]) if closed else None
+            case "close again":  # it is not for others to say
+                return Close(model.clock, [0])
             case "close unknown":
                 return Close(model.clock, [self.one_of(pick, [-1, model.workers])])
             case "a reply":
