@@ -91,3 +91,27 @@ def test_every_strategy_runs_and_who_waits_least_applies_most():
     assert applied == sorted(applied)
     assert found["SSP and ASP, a server each"]["servers"][1]["delayed_pulls"] == 0
     assert found["SSP and ASP, a server each"]["servers"][0]["delayed_pulls"] > 0
+
+
+def test_cut_offs_lie_between_waiting_for_all_and_the_oracle():
+    path = EXAMPLES / "cutoff.yaml"
+    variants = variants_from(read_yaml(path), str(path), path.parent)
+    short = [
+        dataclasses.replace(
+            variant,
+            experiment=dataclasses.replace(
+                variant.experiment,
+                stop=outpace.Stop(virtual_time_s=5.0),
+                evaluate=outpace.Evaluate(),
+            ),
+        )
+        for variant in variants
+    ]
+    found = {row.variant.name: row.summary for row in outpace.compare(short)}
+    assert {summary["status"] for summary in found.values()} == {"complete"}
+    bsp, deadline, oracle = (found[name] for name in ("BSP", "last 5, deadline", "oracle"))
+    assert bsp["gradients_applied"] < deadline["gradients_applied"] < oracle["gradients_applied"]
+    assert bsp["seconds"]["wait"] > deadline["seconds"]["wait"] > oracle["seconds"]["wait"]
+    assert "cut_offs" not in bsp
+    assert deadline["pushes_abstained"] > 0
+    assert all(summary["staleness"]["max"] == 0 for summary in (bsp, deadline, oracle))

@@ -29,12 +29,13 @@ CONFIG: dict[str, Any] = {
 
 @pytest.fixture(scope="session")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Name -> folder: BSP, SSP, ASP, timing, and one that failed."""
+    """Name -> folder: BSP, SSP, ASP, cut-off, timing, and one that failed."""
     place = tmp_path_factory.mktemp("runs")
     variants: dict[str, dict[str, Any]] = {
         "BSP": {"sync": {"kind": "bsp"}},
         "SSP": {"sync": {"kind": "ssp", "staleness": 2}},
         "ASP": {"sync": {"kind": "asp"}},
+        "cut-off": {"sync": {"kind": "cutoff", "model": "fixed", "share": 0.7, "warmup": 1}},
         "timing": {"sync": {"kind": "bsp"}, "task": {"kind": "timing"}},
         "failed": {"sync": {"kind": "asp"}, "optimizer": {"kind": "sgd", "lr": 1e9}},
     }

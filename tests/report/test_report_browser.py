@@ -76,12 +76,12 @@ def look(path: Path, tmp_path: Path, width: int, figures: list[str]) -> list[str
 
 
 @pytest.mark.parametrize("width", [1280, 500])  # Chromium opens no narrower window
-@pytest.mark.parametrize("names", [["SSP"], ["BSP", "SSP", "ASP", "failed", "timing"]])
+@pytest.mark.parametrize("names", [["SSP"], ["BSP", "SSP", "ASP", "cut-off", "failed", "timing"]])
 def test_a_report_draws_all_figures_without_complaint(simulated, tmp_path, width, names):
     path = tmp_path / "report.html"
     write_report([simulated[name] for name in names], path)
     figures = ["figure-progress", "figure-workers", "figure-timeline", "figure-staleness"]
-    figures += ["figure-split"] if len(names) > 1 else []
+    figures += ["figure-split", "figure-cut-offs"] if len(names) > 1 else []
     head, fits, remote, *lines = look(path, tmp_path, width, figures)
     assert (head, fits, remote) == ("PROBE", "fits", "0")
     assert len(lines) == len(figures)

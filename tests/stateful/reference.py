@@ -56,6 +56,8 @@ class Reference:
     step_time: list[int] = field(init=False)
     last_answer: list[int] = field(init=False)
     collected: list[tuple[int, int, int, list[float]]] = field(default_factory=list)
+    held_back: list[tuple[int, int, int, list[float]]] = field(default_factory=list)
+    counting: dict[int, frozenset[int]] = field(default_factory=dict)  # of those that were closed
     waiting: list[Waiting] = field(default_factory=list)
     settled: list[tuple[int, int, Outcome, int]] = field(default_factory=list)
     abandoned: list[Pull] = field(default_factory=list)
@@ -79,6 +81,10 @@ class Reference:
     def laggards(self) -> list[int]:
         return [worker for worker in self.live if self.progress[worker] < self.clock]
 
+    @property
+    def is_cut_off(self) -> bool:
+        return self.policy.kind == "cutoff"
+
     # -- messages; each returns the pulls answered by it, by worker and iteration ----------
 
     def push(self, worker, iteration, version, gradient, now):
@@ -94,10 +100,12 @@ class Reference:
             self.settled.append((worker, iteration, Outcome.ABSTAINED, -1))
         elif late and not arrival:
             self.settled.append((worker, iteration, Outcome.DROPPED, -1))
+        elif self.is_cut_off and iteration not in self.counting:
+            self.held_back.append((worker, iteration, version, gradient))
+        elif self.is_cut_off:
+            self._count((worker, iteration, version, gradient))
         else:
-            if getattr(self.policy, "uses_significance", False):
-                norm = math.hypot(*self.parameters)
-                self.significance[worker] = math.hypot(*gradient) / norm if norm else 0.0
+            self._weigh(worker, gradient)
             if arrival:
                 self.settled.append((worker, iteration, Outcome.APPLIED, self.version - version))
                 self._update(gradient)
@@ -125,8 +133,20 @@ class Reference:
         self.waiting = [each for each in self.waiting if each.pull.worker != worker]
         return self.look(now)
 
+    def close(self, iteration, workers, now):
+        self.counting[iteration] = frozenset(workers)
+        for each in [each for each in self.held_back if each[1] == iteration]:
+            self.held_back.remove(each)
+            self._count(each)
+        return self.look(now)
+
     def follow(self, policy, now):
         self.policy = policy
+        if not self.is_cut_off:  # nobody will say any more which of them count
+            for each in sorted(self.held_back, key=lambda each: each[1]):
+                self._weigh(each[0], each[3])
+                self.collected.append(each)
+            self.held_back = []
         self.patient_since = self.deadline = None
         self._advance(now)
         for each in self.waiting:
@@ -139,7 +159,7 @@ class Reference:
         return self._answer_all(now)
 
     def left_over(self):
-        return [(w, i, Outcome.PENDING, -1) for w, i, _, _ in self.collected]
+        return [(w, i, Outcome.PENDING, -1) for w, i, _, _ in self.collected + self.held_back]
 
     # -- inside ------------------------------------------------------------------------
 
@@ -151,6 +171,18 @@ class Reference:
     def _answered(self, pull, now):
         self.last_answer[pull.worker] = now
         return pull.worker, pull.iteration
+
+    def _weigh(self, worker, gradient):
+        if getattr(self.policy, "uses_significance", False):
+            norm = math.hypot(*self.parameters)
+            self.significance[worker] = math.hypot(*gradient) / norm if norm else 0.0
+
+    def _count(self, pushed):
+        worker, iteration, _, _ = pushed
+        if worker in self.counting[iteration]:
+            self.collected.append(pushed)
+        else:
+            self.settled.append((worker, iteration, Outcome.DROPPED, -1))
 
     def _update(self, gradient):
         self.parameters = [w - g for w, g in zip(self.parameters, gradient, strict=True)]
@@ -187,6 +219,9 @@ class Reference:
         policy, pushed = self.policy, self.count(self.clock)
         if isinstance(policy, UserPolicy):
             return policy.patience(self)
+        if self.is_cut_off:
+            named = self.counting.get(self.clock)
+            return math.inf if named is None or named.intersection(self.laggards) else 0
         if pushed == len(self.live):
             return 0
         if policy.kind == "drop-stragglers" and pushed >= policy.quorum:
@@ -214,7 +249,7 @@ class Reference:
                 return lambda: policy.pull(self, pull)
             case "asp":
                 return now
-            case "bsp" | "drop-stragglers" | "partial-push":
+            case "bsp" | "drop-stragglers" | "partial-push" | "cutoff":
                 return at(i + 1)
             case "ssp":
                 return now if i < filed + policy.staleness else held(policy.staleness)

@@ -24,7 +24,7 @@ from reference import SIZE, Reference, UserPolicy
 
 from outpace.blocks import parameter_block
 from outpace.errors import ProtocolError
-from outpace.messages import Leave, Phantom, Pull, Push, Reply, SetPolicy
+from outpace.messages import Close, Leave, Phantom, Pull, Push, Reply, SetPolicy
 from outpace.python_policy import Condition, Conditioned
 from outpace.shard import NOBODY, Outcome, Shard
 from outpace.sync import (
@@ -33,6 +33,7 @@ from outpace.sync import (
     Bsp,
     Buffer,
     Coin,
+    CutOff,
     DropStragglers,
     Dsps,
     DynamicPssp,
@@ -71,6 +72,7 @@ POLICIES = {
     "psp-sampling": st.builds(
         PspSampling, st.integers(0, 3), bounds, apply=applies, scale=st.just(SUM)
     ),
+    "cutoff": st.builds(CutOff, scale=st.just(SUM)),
     # The same conditions over a view and over the model.
     "condition": st.builds(
         lambda apply: (
@@ -291,6 +293,19 @@ class ShardMachine(RuleBasedStateMachine):
 
     # -- what happens to it --------------------------------------------------------------
 
+    @precondition(lambda self: self.model.is_cut_off)
+    @rule(gap=gaps, ahead=st.sampled_from([0, 0, 0, 1]), named=st.sets(st.integers(0, 3)),
+          by=st.integers(-1, 3))  # fmt: skip
+    def close(self, gap, ahead, named, by):
+        """The scheduler, which may be ahead of what has come here, says who counts."""
+        self.arrive(gap)
+        model = self.model
+        iteration = max([model.clock - 1, *(n for n in model.counting if n >= model.clock)])
+        iteration += 1 + ahead
+        workers = sorted(worker for worker in named if worker < model.workers)
+        message = Close(iteration, workers, min(by, model.workers - 1))
+        self.send(message, lambda: model.close(iteration, workers, self.now))
+
     @rule(gap=gaps, policy=any_policy)
     def follow_another_policy(self, gap, policy):
         self.arrive(gap)
@@ -319,7 +334,7 @@ class ShardMachine(RuleBasedStateMachine):
         what=st.sampled_from(
             ["older", "gone", "unknown", "negative", "far", "future", "past", "long", "single",
              "phantom", "pull negative", "pull unknown", "pull gone", "leave unknown",
-             "leave gone", "a reply", "nonsense"]
+             "leave gone", "close again", "close unknown", "a reply", "nonsense"]
         ),
     )  # fmt: skip
     def refuse(self, pick, what):
@@ -350,6 +365,13 @@ class ShardMachine(RuleBasedStateMachine):
                 return Pull(gone, max(0, model.progress[gone]))
             case "leave gone" if gone is not None:
                 return Leave(gone)
+            case "close again" if model.is_cut_off:
+                closed = [*range(model.clock), *(n for n in model.counting if n >= model.clock)]
+                return Close(self.one_of(pick, closed), [0]) if closed else None
+            case "close again":  # it is not for others to say
+                return Close(model.clock, [0])
+            case "close unknown":
+                return Close(model.clock, [self.one_of(pick, [-1, model.workers])])
             case "a reply":
                 return Reply(0, 0, 0, 0, 0, 0)
             case "nonsense":

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from outpace.report.closed import CutOffs, Gathered
 from outpace.report.reading import reading
 
 Ints = NDArray[np.int64]
@@ -28,6 +29,9 @@ NULL: Final = -(2**63)
 _BATCH: Final = 1 << 16  # rows
 _ITERATION: Final = ("worker", "shard", "iteration", "start_ns", "computed_ns", "end_ns", "held_ns")
 _PULL: Final = ("worker", "shard", "iteration", "start_ns", "end_ns", "released_by")
+_PUSH: Final = ("worker", "iteration", "start_ns")
+_CLOSED: Final = ("iteration", "start_ns", "end_ns", "clock")
+_UNUSED: Final = pa.array(["abstained", "dropped"])  # outcomes of a push
 STEPS: Final = 200  # into which the run is cut for `Totals.finished`
 
 
@@ -52,6 +56,7 @@ class Totals:
     ended_s: Floats  # time that others waited, at any server, until this worker released them
     longest: Wait | None
     finished: Ints  # iterations that ended in each STEPS-th of the run
+    cut_offs: CutOffs | None
 
     @property
     def mean_iteration_s(self) -> float:
@@ -67,6 +72,8 @@ class Events:
     iterations: Columns
     waits: Columns  # pulls that somebody released; with lead, bound
     reasons: list[str]  # of the waits
+    closed: Columns  # the iterations that a scheduler closed, with the gradients as clock
+    unused: dict[tuple[int, int], str]  # worker and iteration -> outcome of that gradient
 
 
 def read_totals(path: Path, workers: int, end_s: float) -> Totals | None:
@@ -77,9 +84,10 @@ def read_totals(path: Path, workers: int, end_s: float) -> Totals | None:
     sums = np.zeros((4, workers))  # of whole ns: exact, in whatever order they are added
     iterations, finished = np.zeros(workers, np.int64), np.zeros(STEPS, np.int64)
     longest: Wait | None = None
+    closed = Gathered()
     step_ns = max(end_s * 1e9 / STEPS, 1.0)
     with reading(path):
-        for batch in _batches(path, {*_ITERATION, *_PULL}):
+        for batch in _batches(path, {*_ITERATION, *_PULL, *_CLOSED}):
             rows = _rows(batch, "iteration", _ITERATION)
             worker, held = rows["worker"], rows["held_ns"]
             compute = rows["computed_ns"] - rows["start_ns"]
@@ -99,37 +107,71 @@ def read_totals(path: Path, workers: int, end_s: float) -> Totals | None:
             ended = pulls["released_by"] != NULL
             spans = (pulls["end_ns"] - pulls["start_ns"])[ended]
             sums[3] += _by_worker(workers, pulls["released_by"][ended], spans)
+            closed.add(_rows(batch, "cut-off", _CLOSED))
     if not iterations.any():
         return None
     compute_s, communicate_s, wait_s, ended_s = sums * 1e-9
-    return Totals(iterations, compute_s, communicate_s, wait_s, ended_s, longest, finished)
+    return Totals(
+        iterations, compute_s, communicate_s, wait_s, ended_s, longest, finished, closed.all()
+    )
 
 
 def read_events(path: Path, spans: Sequence[tuple[int, int]]) -> list[Events]:
     """What overlaps each of these spans (ns). Raises Unreadable."""
-    iterations: list[list[Columns]] = [[] for _ in spans]
-    waits: list[list[Columns]] = [[] for _ in spans]
-    reasons: list[list[str]] = [[] for _ in spans]
-    # A wait may lie before the span though its iteration reaches into it.
-    reach = [(2 * low - high, high) for low, high in spans]
+    found = [_Span(low, high) for low, high in spans]
+    columns = {*_ITERATION, *_PULL, "lead", "bound", "reason", "clock", "outcome"}
     with reading(path):
-        for batch in _batches(path, {*_ITERATION, *_PULL, "lead", "bound", "reason"}, reach):
-            rows = _rows(batch, "iteration", _ITERATION)
-            pulls = _rows(batch, "pull", (*_PULL, "lead", "bound"))
-            answered = (pulls["end_ns"] != NULL) & (pulls["released_by"] != NULL)
-            for place, ((low, high), (early, _)) in enumerate(zip(spans, reach, strict=True)):
-                inside = (rows["end_ns"] > low) & (rows["start_ns"] < high)
-                iterations[place].append({name: column[inside] for name, column in rows.items()})
-                near = answered & (pulls["end_ns"] > early) & (pulls["start_ns"] < high)
-                waits[place].append({name: column[near] for name, column in pulls.items()})
-                if near.any():
-                    names = batch["reason"].filter(_is(batch, "pull")).filter(pa.array(near))
-                    reasons[place] += [str(name) for name in names.to_pylist()]
-    return [
-        Events(_joined(_ITERATION, iterations[place]),
-               _joined((*_PULL, "lead", "bound"), waits[place]), reasons[place])
-        for place in range(len(spans))
-    ]  # fmt: skip
+        for batch in _batches(path, columns, [(span.early, span.late) for span in found]):
+            for span in found:
+                span.add(batch)
+    return [span.events() for span in found]
+
+
+class _Span:
+    """From low to high. A wait, and the push of a gradient, may lie beyond it though its
+    iteration reaches into it: these are kept from `early` to `late`.
+    """
+
+    def __init__(self, low: int, high: int) -> None:
+        self._low, self._high = low, high
+        self.early, self.late = 2 * low - high, 2 * high - low
+        self._iterations: list[Columns] = []
+        self._waits: list[Columns] = []
+        self._reasons: list[str] = []
+        self._closed: list[Columns] = []
+        self._unused: dict[tuple[int, int], str] = {}
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        for event, names, kept in (
+            ("iteration", _ITERATION, self._iterations), ("cut-off", _CLOSED, self._closed),
+        ):  # fmt: skip
+            rows = _rows(batch, event, names)
+            inside = (rows["end_ns"] > self._low) & (rows["start_ns"] < self._high)
+            kept.append({name: column[inside] for name, column in rows.items()})
+        pulls = _rows(batch, "pull", (*_PULL, "lead", "bound"))
+        near = (pulls["end_ns"] != NULL) & (pulls["released_by"] != NULL)
+        near &= (pulls["end_ns"] > self.early) & (pulls["start_ns"] < self._high)
+        self._waits.append({name: column[near] for name, column in pulls.items()})
+        if near.any():
+            reasons = batch["reason"].filter(_is(batch, "pull")).filter(pa.array(near))
+            self._reasons += [str(reason) for reason in reasons.to_pylist()]
+        self._add_pushes(batch)
+
+    def _add_pushes(self, batch: pa.RecordBatch) -> None:
+        pushes = _rows(batch, "push", _PUSH)
+        outcome = batch["outcome"].filter(_is(batch, "push")).cast(pa.string())
+        near = (pushes["start_ns"] > self.early) & (pushes["start_ns"] < self.late)
+        near &= pc.is_in(outcome, value_set=_UNUSED).to_numpy(zero_copy_only=False)
+        if near.any():
+            keys = zip(*(pushes[name][near].tolist() for name in _PUSH[:2]), strict=True)
+            self._unused.update(zip(keys, outcome.filter(pa.array(near)).to_pylist(), strict=True))
+
+    def events(self) -> Events:
+        return Events(
+            _joined(_ITERATION, self._iterations),
+            _joined((*_PULL, "lead", "bound"), self._waits), self._reasons,
+            _joined(_CLOSED, self._closed), self._unused,
+        )  # fmt: skip
 
 
 def _batches(

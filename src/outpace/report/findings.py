@@ -15,6 +15,7 @@ from outpace.report.target import evaluation_gap_s, same_task
 from outpace.report.words import listed, number, percent, plural, seconds, times
 
 MOST = 3
+_NAMED = 3  # runs in one sentence
 _NOTABLE = 1.05  # a smaller ratio is not worth a sentence
 
 
@@ -30,7 +31,7 @@ def findings(
     else:
         ended = [run for run in runs if run.complete]
         quality = [_sooner(ended, target), _accuracy_cost(ended)]
-        said = [*quality, _waiting(ended), _throughput(ended)]
+        said = [*quality, _cut_offs(ended), _waiting(ended), _throughput(ended)]
         if not any(quality):
             said.reverse()
     return [sentence for sentence in said if sentence][:MOST]
@@ -60,17 +61,23 @@ def _outcome(run: Run) -> str:
 
 def _abstained(run: Run) -> str:
     count = run.number("pushes_abstained")
+    if counted := _counted(run):
+        cut = f"; {int(count):,} times a worker was cut off and stopped computing" if count else ""
+        return f"An iteration ended with {counted} gradients on average{cut}."
     if not count:
         return ""
-    if mean := run.number("cut_offs", "mean_count"):
-        return (
-            f"An iteration ended with {number(mean)} gradients on average; {int(count):,} times "
-            "a worker was cut off and stopped computing."
-        )
     return (
         f"{int(count):,} of the pushes carried no gradient: it was not finite, or the step was "
         "skipped."
     )
+
+
+def _counted(run: Run) -> str:
+    """`28.1 of 32`: gradients in an iteration, where iterations were closed."""
+    mean, workers = run.number("cut_offs", "mean_count"), run.setting("workers")
+    if mean is None:
+        return ""
+    return f"{number(mean)} of {workers}" if isinstance(workers, int) else number(mean)
 
 
 def _waited_for(run: Run, totals: Totals | None) -> str:
@@ -80,6 +87,8 @@ def _waited_for(run: Run, totals: Totals | None) -> str:
     if not run.number("seconds", "wait"):
         return "No worker waited for another."
     sentence = f"Workers spent {percent(share)} of their time waiting for others."
+    if run.number("cut_offs", "mean_count"):  # whoever came last, that was not what ended it
+        return sentence
     if totals is None or (whole := float(totals.ended_s.sum())) <= 0:
         return sentence
     order = totals.ended_s.argsort()[::-1]
@@ -196,6 +205,11 @@ def iterations_per_s(run: Run) -> float | None:
 
 def _gradients_per_s(run: Run) -> float | None:
     return run.gradients_per_s
+
+
+def _cut_offs(runs: Sequence[Run]) -> str:
+    parts = [f"{counted} with {run.name}" for run in runs if (counted := _counted(run))]
+    return f"Gradients in an iteration, on average: {listed(parts[:_NAMED])}." if parts else ""
 
 
 def _waiting(runs: Sequence[Run]) -> str:

@@ -8,6 +8,7 @@ from string import Template
 from typing import Final
 
 from outpace.report.configuration import configuration
+from outpace.report.cut_offs import cut_offs, section
 from outpace.report.events import Totals, read_totals
 from outpace.report.figure import Figure
 from outpace.report.findings import findings
@@ -43,6 +44,7 @@ def _page(runs: Sequence[Run]) -> Page:
     totals = [_totals(run) for run in runs]
     target = common_target(runs)
     several = len(runs) > 1
+    closed = cut_offs(runs, totals)
     figures: dict[str, list[Figure]] = {
         "progress": [progress(runs, totals, target)],
         "split": [split_of_runs(runs)] if several else [],
@@ -61,10 +63,14 @@ def _page(runs: Sequence[Run]) -> Page:
         notices="".join(_notice(run) for run in failed) if several else "",
         body=Template(asset("page.html")).substitute(
             {key: "".join(figure.html() for figure in group) for key, group in figures.items()},
+            cut_offs=section(closed),
             summary=summary_table(runs, target) if several else summary_tiles(runs[0]),
             configuration=configuration(runs),
         ),
-        figures=[figure for group in figures.values() for figure in group],
+        figures=[
+            *(figure for group in figures.values() for figure in group),
+            *([closed] if closed else []),
+        ],
         footer=_footer(runs),
     )
 

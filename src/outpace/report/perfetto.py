@@ -3,7 +3,8 @@
 Under "workers", a track per worker: compute, communicate, wait for the server that
 answered last. Under "servers", for each: the pulls it held, the pushes it got, the
 staleness of the gradients it applied, its clock. An arrow leads from a mark on the worker
-whose push released another one to the end of that one's wait.
+whose push released another one to the end of that one's wait. Where a scheduler closed the
+iterations, it has a track of these, with how many gradients counted in each.
 
 The format is Perfetto's own (`packets`): in the older JSON, overlapping slices have no
 row per server and arrows are bound by rounded times. Packets leave as rows come in, so
@@ -68,7 +69,12 @@ def _write(trace: Path, path: Path, scheduler: int | None) -> None:
     # Without a name and time of its own: of equal traces, equal files.
     with path.open("wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
         events = _Events(Packets(packed.write), scheduler)
-        draw = {"iteration": events.iteration, "push": events.push, "pull": events.pull}
+        draw = {
+            "iteration": events.iteration,
+            "push": events.push,
+            "pull": events.pull,
+            "cut-off": events.cut_off,
+        }
         for row in _rows(trace):
             draw[row["event"]](row)
         events.finish()
@@ -94,9 +100,12 @@ def _batches(path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
 
 
 def _require_sense(event: Any, of: Mapping[str, Any]) -> None:
-    if not np.isin(event, ("iteration", "push", "pull")).all():
+    if not np.isin(event, ("iteration", "push", "pull", "cut-off")).all():
         raise ValueError("an event in it is of an unknown kind")
-    if min(of[name].min(initial=0) for name in ("worker", "shard", "iteration", "start_ns")) < 0:
+    of_all = event == "cut-off"  # which have no worker and no server
+    whose = (of[name][~of_all] for name in ("worker", "shard"))
+    what = (of["iteration"], of["start_ns"], of["clock"][of_all])
+    if min(numbers.min(initial=0) for numbers in (*whose, *what)) < 0:
         raise ValueError("an event in it lacks a worker, server, iteration or time")
     start, end, computed, held = (of[n] for n in ("start_ns", "end_ns", "computed_ns", "held_ns"))
     parts = (computed >= start) & (held >= 0) & (end - computed >= held) | (event != "iteration")
@@ -195,6 +204,12 @@ class _Events:
         pulls = self._packets.track(server, "held pulls", 0, lane=worker)
         until = None if end == NULL else end
         self._packets.slice(pulls, row["start_ns"], until, f"hold worker-{worker}", args)
+
+    def cut_off(self, row: _Row) -> None:
+        track = self._packets.track(self._servers, "scheduler", 1 << 16)  # after all servers
+        names = {"clock": "gradients", "bound": "waited for"}
+        args = {name: row[key] for key, name in names.items() if row[key] != NULL}
+        self._packets.slice(track, row["start_ns"], row["end_ns"], str(row["iteration"]), args)
 
     def _release(self, shard: int) -> None:
         """Mark it at the worker that did it; the arrows start there."""

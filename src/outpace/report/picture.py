@@ -1,4 +1,4 @@
-"""Draws the events of a span of time: bars in lanes, lines between them."""
+"""Draws the events of a span of time: bars in lanes, lines between them or across all."""
 
 from __future__ import annotations
 
@@ -11,11 +11,20 @@ import numpy as np
 
 from outpace.report.events import Columns, Events
 from outpace.report.figure import PHASES, Plot
-from outpace.report.words import seconds
+from outpace.report.words import plural, seconds
 
 _MOST: Final = 1500  # iterations drawn
 _SIGNS: Final = {"beyond-bound": "≥", "within-bound": "<"}
 _HALF: Final = 0.37  # of a lane's bar
+CUT_OFF: Final = "cut off"  # a computation whose gradient did not count
+_STRIPES: Final = {"shape": "/", "size": 5, "solidity": 0.35, "fillmode": "replace"}
+
+# Outcome of the gradient, if it did not count -> the bar's kind, and what the worker did.
+_COMPUTED: Final = {
+    "": ("compute", "computed"),
+    "abstained": (CUT_OFF, "was cut off after it had computed"),
+    "dropped": (CUT_OFF, "came too late to count, having computed"),
+}
 
 Key = tuple[int, int, int]  # worker, shard, iteration
 
@@ -29,24 +38,37 @@ class _Held:
 
 
 class Picture:
-    """For these workers, one lane each, in this order."""
+    """For these workers, one lane each, in this order.
+
+    Where a scheduler closed the iterations, lines across all lanes say when; it, not another
+    worker, ended what waits there were.
+    """
 
     def __init__(self, workers: Sequence[int], scheduler: int | None = None) -> None:
-        """scheduler: its number among the shards, if the run had one."""
+        """scheduler: its number among the shards, if the run had one that was one."""
         self._scheduler = scheduler
         self._lane = {worker: lane for lane, worker in enumerate(workers)}
-        self._bars: dict[str, list[tuple[int, int, int, str, str]]] = {p: [] for p in PHASES}
+        self._bars: dict[str, list[tuple[int, int, int, str, str]]] = {
+            phase: [] for phase in (*PHASES, CUT_OFF)
+        }
         self._released: dict[tuple[int, int], set[int]] = defaultdict(set)
+        self._is_closed = False
+        self._unused: Mapping[tuple[int, int], str] = {}
 
     def of(self, events: Events) -> list[Plot]:
         """The traces, for plotly."""
         held = self._held(events)
-        rows = events.iterations
+        rows, closed = events.iterations, events.closed
+        self._is_closed = len(closed["iteration"]) > 0
+        self._unused = events.unused if self._is_closed else {}
         chosen = np.flatnonzero(np.isin(rows["worker"], list(self._lane)))
         order = chosen[np.argsort(rows["start_ns"][chosen], kind="stable")]
         for at in order[:_MOST]:
             self._iteration({name: int(column[at]) for name, column in rows.items()}, held)
-        return [*(self._trace(phase) for phase in PHASES), *self._lines()]
+        traces = [self._trace(phase) for phase in PHASES]
+        if not self._is_closed:
+            return [*traces, *self._lines()]
+        return [*traces, self._trace(CUT_OFF), *self._closings(closed)]
 
     def _held(self, events: Events) -> dict[Key, _Held]:
         waits = events.waits
@@ -65,7 +87,8 @@ class Picture:
     def _iteration(self, row: Mapping[str, int], held: Mapping[Key, _Held]) -> None:
         worker, iteration, end = row["worker"], row["iteration"], row["end_ns"]
         computed = row["computed_ns"]
-        self._bar("compute", worker, iteration, row["start_ns"], computed, "computed")
+        phase, did = _COMPUTED[self._unused.get((worker, iteration), "")]
+        self._bar(phase, worker, iteration, row["start_ns"], computed, did)
         if row["held_ns"] <= 0:
             self._bar("communicate", worker, iteration, computed, end, "communicated")
             return
@@ -75,9 +98,12 @@ class Picture:
         self._bar("communicate", worker, iteration, computed, wait.start_ns, "communicated")
         shard = row["shard"]
         where = "at the scheduler" if shard == self._scheduler else f"at server {shard}"
-        where += f" for worker {wait.by}" if wait.by >= 0 else ""
+        if self._is_closed:
+            why = " until the iteration was closed"
+        else:
+            why = (f" for worker {wait.by}" if wait.by >= 0 else "") + wait.why
         self._bar("wait", worker, iteration, wait.start_ns, wait.end_ns, "waited",
-                  f" {where}{wait.why}")  # fmt: skip
+                  f" {where}{why}")  # fmt: skip
         self._bar("communicate", worker, iteration, wait.end_ns, end, "communicated")
         if wait.by in self._lane and wait.by != worker:
             self._released[wait.by, wait.end_ns].add(worker)
@@ -109,8 +135,32 @@ class Picture:
             "hovertext": [text for *_, text in bars],
             "hoverinfo": "text",
             "width": 2 * _HALF,
-            "marker": {"color": PHASES[phase], "line": {"width": 0}},
+            "marker": {"color": PHASES["compute"], "line": {"width": 0}, "pattern": _STRIPES}
+            if phase == CUT_OFF
+            else {"color": PHASES[phase], "line": {"width": 0}},
         }
+
+    def _closings(self, closed: Columns) -> list[Plot]:
+        """Lines across all lanes where an iteration was closed."""
+        rows = [_row(closed, at) for at in range(len(closed["iteration"]))]
+        times = [round(row["end_ns"] * 1e-9, 6) for row in rows]
+        top, bottom = -0.5, len(self._lane) - 0.5
+        texts = [
+            f"iteration {row['iteration']}: closed after "
+            f"{seconds((row['end_ns'] - row['start_ns']) * 1e-9)} "
+            f"with {plural(row['clock'], 'gradient')}<br>at {time:.3f} s"
+            for row, time in zip(rows, times, strict=True)
+        ]
+        group = {"type": "scatter", "legendgroup": "closed", "cliponaxis": True}
+        return [
+            {**group, "mode": "lines", "name": "iteration closed", "hoverinfo": "skip",
+             "x": [x for time in times for x in (time, time, None)],
+             "y": [y for _ in times for y in (top, bottom, None)],
+             "line": {"width": 1, "color": "ink"}, "opacity": 0.55},
+            {**group, "mode": "markers", "showlegend": False, "hoverinfo": "text",
+             "x": times, "y": [top] * len(times), "hovertext": texts,
+             "marker": {"size": 8, "color": "ink", "symbol": "triangle-down"}},
+        ]  # fmt: skip
 
     def _lines(self) -> list[Plot]:
         """From those who released to those who had waited."""

@@ -107,13 +107,16 @@ def _iterations(runs: Sequence[Run], totals: Sequence[Totals | None]) -> Figure:
         time_s = run.time_s
         if sums is None or not time_s:
             continue
+        times, finished = np.arange(1, STEPS + 1) * (time_s / STEPS), sums.finished
+        if sums.cut_offs:
+            times, finished = sums.cut_offs.ended_s, sums.cut_offs.gradients
         traces.append(
             {
                 "type": "scatter",
                 "mode": "lines",
                 "name": label(run.name),
-                "x": [float(f"{time_s * step / STEPS:.6g}") for step in range(STEPS + 1)],
-                "y": [0, *map(int, sums.finished.cumsum())],
+                "x": [0, *(float(f"{time:.6g}") for time in times.tolist())],
+                "y": [0, *finished.cumsum().tolist()],
                 "line": {"color": colour(place), "dash": dash(place), "width": 2.2},
             }
         )
@@ -123,6 +126,8 @@ def _iterations(runs: Sequence[Run], totals: Sequence[Totals | None]) -> Figure:
         "hovermode": "x unified",
     }
     note = "The steeper, the more iterations per second."
+    if any(sums is not None and sums.cut_offs for sums in totals):
+        note += " Those that were cut off are not among them."
     if any(run.metrics["train_loss"] != [None] * len(run.metrics["time_s"]) for run in runs):
         note += " Accuracy and loss were evaluated only once: set evaluate.every_s to follow them."
     views = [View(traces, layout, note)] if traces else []

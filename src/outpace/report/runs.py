@@ -150,16 +150,23 @@ def clock(runs: Sequence[Run]) -> str:
 def strategies(runs: Sequence[Run]) -> list[str]:
     """What tells their strategies apart, in short: `ssp, staleness 3`.
 
-    Numbers are said; words only where another run with that kind of strategy has others.
+    Numbers are said; words only where another run with that kind of strategy has others. Of
+    cut-offs, which have many numbers, the model is, and else only what others have otherwise.
     """
 
     def words(run: Run) -> list[str]:
         alike = [other.sync for other in runs if other.kind == run.kind]
+        always = (
+            {"model"}
+            if run.kind == "cutoff"
+            else {key for key, value in run.sync.items() if _number(value) is not None}
+        )
         return [
-            f"{key} {value}"
+            f"{key} {Path(value).name if key == 'file' else value}"
             for key, value in run.sync.items()
-            if _number(value) is not None
-            or (key != "kind" and any(other.get(key) != value for other in alike))
+            if key != "kind"
+            and value is not None
+            and (key in always or any(other.get(key) != value for other in alike))
         ]
 
     return [", ".join([run.kind, *words(run), *_beside(run)]) for run in runs]

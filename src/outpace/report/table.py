@@ -78,7 +78,10 @@ def columns(target: float | None) -> list[Column]:
         Column("Sent", "bytes sent by workers and servers", of("bytes_sent"), size, "low",
                total=True),
         Column("Gradients", "applied to the parameters", of("gradients_applied"), count),
-        Column("Abstained", "pushes without a gradient: it was not finite, or a step was skipped",
+        Column("Counted", "gradients in an iteration, on average; the other workers were cut off",
+               of("cut_offs", "mean_count"), number),
+        Column("Abstained", "pushes without a gradient: its worker was cut off, it was not "
+               "finite, or a step was skipped",
                lambda run: run.number("pushes_abstained") or None, count),
     ]  # fmt: skip
     return [column for column in found if column is not None]
@@ -193,8 +196,8 @@ def _legend(runs: Sequence[Run], shown: Sequence[Column], marked: bool) -> str:
     neutral = [c.title.lower() for c in shown if c.better is None]
     return (
         f'<span class="mark">★</span> best of its column among the complete runs: the highest '
-        f"for {escaped(' and '.join(high))}, the lowest elsewhere. "
-        f"Unmarked: columns in which all are alike, and {escaped(' and '.join(neutral))}, "
+        f"for {escaped(listed(high))}, the lowest elsewhere. "
+        f"Unmarked: columns in which all are alike, and {escaped(listed(neutral))}, "
         "the work itself; totals are marked only if all applied equally many gradients. "
         f"{_times(runs)}; compute, communicate and wait are means per worker."
     )
