@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from itertools import count
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+from outpace import strategy
+from outpace.config import experiment_from
+from outpace.experiment import run
 from outpace.messages import Close, Done
 from outpace.predict.interface import Wait
 from outpace.programs.cutoff import cut_off
@@ -100,3 +106,61 @@ def test_a_time_to_ask_again_that_had_passed_when_the_rule_was_asked_is_nothing_
     answers = [Wait(again_s=1.1), Wait(count=3)]
     shown, *_ = outcome([1.0, 1.1, 1.8, 9.0], answers)
     assert shown == [(2, 1.1), (3, 1.8)]
+
+
+class Fitted:
+    """In the place of a model, its filter and its prediction: some workers are slow, it says."""
+
+    kind, needs = "pooled", 0
+
+    def follow(self, node, seed):
+        return self
+
+    def predict(self):
+        return self
+
+    def observe(self, *_):
+        pass
+
+    def sample(self, draws):
+        random = np.random.default_rng(0)
+        return np.where(random.random((draws, WORKERS)) < 0.3, 3.0, 1.0) + random.random(WORKERS)
+
+
+WORKERS = 4
+DATA = {
+    "task": {"kind": "digits-mlp"},
+    "workers": WORKERS,
+    "compute": {"kind": "constant", "mean_s": 0.01},
+    "sync": {"kind": "cutoff", "model": "pooled", "file": "a.safetensors", "warmup": 0},
+    "stop": {"iterations": 2},
+}
+
+
+@pytest.mark.parametrize(("prediction_s", "asks_again"), [(0.0, True), (0.001, True), (1.0, False)])
+def test_the_rule_is_asked_again_only_if_predictions_are_cheap(
+    monkeypatch, prediction_s, asks_again
+):
+    monkeypatch.setattr(strategy, "load_model", lambda _: Fitted())
+    experiment, ticks = experiment_from(DATA, "a test", Path()), count()
+    rule = strategy.cut_off_rule(
+        experiment, experiment.sync, say=pytest.fail, clock=lambda: prediction_s * next(ticks)
+    )
+    rule.begin()
+    rule.observe(np.ones(WORKERS), np.zeros(WORKERS, dtype=bool), 1.0)
+    assert math.isfinite(rule.begin().again_s) == asks_again
+
+
+def test_for_real_what_a_prediction_costs_is_measured(monkeypatch):
+    from outpace.real import run as real_run
+
+    clocks = []
+
+    def watched(*arguments, clock, **more):
+        clocks.append(clock)
+        return strategy.cut_off_rule(*arguments, clock=clock, **more)
+
+    monkeypatch.setattr(real_run, "cut_off_rule", watched)
+    run({**DATA, "workers": 1, "sync": {"kind": "cutoff"}})
+    (clock,) = clocks
+    assert clock() < clock()

@@ -85,12 +85,13 @@ def scheduler_shard(experiment: Experiment, observer: ShardObserver) -> Shard:
 
 def cut_off_rule(
     experiment: Experiment, sync: CutOff, *, say: Callable[[str], None],
-    truth: Callable[[], Seconds] | None = None,
+    truth: Callable[[], Seconds] | None = None, clock: Callable[[], float] = lambda: 0.0,
 ) -> Rule:  # fmt: skip
     """How long to wait in each iteration; `say` is told once if it cannot be followed.
 
-    truth: the run times of the next iteration, which only a simulation knows. Raises
-    ConfigError if there is no such rule, and for a model file that does not fit.
+    truth: the run times of the next iteration, which only a simulation knows. clock: in seconds,
+    by which `replan` sees what a prediction costs; in virtual time nothing. Raises ConfigError
+    if there is no such rule, and for a model file that does not fit.
     """
     fitted = None if sync.file is None else load_model(Path(sync.file))
     warmup = sync.warmup
@@ -99,7 +100,7 @@ def cut_off_rule(
     return make_rule(
         sync.model, sync.decision, node=_nodes(experiment, sync), fitted=fitted, share=sync.share,
         warmup=warmup, samples=sync.samples, every=sync.every, aim=_AIMS[sync.objective],
-        seed=experiment.seed, truth=truth, say=say,
+        seed=experiment.seed, truth=truth, say=say, clock=clock,
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -77,7 +78,9 @@ class RealRun:
             return Session(run, epoch, lease_s, keys.get(name))
 
         sync = experiment.sync
-        rule = cut_off_rule(experiment, sync, say=log) if isinstance(sync, CutOff) else None
+        rule = None
+        if isinstance(sync, CutOff):
+            rule = cut_off_rule(experiment, sync, say=log, clock=time.perf_counter)
         self.coordinator = Coordinator(
             experiment, session(COORDINATOR), self._public, trace, self._evaluate, log,
             training.join_s, address=f"tcp://{outside.host}" if outside else LOOPBACK, rule=rule,
