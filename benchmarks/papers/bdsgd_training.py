@@ -38,7 +38,8 @@ def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
     """Train, draw out/CLUSTER.html, keep all in out/results.json."""
     torch.set_num_threads(1)
     results: dict[str, Rows] = {}
-    for name, more in data["clusters"].items():
+    for name in data["clusters"]:
+        more = data["settings"][name]
         fitting = partial(with_models, out=out, name=name, seed=data["seed"])
         strategies = fitting(data["strategies"], clusters(".")[name].fit())
         repetitions = []
