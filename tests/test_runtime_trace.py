@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from outpace import strategy
 from outpace.config import experiment_from
 from outpace.errors import ConfigError, RunError
 from outpace.experiment import run, simulate
@@ -148,3 +149,37 @@ def test_a_real_jobs_straggler_is_the_one_its_authors_name():
     assert max(longest, key=lambda worker: longest[worker]) == 6
     assert longest[6] == pytest.approx(1.0)  # what all times are normalised to
     assert all(longest[worker] < 0.6 for worker in times if worker != 6)
+
+
+NODES = [0, 1, 0, 1]  # of workers that are not in the order of their machines
+WITH_NODES = "worker,iteration,seconds,node\n" + "".join(
+    f"{w},0,1,{n}\n" for w, n in enumerate(NODES)
+)
+
+
+class Watching:
+    """In the place of a fitted model: which nodes is it told of?"""
+
+    kind, needs, told = "pooled", 1, None
+
+    def follow(self, node, seed):
+        self.told = node.tolist()
+
+
+@pytest.mark.parametrize(
+    ("text", "sync", "nodes"),
+    [
+        (WITH_NODES, {}, NODES),
+        (WITH_NODES, {"workers_per_node": 3}, [0, 0, 0, 1]),
+        (HEAD + "".join(f"{worker},0,1\n" for worker in range(4)), {}, [0, 1, 2, 3]),
+    ],
+    ids=["as the file says", "as the strategy says", "nobody says"],
+)
+def test_a_cut_off_knows_the_nodes_of_recorded_run_times(tmp_path, monkeypatch, text, sync, nodes):
+    model = Watching()
+    monkeypatch.setattr(strategy, "load_model", lambda _: model)
+    data = config(csv(tmp_path, text), workers=4)
+    sync = {"kind": "cutoff", "model": "pooled", "file": "a.safetensors", **sync}
+    experiment = experiment_from(data | {"sync": sync}, "a test", tmp_path)
+    strategy.cut_off_rule(experiment, experiment.sync, say=lambda _: None)
+    assert model.told == nodes

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from outpace.blocks import PhantomBlock
-from outpace.cluster.run_times import Regimes
+from outpace.cluster.run_times import Recorded, Regimes
 from outpace.config import Experiment
 from outpace.messages import Block, Phantom, Value, whole
 from outpace.predict.fitting import Fitting
@@ -109,6 +109,10 @@ def _nodes(experiment: Experiment, sync: CutOff) -> Nodes:
     """Which workers share a machine. If nobody says, each has its own."""
     compute = experiment.compute
     per_node = sync.workers_per_node
+    if per_node is None and isinstance(compute, Recorded):
+        recorded = compute.nodes(experiment.workers)
+        if recorded is not None:
+            return recorded
     if per_node is None:
         per_node = compute.workers_per_node if isinstance(compute, Regimes) else 1
     return np.arange(experiment.workers) // per_node

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as arrays
 from tables import assert_same, table
 
 from outpace.errors import ConfigError
-from outpace.runtimes import read, read_run_times, write
+from outpace.runtimes import read, read_nodes, read_run_times, write
 
 DATA = Path(os.environ.get("OUTPACE_DATA", "../shared/data")).resolve()
 JOB = DATA / "alibaba-pai-minibatch-time" / "job_1_norm.csv"
@@ -156,3 +156,12 @@ def test_a_time_that_was_cut_off_is_not_replayed_as_if_it_were_whole(tmp_path):
         read_run_times(path)
     write(table([[1.0, 2.0], [1.0, 3.0]]), path)
     assert {w: t.tolist() for w, t in read_run_times(path).items()} == {0: [1, 1], 1: [2, 3]}
+
+
+def test_nodes_of_other_workers_are_not_asked_for(tmp_path):
+    path = tmp_path / "times.parquet"
+    write(table([[1.0, 2.0, 3.0]], node=[4, 0, 4]), path)
+    assert read_nodes(path, 3).tolist() == [4, 0, 4]
+    with pytest.raises(ConfigError, match="has run times of 3 workers, and there are 2"):
+        read_nodes(path, 2)
+    assert read_nodes(csv(tmp_path, HEAD + "0,0,1\n"), 1) is None

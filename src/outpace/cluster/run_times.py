@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from outpace.checks import LARGEST, not_negative, positive, require
 from outpace.errors import ConfigError, RunError
 from outpace.randomness import Stream, generator
-from outpace.runtimes import read_run_times
+from outpace.runtimes import read_nodes, read_run_times
 from outpace.units import Time, nanoseconds
 
 RunTime: TypeAlias = Callable[[int, int, Time], float]  # worker, iteration, now -> seconds
@@ -239,6 +239,13 @@ class Recorded:
     def absolute(self, folder: Path) -> Recorded:
         """With its path seen from `folder`."""
         return replace(self, path=str((folder / self.path).resolve()))
+
+    def nodes(self, workers: int) -> NDArray[np.int64] | None:
+        """Which of them share a machine, shape (N,); None if the file does not say.
+
+        Raises ConfigError if the file has other workers.
+        """
+        return read_nodes(Path(self.path), workers)
 
     def run_time(self, seed: int, workers: int, iterations: int | None = None) -> RunTime:
         """As `_Law.run_time`, for so many iterations, if that is known.

@@ -189,10 +189,10 @@ class _Scheduler:
         while True:
             wait = await self._begin()
             while not self._is_over(wait):
-                if self._asks_again(wait):
-                    wait = self._review()
-                else:
+                if not self._asks_again(wait):
                     await self._hear(self._open.opened + _ns(min(wait.until_s, wait.again_s)))
+                elif not await self._drain():  # nobody came while the rule thought
+                    wait = self._review()
             await self._drain()
             self._close(wait)
 
@@ -220,9 +220,9 @@ class _Scheduler:
         return came > 0 and (came >= count or self._elapsed >= _ns(time_s))
 
     def _review(self) -> Wait:
-        elapsed_s = seconds(self._elapsed)
-        wait = self._rule.review(self._open.arrived, elapsed_s)
-        if _ns(wait.again_s) <= self._elapsed or wait.again_count <= self._open.count:
+        elapsed = self._elapsed  # for real the rule takes time: its answer may be due at once
+        wait = self._rule.review(self._open.arrived, seconds(elapsed))
+        if _ns(wait.again_s) <= elapsed or wait.again_count <= self._open.count:
             wait = replace(wait, again_s=math.inf, again_count=self._open.count + 1)
         return wait
 
@@ -240,10 +240,13 @@ class _Scheduler:
         if message is not None:
             self._take(message)
 
-    async def _drain(self) -> None:
-        """Who comes in the instant at which the iteration ends costs nothing, and counts."""
+    async def _drain(self) -> bool:
+        """Take in who has come by now: that costs nothing, and counts. Has somebody?"""
+        found = False
         while message := await self._me.recv_within(0.0):
             self._take(message)
+            found = True
+        return found
 
     def _take(self, message: Message) -> None:
         if isinstance(message, Leave):

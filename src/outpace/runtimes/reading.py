@@ -57,6 +57,20 @@ def read_run_times(path: Path) -> dict[int, NDArray[np.float64]]:
     return found
 
 
+def read_nodes(path: Path, workers: int) -> Nodes | None:
+    """The nodes of the workers 0 to `workers` - 1; None if the file does not say.
+
+    Raises ConfigError if it has others, or one on two nodes.
+    """
+    rows = read_rows(path)
+    if rows.node is None:
+        return None
+    known = _counted(rows.worker, "worker", path)
+    if known != workers:
+        raise ConfigError(f"{path}: has run times of {known} workers, and there are {workers}")
+    return _nodes(rows.worker, rows.node, workers, path)
+
+
 def _one(rows: Rows, part: NDArray[np.int64], path: Path) -> NDArray[np.float64]:
     worker, times = rows.worker[part[0]], rows.seconds[part]
     row = first(rows.iteration[part] != np.arange(len(part)))

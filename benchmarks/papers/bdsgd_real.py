@@ -1,0 +1,138 @@
+"""BDSGD for real: processes that sleep, a model fitted to a recording. See bdsgd-real.yaml."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import torch
+from benchmarks.papers.claims import Claim
+from benchmarks.papers.curves import Curve, read_curve
+from benchmarks.papers.cutoff_clusters import Recorded
+from benchmarks.papers.cutoff_training import (
+    ALL,
+    HERE,
+    Measured,
+    Plain,
+    draw,
+    keep,
+    measured,
+    show,
+    table,
+    with_error,
+    with_models,
+)
+
+from outpace import run as run_for_real
+from outpace.config import experiment_from
+from outpace.experiment import report_on
+from outpace.folder import TRACE
+from outpace.recording import read_source
+from outpace.runtimes import RunTimes, write
+
+WORKERS: Final = 8
+BURSTS: Final = (2, 5)  # workers that are slow for a while, now and then
+USUAL_S: Final = 0.2
+SLOWER: Final = 3.0
+NORMAL, SLOW = 12, 8  # iterations, on average, in a row
+NOISE: Final = 0.05
+SOON_S: Final = 0.05  # a sleep that is aborted ends so soon; uncut it lasts 0.4 s longer
+
+
+def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
+    """Record, fit, train for real; draw out/real.html, keep all in out/results.json."""
+    torch.set_num_threads(1)
+    experiment = data["experiment"]
+    first = data["seed"]
+    path = _written(first, out / "recording.parquet")
+    recording = _train(experiment | data["recording"], {"kind": "bsp"}, path, out / "recording")
+    assert recording.folder is not None
+    times = read_source(recording.folder, workers_per_node=1).times
+    write(times, out / "recorded.parquet")
+    strategies = with_models(data["strategies"], [times], out, "recorded", first)
+    repetitions = []
+    for seed in range(first + 1, first + 1 + data["repeats"]):
+        place = out / f"seed-{seed}"
+        path = _written(seed, out / f"seed-{seed}.parquet")
+        seeded = {**experiment, "seed": seed}
+        curves = {
+            name: _train(seeded, sync, path, place / name) for name, sync in strategies.items()
+        }
+        report_on([place / name for name in curves], place / "report.html")
+        repetitions.append(curves)
+    draw("Real processes", repetitions[0], out / "real.html")
+    rows = measured(repetitions)
+    keep({"real": rows}, out)
+    show("8 workers for real", rows)
+    print(f"report: {out / 'real.html'}")
+    return claims(rows, np.concatenate([_late(c) for each in repetitions for c in each.values()]))
+
+
+def _train(experiment: Plain, sync: Plain, times: Path, out: Path) -> Curve:
+    """For real, with the run times of that file."""
+    law = {"kind": "trace", "path": str(times.resolve())}
+    data = {**experiment, "workers": WORKERS, "compute": law, "sync": sync}
+    run_for_real(experiment_from(data, "bdsgd-real", HERE), out)
+    return read_curve(out)
+
+
+def _written(seed: int, path: Path) -> Path:
+    write(bursts(1000, seed), path)
+    return path
+
+
+def bursts(iterations: int, seed: int) -> RunTimes:
+    """A machine for each worker; two of them switch between usual and slow."""
+    random = np.random.default_rng(seed)
+    factor = np.ones((iterations, WORKERS))
+    for worker in BURSTS:
+        slow = random.random() < SLOW / (NORMAL + SLOW)
+        for t in range(iterations):
+            factor[t, worker] = SLOWER if slow else 1.0
+            slow ^= bool(random.random() < 1 / (SLOW if slow else NORMAL))
+    noise = np.exp(random.normal(0, NOISE, factor.shape))
+    return table(Recorded(USUAL_S * factor * noise, np.arange(WORKERS)))
+
+
+def _late(run: Curve) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """How long after the end of an iteration those computed who were cut off, s."""
+    assert run.folder is not None
+    rows = pq.read_table(run.folder / TRACE)
+    rows = rows.set_column(rows.column_names.index("event"), "event", rows["event"].cast("string"))
+    closed = rows.filter(pc.field("event") == "cut-off").to_pylist()
+    ended = {row["iteration"]: row["end_ns"] for row in closed}
+    done = rows.filter(pc.field("event") == "iteration").to_pylist()
+    late = [row["computed_ns"] - ended.get(row["iteration"], np.inf) for row in done]
+    return np.array([ns * 1e-9 for ns in late if ns > 0])
+
+
+def claims(
+    rows: Mapping[str, Measured], late: np.ndarray[tuple[int], np.dtype[np.float64]]
+) -> list[Claim]:
+    found = [
+        Claim(
+            "8 processes",
+            "predicted cut-offs train faster by the clock than waiting for all",
+            f"{name}: {with_error(row.faster(rows[ALL]), 2)} times faster to the loss, "
+            f"{with_error(row.seconds_to_accuracy, 1)} against "
+            f"{with_error(rows[ALL].seconds_to_accuracy, 1)} s to the accuracy",
+            bool(np.mean(row.faster(rows[ALL])) > 1),
+        )
+        for name, row in rows.items()
+        if name != ALL
+    ]
+    quantiles = np.quantile(late, [0.5, 0.99, 1.0]) if len(late) else np.full(3, np.nan)
+    soon = ", ".join(f"{1e3 * value:.1f}" for value in quantiles)
+    return [
+        *found,
+        Claim(
+            "8 processes",
+            f"(ours) who is cut off stops, asleep or not, within {1e3 * SOON_S:.0f} ms",
+            f"{len(late)} times; median, 99 %, longest: {soon} ms",
+            bool(quantiles[1] <= SOON_S),
+        ),
+    ]

@@ -1,0 +1,168 @@
+"""Strategies that train on the same run times: their models, their runs, what they came to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from benchmarks.papers.curves import Curve, read_curve
+from benchmarks.papers.cutoff_clusters import Recorded
+from benchmarks.papers.cutoff_rows import mean_and_error
+from benchmarks.papers.pace import accuracy_between
+from benchmarks.papers.psp import seconds_to_error
+from plotly.subplots import make_subplots
+from rich.console import Console
+from rich.table import Table
+
+from outpace.comparison import compare, variants_from
+from outpace.predict import models
+from outpace.report.figure import colour, dash
+from outpace.runtimes import RunTimes, write
+
+HERE: Final = Path(__file__).parent
+ALL: Final = "wait for all"  # the strategy that the others are compared with
+Plain = Mapping[str, Any]
+Curves = Mapping[str, Curve]  # of one repetition, by strategy
+
+
+def table(run: Recorded) -> RunTimes:
+    return RunTimes(run.seconds, np.zeros(run.seconds.shape, dtype=bool), run.node)
+
+
+def with_models(
+    strategies: Mapping[str, Plain], times: Sequence[RunTimes], out: Path, name: str, seed: int
+) -> dict[str, Plain]:
+    """The strategies, each that needs a model with one fitted to these, kept in out/NAME-KIND."""
+    found = {}
+    for strategy, sync in strategies.items():
+        kind = sync.get("model")
+        if kind in models.MODELS:
+            path = (out / f"{name}-{kind}.safetensors").resolve()
+            if not path.exists():
+                models.save(models.fit(kind, times, seed=seed), path)
+            sync = {**sync, "file": str(path)}
+        found[strategy] = sync
+    return found
+
+
+def train(
+    experiment: Plain, strategies: Mapping[str, Plain], times: RunTimes, out: Path
+) -> dict[str, Curve]:
+    """Every strategy in virtual time on these run times, in out/STRATEGY."""
+    path = out.parent / f"{out.name}.parquet"
+    write(times, path)
+    law = {"kind": "trace", "path": str(path.resolve())}
+    variants = [{"name": name, "sync": sync} for name, sync in strategies.items()]
+    data = {**experiment, "workers": times.workers, "compute": law, "variants": variants}
+    compare(variants_from(data, out.name, HERE), out)
+    return {name: read_curve(out / name) for name in strategies}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What whoever waits for all has come to around nine tenths of that run."""
+
+    loss: float
+    accuracy: float
+
+    @classmethod
+    def of(cls, curves: Curves) -> Target:
+        run = curves[ALL]
+        times = 0.85 * run.seconds[-1], 0.95 * run.seconds[-1]
+        loss = accuracy_between(replace(run, accuracy=run.loss), *times)
+        return cls(loss, accuracy_between(run, *times))
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Of one strategy: one entry for each repetition."""
+
+    seconds_to_loss: list[float]  # infinite if it never came that far
+    seconds_to_accuracy: list[float]
+    final_accuracy: list[float]  # the mean over the last tenth of the time
+    gradients_per_s: list[float]
+    iterations: list[float]  # mean over the workers if they have no common ones
+    count: list[float]  # gradients per iteration
+
+    def faster(self, other: Measured) -> list[float]:
+        """How many times, to the loss; each repetition by itself."""
+        pairs = zip(other.seconds_to_loss, self.seconds_to_loss, strict=True)
+        return [theirs / mine for theirs, mine in pairs]
+
+
+def measured(repetitions: Sequence[Curves]) -> dict[str, Measured]:
+    """By strategy. The target is each repetition's own."""
+    targets = [Target.of(curves) for curves in repetitions]
+    found = {}
+    for name in repetitions[0]:
+        runs = [curves[name] for curves in repetitions]
+        found[name] = Measured(
+            [run.seconds_above(goal.loss) for run, goal in zip(runs, targets, strict=True)],
+            [
+                seconds_to_error(run, 1 - goal.accuracy)
+                for run, goal in zip(runs, targets, strict=True)
+            ],
+            [accuracy_between(run, 0.9 * run.seconds[-1], run.seconds[-1]) for run in runs],
+            [run.summary["gradients_applied"] / run.seconds[-1] for run in runs],
+            [_iterations(run) for run in runs],
+            [run.summary["gradients_applied"] / _iterations(run) for run in runs],
+        )
+    return found
+
+
+def _iterations(run: Curve) -> float:
+    closed = run.summary.get("cut_offs")
+    return closed["iterations"] if closed else run.summary["gradients_applied"] / run.workers
+
+
+def show(title: str, rows: Mapping[str, Measured]) -> None:
+    columns = ("s to the loss", "times faster", "s to the accuracy", "final accuracy", "gradients/s",
+               "iterations", "gradients per iteration")  # fmt: skip
+    found = Table("strategy", *columns, title=title)
+    for name, row in rows.items():
+        cells = [
+            with_error(row.seconds_to_loss, 1),
+            with_error(row.faster(rows[ALL]), 2),
+            with_error(row.seconds_to_accuracy, 1),
+            with_error(row.final_accuracy, 4),
+            with_error(row.gradients_per_s, 1),
+            with_error(row.iterations, 1),
+            with_error(row.count, 1),
+        ]
+        found.add_row(name, *cells)
+    Console(width=150).print(found)
+
+
+def with_error(values: Iterable[float], digits: int) -> str:
+    """Mean and its standard error, in words; of one value the value alone."""
+    mean, error = mean_and_error(list(values))
+    return f"{mean:.{digits}f}" + (f" ± {error:.{digits}f}" if np.isfinite(error) else "")
+
+
+def keep(results: Mapping[str, Mapping[str, Measured]], out: Path) -> None:
+    """All of it in out/results.json."""
+    plain = {
+        title: {name: asdict(row) for name, row in rows.items()} for title, rows in results.items()
+    }
+    (out / "results.json").write_text(json.dumps(plain, indent=1) + "\n")
+
+
+def draw(title: str, curves: Curves, path: Path) -> None:
+    """Loss and accuracy against time; dotted: those that are looked for."""
+    figure = make_subplots(rows=1, cols=2, subplot_titles=("test loss", "test accuracy"))
+    for place, (name, run) in enumerate(curves.items()):
+        line = {"color": colour(place), "dash": dash(place)}
+        more = {"x": run.seconds, "line": line, "name": name, "mode": "lines", "legendgroup": name}
+        figure.add_scatter(y=run.loss, row=1, col=1, **more)
+        figure.add_scatter(y=run.accuracy, row=1, col=2, showlegend=False, **more)
+    goal = Target.of(curves)
+    for column, value in enumerate((goal.loss, goal.accuracy), 1):
+        figure.add_hline(value, row=1, col=column, line={"dash": "dot", "width": 1})
+    figure.update_yaxes(type="log", row=1, col=1)
+    figure.update_xaxes(title_text="seconds")
+    figure.update_layout(title=title, legend={"orientation": "h", "y": -0.15})
+    figure.write_html(path)

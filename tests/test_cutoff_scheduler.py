@@ -1,0 +1,166 @@
+"""Who cuts iterations off, where time passes while the rule thinks, as it does for real."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from outpace import strategy
+from outpace.config import experiment_from
+from outpace.experiment import run
+from outpace.messages import Close, Done
+from outpace.predict.interface import Wait
+from outpace.programs.cutoff import cut_off
+from outpace.units import nanoseconds, seconds
+
+
+class OutOfMessages(Exception):
+    pass
+
+
+class Place:
+    """A scheduler's context: messages that come at given times, a clock that anybody may set."""
+
+    def __init__(self, arrivals_s):
+        self.now = 0
+        self._due = deque(
+            (nanoseconds(at_s), Done(worker, 0, at_s, 1.0, True))
+            for worker, at_s in enumerate(arrivals_s)
+        )
+        self.closed_s: list[tuple[float, list[int]]] = []
+
+    async def recv(self):
+        return self._next(math.inf)
+
+    async def recv_within(self, timeout_s):
+        until = self.now + nanoseconds(timeout_s)
+        if not self._due or self._due[0][0] > until:
+            self.now = until
+            return None
+        return self._next(until)
+
+    def _next(self, until):
+        if not self._due:
+            raise OutOfMessages
+        at, message = self._due.popleft()
+        assert at <= until
+        self.now = max(self.now, at)
+        return message
+
+    def send(self, to, message):
+        if isinstance(message, Close):
+            self.closed_s.append((seconds(self.now), message.workers))
+
+    def iteration_closed(self, *_):
+        pass
+
+
+class Thinking:
+    """A rule that is asked again after two gradients, and then takes 0.5 s to answer."""
+
+    def __init__(self, place, answers):
+        self._place, self._answers = place, deque(answers)
+        self.shown: list[tuple[int, float]] = []  # how many had come, and when
+
+    def begin(self):
+        return Wait(again_count=2)
+
+    def review(self, arrived, elapsed_s):
+        self.shown.append((int((arrived >= 0).sum()), elapsed_s))
+        self._place.now += nanoseconds(0.5)
+        return self._answers.popleft()
+
+    def observe(self, *_):
+        pass
+
+
+def outcome(arrivals_s, answers):
+    """Of the first iteration: what the rule was shown, when it ended, and with whom."""
+    place = Place(arrivals_s)
+    rule = Thinking(place, answers)
+    with pytest.raises(OutOfMessages):
+        cut_off(place, rule, len(arrivals_s), 1).send(None)
+    return rule.shown, *place.closed_s[0]
+
+
+def test_a_time_to_ask_again_that_passed_while_the_rule_thought_is_due_at_once():
+    answers = [Wait(again_s=1.3), Wait(count=2)]
+    shown, ended_s, _ = outcome([1.0, 1.1, 9.0], answers)
+    assert shown == [(2, 1.1), (2, 1.6)]
+    assert ended_s == pytest.approx(2.1)
+
+
+def test_who_came_while_the_rule_thought_is_shown_to_it_before_it_thinks_again():
+    answers = [Wait(again_s=1.3), Wait(count=3)]
+    shown, ended_s, counting = outcome([1.0, 1.1, 1.4, 9.0], answers)
+    assert shown == [(2, 1.1), (3, 1.6)]
+    assert (ended_s, counting) == (pytest.approx(2.1), [0, 1, 2])
+
+
+def test_a_time_to_ask_again_that_had_passed_when_the_rule_was_asked_is_nothing_to_wait_for():
+    answers = [Wait(again_s=1.1), Wait(count=3)]
+    shown, *_ = outcome([1.0, 1.1, 1.8, 9.0], answers)
+    assert shown == [(2, 1.1), (3, 1.8)]
+
+
+class Fitted:
+    """In the place of a model, its filter and its prediction: some workers are slow, it says."""
+
+    kind, needs = "pooled", 0
+
+    def follow(self, node, seed):
+        return self
+
+    def predict(self):
+        return self
+
+    def observe(self, *_):
+        pass
+
+    def sample(self, draws):
+        random = np.random.default_rng(0)
+        return np.where(random.random((draws, WORKERS)) < 0.3, 3.0, 1.0) + random.random(WORKERS)
+
+
+WORKERS = 4
+DATA = {
+    "task": {"kind": "digits-mlp"},
+    "workers": WORKERS,
+    "compute": {"kind": "constant", "mean_s": 0.01},
+    "sync": {"kind": "cutoff", "model": "pooled", "file": "a.safetensors", "warmup": 0},
+    "stop": {"iterations": 2},
+}
+
+
+@pytest.mark.parametrize(("prediction_s", "asks_again"), [(0.0, True), (0.001, True), (1.0, False)])
+def test_the_rule_is_asked_again_only_if_predictions_are_cheap(
+    monkeypatch, prediction_s, asks_again
+):
+    monkeypatch.setattr(strategy, "load_model", lambda _: Fitted())
+    experiment, ticks = experiment_from(DATA, "a test", Path()), count()
+    rule = strategy.cut_off_rule(
+        experiment, experiment.sync, say=pytest.fail, clock=lambda: prediction_s * next(ticks)
+    )
+    rule.begin()
+    rule.observe(np.ones(WORKERS), np.zeros(WORKERS, dtype=bool), 1.0)
+    assert math.isfinite(rule.begin().again_s) == asks_again
+
+
+def test_for_real_what_a_prediction_costs_is_measured(monkeypatch):
+    from outpace.real import run as real_run
+
+    clocks = []
+
+    def watched(*arguments, clock, **more):
+        clocks.append(clock)
+        return strategy.cut_off_rule(*arguments, clock=clock, **more)
+
+    monkeypatch.setattr(real_run, "cut_off_rule", watched)
+    run({**DATA, "workers": 1, "sync": {"kind": "cutoff"}})
+    (clock,) = clocks
+    assert clock() < clock()
