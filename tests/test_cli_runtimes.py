@@ -134,3 +134,30 @@ def test_bad_sources_are_refused_and_nothing_is_written(here, capsys):
     message = refused(capsys, "runtimes", "convert", "times.parquet", "-o", "a.csv")
     assert "run times are written as .parquet" in message
     assert {path.name for path in here.iterdir()} == {"times.csv", "times.parquet", "empty"}
+
+
+@pytest.mark.slow
+def test_replay_compares_the_decisions_of_a_fitted_model_with_rules_without_one(here, capsys):
+    random = np.random.default_rng(0)
+    slow = np.repeat(random.random((30, 2)) < 0.3, 4, axis=1)
+    seconds = np.where(slow, 3.0, 1.0) * random.lognormal(0, 0.05, (30, 8))
+    write(table(seconds, node=np.arange(8) // 4), here / "times.parquet")
+    fit = "runtimes", "fit", "times.parquet", "--model", "pooled", "-o", "pooled.safetensors"
+    assert outpace(*fit) == 0
+    capsys.readouterr()
+    assert outpace("runtimes", "replay", "times.parquet", "--file", "pooled.safetensors") == 0
+    lines = capsys.readouterr().out.splitlines()
+    rows = {line[:15].strip(): line[15:].split() for line in lines[1:-2]}
+    assert list(rows)[-4:] == [f"pooled {how}" for how in ("count", "deadline", "replan", "hedge")]
+    assert float(rows["all"][2]) == 1.0  # times BSP
+    assert float(rows["all"][3]) == 8.0  # mean count
+    assert all(0 < float(cells[0]) <= 100 for cells in rows.values())
+    assert "8 workers, 10 iterations after 20 that wait for all" in lines[-2]
+
+
+def test_replay_refuses_what_was_cut_off(here, capsys):
+    censored = np.zeros((30, 2), dtype=bool)
+    censored[4, 1] = True
+    write(table(np.ones((30, 2)), censored=censored, node=[0, 0]), here / "times.parquet")
+    message = refused(capsys, "runtimes", "replay", "times.parquet")
+    assert "worker 1 was cut off in iteration 4" in message

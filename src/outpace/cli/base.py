@@ -134,6 +134,11 @@ def print_table(names: Sequence[str], summaries: Sequence[dict[str, Any]]) -> No
     rows = [["", *(title.replace("time s", f"{clock}time s") for title, _ in _COLUMNS)]]
     for name, summary in zip(names, summaries, strict=True):
         rows.append([name, *(cell(summary) for _, cell in _COLUMNS)])
+    print_rows(rows)
+
+
+def print_rows(rows: Sequence[Sequence[str]]) -> None:
+    """Names on the left, numbers in columns; the first row has the titles."""
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
     for name, *cells in rows:
         padded = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))

@@ -1,15 +1,16 @@
-"""outpace runtimes convert | show | fit: what workers took, recorded and learned from."""
+"""outpace runtimes convert | show | fit | replay: what workers took, and what is learned of it."""
 
 from __future__ import annotations
 
 import os
 import time
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outpace.cli.base import app, errors_in_words, progress_bars
+from outpace.cli.base import app, errors_in_words, print_rows, progress_bars
 from outpace.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
@@ -129,6 +130,43 @@ def fit(
         f"{out}: {model}, fitted to {iterations:,} iterations in {took:.1f} s; "
         f"times: {found[0].definition}"
     )
+
+
+@runtimes.command()
+@errors_in_words
+def replay(
+    source: _Source,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--file",
+            help="A fitted model. Default: a pooled one, fitted to the first 20 iterations.",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Of what is drawn.")] = 0,
+    of: _Of = None,
+    workers_per_node: _PerNode = None,
+) -> None:
+    """Compare cut-off rules over a recording: what each would have gained."""
+    from outpace.predict.models import load
+    from outpace.predict.rules.making import WARM_UP
+    from outpace.predict.trials import trials
+
+    found = _read(source, of, workers_per_node)
+    fitted = None if file is None else load(file)
+    rows = [["", "% of oracle", "gradients/s", "times BSP", "mean count", "ms"]]
+    with progress_bars() as bar:
+        for name, done in trials(found.times, fitted, seed=seed, progress=bar("rules")):
+            faster = f"{1 / (1 - done.time_saved):.2f}"
+            count, ms = f"{done.count.mean():.1f}", f"{1e3 * median(done.rule_s):.1f}"
+            rate = f"{done.gradients_per_s:.4g}"
+            rows.append([name, f"{done.of_oracle:.2f}", rate, faster, count, ms])
+    print_rows(rows)
+    typer.echo(
+        f"{found.times.workers:,} workers, {found.times.iterations - WARM_UP:,} iterations after "
+        f"{WARM_UP} that wait for all; times: {found.definition}"
+    )
+    typer.echo("oracle: who knows the times beforehand. ms: of this computer, per iteration.")
 
 
 def _read(source: Path, of: str | None, workers_per_node: int | None) -> Source:

@@ -1,0 +1,67 @@
+"""What each rule would have made of a recorded run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from outpace.errors import ConfigError
+from outpace.predict.fitting import AtOnce
+from outpace.predict.interface import Model
+from outpace.predict.replay import Replay, replay
+from outpace.predict.rules.making import LEARNED, ROLLING, WARM_UP, make_rule
+from outpace.runtimes.table import RunTimes
+
+_PLAIN: Final = ("all", "fixed", "elfving", *ROLLING)
+_DECISIONS: Final = ("count", "deadline", "replan", "hedge")
+
+
+def trials(
+    times: RunTimes,
+    fitted: Model | None = None,
+    *,
+    warmup: int = WARM_UP,
+    seed: int = 0,
+    progress: Callable[[float], None] = lambda _: None,
+) -> Iterator[tuple[str, Replay]]:
+    """Rules by name, best known last, and how each did after the warm-up.
+
+    fitted: a model, whose decisions are tried; without one a pooled model is fitted to the
+    warm-up, as a run without a file does. Raises ConfigError if the recording does not say
+    what everybody took, or is too short.
+    """
+    _require_full(times, warmup)
+    names: dict[str, tuple[str, str | None]] = {name: (name, None) for name in _PLAIN}
+    if fitted is None:
+        names["pooled"] = "pooled", None
+    else:
+        names |= {f"{fitted.kind} {how}": (fitted.kind, how) for how in _DECISIONS}
+    for number, (name, (model, decision)) in enumerate(names.items()):
+        fitting = AtOnce(model, seed) if model in LEARNED and fitted is None else None
+        rule = make_rule(
+            model, decision, node=times.node, fitted=fitted if model in LEARNED else None,
+            fitting=fitting, warmup=warmup, seed=seed, say=partial(_failed, name),
+        )  # fmt: skip
+        yield name, replay(rule, times.seconds).since(warmup)
+        progress((number + 1) / len(names))
+
+
+def _failed(name: str, why: str) -> None:
+    raise ConfigError(f"{name}: {why}")
+
+
+def _require_full(times: RunTimes, warmup: int) -> None:
+    if times.censored.any():
+        iteration, worker = np.argwhere(times.censored)[0]
+        raise ConfigError(
+            f"worker {worker} was cut off in iteration {iteration}, so nobody knows what waiting "
+            "for it would have cost; record a run that waits for all (sync: {kind: bsp})"
+        )
+    if times.iterations <= warmup:
+        raise ConfigError(
+            f"{times.iterations} iterations: the first {warmup} are the warm-up, and nothing is "
+            "left to compare; record a longer run"
+        )
