@@ -29,10 +29,10 @@ def test_the_same_seed_gives_the_same_bits(model: Pooled) -> None:
 def test_censored_and_full_fits_agree_when_nothing_is_censored(
     model: Pooled, tmp_path: Path
 ) -> None:
-    """Iterations that ended when the last had come; kept column by column; read from a file."""
+    """Iterations that ended when the last had come, read back from a file."""
     full = _history(24, 0)
     end = full.seconds.max(axis=1, keepdims=True)
-    cut = RunTimes(np.asfortranarray(np.minimum(full.seconds, end)), full.seconds > end, full.node)
+    cut = RunTimes(np.minimum(full.seconds, end), full.seconds > end, full.node)
     write(cut, tmp_path / "times.parquet")
     again = fit([read(tmp_path / "times.parquet")]).tensors()
     assert all(torch.equal(again[name], value) for name, value in model.tensors().items())
