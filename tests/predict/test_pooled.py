@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 
 from outpace.errors import ConfigError
 from outpace.predict.pooled import Pooled, fit
-from outpace.runtimes import RunTimes
+from outpace.runtimes import RunTimes, read, write
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +23,18 @@ def model() -> Pooled:
 
 def test_the_same_seed_gives_the_same_bits(model: Pooled) -> None:
     again = fit([_history(24, 0)]).tensors()
+    assert all(torch.equal(again[name], value) for name, value in model.tensors().items())
+
+
+def test_censored_and_full_fits_agree_when_nothing_is_censored(
+    model: Pooled, tmp_path: Path
+) -> None:
+    """Iterations that ended when the last had come, read back from a file."""
+    full = _history(24, 0)
+    end = full.seconds.max(axis=1, keepdims=True)
+    cut = RunTimes(np.minimum(full.seconds, end), full.seconds > end, full.node)
+    write(cut, tmp_path / "times.parquet")
+    again = fit([read(tmp_path / "times.parquet")]).tensors()
     assert all(torch.equal(again[name], value) for name, value in model.tensors().items())
 
 

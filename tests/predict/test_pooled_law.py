@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.polynomial.legendre import leggauss
+from scipy.special import expit
 from scipy.stats import ks_2samp, norm
 
 from outpace.predict.pooled.law import Law, log_above, log_likelihood
@@ -82,6 +83,41 @@ def test_the_likelihood_is_the_sum_over_all_shifts_regimes_and_delays(
     there = np.array([known, (True, True)])
     found = log_likelihood(law, *map(torch.from_numpy, (away, cut, there)))
     assert float(found) == pytest.approx(math.log(_density(law, away, cut, there)), rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_with_nothing_censored_it_is_the_density_of_normal_mixtures(seed: int) -> None:
+    law = _law(seed)
+    away = np.random.default_rng(seed).normal(0.2, 0.4, (2, 2))
+    shift, log_shift, level, log_regime, offset, spread, delay, delay_spread, straggle = (
+        part.numpy() for part in law
+    )
+    late = expit(straggle)
+    total = 0.0
+    for q in range(3):
+        middle = shift[q] + level[:, None, :] + offset[..., None]  # node, worker, regime
+        on_time = norm.pdf(away[..., None], middle, spread)
+        delayed = norm.pdf(away[..., None], middle + delay[..., None], delay_spread[..., None])
+        each = (1.0 - late[..., None]) * on_time + late[..., None] * delayed
+        total += np.exp(log_shift[q]) * (np.exp(log_regime) * each.prod(1)).sum(-1).prod()
+    none, all_known = torch.zeros(2, 2, dtype=torch.bool), torch.ones(2, 2, dtype=torch.bool)
+    found = log_likelihood(law, torch.from_numpy(away), none, all_known)
+    assert float(found) == pytest.approx(float(np.log(total)), rel=1e-9)
+
+
+def test_the_density_is_what_censoring_later_takes_from_the_likelihood() -> None:
+    law, step = _law(4), 1e-4
+    away = torch.tensor([[0.2, 0.0], [-0.1, 0.5]], dtype=torch.float64)
+    known, censored = torch.ones(2, 2, dtype=torch.bool), torch.zeros(2, 2, dtype=torch.bool)
+    density = log_likelihood(law, away, censored, known).exp()
+    censored[1, 0] = True
+    beyond = []
+    for bound in (away[1, 0] - step, away[1, 0] + step):
+        moved = away.clone()
+        moved[1, 0] = bound
+        beyond.append(float(log_likelihood(law, moved, censored, known).exp()))
+    # A central difference: its error is of the order of the step's square.
+    assert (beyond[0] - beyond[1]) / (2 * step) == pytest.approx(float(density), rel=1e-5)
 
 
 @pytest.mark.parametrize(("first", "second"), [((0, 0), (0, 1)), ((0, 1), (1, 0))])

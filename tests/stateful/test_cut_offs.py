@@ -63,6 +63,7 @@ class CutOffs(RuleBasedStateMachine):
         self.words: list[tuple[int, int]] = []  # on their way: this worker has that gradient
         self.aborts: list[tuple[int, int]] = []  # on their way: to this worker, of that iteration
         self.named: list[set[int]] = []  # by iteration that was closed
+        self.arrived = [set() for _ in range(shards)]  # worker and iteration of pushes
         self.done: set[int] = set()  # with a gradient of the open one, as the scheduler knows
 
     @rule(
@@ -152,6 +153,8 @@ class CutOffs(RuleBasedStateMachine):
     def take(self, sender, shard):
         self.now += 1
         message = self.channels[sender, shard].popleft()
+        if isinstance(message, Push):
+            self.arrived[shard].add((message.worker, message.iteration))
         for reply in self.shards[shard].receive(message, self.now):
             self.answer(shard, reply)
 
@@ -199,23 +202,20 @@ class CutOffs(RuleBasedStateMachine):
                     assert worker not in self.named[iteration]
 
     def teardown(self):
-        """When all has arrived, no pull of a closed iteration waits."""
+        """When all has arrived, no pull of a closed iteration waits, and no gradient of one."""
         if not hasattr(self, "shards"):
             return
         while any(self.channels.values()):
             self.arrive(0)
-        for shard in self.shards:
-            if shard.live:
-                assert shard.clock == len(self.named)
-            waiting = {
-                (worker, each.iteration)
-                for worker, each in enumerate(self.workers)
-                if not each.is_computing and not each.has_left
-            }
-            for worker, iteration in waiting:
-                text = f"worker {worker} (iteration {iteration}) until"
-                assert iteration >= shard.clock or text not in shard.describe_waiting()
-            self.of_every_iteration_exactly_those_named_are_applied_once_and_everywhere()
+        self.of_every_iteration_exactly_those_named_are_applied_once_and_everywhere()
+        for shard, account, arrived in zip(self.shards, self.accounts, self.arrived, strict=True):
+            clock = shard.clock
+            assert clock == len(self.named) or not shard.live
+            settled = {(worker, iteration) for worker, iteration, _, _ in account.settled}
+            assert settled >= {(worker, number) for worker, number in arrived if number < clock}
+            for worker, each in enumerate(self.workers):
+                waits = f"worker {worker} (iteration {each.iteration}) until"
+                assert each.iteration >= clock or waits not in shard.describe_waiting()
 
 
 def test_the_same_gradients_count_at_all_shards():
