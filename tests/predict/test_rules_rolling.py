@@ -89,3 +89,12 @@ def test_the_oracle_is_what_everything_is_measured_by():
     done = replay(Oracle(lambda: next(rows), Throughput()), seconds)
     assert done.of_oracle == 100
     assert (done.count == done.best_count).all()
+
+
+def test_a_deadline_finds_out_that_the_whole_cluster_has_become_slow():
+    seconds = 0.25 * np.random.default_rng(0).lognormal(0, 0.03, (60, 32))
+    seconds[20:] *= 2.2
+    found = replay(make_rule("last-5", node=np.zeros(32, dtype=int), warmup=5), seconds).count
+    assert found[20] == 1  # the deadline has passed when the first one comes
+    assert found[21] == 32
+    assert found[22:].min() > 20

@@ -40,7 +40,7 @@ class CutOff:
     `compute` say, else unknown. Raises ValueError for numbers that are out of range.
     """
 
-    model: ModelName = "last-5"
+    model: ModelName = "pooled"
     decision: DecisionName | None = None
     file: str | None = None
     share: float = 0.943

@@ -16,9 +16,8 @@ class Window:
     A worker that was cut off gets its last uncensored time, or how long it computed if that
     is more: the least that agrees with what is known. A count is raised by that until its
     rule learns the truth. A deadline is not, as all seem to come when the last iteration was
-    cut off: where everybody gets slower by less than it is worth waiting for it stays
-    behind. Guessing more (`Guess`) cures that, and cost 3 to 4 points on clusters whose nodes
-    are fast again after a time. One that was not there never comes.
+    cut off (see `Rolling`). Guessing more (`Guess`) would raise it, and cost 3 to 4 points on
+    clusters whose nodes are fast again after a time. One that was not there never comes.
     """
 
     def __init__(self, iterations: int) -> None:
@@ -31,6 +30,10 @@ class Window:
         row = np.where(censored, np.maximum(seconds, last), seconds)
         self._rows.append(np.where(np.isnan(row), math.inf, row))
         self._last = np.where(came, seconds, last)
+
+    def forget(self) -> None:
+        """All of them."""
+        self._rows.clear()
 
     def __bool__(self) -> bool:
         return bool(self._rows)
