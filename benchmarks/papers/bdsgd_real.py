@@ -107,7 +107,7 @@ def _late(run: Curve) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     ended = {row["iteration"]: row["end_ns"] for row in closed}
     done = rows.filter(pc.field("event") == "iteration").to_pylist()
     late = [row["computed_ns"] - ended.get(row["iteration"], np.inf) for row in done]
-    return np.array([ns * 1e-9 for ns in late if 0 < ns])
+    return np.array([ns * 1e-9 for ns in late if ns > 0])
 
 
 def claims(
