@@ -80,7 +80,7 @@ def test_a_curve_is_read_from_the_folder_of_a_run(tmp_path):
 def test_the_experiments_of_a_paper_are_valid_and_have_a_judge(path):
     judge = importlib.import_module(f"benchmarks.papers.{path.stem.replace('-', '_')}")
     if hasattr(judge, "run"):
-        pytest.skip("trains nothing: it has tests of its own")
+        pytest.skip("measures by itself: it has tests of its own")
     variants = variants_from(read_yaml(path), str(path), PAPERS)
     names = {variant.name for variant in variants}
     assert len(names) == len(variants) > 1

@@ -3,7 +3,7 @@
 The variants are those of benchmarks/papers/NAME.yaml, the judge is the module of that name
 (with underscores for dashes); the folders of the runs, a report over all of them, one for
 each group of figures and what the judge draws go to runs/papers/NAME. A module with `run`
-trains nothing: it measures what that file says, and writes there what it found.
+runs by itself what that file says, and writes there what it found.
 """
 
 from __future__ import annotations

@@ -36,11 +36,11 @@ from outpace.runtimes import RunTimes, write
 
 WORKERS: Final = 8
 BURSTS: Final = (2, 5)  # workers that are slow for a while, now and then
-USUAL_S: Final = 0.2
+USUAL_S: Final = 0.4
 SLOWER: Final = 3.0
 NORMAL, SLOW = 12, 8  # iterations, on average, in a row
 NOISE: Final = 0.05
-SOON_S: Final = 0.05  # a sleep that is aborted ends so soon; uncut it lasts 0.4 s longer
+SOON_S: Final = 0.05  # a sleep that is aborted ends so soon; uncut it lasts for up to 0.8 s more
 
 
 def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
