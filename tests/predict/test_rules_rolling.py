@@ -12,6 +12,7 @@ from outpace.predict.replay import replay
 from outpace.predict.rules.count import best_count
 from outpace.predict.rules.deadline import best_deadline
 from outpace.predict.rules.fixed import share_of
+from outpace.predict.rules.making import make_rule
 from outpace.predict.rules.objective import Throughput
 from outpace.predict.rules.oracle import Oracle
 from outpace.predict.rules.rolling import Rolling
