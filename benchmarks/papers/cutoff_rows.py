@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -166,10 +166,4 @@ def _not_here(why: str) -> None:
     raise AssertionError(why)
 
 
-def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
-    """And the standard error of the mean; NaN of a single value."""
-    error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
-    return float(np.mean(values)), float(error)
-
-
-__all__ = ["DATA", "Cluster", "Fits", "Settings", "clusters", "mean_and_error", "measure"]
+__all__ = ["DATA", "Cluster", "Fits", "Settings", "clusters", "measure"]
