@@ -36,7 +36,7 @@ class Row:
         )
         numbers = {
             "gradients/s": float(np.mean([run.gradients_per_s for run in runs])),
-            "time saved": 100 * float(np.mean([run.time_saved for run in runs])),
+            "time saved": 100 * round(float(np.mean([run.time_saved for run in runs])), 9),
             **{f"count {level}": float(np.quantile(counts, level / 100)) for level in (10, 50, 90)},
             "apart": float(np.abs(counts - best).mean()),
             "ready ms": 1e3 * float(np.median(ready)),

@@ -61,12 +61,13 @@ def make_rule(
 ) -> Rule:
     """A new rule for one run of the workers on these nodes, shape (N,).
 
-    model: one of MODELS. decision: one of DECISIONS, by default what the model is meant for;
-    a model of ALONE has none. fitted: of a learned model. truth: of the oracle, as in
-    `Oracle`. every: decide in every k-th iteration; then `replan` plans only. say: told once
-    if the last-20 rule has taken over, because the learned one raised or took longer than
-    limit_s by `clock` (see `Fallback`, and `Replan` for its other use). Raises ValueError for
-    a value out of range, ConfigError for names that do not go together.
+    model: one of MODELS. decision: one of DECISIONS, by default what the model is meant for,
+    which is also what `hedge` hedges; a model of ALONE has none. fitted: of a learned model.
+    truth: of the oracle, as in `Oracle`. every: decide in every k-th iteration; then `replan`
+    plans only. say: told once if the last-20 rule has taken over, because the learned one
+    raised or took longer than limit_s by `clock` (see `Fallback`, and `Replan` for its other
+    use). Raises ValueError for a value out of range, ConfigError for names that do not go
+    together.
     """
     if model not in MODELS:
         raise ConfigError(f"no run-time model is called {model!r}.{did_you_mean(model, MODELS)}")
@@ -89,12 +90,12 @@ def make_rule(
         raise ConfigError(f"model {model!r} has to be fitted to recorded run times first")
     if fitted.kind != model:
         raise ConfigError(f"model {model!r} was asked for, and the fitted one is {fitted.kind!r}")
-    decision = decision or LEARNED[model]
+    plan = LEARNED[model] if decision in (None, "hedge") else decision
     following = fitted.follow(node, seed)
     goal = objective(aim)
     rule: Rule
-    if decision in PLANS:
-        rule = Predicted(following, PLANS[decision], goal, samples=samples)
+    if plan in PLANS:
+        rule = Predicted(following, PLANS[plan], goal, samples=samples)
     elif every > 1:
         rule = Predicted(following, best_count_or_deadline, goal, samples=samples)
     else:
