@@ -11,9 +11,9 @@ from benchmarks.papers.cutoff_goals import Rows
 
 PICTURE: Final = "cut-offs.html"
 # Drawn at first; the others at a click on their names.
-SHOWN: Final = ("fixed", "last-5", "deep-markov count", "pooled replan")
+SHOWN: Final = ("last-5", "deep-markov count", "pooled replan")
 _BINS: Final = 50
-_COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7")
+_COLOURS: Final = ("#e69f00", "#009e73", "#cc79a7")
 _ORACLE: Final = "#222222"
 _QUIET: Final = "#8a8f98"
 
@@ -22,7 +22,7 @@ def draw(results: Mapping[str, Rows], out: Path) -> Path:
     """One page, a row of three figures for each cluster and observation."""
     figures = [
         _figure(title, rows).to_html(
-            full_html=False, include_plotlyjs=number == 0, default_height="420px"
+            full_html=False, include_plotlyjs=number == 0, default_height="560px"
         )
         for number, (title, rows) in enumerate(results.items())
     ]
@@ -39,7 +39,7 @@ def _figure(title: str, rows: Rows) -> Any:
     figure = make_subplots(
         cols=3,
         column_widths=[0.36, 0.32, 0.32],
-        horizontal_spacing=0.07,
+        horizontal_spacing=0.11,
         subplot_titles=("cut-offs", "cut-off less the oracle's", "Ω, % of the oracle's"),
     )
     if rows:
@@ -55,7 +55,10 @@ def _figure(title: str, rows: Rows) -> Any:
             _histogram(figure, 2, apart, row.apart, rule, _colour(rule), **look)
         _bars(figure, rows)
     figure.update_layout(
-        title=title, template="plotly_white", margin={"t": 80, "b": 50, "l": 50, "r": 20}
+        title=title,
+        template="plotly_white",
+        margin={"t": 80, "b": 20, "l": 50, "r": 20},
+        legend={"orientation": "h", "y": -0.18},
     )
     figure.update_xaxes(title="gradients", col=1)
     figure.update_xaxes(title="gradients", col=2)
@@ -70,14 +73,16 @@ def _bars(figure: Any, rows: Rows) -> None:
         x=values,
         y=rules,
         orientation="h",
-        text=[f"{value:.1f}" for value in values],
-        error_x={"array": [rows[rule].error for rule in rules]},
+        text=[f"{rows[rule].of_oracle:.2f} ± {rows[rule].error:.2f}" for rule in rules],
+        textposition="outside",
+        textfont={"size": 10},
         marker_color=[_colour(rule) for rule in rules],
         showlegend=False,
         row=1,
         col=3,
     )
-    figure.update_xaxes(range=[max(0.0, min(values) - 5), 102], col=3)
+    low = max(0.0, min(values) - 5)
+    figure.update_xaxes(range=[low, 100 + 0.4 * (100 - low)], col=3)
     figure.update_yaxes(tickfont={"size": 10}, dtick=1, col=3)
 
 
@@ -101,11 +106,12 @@ def _histogram(
 
 
 def _edges(several: list[dict[int, int]]) -> Any:
-    """Bins of whole numbers of gradients."""
+    """Bins of as many whole numbers each, with nought in the middle of one."""
     low = min(min(often) for often in several)
     high = max(max(often) for often in several)
-    width = -(-(high - low + 1) // _BINS)
-    return np.arange(low, high + 1 + width, width) - 0.5
+    width = -(-(high - low + 1) // _BINS) | 1
+    first = (low + width // 2) // width * width
+    return np.arange(first, high + 1.5 * width, width) - width / 2
 
 
 def _colour(rule: str) -> str:
