@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from benchmarks.papers.claims import Claim
-from benchmarks.papers.cutoff_goals import Rows, goals
+from benchmarks.papers.cutoff_goals import LARGE, Rows, goals
 from benchmarks.papers.cutoff_picture import draw
 from benchmarks.papers.cutoff_results import Row
 from benchmarks.papers.cutoff_rows import DATA, Fits, Settings, clusters, measure
@@ -44,6 +44,8 @@ def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
             results[title] = rows
             for rule in data["rules"]:
                 model = rule.partition(" ")[0]
+                if workers > LARGE and rule in data["not_if_large"]:
+                    continue
                 if rule in same:
                     rows[rule] = same[rule]
                     continue

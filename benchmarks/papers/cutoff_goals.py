@@ -12,7 +12,7 @@ ROLLING: Final = ("last", "mean-5", "last-20", "last-5")
 PAPERS: Final = ("i", "ii-5.34", "ii-2.83", "ii-0.24")  # clusters
 HEDGES: Final = ("rolling hedge", "deep-markov hedge", "pooled hedge")
 _PAPERS_MODEL: Final = "deep-markov count"
-_SMALL: Final = 512  # workers
+LARGE: Final = 512  # workers, above
 _FIT_S: Final = 60.0
 
 Rows = Mapping[str, Row]  # by rule
@@ -88,7 +88,7 @@ def _hedges(title: str, rows: Rows) -> list[Claim]:
 
 def _speed(title: str, workers: int, rows: Rows) -> list[Claim]:
     """Medians, one core's time, which a busy machine makes longer all the same."""
-    ready_ms, all_ms = (3, 30) if workers <= _SMALL else (15, 100)
+    ready_ms, all_ms = (3, 30) if workers <= LARGE else (15, 100)
     learned = [f"{model} {plan}" for model in ("deep-markov", "pooled") for plan in _PLANS]
     ready = {rule: rows[rule].numbers["ready ms"] for rule in learned if rule in rows}
     found = []
