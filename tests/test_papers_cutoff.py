@@ -8,6 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmarks.papers.cutoff_clusters import SPEEDS, drifting, four_nodes, switching_nodes
+from benchmarks.papers.cutoff_goals import goals
+from benchmarks.papers.cutoff_picture import draw
+from benchmarks.papers.cutoff_results import Row, blocks
 from benchmarks.papers.cutoff_rows import Fits, Settings, clusters, measure
 from benchmarks.papers.cutoff_truth import Knowing, Known
 
@@ -94,6 +97,58 @@ def test_a_rule_is_measured_without_its_warm_up_on_every_run():
     runs = measure(cluster, "last-5", Fits(cluster, 0), settings, censored=True)
     assert [len(run.count) for run in runs] == [180, 180]
     assert all(97 < run.of_oracle < 100 for run in runs)
+
+
+def row(name: str, repeats: int) -> Row:
+    settings = Settings(seed=0, repeats=repeats, warmup=20, samples=30, objective="throughput")
+    cluster = clusters("nowhere")["i"]
+    runs = measure(cluster, name, Fits(cluster, 0), settings, censored=True)
+    return Row.of(runs, np.nan)
+
+
+def test_blocks_of_a_run_have_its_per_cent_of_the_oracle_as_their_mean():
+    settings = Settings(seed=0, repeats=1, warmup=21, samples=30, objective="throughput")
+    cluster = clusters("nowhere")["i"]
+    (run,) = measure(cluster, "last-20", Fits(cluster, 0), settings, censored=True)
+    parts = blocks(run, 7)  # of 179 iterations
+    assert len(parts) == 7
+    assert np.mean(parts) == pytest.approx(run.of_oracle, rel=1e-12)
+    assert np.std(parts) > 0
+    assert Row.of([run], np.nan).of_oracle == pytest.approx(run.of_oracle, rel=1e-12)
+
+
+def test_rows_are_compared_part_by_part():
+    """What the runs have in common does not make the difference uncertain."""
+    numbers = {"ready ms": 1.0, "in all ms": 1.0, "fit s": np.nan}
+    one, other = (
+        Row([70 + shift, 80 + shift, 90 + shift], numbers, {}, {}, {}) for shift in (0.5, 0.0)
+    )
+    assert one.error > 5
+    assert one.more_than(other) == pytest.approx((0.5, 0.0), abs=1e-12)
+
+
+def test_goals_are_judged_by_their_margins():
+    rows = {"true count": 90.0, "pooled count": 89.1, "pooled replan": 95.0, "last-5": 95.4}
+    numbers = {"ready ms": 3.1, "in all ms": 29.0, "fit s": np.nan}
+    table = {rule: Row([value - 1, value + 1], numbers, {}, {}, {}) for rule, value in rows.items()}
+    found = {claim.published: claim.agrees for claim in goals("t", "iii", 160, table)}
+    assert found == {
+        "goal: pooled count at most 1 below true count": True,
+        "goal: pooled replan at most 0.3 below last-5": False,
+        "goal: pooled replan above every rolling rule, beyond the standard error": False,
+        "goal: ready within 3 ms, 160 workers": False,
+        "goal: all decisions of an iteration within 30 ms, 160 workers": True,
+    }
+
+
+def test_cut_offs_are_counted_and_drawn(tmp_path):
+    pytest.importorskip("plotly")
+    last = row("last-5", 2)
+    assert sum(last.cut_offs.values()) == sum(last.oracles.values()) == 360
+    off = sum(abs(more) * often for more, often in last.apart.items())
+    assert last.numbers["apart"] == pytest.approx(off / 360)
+    picture = draw({"i, censored": {"last-5": last}, "i, full": {}}, tmp_path)
+    assert picture.read_text("utf-8").count("i, censored") >= 1
 
 
 def test_the_experiment_names_rules_and_clusters_that_there_are():

@@ -87,6 +87,21 @@ def test_a_learned_model_does_what_it_is_meant_for():
     assert LEARNED == {"deep-markov": "count", "pooled": "replan"}
 
 
+@pytest.mark.parametrize(("kind", "again"), [("pooled", True), ("deep-markov", False)])
+def test_the_hedge_hedges_what_a_model_is_meant_for(monkeypatch, kind, again):
+    asked = []
+    given = Bootstrap.given
+
+    def asking(self, arrived, elapsed_s):
+        asked.append(elapsed_s)
+        return given(self, arrived, elapsed_s)
+
+    monkeypatch.setattr(Bootstrap, "given", asking)
+    monkeypatch.setattr(Recorded, "kind", kind)
+    run(kind, "hedge", fitted=Recorded())
+    assert bool(asked) == again
+
+
 def test_one_that_decides_seldom_is_not_asked_again():
     assert run("pooled", "replan", fitted=Recorded(), every=10).reviews.sum() == 0
 

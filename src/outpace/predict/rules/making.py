@@ -119,11 +119,12 @@ def _learned(
     note: Callable[[str], None],
     clock: Callable[[], float],
 ) -> Rule:
+    plan = LEARNED[fitted.kind] if decision == "hedge" else decision
     following = fitted.follow(node, seed)
     goal = objective(aim)
     rule: Rule
-    if decision in PLANS:
-        rule = Predicted(following, PLANS[decision], goal, samples=samples)
+    if plan in PLANS:
+        rule = Predicted(following, PLANS[plan], goal, samples=samples)
     elif every > 1:
         rule = Predicted(following, best_count_or_deadline, goal, samples=samples)
     else:
