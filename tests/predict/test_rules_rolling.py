@@ -92,6 +92,14 @@ def test_the_oracle_is_what_everything_is_measured_by():
     assert (done.count == done.best_count).all()
 
 
+def test_the_oracle_reckons_with_what_comes_on_top_of_computing():
+    times = np.array([1.0, 2.1])
+    oracle = Oracle(lambda: times, Throughput())
+    assert oracle.begin().count == 1
+    oracle.observe(times + 1.0, np.zeros(2, dtype=bool), 3.1)
+    assert oracle.begin().count == 2  # 2 / 3.1 is more than 1 / 2
+
+
 def test_a_deadline_finds_out_that_the_whole_cluster_has_become_slow():
     seconds = 0.25 * np.random.default_rng(0).lognormal(0, 0.03, (60, 32))
     seconds[20:] *= 2.2
