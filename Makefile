@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+JOBS ?= 2
 # Remade when what it was made from changes.
 READY := $(VENV)/.ready
 
@@ -26,7 +27,7 @@ demo: $(READY)
 	$(BIN)/outpace compare examples/demo.yaml
 
 test: $(READY)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile
 
 check: $(READY)
 	$(BIN)/ruff check src tests benchmarks examples

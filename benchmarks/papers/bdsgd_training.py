@@ -7,10 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import torch
 from benchmarks.papers.claims import Claim
 from benchmarks.papers.cutoff_clusters import Recorded, four_nodes, switching_nodes
-from benchmarks.papers.cutoff_rows import clusters, mean_and_error
+from benchmarks.papers.cutoff_rows import clusters
 from benchmarks.papers.cutoff_training import (
     ALL,
     Measured,
@@ -96,4 +97,4 @@ def _times(rows: Rows, names: list[str]) -> str:
 
 
 def _mean(row: Measured) -> float:
-    return mean_and_error(row.seconds_to_loss)[0]
+    return float(np.mean(row.seconds_to_loss))

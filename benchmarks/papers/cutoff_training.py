@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from benchmarks.papers.curves import Curve, read_curve
 from benchmarks.papers.cutoff_clusters import Recorded
-from benchmarks.papers.cutoff_rows import mean_and_error
+from benchmarks.papers.cutoff_results import error
 from benchmarks.papers.pace import accuracy_between
 from benchmarks.papers.psp import seconds_to_error
 from plotly.subplots import make_subplots
@@ -139,8 +139,9 @@ def show(title: str, rows: Mapping[str, Measured]) -> None:
 
 def with_error(values: Iterable[float], digits: int) -> str:
     """Mean and its standard error, in words; of one value the value alone."""
-    mean, error = mean_and_error(list(values))
-    return f"{mean:.{digits}f}" + (f" ± {error:.{digits}f}" if np.isfinite(error) else "")
+    found = list(values)
+    mean, apart = float(np.mean(found)), error(found)
+    return f"{mean:.{digits}f}" + (f" ± {apart:.{digits}f}" if np.isfinite(apart) else "")
 
 
 def keep(results: Mapping[str, Mapping[str, Measured]], out: Path) -> None:
