@@ -118,6 +118,8 @@ def test_what_cannot_be_fitted_is_refused_and_nothing_is_written(here, capsys, m
     assert "Did you mean 'pooled'?" in refused(capsys, *fit, "poold", "times.parquet")
     wrong = ("runtimes", "fit", "times.parquet", "--model", "stand-in", "-o", "m.parquet")
     assert "models are written as .safetensors" in refused(capsys, *wrong)
+    nowhere = ("runtimes", "fit", "short.parquet", "--model", "stand-in", "-o", "no/m.safetensors")
+    assert "there is no folder no" in refused(capsys, *nowhere)
     assert "--seed" in refused(capsys, *fit, "stand-in", "times.parquet", "--seed", "-1")
     simulate(CONFIG, here / "run")
     mixed = refused(capsys, *fit, "stand-in", "run", "times.parquet")

@@ -116,6 +116,8 @@ def fit(
 
     if out.suffix != ".safetensors":
         raise ConfigError(f"{out}: models are written as .safetensors")
+    if not out.parent.is_dir():  # a fit takes up to a minute
+        raise ConfigError(f"cannot write {out}: there is no folder {out.parent}")
     require_kind(model)
     found = [_read(source, of, workers_per_node) for source in sources]
     if len({source.definition for source in found}) > 1:
