@@ -112,10 +112,15 @@ def test_what_cannot_be_fitted_is_refused_and_nothing_is_written(here, capsys, m
     monkeypatch.setitem(MODELS, "stand-in", Kind("stand_in", "StandIn"))
     write(table([[1.0]]), here / "short.parquet")
     fit = ("runtimes", "fit", "-o", "m.safetensors", "--model")
-    assert "1 iteration is too few" in refused(capsys, *fit, "stand-in", "short.parquet")
+    assert "short.parquet: 1 iteration is too few" in refused(
+        capsys, *fit, "stand-in", "short.parquet"
+    )
     assert "Did you mean 'pooled'?" in refused(capsys, *fit, "poold", "times.parquet")
     wrong = ("runtimes", "fit", "times.parquet", "--model", "stand-in", "-o", "m.parquet")
     assert "models are written as .safetensors" in refused(capsys, *wrong)
+    nowhere = ("runtimes", "fit", "short.parquet", "--model", "stand-in", "-o", "no/m.safetensors")
+    assert "there is no folder no" in refused(capsys, *nowhere)
+    assert "--seed" in refused(capsys, *fit, "stand-in", "times.parquet", "--seed", "-1")
     simulate(CONFIG, here / "run")
     mixed = refused(capsys, *fit, "stand-in", "run", "times.parquet")
     assert "times of different things make no model" in mixed

@@ -56,6 +56,33 @@ def test_keys_kinds_types_ranges_and_what_is_missing():
     }  # fmt: skip
 
 
+def test_what_belongs_to_a_class_is_no_key():
+    (problem,) = problems("sync={kind: cutoff, apply: on-arrival}")
+    assert problem.startswith("sync.apply: unknown key.")
+
+
+@pytest.mark.parametrize(
+    ("sync", "problem"),
+    [
+        (
+            "{kind: cutoff, model: elfving, warmup: 0}",
+            "sync.warmup must be at least 1: elfving learns from the warm-up alone, not 0",
+        ),
+        (
+            "{kind: cutoff, model: fixed, decision: deadline}",
+            "sync.decision must be left out: fixed decides by itself, not deadline",
+        ),
+        (
+            "{kind: cutoff, model: last-5, decision: replan}",
+            "sync.decision must be count, deadline or count-or-deadline with model last-5, "
+            "not replan",
+        ),
+    ],
+)
+def test_a_cut_off_whose_options_contradict_each_other(sync, problem):
+    assert problems(f"sync={sync}") == {problem}
+
+
 def test_entries_of_lists_and_mappings_are_named():
     slow = "compute.slow=[{workers: [0], factor: -1, from_s: -1}, {workers: [a], factor: 0}]"
     assert problems(slow, "network.nodes={worker-0: {latency_s: -2}, worker-1: 3}") == {

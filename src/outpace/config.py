@@ -399,10 +399,10 @@ def _made(option: type, data: dict[str, Any], path: str, problems: list[str]) ->
     values = {}
     usual = {entry.name: type(_default(entry)) for entry in dataclasses.fields(option)}
     for key, entry in data.items():
-        if key in hints:
+        if key in usual:  # not in hints: those of class variables are nobody's keys
             values[key] = _read(hints[key], entry, prefix + key, problems, usual[key])
         else:
-            problems.append(f"{prefix}{key}: unknown key.{did_you_mean(key, hints)}")
+            problems.append(f"{prefix}{key}: unknown key.{did_you_mean(key, usual)}")
     for entry in dataclasses.fields(option):
         if entry.name not in data and _default(entry) is _UNREADABLE:
             problems.append(f"{prefix}{entry.name} is missing")

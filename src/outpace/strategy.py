@@ -13,6 +13,7 @@ import torch
 from outpace.blocks import PhantomBlock
 from outpace.cluster.run_times import Recorded, Regimes
 from outpace.config import Experiment
+from outpace.errors import ConfigError
 from outpace.messages import Block, Phantom, Value, whole
 from outpace.predict.fitting import Fitting
 from outpace.predict.interface import Rule
@@ -96,13 +97,19 @@ def cut_off_rule(
     predictions take time (s). Raises ConfigError if there is no such rule, and for a
     model file that does not fit.
     """
-    return make_rule(
-        sync.model, sync.decision, node=_nodes(experiment, sync),
-        fitted=None if sync.file is None else load_model(Path(sync.file)), fitting=fitting,
+    make = partial(
+        make_rule, sync.model, sync.decision, node=_nodes(experiment, sync), fitting=fitting,
         share=sync.share, warmup=sync.iterations_for_all, samples=sync.samples, every=sync.every,
         aim=_AIMS[sync.objective], seed=experiment.seed, truth=truth, say=say, note=note,
         clock=clock,
     )  # fmt: skip
+    if sync.file is None:
+        return make()
+    fitted = load_model(Path(sync.file))
+    try:
+        return make(fitted=fitted)
+    except ConfigError as error:
+        raise ConfigError(f"{sync.file}: {error}") from error
 
 
 def _nodes(experiment: Experiment, sync: CutOff) -> Nodes:

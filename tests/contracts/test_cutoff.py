@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from collections import defaultdict
 from functools import cache
 
 import pytest
+from tables import table
 from test_runtimes import ITERATIONS, SERVERS, WORKERS, config, every_runtime, rows
 
 from outpace.errors import ConfigError
 from outpace.experiment import simulate
+from outpace.predict.models import MODELS, Kind, fit, save
 
 RULES = {
     "fixed": {"kind": "cutoff", "model": "fixed", "share": 0.6},
@@ -155,6 +158,17 @@ def test_what_is_cut_off_is_never_computed(tmp_path):
     assert result.summary["gradients_applied"] == 3 * ITERATIONS
     calls = len((tmp_path / "calls").read_text())
     assert 3 * ITERATIONS <= calls <= 3 * ITERATIONS + 1  # the task is tried out once
+
+
+def test_a_model_file_that_does_not_fit_is_named_and_nothing_was_started(tmp_path, monkeypatch):
+    monkeypatch.setitem(MODELS, "stand-in", Kind("stand_in", "StandIn"))
+    path = tmp_path / "model.safetensors"
+    save(fit("stand-in", [table([[1.0], [2.0]])]), path)
+    sync = {"kind": "cutoff", "file": str(path)}
+    with pytest.raises(ConfigError, match=rf"{path.name}: model 'pooled' was asked for"):
+        simulate(config("bsp") | {"sync": sync}, tmp_path / "run")
+    gc.collect()  # a coroutine that was never awaited would warn here
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -79,9 +80,20 @@ def test_it_is_asked_no_more_often_than_it_may_be():
         assert done.reviews.max() == reviews
 
 
-def test_without_reviews_it_is_the_plan():
+@pytest.mark.parametrize("reviews", [0, 1, 8])
+def test_who_never_comes_is_not_waited_for_however_soon_the_model_expects_it(reviews):
+    seconds = np.linspace(1.0, 1.1, 8)[None]
+    rule = Replan(Always(Soon(seconds[0].copy())), Throughput(), reviews=reviews)
+    seconds[0, 7] = 1e6
+    done = replay(rule, seconds)
+    assert done.reviews[0] == reviews
+    assert (done.count[0], done.ended_s[0] < 1.4) == (7, True)
+
+
+def test_without_reviews_it_is_the_plan_for_as_long_as_that_takes_in_any_draw():
     seconds = nodes(2.0)
-    assert replan(seconds, reviews=0).begin() == planned(seconds).begin()
+    plan = replace(planned(seconds).begin(), until_s=seconds.max())
+    assert replan(seconds, reviews=0).begin() == plan
 
 
 @pytest.mark.parametrize(("prediction_s", "reviews"), [(0.0, True), (0.001, True), (0.2, False)])
@@ -112,6 +124,20 @@ def test_an_iteration_that_it_does_not_end_is_ended_by_what_it_says_last():
     assert rule.begin().again_s < np.inf
     never = rule.review(np.full(6, np.nan), 0.1)
     assert never != Wait()
+
+
+@dataclass(frozen=True, eq=False)
+class Soon:
+    """All times are known but for a factor of all; and who has not come is about to."""
+
+    seconds: np.ndarray
+
+    def sample(self, count):
+        return self.seconds * np.linspace(1.0, 1.02, count)[:, None]
+
+    def given(self, arrived, elapsed_s):
+        later = np.maximum(self.seconds, 1.01 * elapsed_s)
+        return Soon(np.where(np.isnan(arrived), later, arrived))
 
 
 class Drawn:

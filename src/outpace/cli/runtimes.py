@@ -22,6 +22,7 @@ runtimes = typer.Typer(
 )
 app.add_typer(runtimes, name="runtimes")
 
+_SEEDS = 2**63 - 1
 _HELP = "The folder of a run, .parquet, .csv, or a ByteDance trace (.npz)."
 _Source = Annotated[Path, typer.Argument(metavar="SOURCE", help=_HELP)]
 _Of = Annotated[
@@ -103,7 +104,9 @@ def fit(
     sources: Annotated[list[Path], typer.Argument(metavar="SOURCE...", help=_HELP)],
     model: Annotated[str, typer.Option("--model", help="pooled or deep-markov.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write: .safetensors.")],
-    seed: Annotated[int, typer.Option("--seed", help="Same seed, same file.")] = 0,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, max=_SEEDS, help="Same seed, same file.")
+    ] = 0,
     of: _Of = None,
     workers_per_node: _PerNode = None,
 ) -> None:
@@ -113,16 +116,20 @@ def fit(
 
     if out.suffix != ".safetensors":
         raise ConfigError(f"{out}: models are written as .safetensors")
+    if not out.parent.is_dir():  # a fit takes up to a minute
+        raise ConfigError(f"cannot write {out}: there is no folder {out.parent}")
     require_kind(model)
     found = [_read(source, of, workers_per_node) for source in sources]
     if len({source.definition for source in found}) > 1:
         said = "; ".join(f"{source.path}: {source.definition}" for source in found)
         raise ConfigError(f"times of different things make no model: {said}")
     began = time.perf_counter()
-    with progress_bars() as bar:
-        fitted = fit_model(
-            model, [source.times for source in found], seed=seed, progress=bar(model)
-        )
+    times = [source.times for source in found]
+    try:
+        with progress_bars() as bar:
+            fitted = fit_model(model, times, seed=seed, progress=bar(model))
+    except ConfigError as error:  # which knows the recordings by number
+        raise ConfigError(f"{', '.join(map(str, sources))}: {error}") from error
     took = time.perf_counter() - began
     save(fitted, out)
     iterations = sum(source.times.iterations for source in found)
@@ -143,7 +150,7 @@ def replay(
             help="A fitted model. Default: a pooled one, fitted to the first 20 iterations.",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Of what is drawn.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, max=_SEEDS, help="Of what is drawn.")] = 0,
     of: _Of = None,
     workers_per_node: _PerNode = None,
 ) -> None:

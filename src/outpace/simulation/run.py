@@ -44,7 +44,7 @@ from outpace.messages import (
 )
 from outpace.metrics import Metrics
 from outpace.predict.fitting import AtOnce
-from outpace.predict.interface import Model, Wait
+from outpace.predict.interface import Model, Rule, Wait
 from outpace.programs.context import Stopped
 from outpace.programs.cutoff import cut_off
 from outpace.programs.parameter_server import parameter_server
@@ -226,18 +226,21 @@ class Simulation:
             (_TimedServer if timed else _Server)(self, name, shard)
             for name, shard in zip(servers, self._shards, strict=True)
         ]
-        # Before anything is started: a policy that is to come may not be made.
+        # Before anything is started: a policy that is to come may not be made, nor a rule.
         self._control = SimulationControl(
             experiment, self.kernel, self._followed, [node.mailbox for node in nodes],
             lambda: self.totals,
         )  # fmt: skip
+        sync = experiment.sync
+        rule = self._rule(sync, run_time) if isinstance(sync, CutOff) else None
         for name, node in zip(servers, nodes, strict=True):
             self.kernel.spawn(serve(node), name, daemon=True)
         if self._scheduler is not None:
             scheduler = _Server(self, SCHEDULER, self._scheduler)
             self.kernel.spawn(parameter_server(scheduler), SCHEDULER, daemon=True)
-        elif isinstance(experiment.sync, CutOff):
-            self._cut_off(experiment.sync, run_time)
+        elif rule is not None:
+            ends = cut_off(_CutOffScheduler(self), rule, experiment.workers, experiment.servers)
+            self.kernel.spawn(ends, SCHEDULER, daemon=True)
         train = worker_program(experiment)
         self._total = experiment.workers * (experiment.stop.iterations or 0)
         self._done = 0
@@ -247,10 +250,9 @@ class Simulation:
         if experiment.evaluate.every_s is not None:
             self.kernel.spawn(self._evaluate_every(), "evaluation", daemon=True)
 
-    def _cut_off(self, sync: CutOff, run_time: RunTime) -> None:
-        """Start who decides when iterations end."""
+    def _rule(self, sync: CutOff, run_time: RunTime) -> Rule:
+        """By which iterations are ended."""
         experiment = self._experiment
-
         iterations = itertools.count()
 
         def truth() -> Seconds:
@@ -261,9 +263,7 @@ class Simulation:
 
         if sync.fitted_in_run:
             self._fitting = AtOnce(sync.model, experiment.seed)
-        rule = cut_off_rule(experiment, sync, say=_warn, fitting=self._fitting, truth=truth)
-        program = cut_off(_CutOffScheduler(self), rule, experiment.workers, experiment.servers)
-        self.kernel.spawn(program, SCHEDULER, daemon=True)
+        return cut_off_rule(experiment, sync, say=_warn, fitting=self._fitting, truth=truth)
 
     async def _evaluate_every(self) -> None:
         period_s = self._experiment.evaluate.every_s

@@ -19,6 +19,7 @@ ModelName = Literal[
 ]  # fmt: skip
 WARM_UP: Final = 20  # iterations; learned models can be fitted to no fewer
 DecisionName = Literal["count", "deadline", "count-or-deadline", "replan", "hedge"]
+_ALONE: Final = ("all", "fixed", "elfving", "oracle")  # models that decide by themselves
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,12 @@ class CutOff:
         require(self.every >= 1, "every", "at least 1", self.every)
         per_node = self.workers_per_node
         require(per_node is None or per_node >= 1, "workers_per_node", "at least 1", per_node)
+        fits = self.decision is None or self.model not in _ALONE
+        own = f"left out: {self.model} decides by itself"
+        require(fits, "decision", own, self.decision)
+        if self.model == "elfving":
+            some = "at least 1: elfving learns from the warm-up alone"
+            require(self.iterations_for_all >= 1, "warmup", some, self.warmup)
         if self.learned:
             enough = f"at least {WARM_UP}: {self.model} is fitted to that, if there is no file"
             too_few = self.fitted_in_run and self.iterations_for_all < WARM_UP
@@ -69,6 +76,9 @@ class CutOff:
         else:
             only = "left out: only pooled and deep-markov are fitted"
             require(self.file is None, "file", only, self.file)
+            plans = f"count, deadline or count-or-deadline with model {self.model}"
+            predicted = fits and self.decision in ("replan", "hedge")
+            require(not predicted, "decision", plans, self.decision)
 
     @property
     def learned(self) -> bool:

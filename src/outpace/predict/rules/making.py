@@ -96,7 +96,8 @@ def make_rule(
     if fitted is not None:
         if fitted.kind != model:
             raise ConfigError(
-                f"model {model!r} was asked for, and the fitted one is {fitted.kind!r}"
+                f"model {model!r} was asked for, and the fitted one is {fitted.kind!r}: "
+                "ask for that, or fit another"
             )
         return learned(fitted)
     if fitting is None:

@@ -31,7 +31,8 @@ class Replan:
     before that at times at which some of the draws had better end, it conditions the
     prediction on who has come and who has not, and plans again. So it stops early when
     workers that the plan counted on fail to come, and goes on when those are about to come
-    that it did not count on.
+    that it did not count on. After the last review it waits no longer than in the
+    longest of the draws, for whatever count.
 
     clock: a prediction is timed by it. If the reviews would take more than a twentieth of an
     iteration there are fewer of them, down to none: on a fast network the plan is followed
@@ -102,11 +103,11 @@ class Replan:
         return affordable
 
     def _until(self, plan: Plan, draws: Seconds, now: float) -> Wait:
-        if not self._left:
-            return plan.wait
         until_s = plan.until_s
-        if until_s == math.inf:  # look again when the count should have come by far
+        if until_s == math.inf:  # by when the count should have come by far
             until_s = float(draws[:, int(plan.count) - 1].max())
+        if not self._left:  # nobody would find out that it never comes
+            return Wait(plan.count, until_s)
         if self._left > 1:
             ends = best_ends(draws, self._objective)[1]
             early = ends[(ends > now) & (ends < until_s)]
