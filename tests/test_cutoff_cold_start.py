@@ -34,7 +34,7 @@ def counts(result):
 
 @cache
 def cold(folder):
-    return simulate(config(60), folder / "cold")
+    return simulate(config(50), folder / "cold")
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_it_waits_for_all_in_the_warm_up_and_for_fewer_after_that(folder):
 
 @pytest.mark.slow
 def test_it_repeats_bit_for_bit(folder):
-    again = simulate(config(60))
+    again = simulate(config(50))
     for digest in ("parameters_digest", "trace_digest"):
         assert again.summary[digest] == cold(folder).summary[digest]
 
@@ -60,7 +60,7 @@ def test_it_repeats_bit_for_bit(folder):
 def test_the_model_it_leaves_decides_the_same_in_a_run_that_begins_with_it(folder):
     cold(folder)
     model = str(folder / "cold" / "run-times.safetensors")
-    warm = simulate(config(60, file=model, warmup=20))
+    warm = simulate(config(50, file=model, warmup=20))
     assert counts(warm) == counts(cold(folder))
 
 
@@ -95,7 +95,9 @@ def test_what_cannot_be_fitted_to_is_said_and_the_last_iterations_decide(tmp_pat
         raise ConfigError("nothing to learn from")
 
     monkeypatch.setattr("outpace.predict.fitting.fit", fit)
-    with pytest.warns(RuntimeWarning, match="the last iterations decide: nothing to learn from"):
+    with pytest.warns(
+        RuntimeWarning, match="the last iterations will decide: nothing to learn from"
+    ):
         failed = simulate(config(40))
     assert counts(failed) == counts(simulate(config(40, model="last-20")))
 

@@ -141,3 +141,8 @@ def test_a_model_that_cannot_be_written_leaves_nothing(tmp_path):
     with pytest.raises(ConfigError, match=r"cannot write .*nowhere"):
         save(fit("stand-in", [TIMES]), tmp_path / "nowhere" / "model.safetensors")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_is_no_model(tmp_path):
+    with pytest.raises(ConfigError, match="is a folder; name the file that outpace runtimes fit"):
+        load(tmp_path)

@@ -13,7 +13,7 @@ from outpace.predict.rules.learning import Learning
 from outpace.predict.rules.making import make_rule
 
 NODE = np.arange(6) // 2
-TIMES = np.random.default_rng(5).lognormal(0, 0.3, (40, 6))
+TIMES = np.random.default_rng(5).lognormal(0, 0.3, (30, 6))
 
 
 class Stub:
@@ -21,22 +21,25 @@ class Stub:
 
 
 class After:
-    """A fit that takes so many iterations, or fails."""
+    """Fits that take so many iterations; the n-th fails."""
 
-    def __init__(self, iterations: int, fails: Exception | None = None) -> None:
-        self.left, self.fails = iterations, fails
+    def __init__(self, iterations: int, fails: Exception | None = None, which: int = 1) -> None:
+        self.takes, self.fails, self.which = iterations, fails, which
         self.histories = []
+        self.model = None
 
     def start(self, history):
         self.histories.append(history)
+        self.left = self.takes
 
-    def model(self):
+    def done(self):
         if self.left:
             self.left -= 1
-            return None
-        if self.fails is not None:
+            return False
+        if self.fails is not None and len(self.histories) == self.which:
             raise self.fails
-        return Stub()
+        self.model = Stub()
+        return True
 
 
 class Watching:
@@ -61,14 +64,13 @@ def learning(fitting, made, **options):
 def test_all_then_the_last_iterations_then_the_model(takes):
     fitting, noted = After(takes), []
     done = replay(learning(fitting, Watching(), note=noted.append), TIMES)
-    assert done.count.tolist() == [6] * 10 + [4] * takes + [2] * (30 - takes)
+    assert done.count.tolist() == [6] * 10 + [4] * takes + [2] * (20 - takes)
     assert noted == [
-        "a stub model was fitted to the first 10 iterations; it decides from iteration "
-        f"{10 + takes} on"
+        f"a stub model was fitted to 10 iterations; it decides from iteration {10 + takes} on"
     ]
 
 
-def test_it_is_fitted_once_to_the_warm_up():
+def test_it_is_fitted_to_the_warm_up():
     fitting = After(3)
     replay(learning(fitting, Watching()), TIMES)
     (history,) = fitting.histories
@@ -90,9 +92,42 @@ def test_the_rule_that_is_made_has_observed_the_whole_run():
 def test_a_fit_that_fails_is_said_once_and_the_last_iterations_go_on(error):
     said, noted = [], []
     rule = learning(After(2, error), Watching(), say=said.append, note=noted.append)
-    assert replay(rule, TIMES).count.tolist() == [6] * 10 + [4] * 30
-    assert said == [f"no model could be fitted, the last iterations decide: {error}"]
+    assert replay(rule, TIMES).count.tolist() == [6] * 10 + [4] * 20
+    assert said == [f"no model could be fitted, the last iterations will decide: {error}"]
     assert not noted
+
+
+LONG = np.random.default_rng(6).lognormal(0, 0.3, (260, 6))
+
+
+def test_it_is_fitted_again_whenever_the_run_is_three_times_as_long():
+    fitting, made, noted = After(4), [], []
+    other = Fixed(Wait(count=4))
+
+    def make(model):
+        made.append(Watching())
+        return made[-1]
+
+    rule = Learning(fitting, make, other, node=NODE, warmup=10, note=noted.append)
+    replay(rule, LONG)
+    assert [history.iterations for history in fitting.histories] == [10, 30, 90]
+    assert [text.split()[-2] for text in noted] == ["14", "34", "94"]
+    assert len(made[1].seen) == 94  # all of the run, until the third took over
+    assert len(made[2].seen) == 260
+
+
+def test_what_lies_far_back_is_not_shown_to_a_new_rule():
+    made = Watching()
+    fitting = After(150)
+    replay(learning(fitting, made), LONG)
+    assert len(made.seen) == 100 + 100  # of 160 before, and all since
+
+
+def test_if_a_later_fit_fails_the_model_that_is_there_goes_on():
+    said = []
+    rule = learning(After(0, ConfigError("no"), which=2), Watching(), say=said.append)
+    assert replay(rule, LONG).count.tolist() == [6] * 10 + [2] * 250
+    assert said == ["no model could be fitted, the earlier one will decide: no"]
 
 
 def test_by_name_it_is_last_20_until_then():

@@ -1,4 +1,4 @@
-"""Fitting a model to a run while it goes on."""
+"""Fitting a model to a run while it goes on, and again when more of it is known."""
 
 from __future__ import annotations
 
@@ -10,24 +10,27 @@ from outpace.runtimes.table import RunTimes
 
 
 class Fitting(Protocol):
-    """One fit, that can be started once."""
+    """One fit at a time."""
+
+    model: Model | None
+    """What was fitted last, if anything was."""
 
     def start(self, history: RunTimes) -> None:
-        """Begin. May raise what `model` may."""
+        """Begin; not before `done` was told of the one before. May raise what `done` may."""
 
-    def model(self) -> Model | None:
-        """What was fitted; None while that is not done. Raises OutpaceError if it failed."""
+    def done(self) -> bool:
+        """Is the fit that was started over? Raises OutpaceError if it failed."""
 
 
 class AtOnce:
     """Done when `start` returns: in virtual time it takes none."""
 
     def __init__(self, kind: str, seed: int) -> None:
+        self.model: Model | None = None
         self._kind, self._seed = kind, seed
-        self._model: Model | None = None
 
     def start(self, history: RunTimes) -> None:
-        self._model = fit(self._kind, [history], seed=self._seed)
+        self.model = fit(self._kind, [history], seed=self._seed)
 
-    def model(self) -> Model | None:
-        return self._model
+    def done(self) -> bool:
+        return True

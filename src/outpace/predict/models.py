@@ -116,6 +116,8 @@ def load(path: Path) -> Model:
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """What is in the file, and what its metadata says."""
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder; name the file that outpace runtimes fit made")
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}

@@ -19,11 +19,11 @@ _NICE: Final = 10
 
 
 class FittingBeside:
-    """Its process is started with the fit, and ended by `close`."""
+    """Each fit has a process, which ends with it, or by `close`."""
 
     def __init__(self, kind: str, seed: int) -> None:
+        self.model: Model | None = None
         self._kind, self._seed = kind, seed
-        self._model: Model | None = None
         self._process: ForkServerProcess | None = None
         self._answer: Connection | None = None
 
@@ -34,18 +34,20 @@ class FittingBeside:
                 "fit", _fit, theirs, self._kind, pickle.dumps(history), self._seed
             )
 
-    def model(self) -> Model | None:
-        if self._answer is not None and self._answer.poll():
-            try:
-                found = pickle.loads(self._answer.recv_bytes())  # of our own process
-            except EOFError:
-                self.close()
-                raise RunError(f"the process that fitted the {self._kind} model ended") from None
+    def done(self) -> bool:
+        assert self._answer is not None, "no fit was started"
+        if not self._answer.poll():
+            return False
+        try:
+            found = pickle.loads(self._answer.recv_bytes())  # of our own process
+        except EOFError:
+            raise RunError(f"the process that fitted the {self._kind} model ended") from None
+        finally:
             self.close()
-            if isinstance(found, str):
-                raise ConfigError(found)
-            self._model = found
-        return self._model
+        if isinstance(found, str):
+            raise ConfigError(found)
+        self.model = found
+        return True
 
     def close(self) -> None:
         """Without waiting for it to be fitted. Idempotent."""

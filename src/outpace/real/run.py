@@ -117,7 +117,7 @@ class RealRun:
         return self.coordinator.totals
 
     def run_time_model(self) -> Model | None:
-        return None if self._fitting is None else self._fitting.model()
+        return None if self._fitting is None else self._fitting.model
 
     def times(self, host_s: float) -> dict[str, Any]:
         return {"wall_time_s": seconds(self._ended)}

@@ -143,7 +143,7 @@ class Simulation:
         return self._workload.state_dict(self.parameters())
 
     def run_time_model(self) -> Model | None:
-        return None if self._fitting is None else self._fitting.model()
+        return None if self._fitting is None else self._fitting.model
 
     @property
     def totals(self) -> Totals:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 import numpy as np
 
@@ -10,13 +12,18 @@ from outpace.predict.fitting import Fitting
 from outpace.predict.interface import Model, Rule, Wait
 from outpace.runtimes.table import Mask, Nodes, RunTimes, Seconds
 
+AGAIN: Final = 3  # times as many iterations as at the last fit
+LONGEST: Final = 1000  # iterations that it is fitted to: the last
+_SHOWN: Final = 100  # of them to a new rule: what lies further back says nothing of the next
+
 
 class Learning:
     """Waits for all at first; follows the rule that `make` makes once a model is fitted to that.
 
-    While the fit goes on, and for good if it fails, `meanwhile` decides. The rule that is
-    made has then observed the whole run. `note` is told from which iteration on it decides,
-    `say` why it never will.
+    The fit is repeated when the run is three times as long, and so on: what begins later is
+    not in the warm-up. While the first goes on, and for good if it fails, `meanwhile`
+    decides. A rule that is made has observed the last 100 iterations. `note` is told from
+    which iteration on it decides, `say` why it never will.
     """
 
     def __init__(
@@ -31,45 +38,57 @@ class Learning:
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._fitting, self._make = fitting, make
-        self._meanwhile = self._rule = meanwhile
+        self._rule = meanwhile
         self._node, self._warmup = node, warmup
         self._note, self._say = note, say
-        self._rows: list[tuple[Seconds, Mask, float]] = []
-        self._learns = True
+        self._rows: deque[tuple[Seconds, Mask, float]] = deque(maxlen=LONGEST)
+        self._seen = 0  # iterations
+        self._fit_at: float = warmup
+        self._fits = False
 
     def begin(self) -> Wait:
-        if self._learns and len(self._rows) >= self._warmup:
+        if self._fits or self._seen >= self._fit_at:
             self._learn()
-        return Wait() if len(self._rows) < self._warmup else self._rule.begin()
+        return Wait() if self._seen < self._warmup else self._rule.begin()
 
     def review(self, arrived: Seconds, elapsed_s: float) -> Wait:
         return self._rule.review(arrived, elapsed_s)
 
     def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
-        if self._learns:
-            self._rows.append((seconds, censored, ended_s))
+        self._seen += 1
+        self._rows.append((seconds, censored, ended_s))
         self._rule.observe(seconds, censored, ended_s)
 
     def _learn(self) -> None:
-        """Begin the fit, or see whether it is done."""
+        """Begin a fit, or see whether it is done."""
         try:
-            if len(self._rows) == self._warmup:
+            if not self._fits:
+                self._fit_at, self._fits = AGAIN * self._seen, True
                 self._fitting.start(self._history())
-            model = self._fitting.model()
-            if model is None:
+            if not self._fitting.done():
                 return
-            rule = self._make(model)
-            for row in self._rows:
-                rule.observe(*row)
+            model = self._fitting.model
+            assert model is not None
+            self._rule = self._made(model)
         except Exception as error:
-            self._say(f"no model could be fitted, the last iterations decide: {error}")
+            instead = "the earlier one" if self._fitting.model else "the last iterations"
+            self._say(f"no model could be fitted, {instead} will decide: {error}")
+            self._fit_at = np.inf
         else:
-            self._rule = rule
+            fitted_to = self._fit_at // AGAIN
             self._note(
-                f"a {model.kind} model was fitted to the first {self._warmup} iterations; "
-                f"it decides from iteration {len(self._rows)} on"
+                f"a {model.kind} model was fitted to {min(fitted_to, LONGEST)} iterations; "
+                f"it decides from iteration {self._seen} on"
             )
-        self._learns = False
+        self._fits = False
+
+    def _made(self, model: Model) -> Rule:
+        rule = self._make(model)
+        for place, (seconds, censored, ended_s) in enumerate(list(self._rows)[-_SHOWN:]):
+            if place < self._warmup and not censored.any():
+                rule.begin()  # one that compares rules sees how they would have done
+            rule.observe(seconds, censored, ended_s)
+        return rule
 
     def _history(self) -> RunTimes:
         seconds, censored, _ = zip(*self._rows, strict=True)

@@ -154,7 +154,10 @@ def _alone(
         return Elfving(window=warmup)
     if model == "oracle":
         if truth is None:
-            raise ConfigError("the oracle has to be told the times, which a real run cannot know")
+            raise ConfigError(
+                "sync.model: the oracle has to be told the times, which a real run cannot know; "
+                "simulate it, or take another model"
+            )
         return Oracle(truth, objective(aim))
     return Fixed(Wait())
 
