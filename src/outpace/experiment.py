@@ -28,7 +28,8 @@ from outpace.predict.models import save as save_run_time_model
 from outpace.recorder import Totals
 from outpace.simulation.calibration import calibrated
 from outpace.simulation.messagelog import MessageLog
-from outpace.simulation.run import Progress, Simulation, one_thread_own_randomness
+from outpace.simulation.run import Simulation
+from outpace.simulation.virtual import Progress, one_thread_own_randomness
 from outpace.tasks import Script
 from outpace.trace import MemorySink, ParquetSink, Trace
 from outpace.yamlfile import read_yaml
