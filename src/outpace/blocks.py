@@ -38,6 +38,9 @@ class ParameterBlock(Protocol):
     def read(self) -> Value:
         """A copy that nobody will change; the same one until the next update."""
 
+    def replace(self, parameters: Value) -> None:
+        """Go on from these, which nobody will change; the optimizer keeps what it has gathered."""
+
 
 class BlockSum(Protocol):
     """Adds up gradients of one iteration."""
@@ -104,6 +107,12 @@ class TensorBlock(_RealBlock):
             self._copy = self._parameters.clone()
         return self._copy
 
+    def replace(self, parameters: Value) -> None:
+        found = whole(parameters)
+        assert isinstance(found, torch.Tensor)
+        self._parameters.copy_(found)
+        self._copy = None
+
 
 class FreshBlock(_RealBlock):
     """Plain SGD, each step into other memory: readers need no copy of what is never changed.
@@ -149,6 +158,10 @@ class FreshBlock(_RealBlock):
     def read(self) -> Value:
         return self._parameters
 
+    def replace(self, parameters: Value) -> None:
+        assert not isinstance(parameters, Phantom)
+        self._parameters, self._finite = parameters, all_finite(parameters)
+
 
 class _TreeBlockSum(TreeSum):
     def add(self, worker: int, gradient: Value) -> None:
@@ -193,6 +206,9 @@ class PhantomBlock:
     def read(self) -> Phantom:
         return self._block
 
+    def replace(self, parameters: Value) -> None:
+        pass
+
 
 class _PhantomSum:
     def __init__(self, block: Phantom) -> None:
@@ -207,6 +223,13 @@ class _PhantomSum:
 
     def total(self) -> Phantom:
         return self._block
+
+
+def copy_of(value: Value) -> Value:
+    """The same in memory of its own."""
+    if isinstance(value, Pieces):
+        return Pieces([part.clone() for part in value.parts], value.finite)
+    return value if isinstance(value, Phantom) else value.clone()
 
 
 def parameter_block(

@@ -1,0 +1,172 @@
+"""One run in virtual time without servers: workers average among themselves. An `Engine`.
+
+Wires the workers' program to the kernel, the collectives and the cluster's laws. What is
+evaluated is the model that all have in common, as it is after the newest commit; where
+workers have models of their own, the average of all.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from outpace.blocks import ParameterBlock, parameter_block
+from outpace.cluster import Paths
+from outpace.cluster.run_times import RunTime
+from outpace.config import Experiment
+from outpace.control import ControlFunction
+from outpace.kernel import Future
+from outpace.messages import Block, Value, worker_name
+from outpace.simulation.collectives import AllReduces, Part
+from outpace.simulation.control import SimulationControl
+from outpace.simulation.network import Log
+from outpace.simulation.replicas import Own, Replica, SharedModel, average
+from outpace.simulation.routes import Formula, Messages, Route
+from outpace.simulation.virtual import Computing, Progress, VirtualRun, run_time_of
+from outpace.strategy import peer_program
+from outpace.sync import AllReduce, Psgd
+from outpace.tasks import CuttableWorkload
+from outpace.trace import NONE, Trace
+from outpace.units import Time
+
+
+class PeerSimulation(VirtualRun):
+    """One without servers."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        workload: CuttableWorkload,
+        trace: Trace,
+        *,
+        progress: Progress | None = None,
+        message_log: Log | None = None,
+        tie_seed: int | None = None,
+        control: ControlFunction | None = None,
+    ) -> None:
+        super().__init__(
+            experiment, workload, trace, progress=progress, message_log=message_log,
+            tie_seed=tie_seed, control=control,
+        )  # fmt: skip
+        sync = experiment.peers
+        assert sync is not None
+        (initial,) = workload.initial_parameters()
+        self._new_block = partial(
+            parameter_block, initial, self._optimizer, layers=self._layers_of[0]
+        )
+        block = self._new_block()
+        self.model = SharedModel(block, experiment.workers, self._committed)
+        self._own: dict[int, ParameterBlock] = {}  # by worker
+        self._steps = 0  # of workers with parameters of their own
+        kind: AllReduce = "ring" if isinstance(sync, Psgd) else sync.all_reduce
+        self.all_reduces = AllReduces(
+            self.kernel, self._route(kind), experiment.workers,
+            partial(block.new_sum, experiment.workers), self._all_reduced,
+        )  # fmt: skip
+        run_time = run_time_of(experiment)
+        self._control = SimulationControl(experiment, self.kernel, [], [], lambda: self.totals)
+        self._workers = [_Peer(self, worker, run_time) for worker in range(experiment.workers)]
+        train = peer_program(sync, self._optimizer)
+        for worker in self._workers:
+            self.kernel.spawn(train(worker), worker_name(worker.worker))
+        self._start_evaluations()
+
+    def _route(self, kind: AllReduce) -> Route:
+        experiment, law = self.experiment, self.experiment.network
+        if law is not None and law.contention == "fair":
+            return Messages(self.kernel, self.network, experiment.workers, kind)
+        paths = None if law is None else Paths(law, experiment.machines)
+        return Formula(self.kernel, self.network, paths, kind)
+
+    def parameters(self) -> list[Block]:
+        if self._own:
+            return [average([block for _, block in sorted(self._own.items())])]
+        return [self.model.newest.value]
+
+    @property
+    def updates(self) -> int:
+        """Commits to the common model; of own ones, N steps count as one."""
+        return self.model.version + self._steps // self.experiment.workers
+
+    @property
+    def _changes(self) -> tuple[int, int]:
+        return self.model.version, self._steps
+
+    def _waiting(self) -> list[str]:
+        return []  # the walkers say which all-reduce they wait for
+
+    def _abandon(self) -> None:
+        pass
+
+    def own(self, worker: int) -> Own:
+        """Parameters for this worker alone, as they are at the start."""
+        block = self._own[worker] = self._new_block()
+        return Own(block, worker, self._stepped)
+
+    def _committed(self, gradients: int) -> None:
+        self.recorder.gradients_applied(gradients)
+        self._on_update(0, self.updates)
+
+    def _stepped(self) -> None:
+        self._steps += 1
+        self.recorder.gradients_applied(1)
+        if self._steps % self.experiment.workers == 0:
+            self._on_update(0, self.updates)
+
+    def _all_reduced(self, part: Part) -> None:
+        members = part.members
+        self.recorder.all_reduced(
+            part.worker, self._workers[part.worker].joined_after, part.joined, part.began,
+            part.ended, part.number, len(members), part.weight,
+            self._workers[part.worker].computed_since_joining, counts=part.worker == members[0],
+        )  # fmt: skip
+
+
+class _Peer(Computing):
+    """The context of a worker's program. Implements `PeerContext`."""
+
+    def __init__(self, simulation: PeerSimulation, worker: int, run_time: RunTime) -> None:
+        super().__init__(simulation, worker, run_time)
+        self._simulation = simulation
+        self.workers = simulation.experiment.workers
+        self._replica = Replica(simulation.model)
+        self._iteration = -1  # the last that was computed
+        self._computing_since: Time | None = None
+        self._computed: Time = 0  # how long it has, since it joined an all-reduce
+        self.joined_after = -1  # which iteration
+
+    def common(self) -> Replica:
+        return self._replica
+
+    def own(self) -> Own:
+        return self._simulation.own(self.worker)
+
+    async def compute(self, parameters: Value, iteration: int) -> Block:
+        self._computing_since = self._kernel.now
+        (gradient,) = await self.execute([parameters], iteration)
+        # An all-reduce that is over at this very instant is over when the program looks.
+        over = Future[None](self._kernel, "the end of this instant")
+        self._kernel.call_at(self._kernel.now, over.set, late=True)
+        await over
+        self._computed = self.computed_since_joining
+        self._computing_since, self._iteration = None, iteration
+        return gradient
+
+    @property
+    def computed_since_joining(self) -> Time:
+        """How long, in ns; of a computation that is under way, what is done of it."""
+        since = self._computing_since
+        return self._computed + (0 if since is None else self._kernel.now - since)
+
+    def begin_all_reduce(self, value: Block, weight: int = 1) -> Part:
+        self._computed, self.joined_after = 0, self._iteration
+        return self._simulation.all_reduces.join(self.worker, value, weight)
+
+    def leave(self) -> None:
+        self._simulation.all_reduces.leave(self.worker)
+
+    def iteration_finished(
+        self, iteration: int, started: Time, computed: Time, finished: Time, held: Time
+    ) -> None:
+        self._recorder.iteration_finished(
+            self.worker, iteration, started, computed, finished, held, NONE
+        )
