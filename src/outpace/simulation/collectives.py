@@ -60,7 +60,7 @@ class AllReduces:
         size_bytes = max(part.nbytes for part in parts.values())
 
         def finished(worker: int) -> None:
-            parts[worker].end(self._kernel.now)
+            parts[worker].end()
             self._ended(parts[worker])
 
         self._route.begin(list(parts), size_bytes, finished)
@@ -88,16 +88,18 @@ class _AllReduce:
 class Part:
     """One worker's part in an all-reduce. Implements `Reduction`."""
 
-    __slots__ = ("_value", "_whole", "arrived", "ended", "joined", "nbytes", "weight", "worker")
+    __slots__ = (
+        "_arrived", "_kernel", "_value", "_whole", "ended", "joined", "nbytes", "weight", "worker",
+    )  # fmt: skip
 
     def __init__(
         self, whole: _AllReduce, worker: int, value: Block, weight: int, kernel: Kernel
     ) -> None:
-        self._whole, self._value = whole, value
+        self._whole, self._value, self._kernel = whole, value, kernel
         self.worker, self.weight, self.nbytes = worker, weight, value.nbytes
         self.joined: Time = kernel.now
         self.ended: Time
-        self.arrived = Future[None](kernel, f"the result of all-reduce {whole.number}")
+        self._arrived = Future[None](kernel, f"the result of all-reduce {whole.number}")
 
     @property
     def number(self) -> int:
@@ -114,10 +116,12 @@ class Part:
 
     @property
     def done(self) -> bool:
-        return self.arrived.done
+        # One that takes no time is not, to those who look at the instant in which it begins:
+        # else it would depend on who of them is first.
+        return self._arrived.done and self._kernel.now > self.began
 
     async def result(self) -> Reduced:
-        await self.arrived
+        await self._arrived
         return self._whole.reduced()
 
     def give(self) -> Any:
@@ -125,7 +129,7 @@ class Part:
         value, self._value = self._value, None  # type: ignore[assignment]
         return value
 
-    def end(self, now: Time) -> None:
+    def end(self) -> None:
         """The result is there."""
-        self.ended = now
-        self.arrived.set(None)
+        self.ended = self._kernel.now
+        self._arrived.set(None)

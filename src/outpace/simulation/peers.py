@@ -64,10 +64,10 @@ class PeerSimulation(VirtualRun):
         )  # fmt: skip
         run_time = run_time_of(experiment)
         self._control = SimulationControl(experiment, self.kernel, [], [], lambda: self.totals)
-        self._workers = [_Peer(self, worker, run_time) for worker in range(experiment.workers)]
+        self.contexts = [Peer(self, worker, run_time) for worker in range(experiment.workers)]
         train = peer_program(sync, self._optimizer)
-        for worker in self._workers:
-            self.kernel.spawn(train(worker), worker_name(worker.worker))
+        for context in self.contexts:
+            self.kernel.spawn(train(context), worker_name(context.worker))
         self._start_evaluations()
 
     def _route(self, kind: AllReduce) -> Route:
@@ -113,15 +113,15 @@ class PeerSimulation(VirtualRun):
             self._on_update(0, self.updates)
 
     def _all_reduced(self, part: Part) -> None:
-        members = part.members
+        context, members = self.contexts[part.worker], part.members
         self.recorder.all_reduced(
-            part.worker, self._workers[part.worker].joined_after, part.joined, part.began,
-            part.ended, part.number, len(members), part.weight,
-            self._workers[part.worker].computed_since_joining, counts=part.worker == members[0],
+            part.worker, context.joined_after, part.joined, part.began, part.ended, part.number,
+            len(members), part.weight, context.computed_since_joining,
+            counts=part.worker == members[0],
         )  # fmt: skip
 
 
-class _Peer(Computing):
+class Peer(Computing):
     """The context of a worker's program. Implements `PeerContext`."""
 
     def __init__(self, simulation: PeerSimulation, worker: int, run_time: RunTime) -> None:
