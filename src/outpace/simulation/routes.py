@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Protocol, TypeAlias
 
 from outpace.cluster import Paths
-from outpace.kernel import Kernel, Mailbox
+from outpace.kernel import Future, Kernel, Mailbox
 from outpace.messages import worker_name
 from outpace.simulation.network import Network
 from outpace.sync import AllReduce
@@ -91,11 +91,13 @@ class Formula:
 
 
 class Messages:
-    """Sends them: who has all that is for it in a round goes on with the next."""
+    """Sends them. A worker goes on with the next round when what it sent in the last is through
+    and what was sent to it is there.
+    """
 
     def __init__(self, kernel: Kernel, network: Network, workers: int, kind: AllReduce) -> None:
         self._kernel, self._network, self._kind = kernel, network, kind
-        self._mailboxes: list[Mailbox[None]] = [
+        self._mailboxes: list[Mailbox[Future[None]]] = [
             network.add(worker_name(worker)) for worker in range(workers)
         ]
 
@@ -113,10 +115,13 @@ class Messages:
     ) -> None:
         mailbox, name = self._mailboxes[member], worker_name(member)
         for receivers, sent_to_it in part:
-            for receiver in receivers:
-                self._network.send(name, worker_name(receiver), None, size)
+            sent = [Future[None](self._kernel, f"a message of {name}") for _ in receivers]
+            for receiver, message in zip(receivers, sent, strict=True):
+                self._network.send(name, worker_name(receiver), message, size)
             for _ in range(sent_to_it):
-                await mailbox.get()
+                (await mailbox.get()).set(None)
+            for message in sent:
+                await message
         finished(member)
 
 
