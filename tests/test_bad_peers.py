@@ -18,7 +18,13 @@ compute: {kind: constant, mean_s: 0.1}
 sync: {kind: ssgd}
 stop: {iterations: 10}
 """
-KINDS = ["{kind: ssgd}", "{kind: 'local-sgd', every: 8}", "{kind: psgd}", "{kind: hpsgd}"]
+KINDS = [
+    "{kind: ssgd}",
+    "{kind: 'local-sgd', every: 8}",
+    "{kind: psgd}",
+    "{kind: hpsgd}",
+    "{kind: diloco, every: 8}",
+]
 
 
 @pytest.fixture
@@ -44,6 +50,10 @@ BAD = [
     (sync("{kind: ssgd, all_reduce: star}"), "sync.all_reduce must be 'ring' or 'tree'"),
     (sync("{kind: hpsgd, commit: late}"), "sync.commit must be 'immediate' or 'delayed'"),
     (sync("{kind: hpsgd, window: 0}"), "sync.window must be from 1 to 2^31 − 1, not 0"),
+    (sync("{kind: hpsgd, rate_by_window: cubic}"), "sync.rate_by_window must be 'linear', 'sqrt'"),
+    (sync("{kind: diloco, every: 0}"), "sync.every must be from 1 to 2^31 − 1, not 0"),
+    (sync("{kind: diloco, every: 8, outer_lr: 0}"), "sync.outer_lr must be a positive number"),
+    (sync("{kind: diloco, every: 8, outer_momentum: 1}"), "sync.outer_momentum must be in [0, 1)"),
     (sync("[{kind: ssgd}]"), "sync[0]: ssgd has no servers: all workers follow it"),
     ("workers=1", "workers: ssgd is for at least 2, who average among themselves"),
     ("servers=2", "servers: ssgd has no servers: leave it out"),

@@ -22,7 +22,7 @@ class ParameterBlock(Protocol):
         """Why this is no gradient for these parameters, or they no settings; empty if they are."""
 
     def update(
-        self, gradient: Value, divisor: int, settings: StepSettings | None, progress: float
+        self, gradient: Value, divisor: float, settings: StepSettings | None, progress: float
     ) -> None:
         """Take one step along gradient / divisor, so many iterations after the start.
 
@@ -93,7 +93,7 @@ class TensorBlock(_RealBlock):
         self._copy: torch.Tensor | None = None
 
     def update(
-        self, gradient: Value, divisor: int, settings: StepSettings | None, progress: float
+        self, gradient: Value, divisor: float, settings: StepSettings | None, progress: float
     ) -> None:
         assert not isinstance(gradient, Phantom)
         self._step(gradient, divisor, settings, progress)
@@ -130,7 +130,7 @@ class FreshBlock(_RealBlock):
         self._rate, self._finite = optimizer.rate, True
 
     def update(
-        self, gradient: Value, divisor: int, settings: StepSettings | None, progress: float
+        self, gradient: Value, divisor: float, settings: StepSettings | None, progress: float
     ) -> None:
         assert not isinstance(gradient, Phantom)
         alpha = -self._rate(progress) / divisor
@@ -193,7 +193,7 @@ class PhantomBlock:
         return f"the gradient has {gradient.nbytes} bytes, the parameters {self._block.nbytes}"
 
     def update(
-        self, gradient: Value, divisor: int, settings: StepSettings | None, progress: float
+        self, gradient: Value, divisor: float, settings: StepSettings | None, progress: float
     ) -> None:
         pass
 
@@ -230,6 +230,14 @@ def copy_of(value: Value) -> Value:
     if isinstance(value, Pieces):
         return Pieces([part.clone() for part in value.parts], value.finite)
     return value if isinstance(value, Phantom) else value.clone()
+
+
+def difference(one: Value, other: Value) -> Value:
+    """The first less the second, in memory of its own."""
+    first, second = whole(one), whole(other)
+    if isinstance(first, Phantom) or isinstance(second, Phantom):
+        return first
+    return first - second
 
 
 def parameter_block(

@@ -23,6 +23,7 @@ from outpace.predict.rules.objective import Aim
 from outpace.programs.cached_table import OwnStep, cached_table_worker
 from outpace.programs.context import AbortableContext, ServerContext, WorkerContext
 from outpace.programs.cutoff import CutOffWorker
+from outpace.programs.diloco import diloco_worker
 from outpace.programs.global_barrier import global_barrier_worker
 from outpace.programs.hpsgd import ReplicaStep, hpsgd_worker
 from outpace.programs.local_sgd import local_sgd_worker, psgd_worker
@@ -32,7 +33,19 @@ from outpace.programs.peers import PeerContext
 from outpace.programs.ssgd import ssgd_worker
 from outpace.runtimes.table import Nodes, Seconds
 from outpace.shard import Shard, ShardObserver
-from outpace.sync import AtOnce, CutOff, Hpsgd, LocalSgd, Peers, Policy, Psgd, Scale, Ssgd, SspTable
+from outpace.sync import (
+    AtOnce,
+    CutOff,
+    DiLoCo,
+    Hpsgd,
+    LocalSgd,
+    Peers,
+    Policy,
+    Psgd,
+    Scale,
+    Ssgd,
+    SspTable,
+)
 from outpace.tasks import Script
 from outpace.updaters import Optimizer, Sgd
 
@@ -74,12 +87,22 @@ def peer_program(sync: Peers, optimizer: Optimizer) -> PeerProgram:
             return partial(local_sgd_worker, every=sync.every, after=sync.after)
         case Psgd():
             return psgd_worker
+        case DiLoCo():
+            return partial(diloco_worker, every=sync.every)
         case Hpsgd():
             assert isinstance(optimizer, Sgd)  # see `Experiment`
             return partial(
                 hpsgd_worker, step=_plain_step(optimizer), delayed=sync.commit == "delayed",
-                window=sync.window or math.inf,
+                window=sync.window or math.inf, divisor=sync.divisor,
             )  # fmt: skip
+
+
+def common_optimizer(sync: Peers, optimizer: Optimizer) -> Optimizer:
+    """What takes the steps of the parameters that all have in common."""
+    if isinstance(sync, DiLoCo):
+        momentum = sync.outer_momentum
+        return Sgd(lr=sync.outer_lr, momentum=momentum, nesterov=momentum > 0)
+    return optimizer
 
 
 def _plain_step(optimizer: Sgd) -> ReplicaStep:

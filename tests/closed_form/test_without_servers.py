@@ -80,9 +80,38 @@ def test_psgd_is_each_worker_alone_and_local_sgd_with_one_average_at_the_end_the
         torch.testing.assert_close(local.parameters[name], tensor, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("optimizer", OPTIMIZERS[:3], ids=lambda optimizer: optimizer["kind"])
+def test_diloco_with_a_plain_outer_step_is_local_sgd(optimizer):
+    """θ − 1·mean(θ − θ_i) is the mean of the θ_i."""
+    task = {"kind": "python", "target": DOUBLE}
+    outer = {"outer_lr": 1.0, "outer_momentum": 0.0}
+    diloco = run({"kind": "diloco", "every": 4, **outer}, task=task, optimizer=optimizer)
+    local = run({"kind": "local-sgd", "every": 4}, task=task, optimizer=optimizer)
+    for name, tensor in local.parameters.items():
+        torch.testing.assert_close(diloco.parameters[name], tensor, rtol=0, atol=1e-6)
+    assert diloco.summary["virtual_time_s"] == local.summary["virtual_time_s"]
+    assert diloco.metrics["updates"].to_pylist() == [0, 1, 2, 3, 4]  # outer steps
+
+
+def test_the_outer_step_of_diloco_is_torchs_sgd_with_nesterov_momentum():
+    """One eigenvalue λ: n inner steps are w ← (1 − lr·λ)^n·w, for all workers alike."""
+    result = run(
+        {"kind": "diloco", "every": 3},
+        task={"kind": "quadratic", "eigenvalues": [0.5]},
+        optimizer={"kind": "sgd", "lr": 0.2},
+    )
+    outer = torch.nn.Parameter(torch.ones(1, dtype=torch.float64))
+    optimizer = torch.optim.SGD([outer], lr=0.7, momentum=0.9, nesterov=True)
+    for _ in range(ITERATIONS // 3):
+        outer.grad = outer.detach() * (1 - (1 - 0.2 * 0.5) ** 3)
+        optimizer.step()
+    torch.testing.assert_close(result.parameters["w"], outer.detach(), rtol=1e-12, atol=0)
+
+
 ALL = [
     {"kind": "ssgd"},
     {"kind": "local-sgd", "every": 4},
+    {"kind": "diloco", "every": 4, "outer_momentum": 0.5},
     {"kind": "psgd"},
     {"kind": "hpsgd"},
     {"kind": "hpsgd", "commit": "delayed"},

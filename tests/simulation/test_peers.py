@@ -176,6 +176,17 @@ def test_who_stops_early_leaves_and_the_others_go_on(sync, contention):
         assert run.parameters[1].item() == -expected
 
 
+@pytest.mark.parametrize("rule", ["linear", "sqrt", "constant"])
+def test_the_rate_of_a_commit_grows_with_its_window_as_asked_for(rule):
+    # Windows of 1, then 4 iterations of both workers: 10 ms steps, all-reduces of 40.
+    run = Run(
+        Hpsgd(rate_by_window=rule), [[0.01] * 5] * 2, network=NetworkLaw(latency_s=0.02), lr=1.0
+    )
+    factor = {"linear": 1, "sqrt": 1 / 2, "constant": 1 / 4}[rule]
+    rest = factor * (4 + 4**2 + 4**3 + 4**4)
+    assert run.parameters.tolist() == [-(1 + rest) / 2] * 2
+
+
 def test_until_post_local_sgd_begins_every_step_is_averaged():
     run = Run(LocalSgd(every=3, after=4), [[0.01] * 10] * 2)
     assert [row["iteration"] for row in run.rows("all-reduce", worker=0)] == [0, 1, 2, 3, 6, 9]

@@ -55,13 +55,19 @@ class _Gathered:
 
 
 async def hpsgd_worker(
-    me: PeerContext, *, step: ReplicaStep, delayed: bool, window: float = math.inf
+    me: PeerContext,
+    *,
+    step: ReplicaStep,
+    delayed: bool,
+    window: float = math.inf,
+    divisor: Callable[[float], float] = lambda _: 1.0,
 ) -> None:
     """Train until `me.must_stop`, then wait until what is left has been synchronised.
 
     delayed: the averaged gradients change the model when the next synchronization begins, which
     finds P_t on its way already: its next gradient is still that at the old model. window: with
-    so many gradients gathered wait for the synchronization.
+    so many gradients gathered wait for the synchronization. divisor: of what comes of one with so
+    many iterations of a worker on average.
     """
     model, gathered = me.common(), _Gathered()
     replica: Value | None = None
@@ -69,7 +75,8 @@ async def hpsgd_worker(
     late: Reduced | None = None  # to be committed by the P_s that has just been woken
 
     def commit(reduced: Reduced) -> None:
-        model.commit(reduced.total, me.workers, reduced.weight)
+        each = divisor(reduced.weight / reduced.members)
+        model.commit(reduced.total, me.workers * each, reduced.weight)
 
     iteration = 0
     while not me.must_stop(iteration):

@@ -62,7 +62,7 @@ class CommonParameters(Protocol):
     def read(self) -> Value:
         """As they are now; not to be changed."""
 
-    def commit(self, gradient: Value, divisor: int, gradients: int) -> None:
+    def commit(self, gradient: Value, divisor: float, gradients: int) -> None:
         """Take one step along gradient / divisor, which so many gradients are in.
 
         The gradient is given away. The optimizer's schedule counts N gradients as an iteration.

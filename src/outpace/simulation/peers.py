@@ -22,7 +22,7 @@ from outpace.simulation.network import Log
 from outpace.simulation.replicas import Own, Replica, SharedModel, average
 from outpace.simulation.routes import Formula, Messages, Route
 from outpace.simulation.virtual import Computing, Progress, VirtualRun, run_time_of
-from outpace.strategy import peer_program
+from outpace.strategy import common_optimizer, peer_program
 from outpace.sync import AllReduce, Psgd
 from outpace.tasks import CuttableWorkload
 from outpace.trace import NONE, Trace
@@ -50,12 +50,12 @@ class PeerSimulation(VirtualRun):
         sync = experiment.peers
         assert sync is not None
         (initial,) = workload.initial_parameters()
-        self._new_block = partial(
-            parameter_block, initial, self._optimizer, layers=self._layers_of[0]
-        )
-        block = self._new_block()
+        new_block = partial(parameter_block, initial, layers=self._layers_of[0])
+        self._own_block = partial(new_block, self._optimizer)
+        block = new_block(common_optimizer(sync, self._optimizer))
         self.model = SharedModel(block, experiment.workers, self._committed)
         self._own: dict[int, ParameterBlock] = {}  # by worker
+        self.has_common = False  # is there anybody who uses it?
         self._steps = 0  # of workers with parameters of their own
         kind: AllReduce = "ring" if isinstance(sync, Psgd) else sync.all_reduce
         self.all_reduces = AllReduces(
@@ -78,14 +78,16 @@ class PeerSimulation(VirtualRun):
         return Formula(self.kernel, self.network, paths, kind)
 
     def parameters(self) -> list[Block]:
-        if self._own:
+        if not self.has_common and self._own:
             return [average([block for _, block in sorted(self._own.items())])]
         return [self.model.newest.value]
 
     @property
     def updates(self) -> int:
-        """Commits to the common model; of own ones, N steps count as one."""
-        return self.model.version + self._steps // self.experiment.workers
+        """Commits to the common model; where there is none, N steps of their own count as one."""
+        if self.has_common:
+            return self.model.version
+        return self._steps // self.experiment.workers
 
     @property
     def _changes(self) -> tuple[int, int]:
@@ -99,7 +101,7 @@ class PeerSimulation(VirtualRun):
 
     def own(self, worker: int) -> Own:
         """Parameters for this worker alone, as they are at the start."""
-        block = self._own[worker] = self._new_block()
+        block = self._own[worker] = self._own_block()
         return Own(block, worker, self._stepped)
 
     def _committed(self, gradients: int) -> None:
@@ -107,6 +109,8 @@ class PeerSimulation(VirtualRun):
         self._on_update(0, self.updates)
 
     def _stepped(self) -> None:
+        if self.has_common:
+            return  # what counts is what is committed
         self._steps += 1
         self.recorder.gradients_applied(1)
         if self._steps % self.experiment.workers == 0:
@@ -135,6 +139,7 @@ class Peer(Computing):
         self.joined_after = -1  # which iteration
 
     def common(self) -> Replica:
+        self._simulation.has_common = True
         return self._replica
 
     def own(self) -> Own:

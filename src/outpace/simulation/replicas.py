@@ -31,7 +31,7 @@ class SharedModel:
         self.version = 0
         self.newest = _Version(block.read())
 
-    def commit(self, gradient: Value, divisor: int, gradients: int) -> _Version:
+    def commit(self, gradient: Value, divisor: float, gradients: int) -> _Version:
         """Make the next version."""
         self._block.update(gradient, divisor, None, self._gradients / self._workers)
         self._gradients += gradients
@@ -56,7 +56,7 @@ class Replica:
     def read(self) -> Value:
         return self._version.value
 
-    def commit(self, gradient: Value, divisor: int, gradients: int) -> None:
+    def commit(self, gradient: Value, divisor: float, gradients: int) -> None:
         known = self._version.following
         self._version = known or self._model.commit(gradient, divisor, gradients)
 

@@ -11,6 +11,7 @@ from outpace.sync.at_once import AtOnce
 from outpace.sync.bsp import Bsp
 from outpace.sync.cutoff import CutOff
 from outpace.sync.decision import ANYBODY, ASK_AGAIN, Decision, Reason
+from outpace.sync.diloco import DiLoCo
 from outpace.sync.drop_stragglers import DropStragglers
 from outpace.sync.dsps import Dsps
 from outpace.sync.hpsgd import Commit, Hpsgd
@@ -30,7 +31,7 @@ POLICIES: dict[str, type[Policy]] = {
     "ssptable": SspTable, "cutoff": CutOff,
 }  # fmt: skip
 
-Peers: TypeAlias = Ssgd | LocalSgd | Psgd | Hpsgd
+Peers: TypeAlias = Ssgd | LocalSgd | Psgd | Hpsgd | DiLoCo
 
 __all__ = [
     "ANYBODY",
@@ -46,6 +47,7 @@ __all__ = [
     "Commit",
     "CutOff",
     "Decision",
+    "DiLoCo",
     "DropStragglers",
     "Dsps",
     "DynamicPssp",
