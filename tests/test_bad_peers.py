@@ -24,6 +24,7 @@ KINDS = [
     "{kind: psgd}",
     "{kind: hpsgd}",
     "{kind: diloco, every: 8}",
+    "{kind: gossip}",
 ]
 
 

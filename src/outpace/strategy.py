@@ -25,6 +25,7 @@ from outpace.programs.context import AbortableContext, ServerContext, WorkerCont
 from outpace.programs.cutoff import CutOffWorker
 from outpace.programs.diloco import diloco_worker
 from outpace.programs.global_barrier import global_barrier_worker
+from outpace.programs.gossip import gossip_worker
 from outpace.programs.hpsgd import ReplicaStep, hpsgd_worker
 from outpace.programs.local_sgd import local_sgd_worker, psgd_worker
 from outpace.programs.parameter_server import parameter_server, parameter_server_worker
@@ -37,6 +38,7 @@ from outpace.sync import (
     AtOnce,
     CutOff,
     DiLoCo,
+    Gossip,
     Hpsgd,
     LocalSgd,
     Peers,
@@ -87,6 +89,8 @@ def peer_program(sync: Peers, optimizer: Optimizer) -> PeerProgram:
             return partial(local_sgd_worker, every=sync.every, after=sync.after)
         case Psgd():
             return psgd_worker
+        case Gossip():
+            return gossip_worker
         case DiLoCo():
             return partial(diloco_worker, every=sync.every)
         case Hpsgd():

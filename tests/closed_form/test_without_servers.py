@@ -112,6 +112,7 @@ ALL = [
     {"kind": "ssgd"},
     {"kind": "local-sgd", "every": 4},
     {"kind": "diloco", "every": 4, "outer_momentum": 0.5},
+    {"kind": "gossip"},
     {"kind": "psgd"},
     {"kind": "hpsgd"},
     {"kind": "hpsgd", "commit": "delayed"},

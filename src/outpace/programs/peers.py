@@ -47,6 +47,12 @@ class PeerContext(Protocol):
         is given away.
         """
 
+    def begin_exchange(self, iteration: int) -> Exchange:
+        """Average this worker's own parameters with those of another, drawn at random.
+
+        The other need not do anything for it. Does not block; one at a time.
+        """
+
     def leave(self) -> None:
         """Nobody waits for this worker any more. The last thing it does."""
 
@@ -95,6 +101,17 @@ class Reduction(Protocol):
 
     async def result(self) -> Reduced:
         """What came out, the same for everybody; blocks until it is there."""
+
+
+class Exchange(Protocol):
+    """An average of two workers."""
+
+    @property
+    def began(self) -> Time:
+        """When both were free (ns since the start of the run); known when it is over."""
+
+    async def over(self) -> None:
+        """Block until both have the mean."""
 
 
 class Reduced:

@@ -15,20 +15,23 @@ from outpace.kernel import Future, Kernel
 from outpace.messages import Block, value_of
 from outpace.programs.peers import Reduced
 from outpace.simulation.routes import Route
+from outpace.sync import AllReduce
 from outpace.units import Time
 
 
 class AllReduces:
     """Those of a run: the n-th that a worker joins is the n-th of all.
 
-    new_sum: makes an empty sum. ended: called when a worker has its result.
+    pattern: of their messages. new_sum: makes an empty sum. ended: told when a worker has its
+    result.
     """
 
     def __init__(
-        self, kernel: Kernel, route: Route, workers: int, new_sum: Callable[[], BlockSum],
-        ended: Callable[[Part], None],
+        self, kernel: Kernel, route: Route, pattern: AllReduce, workers: int,
+        new_sum: Callable[[], BlockSum], ended: Callable[[Part], None],
     ) -> None:  # fmt: skip
-        self._kernel, self._route, self._new_sum = kernel, route, new_sum
+        self._kernel, self._route, self._pattern = kernel, route, pattern
+        self._new_sum = new_sum
         self._ended = ended
         self._live = set(range(workers))
         self._joined = [0] * workers  # how many, so far
@@ -63,7 +66,7 @@ class AllReduces:
             parts[worker].end()
             self._ended(parts[worker])
 
-        self._route.begin(list(parts), size_bytes, finished)
+        self._route.begin(self._pattern, list(parts), size_bytes, finished)
 
 
 class _AllReduce:

@@ -16,14 +16,16 @@ from outpace.config import Experiment
 from outpace.control import ControlFunction
 from outpace.kernel import Future
 from outpace.messages import Block, Value, worker_name
+from outpace.randomness import generator
 from outpace.simulation.collectives import AllReduces, Part
 from outpace.simulation.control import SimulationControl
+from outpace.simulation.exchanges import Exchanges, Pair
 from outpace.simulation.network import Log
-from outpace.simulation.replicas import Own, Replica, SharedModel, average
+from outpace.simulation.replicas import Own, Replica, SharedModel, average, average_both
 from outpace.simulation.routes import Formula, Messages, Route
 from outpace.simulation.virtual import Computing, Progress, VirtualRun, run_time_of
 from outpace.strategy import common_optimizer, peer_program
-from outpace.sync import AllReduce, Psgd
+from outpace.sync import AllReduce, Gossip, Psgd
 from outpace.tasks import CuttableWorkload
 from outpace.trace import NONE, Trace
 from outpace.units import Time
@@ -57,11 +59,16 @@ class PeerSimulation(VirtualRun):
         self._own: dict[int, ParameterBlock] = {}  # by worker
         self.has_common = False  # is there anybody who uses it?
         self._steps = 0  # of workers with parameters of their own
-        kind: AllReduce = "ring" if isinstance(sync, Psgd) else sync.all_reduce
-        self.all_reduces = AllReduces(
-            self.kernel, self._route(kind), experiment.workers,
+        self._left: set[int] = set()
+        route = self._route()
+        pattern: AllReduce = "ring" if isinstance(sync, Psgd | Gossip) else sync.all_reduce
+        self._all_reduces = AllReduces(
+            self.kernel, route, pattern, experiment.workers,
             partial(block.new_sum, experiment.workers), self._all_reduced,
         )  # fmt: skip
+        self._exchanges = Exchanges(
+            self.kernel, route, initial.nbytes, self._average, self._exchanged
+        )
         run_time = run_time_of(experiment)
         self._control = SimulationControl(experiment, self.kernel, [], [], lambda: self.totals)
         self.contexts = [Peer(self, worker, run_time) for worker in range(experiment.workers)]
@@ -70,12 +77,12 @@ class PeerSimulation(VirtualRun):
             self.kernel.spawn(train(context), worker_name(context.worker))
         self._start_evaluations()
 
-    def _route(self, kind: AllReduce) -> Route:
+    def _route(self) -> Route:
         experiment, law = self.experiment, self.experiment.network
         if law is not None and law.contention == "fair":
-            return Messages(self.kernel, self.network, experiment.workers, kind)
+            return Messages(self.kernel, self.network, experiment.workers)
         paths = None if law is None else Paths(law, experiment.machines)
-        return Formula(self.kernel, self.network, paths, kind)
+        return Formula(self.kernel, self.network, paths)
 
     def parameters(self) -> list[Block]:
         if not self.has_common and self._own:
@@ -101,8 +108,32 @@ class PeerSimulation(VirtualRun):
 
     def own(self, worker: int) -> Own:
         """Parameters for this worker alone, as they are at the start."""
-        block = self._own[worker] = self._own_block()
-        return Own(block, worker, self._stepped)
+        return Own(self._block_of(worker), worker, self._stepped)
+
+    def _block_of(self, worker: int) -> ParameterBlock:
+        if worker not in self._own:
+            self._own[worker] = self._own_block()
+        return self._own[worker]
+
+    def join(self, worker: int, value: Block, weight: int) -> Part:
+        """Let this worker take part in the next all-reduce."""
+        return self._all_reduces.join(worker, value, weight)
+
+    def exchange(self, worker: int, iteration: int) -> Pair:
+        """Let it average with another that has not left."""
+        others = [n for n in range(self.experiment.workers) if n != worker and n not in self._left]
+        if not others:
+            return self._exchanges.begin(worker, None)
+        source = generator(self.experiment.seed, "partner", worker, iteration)
+        return self._exchanges.begin(worker, others[source.integers(len(others))])
+
+    def leave(self, worker: int) -> None:
+        """Nobody waits for it any more."""
+        self._left.add(worker)
+        self._all_reduces.leave(worker)
+
+    def _average(self, one: int, other: int) -> None:
+        average_both(self._block_of(one), self._block_of(other))
 
     def _committed(self, gradients: int) -> None:
         self.recorder.gradients_applied(gradients)
@@ -122,6 +153,13 @@ class PeerSimulation(VirtualRun):
             part.worker, context.joined_after, part.joined, part.began, part.ended, part.number,
             len(members), part.weight, context.computed_since_joining,
             counts=part.worker == members[0],
+        )  # fmt: skip
+
+    def _exchanged(self, pair: Pair) -> None:
+        context = self.contexts[pair.worker]
+        self.recorder.all_reduced(
+            pair.worker, context.joined_after, pair.joined, pair.began, pair.ended, pair.number,
+            2, 1, context.computed_since_joining, counts=True,
         )  # fmt: skip
 
 
@@ -164,10 +202,14 @@ class Peer(Computing):
 
     def begin_all_reduce(self, value: Block, weight: int = 1) -> Part:
         self._computed, self.joined_after = 0, self._iteration
-        return self._simulation.all_reduces.join(self.worker, value, weight)
+        return self._simulation.join(self.worker, value, weight)
+
+    def begin_exchange(self, iteration: int) -> Pair:
+        self._computed, self.joined_after = 0, self._iteration
+        return self._simulation.exchange(self.worker, iteration)
 
     def leave(self) -> None:
-        self._simulation.all_reduces.leave(self.worker)
+        self._simulation.leave(self.worker)
 
     def iteration_finished(
         self, iteration: int, started: Time, computed: Time, finished: Time, held: Time

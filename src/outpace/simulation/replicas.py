@@ -78,6 +78,13 @@ class Own:
         self._stepped()
 
 
+def average_both(one: ParameterBlock, other: ParameterBlock) -> None:
+    """Have both go on from the mean of the two."""
+    mean = average([one, other])
+    one.replace(mean)
+    other.replace(mean)
+
+
 def average(blocks: Sequence[ParameterBlock]) -> Value:
     """The mean of their parameters, added up in the order of the workers."""
     total = blocks[0].new_sum(len(blocks))

@@ -1,8 +1,9 @@
-"""Which messages an all-reduce of m bytes among N workers consists of, and how long they take.
+"""Which messages an average of m bytes among N workers consists of, and how long they take.
 
 A ring (Patarasu and Yuan, 2009; HPSGD, section 2): 2(N−1) rounds, in each of which everybody
 sends a chunk of m/N bytes to the next, so 2(N−1)·(L + m/(N·B)) in all. A tree: ⌈log2 N⌉ rounds
-in which m bytes go towards the first worker, pair by pair, and as many back.
+in which m bytes go towards the first worker, pair by pair, and as many back. An exchange: two
+send each other m bytes at once, L + m/B.
 
 Where connections are not shared (`serialised`: a worker sends one message and receives one at a
 time, which is all that happens here) the rounds follow each other and each takes as long as its
@@ -14,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from outpace.cluster import Paths
 from outpace.kernel import Future, Kernel, Mailbox
@@ -23,22 +24,28 @@ from outpace.simulation.network import Network
 from outpace.sync import AllReduce
 from outpace.units import SECOND, Time
 
+Pattern: TypeAlias = AllReduce | Literal["exchange"]
 Round: TypeAlias = list[tuple[int, int]]  # (sender, receiver)
 _Turn: TypeAlias = tuple[list[int], int]  # to whom a member sends; how many send to it
 Finished: TypeAlias = Callable[[int], None]  # a worker has the result
 
 
 class Route(Protocol):
-    """What carries all-reduces."""
+    """What carries them."""
 
-    def begin(self, members: Sequence[int], size_bytes: int, finished: Finished) -> None:
+    def begin(
+        self, pattern: Pattern, members: Sequence[int], size_bytes: int, finished: Finished
+    ) -> None:
         """Do one of so many bytes among these workers."""
 
 
-def rounds_of(kind: AllReduce, members: Sequence[int]) -> tuple[list[Round], int]:
+def rounds_of(pattern: Pattern, members: Sequence[int]) -> tuple[list[Round], int]:
     """Its rounds, and into how many chunks the bytes are cut: a message carries one."""
     count = len(members)
-    if kind == "ring":
+    if pattern == "exchange":
+        one, other = members
+        return [[(one, other), (other, one)]], 1
+    if pattern == "ring":
         once = [(sender, members[(n + 1) % count]) for n, sender in enumerate(members)]
         return [once] * (2 * (count - 1)), count
     up, stride = [], 1
@@ -52,14 +59,14 @@ def rounds_of(kind: AllReduce, members: Sequence[int]) -> tuple[list[Round], int
 class Formula:
     """The time that it takes by itself. paths: None: none at all."""
 
-    def __init__(
-        self, kernel: Kernel, network: Network, paths: Paths | None, kind: AllReduce
-    ) -> None:
-        self._kernel, self._network, self._paths, self._kind = kernel, network, paths, kind
-        self._cost = lru_cache(self._cost_of)
+    def __init__(self, kernel: Kernel, network: Network, paths: Paths | None) -> None:
+        self._kernel, self._network, self._paths = kernel, network, paths
+        self._cost = lru_cache(maxsize=4096)(self._cost_of)
 
-    def begin(self, members: Sequence[int], size_bytes: int, finished: Finished) -> None:
-        duration, messages, sent = self._cost(tuple(members), size_bytes)
+    def begin(
+        self, pattern: Pattern, members: Sequence[int], size_bytes: int, finished: Finished
+    ) -> None:
+        duration, messages, sent = self._cost(pattern, tuple(members), size_bytes)
         self._network.messages += messages
         self._network.bytes_sent += sent
 
@@ -69,9 +76,11 @@ class Formula:
 
         self._kernel.call_at(self._kernel.now + duration, end)
 
-    def _cost_of(self, members: tuple[int, ...], size_bytes: int) -> tuple[Time, int, int]:
+    def _cost_of(
+        self, pattern: Pattern, members: tuple[int, ...], size_bytes: int
+    ) -> tuple[Time, int, int]:
         """Duration, messages and their bytes."""
-        rounds, chunks = rounds_of(self._kind, members)
+        rounds, chunks = rounds_of(pattern, members)
         duration, known = 0.0, {}
         for once in rounds:
             if id(once) not in known:  # a ring's are one and the same
@@ -95,19 +104,21 @@ class Messages:
     and what was sent to it is there.
     """
 
-    def __init__(self, kernel: Kernel, network: Network, workers: int, kind: AllReduce) -> None:
-        self._kernel, self._network, self._kind = kernel, network, kind
+    def __init__(self, kernel: Kernel, network: Network, workers: int) -> None:
+        self._kernel, self._network = kernel, network
         self._mailboxes: list[Mailbox[Future[None]]] = [
             network.add(worker_name(worker)) for worker in range(workers)
         ]
 
-    def begin(self, members: Sequence[int], size_bytes: int, finished: Finished) -> None:
-        parts, chunks = _parts_of(self._kind, tuple(members))
+    def begin(
+        self, pattern: Pattern, members: Sequence[int], size_bytes: int, finished: Finished
+    ) -> None:
+        parts, chunks = _parts_of(pattern, tuple(members))
         size = -(-size_bytes // chunks)  # whole bytes
         for member in members:
             self._kernel.spawn(
                 self._take_part(member, parts[member], size, finished),
-                f"the all-reduce of {worker_name(member)}", daemon=True,
+                f"the messages of {worker_name(member)}", daemon=True,
             )  # fmt: skip
 
     async def _take_part(
@@ -126,9 +137,9 @@ class Messages:
 
 
 @lru_cache(maxsize=64)
-def _parts_of(kind: AllReduce, members: tuple[int, ...]) -> tuple[dict[int, list[_Turn]], int]:
+def _parts_of(pattern: Pattern, members: tuple[int, ...]) -> tuple[dict[int, list[_Turn]], int]:
     """What each member does, round by round; and the number of chunks."""
-    rounds, chunks = rounds_of(kind, members)
+    rounds, chunks = rounds_of(pattern, members)
     parts: dict[int, list[_Turn]] = {
         member: [
             ([to for sender, to in once if sender == member], sum(to == member for _, to in once))

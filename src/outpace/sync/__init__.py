@@ -14,6 +14,7 @@ from outpace.sync.decision import ANYBODY, ASK_AGAIN, Decision, Reason
 from outpace.sync.diloco import DiLoCo
 from outpace.sync.drop_stragglers import DropStragglers
 from outpace.sync.dsps import Dsps
+from outpace.sync.gossip import Gossip
 from outpace.sync.hpsgd import Commit, Hpsgd
 from outpace.sync.local_sgd import LocalSgd
 from outpace.sync.partial_push import PartialPush
@@ -31,7 +32,7 @@ POLICIES: dict[str, type[Policy]] = {
     "ssptable": SspTable, "cutoff": CutOff,
 }  # fmt: skip
 
-Peers: TypeAlias = Ssgd | LocalSgd | Psgd | Hpsgd | DiLoCo
+Peers: TypeAlias = Ssgd | LocalSgd | Psgd | Hpsgd | DiLoCo | Gossip
 
 __all__ = [
     "ANYBODY",
@@ -51,6 +52,7 @@ __all__ = [
     "DropStragglers",
     "Dsps",
     "DynamicPssp",
+    "Gossip",
     "Hpsgd",
     "LocalSgd",
     "PartialPush",
