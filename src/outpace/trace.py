@@ -17,7 +17,8 @@ One table, one row per event, times in ns since the start of the run:
 
 - `all-reduce`: a worker joined the all-reduce number `version` after that iteration, at
   start_ns; all had joined at computed_ns, and it had the result at end_ns. `clock` took part.
-  Of gossip: it wanted to average with another, both were free, both had the mean.
+  Of gossip: beside that iteration it wanted to average with another, both were free, both had
+  the mean.
 
 Without servers an iteration has no `shard`; held_ns is how long it waited for others to join.
 With a global barrier the scheduler is the shard after the last; it has pulls only, and an

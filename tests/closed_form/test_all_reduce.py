@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import math
 
+import pyarrow.parquet as pq
 import pytest
 
 from outpace.experiment import simulate
 from outpace.units import nanoseconds
 
 MS = 1_000_000  # ns
+T = 0.06  # seconds of a step
 PARAMETERS = 480_000  # of four bytes: the chunks of up to six workers are whole
 
 
-def run(sync, *, workers=4, iterations=24, step_s=0.06, **more):
-    return simulate(
-        {
-            "task": {"kind": "timing", "parameters": PARAMETERS},
-            "workers": workers,
-            "sync": sync,
-            "compute": {"kind": "constant", "mean_s": step_s},
-            "stop": {"iterations": iterations},
-            **more,
-        }
-    )
+def run_config(sync, *, workers=4, iterations=24, **more):
+    return {
+        "task": {"kind": "timing", "parameters": PARAMETERS},
+        "workers": workers,
+        "sync": sync,
+        "compute": {"kind": "constant", "mean_s": T},
+        "stop": {"iterations": iterations},
+        **more,
+    }
+
+
+def run(sync, **more):
+    return simulate(run_config(sync, **more))
 
 
 def rows(result, event, **where):
@@ -92,6 +96,18 @@ def test_a_tree_takes_two_messages_per_level(workers, contention):
     assert result.summary["bytes_sent"] == 2 * 2 * (workers - 1) * 4 * PARAMETERS
 
 
+def test_every_message_of_a_shared_ring_is_in_the_log(tmp_path):
+    law = network(0.003, 1e7, "fair") | {"log": True}
+    config = run_config({"kind": "ssgd"}, workers=3, iterations=2, network=law)
+    simulate(config, tmp_path / "run")
+    found = pq.read_table(tmp_path / "run" / "messages.parquet").to_pylist()
+    assert len(found) == 2 * 2 * (3 - 1) * 3  # iterations, rounds, workers
+    assert {row["kind"] for row in found} == {"chunk"}
+    assert {row["size_bytes"] for row in found} == {4 * PARAMETERS // 3}
+    ends = {(row["sender"][-1], row["receiver"][-1]) for row in found}
+    assert ends == {("0", "1"), ("1", "2"), ("2", "0")}
+
+
 def test_one_slow_connection_holds_up_every_round_of_a_ring():
     law = network(0.001, 1e8) | {"nodes": {"worker-2": {"bandwidth_bytes_per_s": 1e7}}}
     result = run({"kind": "ssgd"}, network=law)
@@ -107,7 +123,7 @@ def test_without_a_network_it_takes_no_time():
 
 # -- the cost model: steps of t seconds, synchronizations of k·t, γ steps without one --------
 
-T, GAMMA = 0.06, 8
+GAMMA = 8
 
 
 def costing(k):

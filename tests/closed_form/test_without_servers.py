@@ -108,6 +108,28 @@ def test_the_outer_step_of_diloco_is_torchs_sgd_with_nesterov_momentum():
     torch.testing.assert_close(result.parameters["w"], outer.detach(), rtol=1e-12, atol=0)
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_hpsgd_whose_windows_are_single_steps_is_sgd_with_gradients_two_steps_old(momentum):
+    """Without a network the sum of step i is there when step i+1 is over, for step i+2."""
+    rate, eigenvalue = 0.1, 0.5
+    result = run(
+        {"kind": "hpsgd"},
+        task={"kind": "quadratic", "eigenvalues": [eigenvalue]},
+        optimizer={"kind": "sgd", "lr": rate, "momentum": momentum},
+        compute={"kind": "constant", "mean_s": 0.1},
+    )
+    w = torch.nn.Parameter(torch.ones(1, dtype=torch.float64))
+    optimizer = torch.optim.SGD([w], lr=rate, momentum=momentum)
+    gradients = []
+    for iteration in range(ITERATIONS + 2):
+        if iteration >= 2:
+            w.grad = gradients[iteration - 2]
+            optimizer.step()
+        gradients.append(eigenvalue * w.detach().clone())
+    torch.testing.assert_close(result.parameters["w"], w.detach(), rtol=1e-12, atol=0)
+    assert result.summary["mean_window"] == 1
+
+
 ALL = [
     {"kind": "ssgd"},
     {"kind": "local-sgd", "every": 4},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -28,12 +30,15 @@ CONFIG = {
 }
 
 
+KINDS = ("ssgd", "hpsgd", "psgd", "gossip")
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory) -> dict[str, Path]:
     place = tmp_path_factory.mktemp("peers")
-    for kind in ("ssgd", "hpsgd", "psgd"):
+    for kind in KINDS:
         simulate({**CONFIG, "sync": {"kind": kind}}, place / kind)
-    return {kind: place / kind for kind in ("ssgd", "hpsgd", "psgd")}
+    return {kind: place / kind for kind in KINDS}
 
 
 def test_the_timeline_shows_all_reduces_under_the_bars(runs):
@@ -76,6 +81,26 @@ def test_perfetto_has_all_reduces_beside_the_workers(runs, tmp_path):
     assert found.spans("workers/worker-0/all-reduce")[:2] == [
         ("wait for all to join", 100 * MS, 150 * MS), ("all-reduce 0", 150 * MS, 230 * MS),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_perfetto_shows_what_the_summary_says(runs, tmp_path, kind):
+    write_perfetto(runs[kind], tmp_path / "out.gz")
+    found, summary = read(tmp_path / "out.gz"), json.loads((runs[kind] / files.SUMMARY).read_text())
+    sums: Counter[str] = Counter()
+    averages = 0
+    for track, slices in found.slices.items():
+        for each in slices:
+            if track.endswith("all-reduce"):
+                averages += each.name.startswith("all-reduce")
+            else:
+                sums[each.name.split()[0]] += each.end - each.start
+    for part in ("compute", "communicate", "wait"):
+        assert sums[part] / 1e9 / 2 == pytest.approx(summary["seconds"][part], abs=1e-9)
+    rows = pq.read_table(runs[kind] / files.TRACE).to_pylist()
+    took_time = [row for row in rows if row["event"] == "all-reduce" and
+                 row["end_ns"] > row["computed_ns"]]  # fmt: skip
+    assert averages == len(took_time)
 
 
 def test_the_table_has_windows_and_overlap(runs, tmp_path):

@@ -174,7 +174,7 @@ class Peer(Computing):
         self._iteration = -1  # the last that was computed
         self._computing_since: Time | None = None
         self._computed: Time = 0  # how long it has, since it joined an all-reduce
-        self.joined_after = -1  # which iteration
+        self.joined_after = -1  # which iteration; of an exchange: beside which
 
     def common(self) -> Replica:
         self._simulation.has_common = True
@@ -205,7 +205,7 @@ class Peer(Computing):
         return self._simulation.join(self.worker, value, weight)
 
     def begin_exchange(self, iteration: int) -> Pair:
-        self._computed, self.joined_after = 0, self._iteration
+        self._computed, self.joined_after = 0, iteration
         return self._simulation.exchange(self.worker, iteration)
 
     def leave(self) -> None:

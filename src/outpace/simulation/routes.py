@@ -99,6 +99,12 @@ class Formula:
         return self._paths.latency(sender, receiver) + size_bytes / bandwidth * SECOND
 
 
+class Chunk(Future[None]):
+    """Part of what is averaged, on its way: done when the receiver has it."""
+
+    __slots__ = ()
+
+
 class Messages:
     """Sends them. A worker goes on with the next round when what it sent in the last is through
     and what was sent to it is there.
@@ -106,7 +112,7 @@ class Messages:
 
     def __init__(self, kernel: Kernel, network: Network, workers: int) -> None:
         self._kernel, self._network = kernel, network
-        self._mailboxes: list[Mailbox[Future[None]]] = [
+        self._mailboxes: list[Mailbox[Chunk]] = [
             network.add(worker_name(worker)) for worker in range(workers)
         ]
 
@@ -126,13 +132,13 @@ class Messages:
     ) -> None:
         mailbox, name = self._mailboxes[member], worker_name(member)
         for receivers, sent_to_it in part:
-            sent = [Future[None](self._kernel, f"a message of {name}") for _ in receivers]
-            for receiver, message in zip(receivers, sent, strict=True):
-                self._network.send(name, worker_name(receiver), message, size)
+            sent = [Chunk(self._kernel, f"a chunk of {name}") for _ in receivers]
+            for receiver, chunk in zip(receivers, sent, strict=True):
+                self._network.send(name, worker_name(receiver), chunk, size)
             for _ in range(sent_to_it):
                 (await mailbox.get()).set(None)
-            for message in sent:
-                await message
+            for chunk in sent:
+                await chunk
         finished(member)
 
 
