@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from itertools import pairwise
 
 import pytest
@@ -10,8 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from peers import BASE, Run, digits
 
+from outpace.blocks import parameter_block
 from outpace.cluster import NetworkLaw
+from outpace.simulation.replicas import Replica, SharedModel
 from outpace.sync import Hpsgd, LocalSgd, Psgd, Ssgd
+from outpace.updaters import Sgd
 
 MS = 1_000_000  # ns
 HPSGD = {"immediate": Hpsgd(), "delayed": Hpsgd(commit="delayed")}
@@ -190,6 +194,23 @@ def test_the_rate_of_a_commit_grows_with_its_window_as_asked_for(rule):
 def test_until_post_local_sgd_begins_every_step_is_averaged():
     run = Run(LocalSgd(every=3, after=4), [[0.01] * 10] * 2)
     assert [row["iteration"] for row in run.rows("all-reduce", worker=0)] == [0, 1, 2, 3, 6, 9]
+
+
+def test_what_all_have_alike_is_computed_once_and_not_kept_longer_than_needed():
+    told = []
+    block = parameter_block(torch.zeros(1, dtype=torch.float64), Sgd(lr=1.0))
+    model = SharedModel(block, 2, told.append)
+    first, second = Replica(model), Replica(model)
+    for _ in range(3):
+        first.commit(torch.ones(1, dtype=torch.float64), 1, 2)
+    assert (first.read().item(), second.read().item()) == (-3, 0)
+    old = weakref.ref(second.read())
+    for value in (-1, -2, -3):
+        second.commit(torch.ones(1, dtype=torch.float64), 1, 2)
+        assert second.read().item() == value
+    assert second.read() is first.read()
+    assert told == [2, 2, 2]
+    assert old() is None
 
 
 def test_overlap_and_windows_are_in_the_sums():
