@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from outpace.blocks import ParameterBlock, parameter_block
+from outpace.blocks import ParameterBlock, copy_of, difference, parameter_block
 from outpace.messages import whole
 from outpace.pieces import Pieces
 from outpace.updaters import Sgd
@@ -80,6 +80,31 @@ def test_it_knows_when_a_parameter_is_not_finite_any_more(momentum, cut, place):
     broken = block()
     broken.update(some(gradient, cut), 1, None, 0.0)
     assert not broken.is_finite()
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_replaced_parameters_go_on_with_what_the_optimizer_has_gathered(momentum):
+    block = parameter_block(torch.zeros(1), Sgd(lr=1.0, momentum=momentum))
+    block.update(torch.ones(1), 1, None, 0.0)
+    given = torch.full((1,), 5.0)
+    block.replace(given)
+    assert whole(block.read()).item() == 5.0
+    block.update(torch.ones(1), 1, None, 0.0)
+    assert whole(block.read()).item() == pytest.approx(5.0 - (1.0 + momentum))
+    assert given.item() == 5.0  # which is not this block's to change
+    block.replace(torch.full((1,), float("nan")))
+    assert not block.is_finite()
+
+
+@pytest.mark.parametrize("cut", [None, 1000])
+def test_a_copy_and_a_difference_have_memory_of_their_own(cut):
+    one, other = random(2500, 0), random(2500, 1)
+    value = some(one.clone(), cut)
+    copy, less = copy_of(value), difference(value, some(other, cut))
+    for part in value.parts if isinstance(value, Pieces) else [value]:
+        part.zero_()
+    assert torch.equal(whole(copy), one)
+    assert torch.equal(whole(less), one - other)
 
 
 def some(gradient: torch.Tensor, cut: int | None) -> torch.Tensor | Pieces:

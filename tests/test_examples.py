@@ -34,6 +34,31 @@ def test_the_demo_shows_what_each_strategy_costs():
     assert bsp["gradients_applied"] < ssp["gradients_applied"] < asp["gradients_applied"]
 
 
+def test_without_servers_who_never_waits_for_the_network_is_as_fast_as_who_never_uses_it():
+    path = EXAMPLES / "all_reduce.yaml"
+    variants = variants_from(read_yaml(path), str(path), path.parent)
+    short = [
+        dataclasses.replace(
+            variant,
+            experiment=dataclasses.replace(
+                variant.experiment,
+                stop=outpace.Stop(virtual_time_s=6.0),
+                evaluate=outpace.Evaluate(),
+            ),
+        )
+        for variant in variants
+    ]
+    found = {
+        row.variant.experiment.sync.kind: row.summary for row in reversed(outpace.compare(short))
+    }
+    rate = {kind: summary["gradients_applied"] for kind, summary in found.items()}
+    assert rate["ssgd"] < rate["local-sgd"] < rate["hpsgd"] <= rate["psgd"]
+    assert rate["hpsgd"] > 0.9 * rate["psgd"]
+    assert rate["bsp"] < rate["hpsgd"]
+    assert found["hpsgd"]["seconds"]["wait"] == 0 < found["ssgd"]["seconds"]["wait"]
+    assert found["hpsgd"]["overlap_fraction"] == 1 > found["ssgd"]["overlap_fraction"] == 0
+
+
 def test_a_lasting_straggler_costs_bsp_and_ssp_what_asp_makes_use_of():
     path = EXAMPLES / "char_gpt.yaml"
     variants = variants_from(read_yaml(path), str(path), path.parent)

@@ -12,7 +12,8 @@ from benchmarks.micro.harness import Measurement, host_seconds, in_turn, ratio, 
 from outpace.config import experiment_from
 from outpace.errors import ConfigError
 from outpace.experiment import simulate
-from outpace.simulation.run import Simulation, one_thread_own_randomness
+from outpace.simulation.run import Simulation
+from outpace.simulation.virtual import one_thread_own_randomness
 from outpace.tasks import CuttableWorkload
 from outpace.trace import MemorySink, Trace
 

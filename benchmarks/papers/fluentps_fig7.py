@@ -10,7 +10,7 @@ from benchmarks.papers.pace import accuracy, listed
 from benchmarks.papers.sharpness import bound, sharpness
 
 from outpace.config import Experiment
-from outpace.simulation.run import one_thread_own_randomness
+from outpace.simulation.virtual import one_thread_own_randomness
 from outpace.tasks.supervised import SupervisedWorkload
 from outpace.updaters import Sgd
 

@@ -22,7 +22,7 @@ class ParameterBlock(Protocol):
         """Why this is no gradient for these parameters, or they no settings; empty if they are."""
 
     def update(
-        self, gradient: Value, divisor: int, settings: StepSettings | None, progress: float
+        self, gradient: Value, divisor: float, settings: StepSettings | None, progress: float
     ) -> None:
         """Take one step along gradient / divisor, so many iterations after the start.
 
@@ -37,6 +37,9 @@ class ParameterBlock(Protocol):
 
     def read(self) -> Value:
         """A copy that nobody will change; the same one until the next update."""
+
+    def replace(self, parameters: Value) -> None:
+        """Go on from these, which nobody will change; the optimizer keeps what it has gathered."""
 
 
 class BlockSum(Protocol):
@@ -90,7 +93,7 @@ class TensorBlock(_RealBlock):
         self._copy: torch.Tensor | None = None
 
     def update(
-        self, gradient: Value, divisor: int, settings: StepSettings | None, progress: float
+        self, gradient: Value, divisor: float, settings: StepSettings | None, progress: float
     ) -> None:
         assert not isinstance(gradient, Phantom)
         self._step(gradient, divisor, settings, progress)
@@ -103,6 +106,12 @@ class TensorBlock(_RealBlock):
         if self._copy is None:
             self._copy = self._parameters.clone()
         return self._copy
+
+    def replace(self, parameters: Value) -> None:
+        found = whole(parameters)
+        assert isinstance(found, torch.Tensor)
+        self._parameters.copy_(found)
+        self._copy = None
 
 
 class FreshBlock(_RealBlock):
@@ -121,7 +130,7 @@ class FreshBlock(_RealBlock):
         self._rate, self._finite = optimizer.rate, True
 
     def update(
-        self, gradient: Value, divisor: int, settings: StepSettings | None, progress: float
+        self, gradient: Value, divisor: float, settings: StepSettings | None, progress: float
     ) -> None:
         assert not isinstance(gradient, Phantom)
         alpha = -self._rate(progress) / divisor
@@ -148,6 +157,10 @@ class FreshBlock(_RealBlock):
 
     def read(self) -> Value:
         return self._parameters
+
+    def replace(self, parameters: Value) -> None:
+        assert not isinstance(parameters, Phantom)
+        self._parameters, self._finite = parameters, all_finite(parameters)
 
 
 class _TreeBlockSum(TreeSum):
@@ -180,7 +193,7 @@ class PhantomBlock:
         return f"the gradient has {gradient.nbytes} bytes, the parameters {self._block.nbytes}"
 
     def update(
-        self, gradient: Value, divisor: int, settings: StepSettings | None, progress: float
+        self, gradient: Value, divisor: float, settings: StepSettings | None, progress: float
     ) -> None:
         pass
 
@@ -192,6 +205,9 @@ class PhantomBlock:
 
     def read(self) -> Phantom:
         return self._block
+
+    def replace(self, parameters: Value) -> None:
+        pass
 
 
 class _PhantomSum:
@@ -207,6 +223,21 @@ class _PhantomSum:
 
     def total(self) -> Phantom:
         return self._block
+
+
+def copy_of(value: Value) -> Value:
+    """The same in memory of its own."""
+    if isinstance(value, Pieces):
+        return Pieces([part.clone() for part in value.parts], value.finite)
+    return value if isinstance(value, Phantom) else value.clone()
+
+
+def difference(one: Value, other: Value) -> Value:
+    """The first less the second, in memory of its own."""
+    first, second = whole(one), whole(other)
+    if isinstance(first, Phantom) or isinstance(second, Phantom):
+        return first
+    return first - second
 
 
 def parameter_block(

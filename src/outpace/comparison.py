@@ -12,7 +12,7 @@ from outpace import folder as files
 from outpace.config import Experiment, experiment_from
 from outpace.errors import ConfigError, RunError
 from outpace.experiment import Result, check, report_on, simulate
-from outpace.simulation.run import Progress
+from outpace.simulation.virtual import Progress
 from outpace.yamlfile import merged
 
 

@@ -29,16 +29,20 @@ from outpace.cluster import ComputeLaw, Machines, NetworkLaw, ServiceLaw
 from outpace.errors import ConfigError, did_you_mean
 from outpace.host import Auto, Executor
 from outpace.paths import with_paths
-from outpace.policies import Policies, Sync, SyncChange, Syncs
+from outpace.policies import Policies, Sync, SyncChange, Syncs, without_servers
 from outpace.programs.partial_pull import PartialPull
 from outpace.python_optimizer import PythonOptimizer
 from outpace.python_policy import Conditions
 from outpace.slicing import Slicing, slices_of
-from outpace.sync import CutOff, SspTable
+from outpace.sync import CutOff, Hpsgd, Peers, SspTable
 from outpace.tasks import Quadratic, Script, TaskKind, Timing
 from outpace.updaters import Sgd, UpdaterKind
 
 _MACHINES: Final = ("servers", "workers")
+_OF_SERVERS: Final = (
+    "servers", "sync_changes", "conditions", "colocate", "pull", "barrier", "push_time",
+    "pull_time", "slicing",
+)  # fmt: skip
 _NODES: Final = 10**6  # at most so many of either
 
 
@@ -134,8 +138,13 @@ class Experiment:
     @property
     def machines(self) -> Machines:
         """Where its nodes run."""
-        scheduler = self.barrier == "global"
-        return Machines(self.workers, self.servers, self.colocate, scheduler)
+        servers = 0 if self.peers is not None else self.servers
+        return Machines(self.workers, servers, self.colocate, scheduler=self.barrier == "global")
+
+    @property
+    def peers(self) -> Peers | None:
+        """Its strategy, if that is one without servers."""
+        return self.sync if isinstance(self.sync, Peers) else None
 
     @property
     def policies(self) -> Policies:
@@ -200,6 +209,21 @@ class Experiment:
         if getattr(self.sync, "uses_significance", False):
             yield "sync.alpha: with barrier: global nobody who decides sees a gradient"
 
+    def _without_servers(self, sync: Peers) -> Iterator[str]:
+        """Keys that speak of servers, where there are none."""
+        none = without_servers(sync)
+        usual = {entry.name: entry.default for entry in dataclasses.fields(self)}
+        for key in _OF_SERVERS:
+            if getattr(self, key) != usual[key]:
+                yield f"{key}: {none}: leave it out"
+        if self.network is not None and self.network.delays:
+            yield f"network.delays: {none}, and so no push, pull or reply that could be late"
+        if self.workers == 1:
+            yield f"workers: {sync.kind} is for at least 2, who average among themselves"
+        if isinstance(sync, Hpsgd) and not isinstance(self.optimizer, Sgd):
+            kind = self.optimizer.kind
+            yield f"optimizer: the replica of hpsgd takes plain steps: use kind: sgd, not {kind}"
+
     def _contradictions(self) -> Iterator[str]:
         if self.stop == Stop() and not isinstance(self.task, Script):
             yield "stop: needs at least one of iterations, virtual_time_s, target_accuracy"
@@ -224,6 +248,8 @@ class Experiment:
         for worker in (worker for period in slow for worker in period.workers):
             if worker >= self.workers:
                 yield f"compute.slow.workers must be from 0 to {self.workers - 1}, not {worker}"
+        if self.peers is not None:
+            yield from self._without_servers(self.peers)
         yield from self._against_the_programs()
         for key in ("push_time", "pull_time"):
             law = getattr(self, key)

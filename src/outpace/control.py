@@ -20,8 +20,8 @@ from outpace.checks import not_negative
 from outpace.config import Experiment
 from outpace.errors import ConfigError, RunError
 from outpace.messages import server_name
-from outpace.policies import EVERYWHERE, Sync, matching
-from outpace.sync import SspTable
+from outpace.policies import EVERYWHERE, Sync, matching, without_servers
+from outpace.sync import Peers, SspTable
 from outpace.tasks.target import brief
 from outpace.units import Time, nanoseconds, seconds
 
@@ -46,6 +46,8 @@ class Control(ABC):
     @property
     def servers(self) -> list[str]:
         """Their names."""
+        if self._experiment.peers is not None:
+            return []
         return [server_name(server) for server in range(self._experiment.servers)]
 
     def at(self, time_s: float, action: Callable[[], None]) -> None:
@@ -69,6 +71,8 @@ class Control(ABC):
         if not isinstance(sync, Sync):
             known = ", ".join(kind.__name__ for kind in get_args(Sync))
             raise ConfigError(f"a policy must be one of {known}, not {sync!r}")
+        if isinstance(sync, Peers):
+            raise ConfigError(f"{without_servers(sync)}: all follow it all the time, or none")
         for kind, why in EVERYWHERE.items():
             if (sync.kind == kind) != (getattr(self._experiment.sync, "kind", None) == kind):
                 raise ConfigError(f"{kind} {why}: all follow it all the time, or none")
@@ -103,6 +107,8 @@ class Control(ABC):
             self._set_condition(server, which, condition)
 
     def _require_changeable(self) -> None:
+        if self._experiment.peers is not None:
+            raise ConfigError(f"sync: {without_servers(self._experiment.peers)}")
         if self._experiment.barrier == "global":
             raise ConfigError("barrier: global: its scheduler follows one policy all the time")
 

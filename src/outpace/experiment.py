@@ -28,7 +28,9 @@ from outpace.predict.models import save as save_run_time_model
 from outpace.recorder import Totals
 from outpace.simulation.calibration import calibrated
 from outpace.simulation.messagelog import MessageLog
-from outpace.simulation.run import Progress, Simulation, one_thread_own_randomness
+from outpace.simulation.peers import PeerSimulation
+from outpace.simulation.run import Simulation
+from outpace.simulation.virtual import Progress, one_thread_own_randomness
 from outpace.tasks import Script
 from outpace.trace import MemorySink, ParquetSink, Trace
 from outpace.yamlfile import read_yaml
@@ -78,7 +80,13 @@ def check(experiment: Experiment) -> None:
         workload = experiment.task.workload(
             experiment.workers, experiment.batch_size, experiment.seed
         )
-        Simulation(calibrated(experiment, workload), workload, Trace(MemorySink())).close()
+        experiment = calibrated(experiment, workload)
+        _engine_of(experiment)(experiment, workload, Trace(MemorySink())).close()
+
+
+def _engine_of(experiment: Experiment) -> type[Simulation] | type[PeerSimulation]:
+    """Of virtual time."""
+    return Simulation if experiment.peers is None else PeerSimulation
 
 
 def simulate(
@@ -112,7 +120,7 @@ def simulate(
         trace = Trace(sink)
         log = MessageLog() if experiment.network is not None and experiment.network.log else None
         # All that can be wrong with the experiment shows before the folder is made.
-        simulation = Simulation(
+        simulation = _engine_of(experiment)(
             experiment, workload, trace, progress=progress, message_log=log, tie_seed=tie_seed,
             control=control,
         )  # fmt: skip
@@ -139,6 +147,9 @@ def run(
     `outside`: somebody else starts the workers. Needs the extra `real`.
     """
     experiment = as_experiment(experiment)
+    if experiment.peers is not None:
+        kind = experiment.peers.kind
+        raise ConfigError(f"sync.kind: {kind} is for virtual time so far, for real it comes later")
     out = None if out is None else Path(out)
     try:
         from outpace.real.run import RealRun
@@ -253,6 +264,7 @@ class _Run:
             "error": error,
             **engine.times(host_s),
             **engine.totals.summary(self.experiment.workers),
+            **({} if self.experiment.peers is None else engine.totals.summary_of_peers()),
             "servers": self._servers(engine.totals),
             **engine.metrics.summary(self.experiment.stop.target_accuracy),
             "parameters_digest": parameters_digest(engine.parameters()),
@@ -261,6 +273,8 @@ class _Run:
 
     def _servers(self, totals: Totals) -> list[dict[str, Any]]:
         """Of each: what it followed at the start, and what came of it."""
+        if self.experiment.peers is not None:
+            return []
         policies = to_plain(self.experiment)["sync"]
         return [
             {

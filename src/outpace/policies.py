@@ -23,6 +23,7 @@ from outpace.sync import (
     Dsps,
     DynamicPssp,
     PartialPush,
+    Peers,
     Policy,
     PspSampling,
     Pssp,
@@ -34,7 +35,7 @@ from outpace.units import Time, nanoseconds
 
 Sync: TypeAlias = (
     Bsp | Asp | Ssp | Pssp | DynamicPssp | Dsps | DropStragglers | PartialPush | PspSampling
-    | SspTable | CutOff | PythonPolicy
+    | SspTable | CutOff | PythonPolicy | Peers
 )  # fmt: skip
 Syncs: TypeAlias = Sync | tuple[Sync, ...]  # of all servers, or one for each
 
@@ -135,6 +136,10 @@ class Policies:
             yield from self._wrong_with_one(f"{key}[{place}]", sync)
 
     def _wrong_with_one(self, key: str, sync: Sync) -> Iterator[str]:
+        if isinstance(sync, Peers):
+            if sync is not self.sync:
+                yield f"{key}: {without_servers(sync)}: all workers follow it, all the time"
+            return
         if isinstance(sync, PythonPolicy):
             return
         if isinstance(sync, DropStragglers | PartialPush) and sync.quorum > self.workers:
@@ -151,8 +156,15 @@ class Policies:
             yield f"{key}.{error}"
 
 
+def without_servers(sync: Peers) -> str:
+    """What is the matter with it where there should be a policy of servers."""
+    return f"{sync.kind} has no servers"
+
+
 def policy_of(sync: Sync) -> Policy:
-    """The policy itself. Raises ConfigError if a user's own cannot be made."""
+    """The policy itself. Raises ConfigError if there is none, or a user's own cannot be made."""
+    if isinstance(sync, Peers):
+        raise ConfigError(f"sync: {without_servers(sync)}")
     return sync.made() if isinstance(sync, PythonPolicy) else sync
 
 

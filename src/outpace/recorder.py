@@ -36,6 +36,11 @@ class Totals(msgspec.Struct, array_like=True):
     open: int = 0  # how long they lasted
     messages: int = 0  # pushes, pulls, replies and acknowledgements, each per shard
     bytes_sent: int = 0  # of tensors
+    all_reduces: int = 0  # that were completed
+    joined: int = 0  # by how many workers, all together
+    windows: int = 0  # iterations that were in them
+    reducing: int = 0  # from joining to the result
+    overlapped: int = 0  # of which the worker was computing
 
     def add(self, other: Totals) -> None:
         """Add another part's sums to these."""
@@ -77,6 +82,14 @@ class Totals(msgspec.Struct, array_like=True):
             "messages": self.messages,
             "bytes_sent": self.bytes_sent,
             **self._cut_offs(),
+        }
+
+    def summary_of_peers(self) -> dict[str, Any]:
+        """The part of it about synchronizations without servers."""
+        return {
+            "synchronizations": self.all_reduces,
+            "mean_window": self.windows / self.joined if self.joined else None,
+            "overlap_fraction": self.overlapped / self.reducing if self.reducing else None,
         }
 
     def _cut_offs(self) -> dict[str, Any]:
@@ -145,6 +158,26 @@ class Recorder:
         totals.counted += count
         totals.open += closed - opened
         self._rows.cut_off(iteration, opened, closed, wait, count)
+
+    def gradients_applied(self, count: int) -> None:
+        """They are in the parameters now; without servers."""
+        self.totals.applied += count
+
+    def all_reduced(
+        self, worker: int, iteration: int, joined: Time, began: Time, ended: Time, number: int,
+        members: int, iterations: int, computing: Time, *, counts: bool,
+    ) -> None:  # fmt: skip
+        """A worker has the result of an all-reduce with so many iterations of its own.
+
+        computing: how long it computed meanwhile. counts: of its members only one does.
+        """
+        totals = self.totals
+        totals.all_reduces += counts
+        totals.joined += 1
+        totals.windows += iterations
+        totals.reducing += ended - joined
+        totals.overlapped += computing
+        self._rows.all_reduce(worker, iteration, joined, began, ended, number, members)
 
     # -- shards ----------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
@@ -23,17 +24,37 @@ from outpace.predict.rules.objective import Aim
 from outpace.programs.cached_table import OwnStep, cached_table_worker
 from outpace.programs.context import AbortableContext, ServerContext, WorkerContext
 from outpace.programs.cutoff import CutOffWorker
+from outpace.programs.diloco import diloco_worker
 from outpace.programs.global_barrier import global_barrier_worker
+from outpace.programs.gossip import gossip_worker
+from outpace.programs.hpsgd import ReplicaStep, hpsgd_worker
+from outpace.programs.local_sgd import local_sgd_worker, psgd_worker
 from outpace.programs.parameter_server import parameter_server, parameter_server_worker
 from outpace.programs.partial_pull import partial_pull_worker
+from outpace.programs.peers import PeerContext
+from outpace.programs.ssgd import ssgd_worker
 from outpace.runtimes.table import Nodes, Seconds
 from outpace.shard import Shard, ShardObserver
-from outpace.sync import AtOnce, CutOff, Policy, Scale, SspTable
+from outpace.sync import (
+    AtOnce,
+    CutOff,
+    DiLoCo,
+    Gossip,
+    Hpsgd,
+    LocalSgd,
+    Peers,
+    Policy,
+    Psgd,
+    Scale,
+    Ssgd,
+    SspTable,
+)
 from outpace.tasks import Script
-from outpace.updaters import Sgd
+from outpace.updaters import Optimizer, Sgd
 
 OrdinaryProgram: TypeAlias = Callable[[WorkerContext], Coroutine[Any, Any, None]]
 WorkerProgram: TypeAlias = Callable[[AbortableContext], Coroutine[Any, Any, None]]
+PeerProgram: TypeAlias = Callable[[PeerContext], Coroutine[Any, Any, None]]
 ServerProgram: TypeAlias = Callable[[ServerContext], Coroutine[Any, Any, None]]
 
 _AIMS: Final[dict[str, Aim]] = {"iteration": "throughput", "run": "rate"}
@@ -58,6 +79,47 @@ def _worker_program(experiment: Experiment) -> OrdinaryProgram:
     if experiment.pull is not None:
         return partial(partial_pull_worker, pull=experiment.pull)
     return parameter_server_worker
+
+
+def peer_program(sync: Peers, optimizer: Optimizer) -> PeerProgram:
+    """What every worker does where there are no servers. optimizer: that of the run."""
+    match sync:
+        case Ssgd():
+            return ssgd_worker
+        case LocalSgd():
+            return partial(local_sgd_worker, every=sync.every, after=sync.after)
+        case Psgd():
+            return psgd_worker
+        case Gossip():
+            return gossip_worker
+        case DiLoCo():
+            return partial(diloco_worker, every=sync.every)
+        case Hpsgd():
+            assert isinstance(optimizer, Sgd)  # see `Experiment`
+            return partial(
+                hpsgd_worker, step=_plain_step(optimizer), delayed=sync.commit == "delayed",
+                window=sync.window or math.inf, divisor=sync.divisor,
+            )  # fmt: skip
+
+
+def common_optimizer(sync: Peers, optimizer: Optimizer) -> Optimizer:
+    """What takes the steps of the parameters that all have in common."""
+    if isinstance(sync, DiLoCo):
+        momentum = sync.outer_momentum
+        return Sgd(lr=sync.outer_lr, momentum=momentum, nesterov=momentum > 0)
+    return optimizer
+
+
+def _plain_step(optimizer: Sgd) -> ReplicaStep:
+    """What it does without momentum and weight decay."""
+
+    def step(parameters: Value, gradient: Value, iteration: int) -> Value:
+        old, change = whole(parameters), whole(gradient)
+        if isinstance(old, Phantom) or isinstance(change, Phantom):
+            return old
+        return torch.add(old, change, alpha=-optimizer.rate(iteration))
+
+    return step
 
 
 def server_program(experiment: Experiment) -> ServerProgram:

@@ -151,7 +151,7 @@ class TorchOptimizer:
         everything = [piece for group in pieces.values() for piece in group]
 
         def step(
-            gradient: Gradient, divisor: int, settings: StepSettings | None, progress: float
+            gradient: Gradient, divisor: float, settings: StepSettings | None, progress: float
         ) -> None:
             gradient = in_one(gradient)
             if divisor != 1:

@@ -15,6 +15,12 @@ One table, one row per event, times in ns since the start of the run:
   gradients; `bound` of them (null: any number)
   or the time computed_ns (null: any) had been waited for.
 
+- `all-reduce`: a worker joined the all-reduce number `version` after that iteration, at
+  start_ns; all had joined at computed_ns, and it had the result at end_ns. `clock` took part.
+  Of gossip: beside that iteration it wanted to average with another, both were free, both had
+  the mean.
+
+Without servers an iteration has no `shard`; held_ns is how long it waited for others to join.
 With a global barrier the scheduler is the shard after the last; it has pulls only, and an
 iteration's `shard` and held_ns are its.
 
@@ -42,8 +48,8 @@ from outpace.units import Time, nanoseconds
 
 NONE: Final = -(2**63)  # a null among the integers
 _CHUNK: Final = 1 << 15
-_EVENTS: Final = ("iteration", "push", "pull", "cut-off")
-_ITERATION, _PUSH, _PULL, _CUT_OFF = range(4)
+_EVENTS: Final = ("iteration", "push", "pull", "cut-off", "all-reduce")
+_ITERATION, _PUSH, _PULL, _CUT_OFF, _ALL_REDUCE = range(5)
 
 _INT = pa.int64()
 _NAMES = pa.dictionary(pa.int8(), pa.string())
@@ -119,6 +125,15 @@ class Rows:
         self._rows.extend(
             (_CUT_OFF, NONE, NONE, iteration, opened, closed, due, NONE,
              NONE, NONE, NONE, count, NONE, NONE, bound, NONE)
+        )  # fmt: skip
+
+    def all_reduce(
+        self, worker: int, iteration: int, joined: Time, began: Time, ended: Time, number: int,
+        members: int,
+    ) -> None:  # fmt: skip
+        self._rows.extend(
+            (_ALL_REDUCE, worker, NONE, iteration, joined, ended, began, NONE,
+             number, NONE, NONE, members, NONE, NONE, NONE, NONE)
         )  # fmt: skip
 
     def flush(self) -> None:

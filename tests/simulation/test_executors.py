@@ -21,7 +21,8 @@ from outpace.experiment import simulate
 from outpace.simulation.executors import Gradients
 from outpace.simulation.executors.auto import AutoExecutor
 from outpace.simulation.executors.job import GradientJob
-from outpace.simulation.run import Simulation, one_thread_own_randomness
+from outpace.simulation.run import Simulation
+from outpace.simulation.virtual import one_thread_own_randomness
 from outpace.tasks import PythonTask
 from outpace.trace import MemorySink, Trace
 

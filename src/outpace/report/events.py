@@ -31,6 +31,9 @@ _ITERATION: Final = ("worker", "shard", "iteration", "start_ns", "computed_ns", 
 _PULL: Final = ("worker", "shard", "iteration", "start_ns", "end_ns", "released_by")
 _PUSH: Final = ("worker", "iteration", "start_ns")
 _CLOSED: Final = ("iteration", "start_ns", "end_ns", "clock")
+_REDUCTION: Final = (
+    "worker", "iteration", "start_ns", "computed_ns", "end_ns", "version", "clock",
+)  # fmt: skip
 _UNUSED: Final = pa.array(["abstained", "dropped"])  # outcomes of a push
 STEPS: Final = 200  # into which the run is cut for `Totals.finished`
 
@@ -74,6 +77,7 @@ class Events:
     reasons: list[str]  # of the waits
     closed: Columns  # the iterations that a scheduler closed, with the gradients as clock
     unused: dict[tuple[int, int], str]  # worker and iteration -> outcome of that gradient
+    reductions: Columns  # all-reduces as workers see them; computed_ns: all had joined
 
 
 def read_totals(path: Path, workers: int, end_s: float) -> Totals | None:
@@ -119,7 +123,7 @@ def read_totals(path: Path, workers: int, end_s: float) -> Totals | None:
 def read_events(path: Path, spans: Sequence[tuple[int, int]]) -> list[Events]:
     """What overlaps each of these spans (ns). Raises Unreadable."""
     found = [_Span(low, high) for low, high in spans]
-    columns = {*_ITERATION, *_PULL, "lead", "bound", "reason", "clock", "outcome"}
+    columns = {*_ITERATION, *_PULL, *_REDUCTION, "lead", "bound", "reason", "clock", "outcome"}
     with reading(path):
         for batch in _batches(path, columns, [(span.early, span.late) for span in found]):
             for span in found:
@@ -140,10 +144,12 @@ class _Span:
         self._reasons: list[str] = []
         self._closed: list[Columns] = []
         self._unused: dict[tuple[int, int], str] = {}
+        self._reductions: list[Columns] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
         for event, names, kept in (
             ("iteration", _ITERATION, self._iterations), ("cut-off", _CLOSED, self._closed),
+            ("all-reduce", _REDUCTION, self._reductions),
         ):  # fmt: skip
             rows = _rows(batch, event, names)
             inside = (rows["end_ns"] > self._low) & (rows["start_ns"] < self._high)
@@ -170,7 +176,7 @@ class _Span:
         return Events(
             _joined(_ITERATION, self._iterations),
             _joined((*_PULL, "lead", "bound"), self._waits), self._reasons,
-            _joined(_CLOSED, self._closed), self._unused,
+            _joined(_CLOSED, self._closed), self._unused, _joined(_REDUCTION, self._reductions),
         )  # fmt: skip
 
 

@@ -74,6 +74,7 @@ def _write(trace: Path, path: Path, scheduler: int | None) -> None:
             "push": events.push,
             "pull": events.pull,
             "cut-off": events.cut_off,
+            "all-reduce": events.all_reduce,
         }
         for row in _rows(trace):
             draw[row["event"]](row)
@@ -100,15 +101,18 @@ def _batches(path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
 
 
 def _require_sense(event: Any, of: Mapping[str, Any]) -> None:
-    if not np.isin(event, ("iteration", "push", "pull", "cut-off")).all():
+    if not np.isin(event, ("iteration", "push", "pull", "cut-off", "all-reduce")).all():
         raise ValueError("an event in it is of an unknown kind")
     of_all = event == "cut-off"  # which have no worker and no server
-    whose = (of[name][~of_all] for name in ("worker", "shard"))
+    # Without servers an iteration has none, and a row of its own says what it waited for.
+    none = (event == "all-reduce") | (event == "iteration") & (of["shard"] == NULL)
+    whose = of["worker"][~of_all], of["shard"][~(of_all | none)]
     what = (of["iteration"], of["start_ns"], of["clock"][of_all])
     if min(numbers.min(initial=0) for numbers in (*whose, *what)) < 0:
         raise ValueError("an event in it lacks a worker, server, iteration or time")
     start, end, computed, held = (of[n] for n in ("start_ns", "end_ns", "computed_ns", "held_ns"))
     parts = (computed >= start) & (held >= 0) & (end - computed >= held) | (event != "iteration")
+    parts &= (computed >= start) & (end >= computed) | (event != "all-reduce")
     unanswered = (event == "pull") & (end == NULL)
     if not ((end >= start) & parts | unanswered).all():
         raise ValueError("an event in it ends before it begins")
@@ -148,7 +152,7 @@ class _Events:
         while rows:
             iteration, shard = rows[0]["iteration"], rows[0]["shard"]
             pull = held.get((iteration, shard), {})
-            if rows[0]["held_ns"] and not pull:
+            if rows[0]["held_ns"] and not pull and shard != NULL:
                 return
             self._iteration(rows.popleft(), pull)
             for key in [key for key in held if key[0] <= iteration]:
@@ -160,6 +164,8 @@ class _Events:
         args = {"iteration": row["iteration"], "last shard": server}
         # If the server's clock is another one, the wait keeps its length and stays inside.
         until = max(computed + held, min(pull.get("end_ns", end), end))
+        if row["shard"] == NULL:  # what it waited for comes before what it sent
+            server, args, until = "all to join", {"iteration": row["iteration"]}, computed + held
         since = until - held
         track = self._worker(row["worker"])
         put(track, row["start_ns"], computed, "compute", args)
@@ -210,6 +216,16 @@ class _Events:
         names = {"clock": "gradients", "bound": "waited for"}
         args = {name: row[key] for key, name in names.items() if row[key] != NULL}
         self._packets.slice(track, row["start_ns"], row["end_ns"], str(row["iteration"]), args)
+
+    def all_reduce(self, row: _Row) -> None:
+        # Beside what the worker does: they may overlap.
+        track = self._packets.track(self._worker(row["worker"]), "all-reduce", 0)
+        args = {"iteration": row["iteration"], "members": row["clock"]}
+        began, end, number = row["computed_ns"], row["end_ns"], row["version"]
+        if began > row["start_ns"]:
+            self._packets.slice(track, row["start_ns"], began, "wait for all to join", args)
+        if end > began:
+            self._packets.slice(track, began, end, f"all-reduce {number}", args)
 
     def _release(self, shard: int) -> None:
         """Mark it at the worker that did it; the arrows start there."""

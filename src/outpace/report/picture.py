@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from outpace.report.events import Columns, Events
+from outpace.report.events import NULL, Columns, Events
 from outpace.report.figure import PHASES, Plot
 from outpace.report.words import plural, seconds
 
@@ -17,6 +17,8 @@ _MOST: Final = 1500  # iterations drawn
 _SIGNS: Final = {"beyond-bound": "≥", "within-bound": "<"}
 _HALF: Final = 0.37  # of a lane's bar
 CUT_OFF: Final = "cut off"  # a computation whose gradient did not count
+_THIN: Final = 0.1  # of a lane, below the bar: an all-reduce
+_REDUCING: Final = "#2a9d8f"
 _STRIPES: Final = {"shape": "/", "size": 5, "solidity": 0.35, "fillmode": "replace"}
 
 # Outcome of the gradient, if it did not count -> the bar's kind, and what the worker did.
@@ -66,6 +68,8 @@ class Picture:
         for at in order[:_MOST]:
             self._iteration({name: int(column[at]) for name, column in rows.items()}, held)
         traces = [self._trace(phase) for phase in PHASES]
+        if len(events.reductions["worker"]):
+            return [*traces, *self._reductions(events.reductions)]
         if not self._is_closed:
             return [*traces, *self._lines()]
         return [*traces, self._trace(CUT_OFF), *self._closings(closed)]
@@ -95,13 +99,16 @@ class Picture:
         wait = held.get((worker, row["shard"], iteration))
         if wait is None:  # the pull's row is missing: somewhere before the end
             wait = _Held(end - row["held_ns"], end, -1, "")
-        self._bar("communicate", worker, iteration, computed, wait.start_ns, "communicated")
         shard = row["shard"]
         where = "at the scheduler" if shard == self._scheduler else f"at server {shard}"
-        if self._is_closed:
+        if shard == NULL:
+            wait = _Held(computed, computed + row["held_ns"], -1, "")
+            where, why = "until all had joined", ""
+        elif self._is_closed:
             why = " until the iteration was closed"
         else:
             why = (f" for worker {wait.by}" if wait.by >= 0 else "") + wait.why
+        self._bar("communicate", worker, iteration, computed, wait.start_ns, "communicated")
         self._bar("wait", worker, iteration, wait.start_ns, wait.end_ns, "waited",
                   f" {where}{why}")  # fmt: skip
         self._bar("communicate", worker, iteration, wait.end_ns, end, "communicated")
@@ -139,6 +146,42 @@ class Picture:
             if phase == CUT_OFF
             else {"color": PHASES[phase], "line": {"width": 0}},
         }
+
+    def _reductions(self, found: Columns) -> list[Plot]:
+        """Thin bars under those of the workers: what went on beside the computing."""
+        chosen = np.flatnonzero(np.isin(found["worker"], list(self._lane)))[:_MOST]
+        bars = []
+        for row in (_row(found, int(at)) for at in chosen):
+            text = (
+                f"worker {row['worker']}: all-reduce {row['version']}, joined after iteration "
+                f"{row['iteration']}, of {plural(row['clock'], 'worker')}"
+            )
+            lane = self._lane[row["worker"]] + _HALF + 0.7 * _THIN
+            bars.append((lane, row["start_ns"], row["computed_ns"], 0.4, f"{text}: waits for all"))
+            bars.append((lane, row["computed_ns"], row["end_ns"], 1.0, f"{text}: under way"))
+        bars = [bar for bar in bars if bar[1] < bar[2]]
+        return [
+            {
+                "type": "bar",
+                "orientation": "h",
+                "name": "all-reduce",
+                "y": [lane for lane, *_ in bars],
+                "base": [round(start * 1e-9, 6) for _, start, *_ in bars],
+                "x": [round((end - start) * 1e-9, 6) for _, start, end, *_ in bars],
+                "hovertext": [
+                    f"{text} {seconds((end - start) * 1e-9)}<br>"
+                    f"{start * 1e-9:.3f} to {end * 1e-9:.3f} s"
+                    for _, start, end, _, text in bars
+                ],
+                "hoverinfo": "text",
+                "width": _THIN,
+                "marker": {
+                    "color": _REDUCING,
+                    "opacity": [opacity for *_, opacity, _ in bars],
+                    "line": {"width": 0},
+                },
+            }
+        ]
 
     def _closings(self, closed: Columns) -> list[Plot]:
         """Lines across all lanes where an iteration was closed."""

@@ -80,6 +80,11 @@ def columns(target: float | None) -> list[Column]:
         Column("Gradients", "applied to the parameters", of("gradients_applied"), count),
         Column("Counted", "gradients in an iteration, on average; the other workers were cut off",
                of("cut_offs", "mean_count"), number),
+        Column("Synchronizations", "all-reduces among the workers", of("synchronizations"), count),
+        Column("Window", "iterations of a worker in a synchronization, on average",
+               of("mean_window"), number),
+        Column("Overlap", "share of the time of all-reduces in which the worker computed",
+               of("overlap_fraction"), percent, "high", timed=True),
         Column("Abstained", "pushes without a gradient: its worker was cut off, it was not "
                "finite, or a step was skipped",
                lambda run: run.number("pushes_abstained") or None, count),

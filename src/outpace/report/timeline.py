@@ -58,6 +58,8 @@ def timeline(runs: Sequence[Run], totals: Sequence[Totals | None]) -> Figure:
             words = _cut_off_words(sums, name) if sums.cut_offs else _words(sums, longest)
             if name == FEWEST and other is not run:
                 words.insert(0, f"The same time as with {other.name}.")
+            if len(events.reductions["worker"]):
+                words.append("Thin bars: an all-reduce, pale until all have joined it.")
             words += _selection(shown, sums)
             layout = _layout(spans[name], shown, clock([run]))
             views.append(View(traces, layout, " ".join(words)))

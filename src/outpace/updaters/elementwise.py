@@ -31,7 +31,9 @@ class _Elementwise(Updater):
         optimizer = self._of([variable])
         (group,) = optimizer.param_groups
 
-        def step(gradient: Gradient, divisor: int, _: StepSettings | None, progress: float) -> None:
+        def step(
+            gradient: Gradient, divisor: float, _: StepSettings | None, progress: float
+        ) -> None:
             gradient = in_one(gradient)
             variable.grad = gradient if divisor == 1 else gradient.div_(divisor)
             group["lr"] = self.rate(progress)

@@ -42,7 +42,9 @@ class Lars(Updater):
         velocity = torch.zeros_like(parameters)
         tensors = [(part, parameters[part], velocity[part]) for part in parts]
 
-        def step(gradient: Gradient, divisor: int, _: StepSettings | None, progress: float) -> None:
+        def step(
+            gradient: Gradient, divisor: float, _: StepSettings | None, progress: float
+        ) -> None:
             gradient = in_one(gradient)
             if divisor != 1:
                 gradient.div_(divisor)

@@ -19,7 +19,7 @@ from outpace.updaters.schedules import Constant, Schedule
 # (gradient, divisor, settings, progress) -> parameters changed in place by a step along
 # gradient / divisor, with the settings of a user's optimizer if there are any. progress:
 # the iterations that were taken before, in fractions where each gradient is a step.
-Step: TypeAlias = Callable[[Gradient, int, StepSettings | None, float], None]
+Step: TypeAlias = Callable[[Gradient, float, StepSettings | None, float], None]
 
 
 class Optimizer(Protocol):

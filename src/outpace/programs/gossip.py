@@ -1,0 +1,27 @@
+"""AD-PSGD: steps of one's own, and an average with somebody else beside each.
+
+The gradient is that at the parameters before the average, and changes those after it (Lian et
+al., ICML 2018, algorithm 1).
+"""
+
+from __future__ import annotations
+
+from outpace.messages import value_of
+from outpace.programs.peers import PeerContext
+
+
+async def gossip_worker(me: PeerContext) -> None:
+    """One average in every step, begun with it; until `me.must_stop`."""
+    mine = me.own()
+    iteration = 0
+    while not me.must_stop(iteration):
+        started = me.now
+        exchange = me.begin_exchange(iteration)
+        gradient = await me.compute(mine.read(), iteration)
+        computed = me.now
+        await exchange.over()
+        mine.step(value_of(gradient), iteration)
+        held = max(0, exchange.began - computed)
+        me.iteration_finished(iteration, started, computed, me.now, held)
+        iteration += 1
+    me.leave()

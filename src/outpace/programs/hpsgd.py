@@ -1,0 +1,111 @@
+"""HPSGD: a worker computes on a local replica while what it gathered before is averaged.
+
+The paper (section 3.1) has two activities in every worker that share memory: P_t trains, P_s
+synchronises. Here P_s is the all-reduce itself, which goes on by itself; P_t looks after
+each step whether it is done, and so never waits for it. What comes of a synchronization is
+
+    W ← W − μ · mean over the workers of the sum of their gradients in it     (equation 1)
+
+where the mean is over all N that the run began with, so that each gradient counts the same
+whoever has left. Gradients are gathered for the next synchronization while one is under way
+(two buffers, swapped), so none is lost or counted twice.
+
+The gradients are those at the global model W until the first step of a synchronization is over,
+then those at a replica of it that has taken this worker's steps since; it is given up when the
+synchronization is done. With a synchronization as long as k steps there is one in every k
+steps: in the time in which Local SGD averages once, (γ + 1 + k) steps, (γ + 1)/k + 1 of them
+(section 3.2).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TypeAlias
+
+from outpace.messages import Phantom, Value, value_of
+from outpace.programs.peers import PeerContext, Reduced, Reduction
+
+# (parameters, gradient, iteration) -> other parameters: a plain step; neither is changed
+ReplicaStep: TypeAlias = Callable[[Value, Value, int], Value]
+
+
+class _Gathered:
+    """The sum of a worker's gradients since it last gave it away."""
+
+    def __init__(self) -> None:
+        self._sum: Value | None = None
+        self.count = 0
+
+    def add(self, gradient: Value) -> None:
+        """Add it; the first one becomes the sum."""
+        self.count += 1
+        if self._sum is None or isinstance(gradient, Phantom):
+            self._sum = gradient
+        else:
+            assert not isinstance(self._sum, Phantom)
+            self._sum = self._sum.add_(gradient)  # type: ignore[arg-type]  # all are pieces, or none
+
+    def take(self) -> tuple[Value, int]:
+        """The sum and how many are in it; from now on there is nothing."""
+        assert self._sum is not None
+        taken = self._sum, self.count
+        self._sum, self.count = None, 0
+        return taken
+
+
+async def hpsgd_worker(
+    me: PeerContext,
+    *,
+    step: ReplicaStep,
+    delayed: bool,
+    window: float = math.inf,
+    divisor: Callable[[float], float] = lambda _: 1.0,
+) -> None:
+    """Train until `me.must_stop`, then wait until what is left has been synchronised.
+
+    delayed: the averaged gradients change the model when the next synchronization begins, which
+    finds P_t on its way already: its next gradient is still that at the old model. window: with
+    so many gradients gathered wait for the synchronization. divisor: of what comes of one with so
+    many iterations of a worker on average.
+    """
+    model, gathered = me.common(), _Gathered()
+    replica: Value | None = None
+    reduction: Reduction | None = None
+    late: Reduced | None = None  # to be committed by the P_s that has just been woken
+
+    def commit(reduced: Reduced) -> None:
+        each = divisor(reduced.weight / reduced.members)
+        model.commit(reduced.total, me.workers * each, reduced.weight)
+
+    iteration = 0
+    while not me.must_stop(iteration):
+        started = me.now
+        parameters = model.read() if replica is None else replica
+        if late is not None:
+            commit(late)
+            late = None
+        gradient = value_of(await me.compute(parameters, iteration))
+        computed, held = me.now, 0
+        full = gathered.count + 1 >= window
+        if reduction is not None and (reduction.done or full):
+            reduced = await reduction.result()
+            held = max(0, reduction.began - computed)
+            reduction = replica = None
+            if delayed:
+                late = reduced
+            else:
+                commit(reduced)
+        if reduction is not None:
+            replica = step(model.read() if replica is None else replica, gradient, iteration)
+        gathered.add(gradient)
+        if reduction is None:
+            reduction = me.begin_all_reduce(*gathered.take())
+        me.iteration_finished(iteration, started, computed, me.now, held)
+        iteration += 1
+    if late is not None:
+        commit(late)
+    while reduction is not None:
+        commit(await reduction.result())
+        reduction = me.begin_all_reduce(*gathered.take()) if gathered.count else None
+    me.leave()

@@ -1,0 +1,133 @@
+"""What the program of a worker may do where there are no servers.
+
+The same in virtual time and for real, as in `context`: a program knows these few methods.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Protocol
+
+from outpace.blocks import BlockSum
+from outpace.messages import Block, Value
+from outpace.units import Time
+
+
+class PeerContext(Protocol):
+    """What the program of a worker has where there are no servers: it averages with the others.
+
+    The parameters are one block.
+    """
+
+    @property
+    def now(self) -> Time:
+        """ns since the start of the run."""
+
+    @property
+    def workers(self) -> int:
+        """N: how many the run was set up with."""
+
+    def common(self) -> CommonParameters:
+        """The model that everybody starts from, for all to change alike."""
+
+    def own(self) -> OwnParameters:
+        """The same, for this worker alone to change."""
+
+    def must_stop(self, iteration: int) -> bool:
+        """Must this worker leave instead of starting that iteration?"""
+
+    async def compute(self, parameters: Value, iteration: int) -> Block:
+        """The gradient at these parameters."""
+
+    def begin_all_reduce(self, value: Block, weight: int = 1) -> Reduction:
+        """Add this up with what all the others give, once they do; does not block.
+
+        A worker's first reduction is that of everybody's first, and so on: it may begin the next
+        one when it has the result of the last. weight: the iterations that are in it. The value
+        is given away.
+        """
+
+    def begin_exchange(self, iteration: int) -> Exchange:
+        """Average this worker's own parameters with those of another, drawn at random.
+
+        The other need not do anything for it. Does not block; one at a time.
+        """
+
+    def leave(self) -> None:
+        """Nobody waits for this worker any more. The last thing it does."""
+
+    def iteration_finished(
+        self, iteration: int, started: Time, computed: Time, finished: Time, held: Time
+    ) -> None:
+        """For the trace. `held`: how long it waited for others to join a reduction."""
+
+
+class CommonParameters(Protocol):
+    """A model that every worker has, and changes by the same commits in the same order."""
+
+    def read(self) -> Value:
+        """As they are now; not to be changed."""
+
+    def commit(self, gradient: Value, divisor: float, gradients: int) -> None:
+        """Take one step along gradient / divisor, which so many gradients are in.
+
+        The gradient is given away. The optimizer's schedule counts N gradients as an iteration.
+        """
+
+
+class OwnParameters(Protocol):
+    """A model of one worker alone."""
+
+    def read(self) -> Value:
+        """As they are now; not to be changed."""
+
+    def step(self, gradient: Value, iteration: int) -> None:
+        """Take one step along the gradient, which is given away."""
+
+    def replace(self, parameters: Value) -> None:
+        """Go on from these. What the optimizer has gathered, such as momentum, stays."""
+
+
+class Reduction(Protocol):
+    """An all-reduce that this worker takes part in."""
+
+    @property
+    def done(self) -> bool:
+        """Is the result here?"""
+
+    @property
+    def began(self) -> Time:
+        """When all had joined (ns since the start of the run); known once it is done."""
+
+    async def result(self) -> Reduced:
+        """What came out, the same for everybody; blocks until it is there."""
+
+
+class Exchange(Protocol):
+    """An average of two workers."""
+
+    @property
+    def began(self) -> Time:
+        """When both were free (ns since the start of the run); known when it is over."""
+
+    async def over(self) -> None:
+        """Block until both have the mean."""
+
+
+class Reduced:
+    """What an all-reduce came to. Of `mean` and `total` only one may be asked for."""
+
+    def __init__(self, values: BlockSum, weight: int) -> None:
+        self._values = values
+        self.weight = weight  # of all who took part
+        self.members = values.count  # how many they were
+
+    @cached_property
+    def total(self) -> Value:
+        """The sum over those who took part."""
+        return self._values.total()
+
+    @cached_property
+    def mean(self) -> Value:
+        """The same divided by how many they were."""
+        return self._values.mean()

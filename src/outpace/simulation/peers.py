@@ -1,0 +1,219 @@
+"""One run in virtual time without servers: workers average among themselves. An `Engine`.
+
+Wires the workers' program to the kernel, the collectives and the cluster's laws. What is
+evaluated is the model that all have in common, as it is after the newest commit; where
+workers have models of their own, the average of all.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from outpace.blocks import ParameterBlock, parameter_block
+from outpace.cluster import Paths
+from outpace.cluster.run_times import RunTime
+from outpace.config import Experiment
+from outpace.control import ControlFunction
+from outpace.kernel import Future
+from outpace.messages import Block, Value, worker_name
+from outpace.randomness import generator
+from outpace.simulation.collectives import AllReduces, Part
+from outpace.simulation.control import SimulationControl
+from outpace.simulation.exchanges import Exchanges, Pair
+from outpace.simulation.network import Log
+from outpace.simulation.replicas import Own, Replica, SharedModel, average, average_both
+from outpace.simulation.routes import Formula, Messages, Route
+from outpace.simulation.virtual import Computing, Progress, VirtualRun, run_time_of
+from outpace.strategy import common_optimizer, peer_program
+from outpace.sync import AllReduce, Gossip, Psgd
+from outpace.tasks import CuttableWorkload
+from outpace.trace import NONE, Trace
+from outpace.units import Time
+
+
+class PeerSimulation(VirtualRun):
+    """One without servers."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        workload: CuttableWorkload,
+        trace: Trace,
+        *,
+        progress: Progress | None = None,
+        message_log: Log | None = None,
+        tie_seed: int | None = None,
+        control: ControlFunction | None = None,
+    ) -> None:
+        super().__init__(
+            experiment, workload, trace, progress=progress, message_log=message_log,
+            tie_seed=tie_seed, control=control,
+        )  # fmt: skip
+        sync = experiment.peers
+        assert sync is not None
+        (initial,) = workload.initial_parameters()
+        new_block = partial(parameter_block, initial, layers=self._layers_of[0])
+        self._own_block = partial(new_block, self._optimizer)
+        block = new_block(common_optimizer(sync, self._optimizer))
+        self.model = SharedModel(block, experiment.workers, self._committed)
+        self._own: dict[int, ParameterBlock] = {}  # by worker
+        self.has_common = False  # is there anybody who uses it?
+        self._steps = 0  # of workers with parameters of their own
+        self._left: set[int] = set()
+        route = self._route()
+        pattern: AllReduce = "ring" if isinstance(sync, Psgd | Gossip) else sync.all_reduce
+        self._all_reduces = AllReduces(
+            self.kernel, route, pattern, experiment.workers,
+            partial(block.new_sum, experiment.workers), self._all_reduced,
+        )  # fmt: skip
+        self._exchanges = Exchanges(
+            self.kernel, route, initial.nbytes, self._average, self._exchanged
+        )
+        run_time = run_time_of(experiment)
+        self._control = SimulationControl(experiment, self.kernel, [], [], lambda: self.totals)
+        self.contexts = [Peer(self, worker, run_time) for worker in range(experiment.workers)]
+        train = peer_program(sync, self._optimizer)
+        for context in self.contexts:
+            self.kernel.spawn(train(context), worker_name(context.worker))
+        self._start_evaluations()
+
+    def _route(self) -> Route:
+        experiment, law = self.experiment, self.experiment.network
+        if law is not None and law.contention == "fair":
+            return Messages(self.kernel, self.network, experiment.workers)
+        paths = None if law is None else Paths(law, experiment.machines)
+        return Formula(self.kernel, self.network, paths)
+
+    def parameters(self) -> list[Block]:
+        if not self.has_common and self._own:
+            return [average([block for _, block in sorted(self._own.items())])]
+        return [self.model.newest.value]
+
+    @property
+    def updates(self) -> int:
+        """Commits to the common model; where there is none, N steps of their own count as one."""
+        if self.has_common:
+            return self.model.version
+        return self._steps // self.experiment.workers
+
+    @property
+    def _changes(self) -> tuple[int, int]:
+        return self.model.version, self._steps
+
+    def _waiting(self) -> list[str]:
+        return []  # the walkers say which all-reduce they wait for
+
+    def _abandon(self) -> None:
+        pass
+
+    def own(self, worker: int) -> Own:
+        """Parameters for this worker alone, as they are at the start."""
+        return Own(self._block_of(worker), worker, self._stepped)
+
+    def _block_of(self, worker: int) -> ParameterBlock:
+        if worker not in self._own:
+            self._own[worker] = self._own_block()
+        return self._own[worker]
+
+    def join(self, worker: int, value: Block, weight: int) -> Part:
+        """Let this worker take part in the next all-reduce."""
+        return self._all_reduces.join(worker, value, weight)
+
+    def exchange(self, worker: int, iteration: int) -> Pair:
+        """Let it average with another that has not left."""
+        others = [n for n in range(self.experiment.workers) if n != worker and n not in self._left]
+        if not others:
+            return self._exchanges.begin(worker, None)
+        source = generator(self.experiment.seed, "partner", worker, iteration)
+        return self._exchanges.begin(worker, others[source.integers(len(others))])
+
+    def leave(self, worker: int) -> None:
+        """Nobody waits for it any more."""
+        self._left.add(worker)
+        self._all_reduces.leave(worker)
+
+    def _average(self, one: int, other: int) -> None:
+        average_both(self._block_of(one), self._block_of(other))
+
+    def _committed(self, gradients: int) -> None:
+        self.recorder.gradients_applied(gradients)
+        self._on_update(0, self.updates)
+
+    def _stepped(self) -> None:
+        if self.has_common:
+            return  # what counts is what is committed
+        self._steps += 1
+        self.recorder.gradients_applied(1)
+        if self._steps % self.experiment.workers == 0:
+            self._on_update(0, self.updates)
+
+    def _all_reduced(self, part: Part) -> None:
+        context, members = self.contexts[part.worker], part.members
+        self.recorder.all_reduced(
+            part.worker, context.joined_after, part.joined, part.began, part.ended, part.number,
+            len(members), part.weight, context.computed_since_joining,
+            counts=part.worker == members[0],
+        )  # fmt: skip
+
+    def _exchanged(self, pair: Pair) -> None:
+        context = self.contexts[pair.worker]
+        self.recorder.all_reduced(
+            pair.worker, context.joined_after, pair.joined, pair.began, pair.ended, pair.number,
+            2, 1, context.computed_since_joining, counts=True,
+        )  # fmt: skip
+
+
+class Peer(Computing):
+    """The context of a worker's program. Implements `PeerContext`."""
+
+    def __init__(self, simulation: PeerSimulation, worker: int, run_time: RunTime) -> None:
+        super().__init__(simulation, worker, run_time)
+        self._simulation = simulation
+        self.workers = simulation.experiment.workers
+        self._replica = Replica(simulation.model)
+        self._iteration = -1  # the last that was computed
+        self._computing_since: Time | None = None
+        self._computed: Time = 0  # how long it has, since it joined an all-reduce
+        self.joined_after = -1  # which iteration; of an exchange: beside which
+
+    def common(self) -> Replica:
+        self._simulation.has_common = True
+        return self._replica
+
+    def own(self) -> Own:
+        return self._simulation.own(self.worker)
+
+    async def compute(self, parameters: Value, iteration: int) -> Block:
+        self._computing_since = self._kernel.now
+        (gradient,) = await self.execute([parameters], iteration)
+        # An all-reduce that is over at this very instant is over when the program looks.
+        over = Future[None](self._kernel, "the end of this instant")
+        self._kernel.call_at(self._kernel.now, over.set, late=True)
+        await over
+        self._computed = self.computed_since_joining
+        self._computing_since, self._iteration = None, iteration
+        return gradient
+
+    @property
+    def computed_since_joining(self) -> Time:
+        """How long, in ns; of a computation that is under way, what is done of it."""
+        since = self._computing_since
+        return self._computed + (0 if since is None else self._kernel.now - since)
+
+    def begin_all_reduce(self, value: Block, weight: int = 1) -> Part:
+        self._computed, self.joined_after = 0, self._iteration
+        return self._simulation.join(self.worker, value, weight)
+
+    def begin_exchange(self, iteration: int) -> Pair:
+        self._computed, self.joined_after = 0, iteration
+        return self._simulation.exchange(self.worker, iteration)
+
+    def leave(self) -> None:
+        self._simulation.leave(self.worker)
+
+    def iteration_finished(
+        self, iteration: int, started: Time, computed: Time, finished: Time, held: Time
+    ) -> None:
+        self._recorder.iteration_finished(
+            self.worker, iteration, started, computed, finished, held, NONE
+        )

@@ -1,0 +1,156 @@
+"""Which messages an average of m bytes among N workers consists of, and how long they take.
+
+A ring (Patarasu and Yuan, 2009; HPSGD, section 2): 2(N−1) rounds, in each of which everybody
+sends a chunk of m/N bytes to the next, so 2(N−1)·(L + m/(N·B)) in all. A tree: ⌈log2 N⌉ rounds
+in which m bytes go towards the first worker, pair by pair, and as many back. An exchange: two
+send each other m bytes at once, L + m/B.
+
+Where connections are not shared (`serialised`: a worker sends one message and receives one at a
+time, which is all that happens here) the rounds follow each other and each takes as long as its
+slowest message: a formula. Where they are (`fair`), the messages travel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Literal, Protocol, TypeAlias
+
+from outpace.cluster import Paths
+from outpace.kernel import Future, Kernel, Mailbox
+from outpace.messages import worker_name
+from outpace.simulation.network import Network
+from outpace.sync import AllReduce
+from outpace.units import SECOND, Time
+
+Pattern: TypeAlias = AllReduce | Literal["exchange"]
+Round: TypeAlias = list[tuple[int, int]]  # (sender, receiver)
+_Turn: TypeAlias = tuple[list[int], int]  # to whom a member sends; how many send to it
+Finished: TypeAlias = Callable[[int], None]  # a worker has the result
+
+
+class Route(Protocol):
+    """What carries them."""
+
+    def begin(
+        self, pattern: Pattern, members: Sequence[int], size_bytes: int, finished: Finished
+    ) -> None:
+        """Do one of so many bytes among these workers."""
+
+
+def rounds_of(pattern: Pattern, members: Sequence[int]) -> tuple[list[Round], int]:
+    """Its rounds, and into how many chunks the bytes are cut: a message carries one."""
+    count = len(members)
+    if pattern == "exchange":
+        one, other = members
+        return [[(one, other), (other, one)]], 1
+    if pattern == "ring":
+        once = [(sender, members[(n + 1) % count]) for n, sender in enumerate(members)]
+        return [once] * (2 * (count - 1)), count
+    up, stride = [], 1
+    while stride < count:
+        up.append([(members[n + stride], members[n]) for n in range(0, count - stride, 2 * stride)])
+        stride *= 2
+    down = [[(receiver, sender) for sender, receiver in once] for once in reversed(up)]
+    return up + down, 1
+
+
+class Formula:
+    """The time that it takes by itself. paths: None: none at all."""
+
+    def __init__(self, kernel: Kernel, network: Network, paths: Paths | None) -> None:
+        self._kernel, self._network, self._paths = kernel, network, paths
+        self._cost = lru_cache(maxsize=4096)(self._cost_of)
+
+    def begin(
+        self, pattern: Pattern, members: Sequence[int], size_bytes: int, finished: Finished
+    ) -> None:
+        duration, messages, sent = self._cost(pattern, tuple(members), size_bytes)
+        self._network.messages += messages
+        self._network.bytes_sent += sent
+
+        def end(_: object) -> None:
+            for member in members:
+                finished(member)
+
+        self._kernel.call_at(self._kernel.now + duration, end)
+
+    def _cost_of(
+        self, pattern: Pattern, members: tuple[int, ...], size_bytes: int
+    ) -> tuple[Time, int, int]:
+        """Duration, messages and their bytes."""
+        rounds, chunks = rounds_of(pattern, members)
+        duration, known = 0.0, {}
+        for once in rounds:
+            if id(once) not in known:  # a ring's are one and the same
+                known[id(once)] = max(self._time(pair, size_bytes / chunks) for pair in once)
+            duration += known[id(once)]
+        messages = sum(map(len, rounds))
+        return math.floor(duration + 0.5), messages, messages * size_bytes // chunks
+
+    def _time(self, pair: tuple[int, int], size_bytes: float) -> float:
+        """Of a message, in ns."""
+        if self._paths is None:
+            return 0.0
+        sender, receiver = map(worker_name, pair)
+        ends = self._paths.bandwidth(sender), self._paths.bandwidth(receiver)
+        bandwidth = min(*ends, self._paths.limit(sender, receiver))
+        return self._paths.latency(sender, receiver) + size_bytes / bandwidth * SECOND
+
+
+class Chunk(Future[None]):
+    """Part of what is averaged, on its way: done when the receiver has it."""
+
+    __slots__ = ()
+
+
+class Messages:
+    """Sends them. A worker goes on with the next round when what it sent in the last is through
+    and what was sent to it is there.
+    """
+
+    def __init__(self, kernel: Kernel, network: Network, workers: int) -> None:
+        self._kernel, self._network = kernel, network
+        self._mailboxes: list[Mailbox[Chunk]] = [
+            network.add(worker_name(worker)) for worker in range(workers)
+        ]
+
+    def begin(
+        self, pattern: Pattern, members: Sequence[int], size_bytes: int, finished: Finished
+    ) -> None:
+        parts, chunks = _parts_of(pattern, tuple(members))
+        size = -(-size_bytes // chunks)  # whole bytes
+        for member in members:
+            self._kernel.spawn(
+                self._take_part(member, parts[member], size, finished),
+                f"the messages of {worker_name(member)}", daemon=True,
+            )  # fmt: skip
+
+    async def _take_part(
+        self, member: int, part: Sequence[_Turn], size: int, finished: Finished
+    ) -> None:
+        mailbox, name = self._mailboxes[member], worker_name(member)
+        for receivers, sent_to_it in part:
+            sent = [Chunk(self._kernel, f"a chunk of {name}") for _ in receivers]
+            for receiver, chunk in zip(receivers, sent, strict=True):
+                self._network.send(name, worker_name(receiver), chunk, size)
+            for _ in range(sent_to_it):
+                (await mailbox.get()).set(None)
+            for chunk in sent:
+                await chunk
+        finished(member)
+
+
+@lru_cache(maxsize=64)
+def _parts_of(pattern: Pattern, members: tuple[int, ...]) -> tuple[dict[int, list[_Turn]], int]:
+    """What each member does, round by round; and the number of chunks."""
+    rounds, chunks = rounds_of(pattern, members)
+    parts: dict[int, list[_Turn]] = {
+        member: [
+            ([to for sender, to in once if sender == member], sum(to == member for _, to in once))
+            for once in rounds
+        ]
+        for member in members
+    }
+    return parts, chunks

@@ -1,0 +1,34 @@
+"""DiLoCo: workers train alone for long; an outer optimizer makes a step of what they changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from outpace.checks import positive, require
+from outpace.sync.ssgd import AllReduce
+
+_MOST: Final = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class DiLoCo:
+    """Each worker takes n steps with the run's optimizer; the mean change is an outer gradient.
+
+    (Douillard et al., DiLoCo: distributed low-communication training of language models, 2023,
+    algorithm 1.) The paper's optimizers are AdamW inside, and outside SGD with Nesterov momentum:
+    outer_lr and outer_momentum are those of it. every: n. Raises ValueError for numbers out of
+    range.
+    """
+
+    every: int
+    outer_lr: float = 0.7
+    outer_momentum: float = 0.9
+    all_reduce: AllReduce = "ring"
+    kind: Literal["diloco"] = "diloco"
+
+    def __post_init__(self) -> None:
+        require(0 < self.every < _MOST, "every", "from 1 to 2^31 − 1", self.every)
+        rate, momentum = self.outer_lr, self.outer_momentum
+        require(positive(rate), "outer_lr", "a positive number, at most 1e9", rate)
+        require(0 <= momentum < 1, "outer_momentum", "in [0, 1)", momentum)

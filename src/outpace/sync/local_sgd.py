@@ -1,0 +1,30 @@
+"""Local SGD: workers train alone and average their parameters now and then."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from outpace.checks import require
+from outpace.sync.ssgd import AllReduce
+
+_MOST: Final = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSgd:
+    """Averages the parameters after every n steps (`programs.local_sgd`; Stich, ICLR 2019).
+
+    every: n. In HPSGD's words (section 3.2) it is γ + 1. after: until a worker has taken so many
+    steps it averages after each (post-local SGD; Lin et al., ICLR 2020). Raises ValueError if
+    `every` is not positive, or `after` negative.
+    """
+
+    every: int
+    after: int = 0
+    all_reduce: AllReduce = "ring"
+    kind: Literal["local-sgd"] = "local-sgd"
+
+    def __post_init__(self) -> None:
+        require(0 < self.every < _MOST, "every", "from 1 to 2^31 − 1", self.every)
+        require(0 <= self.after < _MOST, "after", "from 0 to 2^31 − 1", self.after)

@@ -1,0 +1,191 @@
+"""Strategies without servers against each other, and against the one with servers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from outpace.experiment import simulate
+
+DOUBLE = f"{Path(__file__).with_name('tasks.py')}:double_digits"
+ITERATIONS = 15
+
+
+def run(sync, *, task=None, optimizer=None, **more):
+    return simulate(
+        {
+            "seed": 5,
+            "task": task or {"kind": "digits-mlp"},
+            "workers": 5,
+            "sync": sync,
+            "compute": {"kind": "lognormal", "mean_s": 0.1, "cv": 0.5},
+            "optimizer": optimizer or {"kind": "sgd", "lr": 0.1},
+            "batch_size": 8,
+            "evaluate": {"every_updates": 1},
+            "stop": {"iterations": ITERATIONS},
+            **more,
+        }
+    )
+
+
+OPTIMIZERS = [
+    {"kind": "sgd", "lr": 0.1},
+    {"kind": "sgd", "lr": 0.1, "momentum": 0.9, "schedule": {"kind": "step", "at_iterations": [7]}},
+    {"kind": "adamw", "lr": 0.01},
+    {"kind": "lars", "lr": 1.0},
+]
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda optimizer: optimizer["kind"])
+@pytest.mark.parametrize("all_reduce", ["ring", "tree"])
+def test_ssgd_is_bitwise_bsp_without_a_network(optimizer, all_reduce):
+    ssgd = run({"kind": "ssgd", "all_reduce": all_reduce}, optimizer=optimizer)
+    bsp = run({"kind": "bsp"}, optimizer=optimizer)
+    assert ssgd.summary["parameters_digest"] == bsp.summary["parameters_digest"]
+    assert ssgd.summary["virtual_time_s"] == bsp.summary["virtual_time_s"]
+    assert ssgd.summary["gradients_applied"] == bsp.summary["gradients_applied"]
+    for column in ("time_s", "updates", "train_loss", "accuracy", "gradients"):
+        assert ssgd.metrics[column].to_pylist() == bsp.metrics[column].to_pylist(), column
+    assert ssgd.summary["seconds"]["wait"] == pytest.approx(bsp.summary["seconds"]["wait"])
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_local_sgd_that_averages_every_step_is_ssgd_step_for_step(momentum):
+    optimizer = {"kind": "sgd", "lr": 0.1, "momentum": momentum}
+    task = {"kind": "python", "target": DOUBLE}
+    local = run({"kind": "local-sgd", "every": 1}, task=task, optimizer=optimizer)
+    ssgd = run({"kind": "ssgd"}, task=task, optimizer=optimizer)
+    for name, tensor in ssgd.parameters.items():
+        torch.testing.assert_close(local.parameters[name], tensor, rtol=0, atol=1e-6)
+    ours, theirs = (result.metrics["train_loss"].to_pylist() for result in (local, ssgd))
+    assert len(ours) == len(theirs) == ITERATIONS + 1  # one for each step, and the start
+    assert ours == pytest.approx(theirs, abs=1e-6)
+    assert local.metrics["gradients"].to_pylist() == ssgd.metrics["gradients"].to_pylist()
+
+
+def test_until_post_local_sgd_begins_it_is_ssgd():
+    task = {"kind": "python", "target": DOUBLE}
+    local = run({"kind": "local-sgd", "every": 100, "after": ITERATIONS}, task=task)
+    ssgd = run({"kind": "ssgd"}, task=task)
+    for name, tensor in ssgd.parameters.items():
+        torch.testing.assert_close(local.parameters[name], tensor, rtol=0, atol=1e-6)
+
+
+def test_psgd_is_each_worker_alone_and_local_sgd_with_one_average_at_the_end_the_same():
+    psgd = run({"kind": "psgd"})
+    local = run({"kind": "local-sgd", "every": 1000})
+    for name, tensor in psgd.parameters.items():
+        torch.testing.assert_close(local.parameters[name], tensor, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS[:3], ids=lambda optimizer: optimizer["kind"])
+def test_diloco_with_a_plain_outer_step_is_local_sgd(optimizer):
+    """θ − 1·mean(θ − θ_i) is the mean of the θ_i."""
+    task = {"kind": "python", "target": DOUBLE}
+    outer = {"outer_lr": 1.0, "outer_momentum": 0.0}
+    diloco = run({"kind": "diloco", "every": 4, **outer}, task=task, optimizer=optimizer)
+    local = run({"kind": "local-sgd", "every": 4}, task=task, optimizer=optimizer)
+    for name, tensor in local.parameters.items():
+        torch.testing.assert_close(diloco.parameters[name], tensor, rtol=0, atol=1e-6)
+    assert diloco.summary["virtual_time_s"] == local.summary["virtual_time_s"]
+    assert diloco.metrics["updates"].to_pylist() == [0, 1, 2, 3, 4]  # outer steps
+
+
+def test_the_outer_step_of_diloco_is_torchs_sgd_with_nesterov_momentum():
+    """One eigenvalue λ: n inner steps are w ← (1 − lr·λ)^n·w, for all workers alike."""
+    result = run(
+        {"kind": "diloco", "every": 3},
+        task={"kind": "quadratic", "eigenvalues": [0.5]},
+        optimizer={"kind": "sgd", "lr": 0.2},
+    )
+    outer = torch.nn.Parameter(torch.ones(1, dtype=torch.float64))
+    optimizer = torch.optim.SGD([outer], lr=0.7, momentum=0.9, nesterov=True)
+    for _ in range(ITERATIONS // 3):
+        outer.grad = outer.detach() * (1 - (1 - 0.2 * 0.5) ** 3)
+        optimizer.step()
+    torch.testing.assert_close(result.parameters["w"], outer.detach(), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_hpsgd_whose_windows_are_single_steps_is_sgd_with_gradients_two_steps_old(momentum):
+    """Without a network the sum of step i is there when step i+1 is over, for step i+2."""
+    rate, eigenvalue = 0.1, 0.5
+    result = run(
+        {"kind": "hpsgd"},
+        task={"kind": "quadratic", "eigenvalues": [eigenvalue]},
+        optimizer={"kind": "sgd", "lr": rate, "momentum": momentum},
+        compute={"kind": "constant", "mean_s": 0.1},
+    )
+    w = torch.nn.Parameter(torch.ones(1, dtype=torch.float64))
+    optimizer = torch.optim.SGD([w], lr=rate, momentum=momentum)
+    gradients = []
+    for iteration in range(ITERATIONS + 2):
+        if iteration >= 2:
+            w.grad = gradients[iteration - 2]
+            optimizer.step()
+        gradients.append(eigenvalue * w.detach().clone())
+    torch.testing.assert_close(result.parameters["w"], w.detach(), rtol=1e-12, atol=0)
+    assert result.summary["mean_window"] == 1
+
+
+ALL = [
+    {"kind": "ssgd"},
+    {"kind": "local-sgd", "every": 4},
+    {"kind": "diloco", "every": 4, "outer_momentum": 0.5},
+    {"kind": "gossip"},
+    {"kind": "psgd"},
+    {"kind": "hpsgd"},
+    {"kind": "hpsgd", "commit": "delayed"},
+]
+NETWORKS = {
+    "serialised": {"latency_s": 0.004, "bandwidth_bytes_per_s": 1e6},
+    "fair": {"latency_s": 0.004, "bandwidth_bytes_per_s": 1e6, "contention": "fair"},
+}
+
+
+@pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS)
+@pytest.mark.parametrize("sync", ALL, ids=lambda sync: " ".join(map(str, sync.values())))
+def test_the_same_seed_gives_the_same_bits(sync, network):
+    once, again, other = (run(sync, network=network, seed=seed).summary for seed in (1, 1, 2))
+    for key in ("parameters_digest", "trace_digest", "virtual_time_s"):
+        assert once[key] == again[key]
+        assert once[key] != other[key]
+
+
+def test_computing_in_other_processes_changes_no_bit():
+    for sync in ALL:
+        here, elsewhere = (
+            run(sync, executor=executor).summary
+            for executor in ({"kind": "serial"}, {"kind": "processes", "processes": 2})
+        )
+        for key in ("parameters_digest", "trace_digest"):
+            assert here[key] == elsewhere[key]
+
+
+@pytest.mark.parametrize("sync", ALL, ids=lambda sync: " ".join(map(str, sync.values())))
+def test_a_target_and_a_time_end_the_run(sync):
+    network = {"latency_s": 0.004}
+    found = run(sync, network=network, stop={"iterations": 400, "target_accuracy": 0.8}).summary
+    assert found["accuracy"] >= 0.8
+    assert found["time_to_target_s"] == found["virtual_time_s"]
+    assert max(found["iterations"]) < 400
+    found = run(sync, network=network, stop={"virtual_time_s": 0.75}).summary
+    assert found["status"] == "complete"
+    assert found["virtual_time_s"] == 0.75
+
+
+def test_a_quadratic_comes_down_with_every_strategy():
+    for sync in ALL:
+        task = {"kind": "quadratic", "eigenvalues": [1.0, 0.1]}
+        found = run(sync, task=task, stop={"iterations": 60}).metrics["train_loss"].to_pylist()
+        assert found[-1] < 0.1 * found[0]
+
+
+def test_a_learning_rate_that_is_too_large_is_said_with_the_time():
+    from outpace.errors import DivergenceError
+
+    for sync in ALL:
+        with pytest.raises(DivergenceError, match=r"virtual time"):
+            run(sync, optimizer={"kind": "sgd", "lr": 1e9}, stop={"iterations": 100})

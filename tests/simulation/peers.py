@@ -1,0 +1,96 @@
+"""Workers without servers whose gradients say where they are, at times given one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from outpace.config import Evaluate, Experiment, Stop
+from outpace.simulation.peers import PeerSimulation
+from outpace.tasks import Quadratic
+from outpace.tasks.quadratic import QuadraticWorkload
+from outpace.trace import MemorySink, Trace
+from outpace.updaters import Sgd
+
+BASE = 4  # a digit says how often a gradient is in a sum
+
+
+class MarkedWorkload(QuadraticWorkload):
+    """From zero; the gradient of worker w in iteration i is BASE^i at place w, exactly."""
+
+    def __init__(self, workers: int) -> None:
+        super().__init__([0.0] * workers, 0.0, 0)
+        self.read = {}  # worker, iteration -> at which parameters its gradient is
+
+    def initial_parameters(self):
+        return [torch.zeros(self.size, dtype=torch.float64)]
+
+    def gradient(self, parameters, worker, iteration):
+        self.read[worker, iteration] = parameters[0].tolist()
+        found = torch.zeros(self.size, dtype=torch.float64)
+        found[worker] = float(BASE**iteration)
+        return 0.0, [found]
+
+
+class Given:
+    """A compute law: seconds by worker and iteration."""
+
+    slow = ()
+
+    def __init__(self, table: Sequence[Sequence[float]]) -> None:
+        self._table = table
+
+    def run_time(self, seed, workers, iterations):
+        return lambda worker, iteration, now: self._table[worker][iteration]
+
+
+class Run:
+    """One that has ended: `parameters`, `rows` of its trace by event, `totals`, what was `read`.
+
+    lasts: worker -> the iteration that it does not start, where that is another one.
+    """
+
+    def __init__(self, sync, table, *, network=None, tie_seed=None, lr=None, lasts=None, **more):
+        workers = len(table)
+        experiment = Experiment(
+            task=Quadratic(eigenvalues=(0.0,)),
+            workers=workers,
+            sync=sync,
+            compute=Given(table),
+            network=network,
+            stop=Stop(iterations=len(table[0])),
+            evaluate=Evaluate(),
+            optimizer=Sgd(lr=float(workers) if lr is None else lr),  # N/N: nothing is rounded
+            **more,
+        )
+        sink = MemorySink()
+        trace = Trace(sink)
+        workload = MarkedWorkload(workers)
+        simulation = PeerSimulation(experiment, workload, trace, tie_seed=tie_seed)
+        for worker, last in (lasts or {}).items():
+            simulation.contexts[worker].must_stop = lambda iteration, last=last: iteration >= last
+        try:
+            simulation.run()
+        finally:
+            simulation.close()
+        (self.parameters,) = simulation.parameters()
+        self.read = workload.read
+        self.totals = simulation.totals
+        self.now = simulation.kernel.now
+        self._rows = sink.table().to_pylist()
+
+    def rows(self, event, **where):
+        """Those of an event, of which the columns are as said."""
+        return [
+            row
+            for row in self._rows
+            if row["event"] == event and all(row[key] == value for key, value in where.items())
+        ]
+
+
+def digits(number: float, count: int) -> list[int]:
+    """How often each iteration's gradient is in this sum."""
+    whole = int(number)
+    assert whole == number
+    return [whole // BASE**iteration % BASE for iteration in range(count)]
