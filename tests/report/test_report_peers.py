@@ -112,3 +112,15 @@ def test_the_table_has_windows_and_overlap(runs, tmp_path):
     assert page.cell("ssgd", "Overlap") == "0 %"
     assert page.cell("psgd", "Overlap") == "–"
     assert float(page.cell("hpsgd", "Overlap").rstrip("★ ").rstrip("%")) > 50
+
+
+def test_a_page_without_servers_speaks_of_none(tmp_path):
+    data = {
+        "task": {"kind": "timing", "parameters": 10}, "workers": 2, "sync": {"kind": "ssgd"},
+        "compute": {"kind": "constant", "mean_s": 1.0}, "stop": {"iterations": 3},
+    }  # fmt: skip
+    simulate(data, tmp_path / "run")
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "timing · SSGD · 2 workers · seed 0" in page
+    assert "Staleness is counted by servers, and there were none." in page
+    assert "No gradient was applied" not in page

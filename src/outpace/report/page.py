@@ -92,12 +92,12 @@ def _totals(run: Run) -> Totals | None:
 def _what(runs: Sequence[Run]) -> str:
     """Task, workers, servers and seed; several where the runs differ."""
 
-    def values(*keys: str) -> list[str]:
-        found = (run.setting(*keys) for run in runs)
+    def values(*keys: str, of: Sequence[Run] = runs) -> list[str]:
+        found = (run.setting(*keys) for run in of)
         return list(dict.fromkeys(str(value) for value in found if value is not None))
 
-    def counted(noun: str, key: str) -> str:
-        numbers = values(key)
+    def counted(noun: str, key: str, of: Sequence[Run] = runs) -> str:
+        numbers = values(key, of=of)
         return f"{listed(numbers)} {noun}{'' if numbers == ['1'] else 's'}" if numbers else ""
 
     task = listed(values("task", "kind"))
@@ -107,7 +107,7 @@ def _what(runs: Sequence[Run]) -> str:
         f"{task} ({target})" if target else task,
         runs[0].kind.upper() if len(runs) == 1 else "",
         counted("worker", "workers"),
-        counted("server", "servers"),
+        counted("server", "servers", of=[run for run in runs if not run.without_servers]),
         "real processes" if all(run.real for run in runs) else "",
         f"seed {listed(seeds)}" if seeds else "",
     ]

@@ -51,6 +51,11 @@ class Run:
         return str(self.summary.get("status", "unknown"))
 
     @property
+    def without_servers(self) -> bool:
+        """Did its workers average among themselves?"""
+        return self.summary.get("servers") == []
+
+    @property
     def complete(self) -> bool:
         return self.status == "complete"
 

@@ -21,7 +21,10 @@ def staleness(runs: Sequence[Run]) -> Figure:
     drawn = [place for place in histograms if place not in fresh]
     words = _fresh_words([runs[place].name for place in fresh], alone=len(runs) == 1)
     if not drawn:
-        words = words or "No gradient was applied."
+        none = "No gradient was applied."
+        if all(run.without_servers for run in runs):
+            none = "Staleness is counted by servers, and there were none."
+        words = words or none
         return Figure("figure-staleness", "Staleness", [], instead=words)
     width = max(max(histograms[place]) for place in drawn) // _BINS + 1
     traces = []
