@@ -254,7 +254,7 @@ def explained(ratios: Sequence[Mapping[str, Any]], rows: Sequence[Row]) -> list[
                 abs(row.percent_over(than) - percent) <= 10,
             )
         )
-    return found + [_together(rows[0].every)]
+    return [*found, _together(rows[0].every)]
 
 
 def _together(every: int) -> Claim:
@@ -267,8 +267,8 @@ def _together(every: int) -> Claim:
     return Claim(
         "16 workers, one cost for both",
         f"HPSGD {over_ssgd:g} times SSGD's pace and {over_local:g} times Local SGD's",
-        f"only if k = {k:.2f} and HPSGD's steps took {limit:.2f} of one that is not interrupted; or if "
-        f"an average of Local SGD, with its wait, cost {dearer:.1f} times one of SSGD",
+        f"only if k = {k:.2f} and HPSGD's steps took {limit:.2f} of one that is not interrupted; "
+        f"or if an average of Local SGD, with its wait, cost {dearer:.1f} times one of SSGD",
         limit >= 1,
     )
 
