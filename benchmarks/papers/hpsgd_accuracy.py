@@ -206,7 +206,7 @@ def _shares(row: Found, target: str) -> str:
     splits = [split for split in row.splits[target] if math.isfinite(split.seconds)]
     if not splits:
         return "never"
-    whole = sum(split.seconds for split in splits)
+    whole = sum(split.seconds for split in splits) or 1.0
     parts = ("compute_s", "communicate_s", "wait_s")
     return " / ".join(
         f"{100 * sum(getattr(s, part) for s in splits) / whole:.0f}" for part in parts
