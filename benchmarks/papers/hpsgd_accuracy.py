@@ -79,7 +79,7 @@ def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
     """Train, draw out/accuracy.html, keep all in out/results.json."""
     torch.set_num_threads(1)
     results, first = {}, {}
-    for case in (EVEN, SLOW, BURSTS):
+    for case in data["cases"]:
         repetitions = [
             _train(data, case, seed, out / f"{case}-seed-{seed}")
             for seed in range(data["seed"], data["seed"] + data["repeats"])

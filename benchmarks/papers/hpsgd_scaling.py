@@ -282,8 +282,10 @@ def cost_model(rows: Rows) -> list[Claim]:
     }
     rounds = {}  # by k, to one digit
     for row in sorted(all_rows, key=lambda row: row.k):
-        steps = row.model.in_a_round * row.found[HPSGD].efficiency
-        rounds[round(row.k, 1)] = row.model, steps, steps / row.found[HPSGD].mean_window
+        of_hpsgd = row.found[HPSGD]
+        assert of_hpsgd.mean_window is not None
+        steps = row.model.in_a_round * of_hpsgd.efficiency
+        rounds[round(row.k, 1)] = row.model, steps, steps / of_hpsgd.mean_window
     return [
         Claim(
             "section 3.2, steps",
