@@ -1,0 +1,330 @@
+"""HPSGD: scaling efficiency, and which cost explains which ratio. See hpsgd-scaling.yaml."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.papers.claims import Claim
+from benchmarks.papers.curves import Curve, read_curve
+from benchmarks.papers.pace import listed, pace
+from plotly.subplots import make_subplots
+
+from outpace.comparison import compare, variants_from
+from outpace.report.figure import colour
+from outpace.tasks.models import layer_sizes
+
+HERE: Final = Path(__file__).parent
+SSGD, LOCAL, HPSGD, PSGD = "SSGD", "Local SGD", "HPSGD", "PSGD"
+PICTURE: Final = "scaling.html"
+PUBLISHED: Final = {4: {SSGD: 133, LOCAL: 0}, 16: {SSGD: 250, LOCAL: 75}}  # per cent more
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """An all-reduce in a ring of so many bytes; `scale`: as much dearer than the network is."""
+
+    latency_s: float
+    bandwidth_bytes_per_s: float
+    scale: float = 1.0
+
+    def seconds(self, workers: int, size_bytes: int) -> float:
+        """2(N−1)·(L + m/(N·B)): Patarasu and Yuan, 2009."""
+        share_s = size_bytes / workers / self.bandwidth_bytes_per_s
+        return 2 * (workers - 1) * (self.latency_s + share_s) * self.scale
+
+    def costing(self, seconds: float, workers: int, size_bytes: int) -> Ring:
+        """The same network, as much slower as it takes for that."""
+        scale = self.scale * seconds / self.seconds(workers, size_bytes)
+        return Ring(self.latency_s, self.bandwidth_bytes_per_s, scale)
+
+    def network(self) -> dict[str, float]:
+        return {
+            "latency_s": self.latency_s * self.scale,
+            "bandwidth_bytes_per_s": self.bandwidth_bytes_per_s / self.scale,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """A step of the cost model (section 3.2), in steps that are not interrupted.
+
+    k: how long a synchronization takes. every: Local SGD's steps between two, γ + 1.
+    """
+
+    k: float
+    every: int
+
+    def of(self, strategy: str) -> float:
+        """1 + k for SSGD, 1 + k/(γ + 1) for Local SGD; nobody else waits."""
+        return 1 + {SSGD: self.k, LOCAL: self.k / self.every}.get(strategy, 0.0)
+
+    @property
+    def in_a_round(self) -> float:
+        """HPSGD's steps in the time in which Local SGD averages once: γ + 1 + k."""
+        return self.every + self.k
+
+    @property
+    def synchronizations(self) -> float:
+        """HPSGD's in that time, if one follows the other without a gap: (γ + 1)/k + 1."""
+        return self.every / self.k + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Of one strategy. efficiency: steps per second, of those of a worker by itself."""
+
+    efficiency: float
+    mean_window: float | None  # steps in a synchronization
+
+    def percent_over(self, other: Found) -> float:
+        return 100 * (self.efficiency / other.efficiency - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """All strategies with so many workers, a synchronization taking k steps."""
+
+    workers: int
+    k: float
+    every: int
+    found: Mapping[str, Found]
+
+    def percent_over(self, other: str) -> float:
+        """More steps per second of HPSGD."""
+        return self.found[HPSGD].percent_over(self.found[other])
+
+    @property
+    def in_order(self) -> bool:
+        """SSGD is slower than Local SGD, that slower than HPSGD; nobody is faster than PSGD."""
+        found = [self.found[name].efficiency for name in (SSGD, LOCAL, HPSGD, PSGD)]
+        return found[0] < found[1] < found[2] < 1.005 * found[3]
+
+    @property
+    def model(self) -> Steps:
+        return Steps(self.k, self.every)
+
+
+Rows = Mapping[str, Sequence[Row]]  # by model
+
+
+def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
+    """Run all, draw out/scaling.html, keep all in out/results.json."""
+    ring = Ring(**data["network"])
+    largest, fewest = data["models"][0], min(data["workers"])
+    k = ring.seconds(fewest, _bytes(largest)) / data["step_s"]
+    rows = {
+        model: [
+            _row(data, model, workers, ring, ring.seconds(fewest, _bytes(model)) / k, out)
+            for workers in data["workers"]
+        ]
+        for model in data["models"]
+    }
+    alone = []
+    for ratio in data["ratios"]:
+        workers, wanted_s = ratio["workers"], ratio["k"] * data["step_s"]
+        dear = ring.costing(wanted_s, workers, _bytes(largest))
+        place = out / f"k = {ratio['k']:g}"
+        alone.append(_row(data, largest, workers, dear, data["step_s"], place))
+    plain = {model: [asdict(row) for row in found] for model, found in rows.items()}
+    kept = {**plain, "ratios": [asdict(row) for row in alone]}
+    (out / "results.json").write_text(json.dumps(kept, indent=1) + "\n")
+    draw(rows, out / PICTURE)
+    print(f"report: {out / PICTURE}")
+    return [*claims(rows), *explained(data["ratios"], alone), *cost_model(rows)]
+
+
+def _bytes(model: str) -> int:
+    return 4 * sum(layer_sizes(model))
+
+
+def _row(
+    data: Mapping[str, Any], model: str, workers: int, ring: Ring, step_s: float, out: Path
+) -> Row:
+    """Each strategy, in out/MODEL-WORKERS."""
+    experiment = {
+        "seed": data["seed"],
+        "task": {"kind": "timing", "layers": model},
+        "workers": workers,
+        "compute": {"kind": "lognormal", "mean_s": step_s, "cv": data["spread"]},
+        "network": ring.network(),
+        "stop": {"iterations": data["steps"]},
+        "variants": [
+            {"name": SSGD, "sync": {"kind": "ssgd"}},
+            {"name": LOCAL, "sync": {"kind": "local-sgd", "every": data["every"]}},
+            {"name": HPSGD, "sync": {"kind": "hpsgd"}},
+            {"name": PSGD, "sync": {"kind": "psgd"}},
+        ],
+    }
+    place = out / f"{model}-{workers}"
+    variants = variants_from(experiment, place.name, HERE)
+    compare(variants, place)
+    found = {one.name: _found(read_curve(place / one.name), step_s) for one in variants}
+    return Row(workers, ring.seconds(workers, _bytes(model)) / step_s, data["every"], found)
+
+
+def _found(curve: Curve, step_s: float) -> Found:
+    return Found(100 * step_s / pace(curve).seconds, curve.summary["mean_window"])
+
+
+def claims(rows: Rows) -> list[Claim]:
+    """What is published of 4 and of 16 workers, in one network."""
+    found = []
+    for workers, published in PUBLISHED.items():
+        of_all = {model: one for model, some in rows.items() for one in some
+                  if one.workers == workers}  # fmt: skip
+        if not of_all:
+            continue
+        said = " and ".join(f"{percent} % over {name}" for name, percent in published.items())
+        gains = "; ".join(
+            f"{model} (k = {row.k:.2f}) {row.percent_over(SSGD):.0f} and "
+            f"{row.percent_over(LOCAL):.0f} %"
+            for model, row in of_all.items()
+        )
+        found.append(
+            Claim(
+                f"{workers} workers",
+                f"SSGD < Local SGD ≤ HPSGD ≤ PSGD; HPSGD {said}",
+                f"{gains}: the ordering is what must be reached",
+                all(row.in_order for row in of_all.values()),
+            )
+        )
+    return [*found, *_efficiencies(rows)]
+
+
+def _efficiencies(rows: Rows) -> list[Claim]:
+    """How they change from few workers to many."""
+    workers = ", ".join(str(row.workers) for row in next(iter(rows.values())))
+    words = []
+    for model, of_model in rows.items():
+        each = (
+            f"{name} {listed((100 * row.found[name].efficiency for row in of_model), 0)}"
+            for name in (SSGD, LOCAL, HPSGD)
+        )
+        words.append(f"{model}: {'; '.join(each)}")
+    return [
+        Claim(
+            "scaling efficiency",
+            "falls with the workers, SSGD's most, and hardly for HPSGD",
+            f"per cent of so many workers by themselves, {workers}:\n" + "\n".join(words),
+            all(
+                few.found[name].efficiency > many.found[name].efficiency
+                for of_model in rows.values()
+                for few, many in pairwise(of_model)
+                for name in (SSGD, LOCAL)
+            )
+            and all(row.found[HPSGD].efficiency > 0.95 for some in rows.values() for row in some),
+        ),
+        Claim(
+            "4 to 16 workers",
+            "HPSGD's lead over SSGD and over Local SGD grows with the workers",
+            "; ".join(
+                f"{model}: {listed((row.percent_over(SSGD) for row in of_model), 0)} % and "
+                f"{listed((row.percent_over(LOCAL) for row in of_model), 0)} %"
+                for model, of_model in rows.items()
+            ),
+            all(
+                few.percent_over(name) < many.percent_over(name)
+                for of_model in rows.values()
+                for few, many in pairwise(of_model)
+                for name in (SSGD, LOCAL)
+            ),
+        ),
+    ]
+
+
+def explained(ratios: Sequence[Mapping[str, Any]], rows: Sequence[Row]) -> list[Claim]:
+    """Each ratio at the cost that explains it, and what the other one is then."""
+    found = []
+    for ratio, row in zip(ratios, rows, strict=True):
+        than, percent = ratio["than"], ratio["percent"]
+        (other,) = {SSGD, LOCAL} - {than}
+        said = PUBLISHED[row.workers][other]
+        found.append(
+            Claim(
+                f"{row.workers} workers, k = {row.k:.2f}",
+                f"HPSGD {percent} % over {than} (and {said} % over {other})",
+                f"{row.percent_over(than):.0f} % over {than} ({percent} ± 10 must be reached), but "
+                f"{row.percent_over(other):.0f} % over {other}",
+                abs(row.percent_over(than) - percent) <= 10,
+            )
+        )
+    return [*found, _together(rows[0].every)]
+
+
+def _together(every: int) -> Claim:
+    """With one cost both ratios of 16 workers cannot be: what it would take."""
+    over_ssgd, over_local = (1 + percent / 100 for percent in PUBLISHED[16].values())
+    local = over_ssgd / over_local  # over SSGD: (1 + k)/(1 + k/every)
+    k = (local - 1) / (1 - local / every)
+    limit = (1 + k) / over_ssgd  # of HPSGD's step, which cannot take less than 1
+    dearer = (over_local - 1) * every / (over_ssgd - 1)
+    return Claim(
+        "16 workers, one cost for both",
+        f"HPSGD {over_ssgd:g} times SSGD's pace and {over_local:g} times Local SGD's",
+        f"only if k = {k:.2f} and HPSGD's steps took {limit:.2f} of one that is not interrupted; "
+        f"or if an average of Local SGD, with its wait, cost {dearer:.1f} times one of SSGD",
+        limit >= 1,
+    )
+
+
+def cost_model(rows: Rows) -> list[Claim]:
+    """Section 3.2 in closed form: steps, and synchronizations of HPSGD."""
+    all_rows = [row for of_model in rows.values() for row in of_model]
+    apart = {
+        name: max(abs(row.found[name].efficiency * row.model.of(name) - 1) for row in all_rows)
+        for name in (SSGD, LOCAL, HPSGD)
+    }
+    rounds = {}  # by k, to one digit
+    for row in sorted(all_rows, key=lambda row: row.k):
+        of_hpsgd = row.found[HPSGD]
+        assert of_hpsgd.mean_window is not None
+        steps = row.model.in_a_round * of_hpsgd.efficiency
+        rounds[round(row.k, 1)] = row.model, steps, steps / of_hpsgd.mean_window
+    return [
+        Claim(
+            "section 3.2, steps",
+            "a step takes SSGD 1 + k, Local SGD 1 + k/(γ + 1), HPSGD 1",
+            "apart by "
+            + ", ".join(f"{100 * most:.1f} % ({name})" for name, most in apart.items())
+            + " at most, of which the wait for the slowest",
+            max(apart.values()) <= 0.05,
+        ),
+        Claim(
+            "section 3.2, a round",
+            "while Local SGD averages once, HPSGD takes γ + k + 1 steps and (γ + 1)/k + 1 "
+            "synchronizations",
+            "; ".join(
+                f"k = {model.k:.2f}: {steps:.1f} steps ({model.in_a_round:.1f}), "
+                f"{often:.1f} times ({model.synchronizations:.1f})"
+                for model, steps, often in rounds.values()
+            )
+            + ". Fewer: one begins at the end of a step, so there is one in every ⌈k⌉ or more",
+            all(
+                abs(steps / model.in_a_round - 1) <= 0.05
+                and steps / (math.ceil(model.k) + 1) <= often <= model.synchronizations
+                for model, steps, often in rounds.values()
+            ),
+        ),
+    ]
+
+
+def draw(rows: Rows, path: Path) -> None:
+    """Scaling efficiency over workers: a panel for each model."""
+    figure = make_subplots(rows=1, cols=len(rows), subplot_titles=list(rows), shared_yaxes=True)
+    for column, of_model in enumerate(rows.values(), 1):
+        for place, name in enumerate((SSGD, LOCAL, HPSGD, PSGD)):
+            figure.add_scatter(
+                x=[row.workers for row in of_model],
+                y=[row.found[name].efficiency for row in of_model],
+                name=name, row=1, col=column, marker_color=colour(place), showlegend=column == 1,
+            )  # fmt: skip
+    figure.update_xaxes(title_text="workers")
+    figure.update_yaxes(title_text="scaling efficiency", range=[0, 1.05], col=1)
+    figure.update_layout(title="Steps per second, of so many workers by themselves")
+    figure.write_html(path)
