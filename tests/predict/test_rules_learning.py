@@ -88,12 +88,19 @@ def test_the_rule_that_is_made_has_observed_the_whole_run():
     assert sum(partly[1]) == 2  # of the six, four were waited for
 
 
-@pytest.mark.parametrize("error", [ConfigError("too few"), RunError("ended"), OSError("none")])
-def test_a_fit_that_fails_is_said_once_and_the_last_iterations_go_on(error):
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (ConfigError("too few"), "too few"),
+        (RunError("ended"), "ended"),
+        (KeyError("a"), "KeyError: 'a'"),
+    ],
+)
+def test_a_fit_that_fails_is_said_once_and_the_last_iterations_go_on(error, why):
     said, noted = [], []
     rule = learning(After(2, error), Watching(), say=said.append, note=noted.append)
     assert replay(rule, TIMES).count.tolist() == [6] * 10 + [4] * 20
-    assert said == [f"no model could be fitted, the last iterations will decide: {error}"]
+    assert said == [f"no model could be fitted, the last iterations will decide: {why}"]
     assert not noted
 
 

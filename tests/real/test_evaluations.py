@@ -95,3 +95,20 @@ def test_closing_waits_for_the_one_under_way_and_forgets_the_others(clock):
     closing.join()
     assert told == ["first"]
     assert not [thread for thread in threading.enumerate() if thread.name == "evaluation"]
+
+
+def test_closing_does_not_wait_for_ever_for_one_that_does_not_end(clock):
+    begun, may_end, told = threading.Event(), threading.Event(), []
+
+    def evaluate(blocks):
+        begun.set()
+        may_end.wait()
+
+    evaluations = Evaluations(clock, evaluate)
+    evaluations.begin([], told.append)
+    begun.wait()
+    evaluations.close(0.0)
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == "evaluation"]
+    may_end.set()
+    thread.join()
+    assert not told

@@ -6,14 +6,12 @@ A file is safetensors: what was learned, and one entry of metadata, JSON with th
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialised
 from torch import Tensor
@@ -22,6 +20,7 @@ from outpace.errors import ConfigError, did_you_mean
 from outpace.predict.interface import Model
 from outpace.replacing import replace_file
 from outpace.runtimes.table import RunTimes
+from outpace.threads import one_thread
 
 Progress = Callable[[float], None]  # the share that is done
 
@@ -76,7 +75,7 @@ def fit(
 
     Same recordings and seed, same bits. Raises ConfigError.
     """
-    with _one_thread():
+    with one_thread():
         return require_kind(kind).fit()(histories, seed=seed, progress=progress)
 
 
@@ -137,14 +136,3 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if not isinstance(said, dict):
         raise ConfigError(f"{path}: is damaged; fit it again: outpace runtimes fit")
     return tensors, said
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Sums over several depend on their number."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)

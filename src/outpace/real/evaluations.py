@@ -7,6 +7,7 @@ interpreter.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import queue
 import threading
@@ -50,17 +51,21 @@ class Evaluations(Generic[T]):
         while self._owed:
             self._told()
 
-    def close(self) -> None:
-        """Wait for the one that is under way and tell; those that have not begun are left out."""
+    def close(self, limit_s: float = math.inf) -> None:
+        """Wait for the one that is under way and tell; those that have not begun are left out.
+
+        If it takes longer it is left to itself: it tells nobody, and ends with this process.
+        """
         self.closed = True
+        self._clock.forget(self._bell)
         if self._thread is not None:
             self._jobs.put(None)
-            self._thread.join()
-            self._thread = None
+            self._thread.join(None if limit_s == math.inf else limit_s)
+            if self._thread.is_alive():
+                return  # and so its end of the pipe stays open
         with contextlib.suppress(OutpaceError):  # why this is closed is known already
             while not self._outcomes.empty():
                 self._outcomes.get()()
-        self._clock.forget(self._bell)
         os.close(self._bell)
         os.close(self._ring)
 

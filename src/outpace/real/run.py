@@ -171,7 +171,7 @@ class RealRun:
                 self.coordinator.wind_down(_EARLY_END_S)
         finally:
             self.processes.stop(at_once=not self.coordinator.over)
-            self._evaluations.close()
+            self._evaluations.close(_EARLY_END_S)
             if self._fitting is not None:
                 self._fitting.close()
             if self._outside is not None and self._wrote_connect:

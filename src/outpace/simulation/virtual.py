@@ -31,6 +31,7 @@ from outpace.simulation.fair import network_of
 from outpace.simulation.network import Log
 from outpace.slicing import layers_within
 from outpace.tasks import CuttableWorkload, Evaluation, require_accuracy
+from outpace.threads import one_thread
 from outpace.trace import Trace
 from outpace.units import Time, nanoseconds, seconds
 
@@ -303,11 +304,6 @@ def one_thread_own_randomness() -> Iterator[None]:
     One thread, because sums over several depend on their number; the user's random
     states and default dtype are left as they were.
     """
-    threads = torch.get_num_threads()
-    with left_as_they_were():
-        torch.set_num_threads(1)
+    with left_as_they_were(), one_thread():
         torch.set_default_dtype(torch.float32)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(threads)
+        yield

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -15,6 +14,7 @@ from outpace.predict.deep_markov.history import checked, first_filled
 from outpace.predict.deep_markov.model import DeepMarkov, Shape
 from outpace.predict.deep_markov.scale import Scale
 from outpace.runtimes.table import RunTimes
+from outpace.threads import one_thread
 
 LARGE = 512  # workers: with more, their sorted run times are modelled unless somebody says else
 _MOST_STEPS, _LEAST_STEPS = 1500, 200
@@ -47,7 +47,7 @@ def fit(
     shape = Shape(workers, workers > LARGE if ordered is None else ordered, lag, latent, hidden)
     if steps is None:
         steps = min(_MOST_STEPS, max(_LEAST_STEPS, _WORK // workers))
-    with _one_thread():
+    with one_thread():
         training = _Training(histories, shape, seed)
         for step in range(steps):
             if step in {int(part * steps) for part in _REFILLING}:
@@ -138,14 +138,3 @@ class _Training:
 
     def _drawn(self, low: int, high: int) -> int:
         return int(torch.randint(low, high, (1,), generator=self._generator))
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """How sums are rounded depends on the number of threads."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)

@@ -25,6 +25,7 @@ from outpace.predict.pooled.model import Pooled
 from outpace.predict.pooled.network import Network, State
 from outpace.predict.pooled.tracks import Features, Tracks, advance, begin, reference
 from outpace.runtimes.table import Mask, RunTimes
+from outpace.threads import one_thread
 
 FEWEST: Final = 20  # iterations of a history
 _ROUNDS: Final = 80
@@ -219,12 +220,7 @@ def _check(history: RunTimes, name: str) -> None:
 
 @contextlib.contextmanager
 def _alone(seed: int) -> Iterator[None]:
-    """One thread, so that sums are in one order; the global generators are left as they were."""
-    threads = torch.get_num_threads()
-    with left_as_they_were():
+    """One thread, and the global generators are left as they were."""
+    with left_as_they_were(), one_thread():
         torch.manual_seed(seed)
-        torch.set_num_threads(1)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(threads)
+        yield

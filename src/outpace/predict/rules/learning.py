@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from outpace.errors import OutpaceError
 from outpace.predict.fitting import Fitting
 from outpace.predict.interface import Model, Rule, Wait
 from outpace.runtimes.table import Mask, Nodes, RunTimes, Seconds
@@ -72,7 +73,9 @@ class Learning:
             self._rule = self._made(model)
         except Exception as error:
             instead = "the earlier one" if self._fitting.model else "the last iterations"
-            self._say(f"no model could be fitted, {instead} will decide: {error}")
+            known = isinstance(error, OutpaceError)
+            why = str(error) if known else f"{type(error).__name__}: {error}"
+            self._say(f"no model could be fitted, {instead} will decide: {why}")
             self._fit_at = np.inf
         else:
             fitted_to = self._fit_at // AGAIN
