@@ -27,12 +27,13 @@ from outpace.programs.cutoff import CutOffWorker
 from outpace.programs.diloco import diloco_worker
 from outpace.programs.global_barrier import global_barrier_worker
 from outpace.programs.gossip import gossip_worker
-from outpace.programs.hpsgd import ReplicaStep, hpsgd_worker
+from outpace.programs.hpsgd import hpsgd_worker
 from outpace.programs.local_sgd import local_sgd_worker, psgd_worker
 from outpace.programs.parameter_server import parameter_server, parameter_server_worker
 from outpace.programs.partial_pull import partial_pull_worker
 from outpace.programs.peers import PeerContext
 from outpace.programs.ssgd import ssgd_worker
+from outpace.replicas import PlainStep, plain_step
 from outpace.runtimes.table import Nodes, Seconds
 from outpace.shard import Shard, ShardObserver
 from outpace.sync import (
@@ -81,8 +82,8 @@ def _worker_program(experiment: Experiment) -> OrdinaryProgram:
     return parameter_server_worker
 
 
-def peer_program(sync: Peers, optimizer: Optimizer) -> PeerProgram:
-    """What every worker does where there are no servers. optimizer: that of the run."""
+def peer_program(sync: Peers) -> PeerProgram:
+    """What every worker does where there are no servers."""
     match sync:
         case Ssgd():
             return ssgd_worker
@@ -95,10 +96,9 @@ def peer_program(sync: Peers, optimizer: Optimizer) -> PeerProgram:
         case DiLoCo():
             return partial(diloco_worker, every=sync.every)
         case Hpsgd():
-            assert isinstance(optimizer, Sgd)  # see `Experiment`
             return partial(
-                hpsgd_worker, step=_plain_step(optimizer), delayed=sync.commit == "delayed",
-                window=sync.window or math.inf, divisor=sync.divisor,
+                hpsgd_worker, delayed=sync.commit == "delayed", window=sync.window or math.inf,
+                divisor=sync.divisor,
             )  # fmt: skip
 
 
@@ -110,16 +110,12 @@ def common_optimizer(sync: Peers, optimizer: Optimizer) -> Optimizer:
     return optimizer
 
 
-def _plain_step(optimizer: Sgd) -> ReplicaStep:
-    """What it does without momentum and weight decay."""
-
-    def step(parameters: Value, gradient: Value, iteration: int) -> Value:
-        old, change = whole(parameters), whole(gradient)
-        if isinstance(old, Phantom) or isinstance(change, Phantom):
-            return old
-        return torch.add(old, change, alpha=-optimizer.rate(iteration))
-
-    return step
+def replica_step(sync: Peers, optimizer: Optimizer) -> PlainStep | None:
+    """What a replica of the common parameters takes: that of the optimizer's learning rate."""
+    if not isinstance(sync, Hpsgd):
+        return None
+    assert isinstance(optimizer, Sgd)  # see `Experiment`
+    return plain_step(optimizer.rate)
 
 
 def server_program(experiment: Experiment) -> ServerProgram:

@@ -13,7 +13,7 @@ from peers import BASE, Run, digits
 
 from outpace.blocks import parameter_block
 from outpace.cluster import NetworkLaw
-from outpace.simulation.replicas import Replica, SharedModel
+from outpace.replicas import Common, SharedModel
 from outpace.sync import Hpsgd, LocalSgd, Psgd, Ssgd
 from outpace.updaters import Sgd
 
@@ -200,7 +200,7 @@ def test_what_all_have_alike_is_computed_once_and_not_kept_longer_than_needed():
     told = []
     block = parameter_block(torch.zeros(1, dtype=torch.float64), Sgd(lr=1.0))
     model = SharedModel(block, 2, told.append)
-    first, second = Replica(model), Replica(model)
+    first, second = Common(model), Common(model)
     for _ in range(3):
         first.commit(torch.ones(1, dtype=torch.float64), 1, 2)
     assert (first.read().item(), second.read().item()) == (-3, 0)

@@ -17,9 +17,10 @@ async def diloco_worker(me: PeerContext, *, every: int) -> None:
     iteration, steps = 0, 0
     while not me.must_stop(iteration):
         started = me.now
-        gradient = await me.compute(mine.read(), iteration)
+        gradient = await me.compute(mine, iteration)
         computed, held = me.now, 0
-        mine.step(value_of(gradient), iteration)
+        if gradient is not None:
+            mine.step(value_of(gradient), iteration)
         steps += 1
         if steps == every or me.must_stop(iteration + 1):
             reduction = me.begin_all_reduce(difference(model.read(), mine.read()), steps)

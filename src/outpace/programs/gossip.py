@@ -17,10 +17,11 @@ async def gossip_worker(me: PeerContext) -> None:
     while not me.must_stop(iteration):
         started = me.now
         exchange = me.begin_exchange(iteration)
-        gradient = await me.compute(mine.read(), iteration)
+        gradient = await me.compute(mine, iteration)
         computed = me.now
         await exchange.over()
-        mine.step(value_of(gradient), iteration)
+        if gradient is not None:
+            mine.step(value_of(gradient), iteration)
         held = max(0, exchange.began - computed)
         me.iteration_finished(iteration, started, computed, me.now, held)
         iteration += 1

@@ -21,43 +21,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TypeAlias
 
-from outpace.messages import Phantom, Value, value_of
+from outpace.messages import value_of
 from outpace.programs.peers import PeerContext, Reduced, Reduction
-
-# (parameters, gradient, iteration) -> other parameters: a plain step; neither is changed
-ReplicaStep: TypeAlias = Callable[[Value, Value, int], Value]
-
-
-class _Gathered:
-    """The sum of a worker's gradients since it last gave it away."""
-
-    def __init__(self) -> None:
-        self._sum: Value | None = None
-        self.count = 0
-
-    def add(self, gradient: Value) -> None:
-        """Add it; the first one becomes the sum."""
-        self.count += 1
-        if self._sum is None or isinstance(gradient, Phantom):
-            self._sum = gradient
-        else:
-            assert not isinstance(self._sum, Phantom)
-            self._sum = self._sum.add_(gradient)  # type: ignore[arg-type]  # all are pieces, or none
-
-    def take(self) -> tuple[Value, int]:
-        """The sum and how many are in it; from now on there is nothing."""
-        assert self._sum is not None
-        taken = self._sum, self.count
-        self._sum, self.count = None, 0
-        return taken
 
 
 async def hpsgd_worker(
     me: PeerContext,
     *,
-    step: ReplicaStep,
     delayed: bool,
     window: float = math.inf,
     divisor: Callable[[float], float] = lambda _: 1.0,
@@ -69,37 +40,43 @@ async def hpsgd_worker(
     so many gradients gathered wait for the synchronization. divisor: of what comes of one with so
     many iterations of a worker on average.
     """
-    model, gathered = me.common(), _Gathered()
-    replica: Value | None = None
+    model, gathered = me.common(), me.gathered()
+    replica = model.replica()
     reduction: Reduction | None = None
     late: Reduced | None = None  # to be committed by the P_s that has just been woken
 
     def commit(reduced: Reduced) -> None:
-        each = divisor(reduced.weight / reduced.members)
-        model.commit(reduced.total, me.workers * each, reduced.weight)
+        if reduced.members:
+            each = divisor(reduced.weight / reduced.members)
+            model.commit(reduced.total, me.workers * each, reduced.weight)
 
     iteration = 0
     while not me.must_stop(iteration):
         started = me.now
-        parameters = model.read() if replica is None else replica
         if late is not None:
+            replica.stay()
             commit(late)
+        gradient = await me.compute(replica, iteration)
+        if late is not None:
+            replica.follow()
             late = None
-        gradient = value_of(await me.compute(parameters, iteration))
         computed, held = me.now, 0
         full = gathered.count + 1 >= window
         if reduction is not None and (reduction.done or full):
             reduced = await reduction.result()
             held = max(0, reduction.began - computed)
-            reduction = replica = None
+            reduction = None
+            replica.follow()
             if delayed:
                 late = reduced
             else:
                 commit(reduced)
-        if reduction is not None:
-            replica = step(model.read() if replica is None else replica, gradient, iteration)
-        gathered.add(gradient)
-        if reduction is None:
+        if gradient is not None:
+            value = value_of(gradient)
+            gathered.add(value)
+            if reduction is not None:
+                replica.step(value, iteration)
+        if reduction is None and gathered.count:
             reduction = me.begin_all_reduce(*gathered.take())
         me.iteration_finished(iteration, started, computed, me.now, held)
         iteration += 1

@@ -17,9 +17,10 @@ async def local_sgd_worker(me: PeerContext, *, every: int, after: int = 0) -> No
     iteration, steps = 0, 0
     while not me.must_stop(iteration):
         started = me.now
-        gradient = await me.compute(mine.read(), iteration)
+        gradient = await me.compute(mine, iteration)
         computed, held = me.now, 0
-        mine.step(value_of(gradient), iteration)
+        if gradient is not None:
+            mine.step(value_of(gradient), iteration)
         steps += 1
         if steps == every or iteration < after or me.must_stop(iteration + 1):
             reduction = me.begin_all_reduce(copy_of(mine.read()), steps)
@@ -36,8 +37,9 @@ async def psgd_worker(me: PeerContext) -> None:
     iteration = 0
     while not me.must_stop(iteration):
         started = me.now
-        gradient = await me.compute(mine.read(), iteration)
-        mine.step(value_of(gradient), iteration)
+        gradient = await me.compute(mine, iteration)
+        if gradient is not None:
+            mine.step(value_of(gradient), iteration)
         me.iteration_finished(iteration, started, me.now, me.now, 0)
         iteration += 1
     me.leave()

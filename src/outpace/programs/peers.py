@@ -33,18 +33,21 @@ class PeerContext(Protocol):
     def own(self) -> OwnParameters:
         """The same, for this worker alone to change."""
 
+    def gathered(self) -> Gathered:
+        """A sum of this worker's gradients, empty at first."""
+
     def must_stop(self, iteration: int) -> bool:
         """Must this worker leave instead of starting that iteration?"""
 
-    async def compute(self, parameters: Value, iteration: int) -> Block:
-        """The gradient at these parameters."""
+    async def compute(self, at: Parameters, iteration: int) -> Block | None:
+        """The gradient at these parameters as they are now; None: there is none to be used."""
 
-    def begin_all_reduce(self, value: Block, weight: int = 1) -> Reduction:
+    def begin_all_reduce(self, value: Block | None, weight: int = 1) -> Reduction:
         """Add this up with what all the others give, once they do; does not block.
 
         A worker's first reduction is that of everybody's first, and so on: it may begin the next
         one when it has the result of the last. weight: the iterations that are in it. The value
-        is given away.
+        is given away. None: join the others without adding anything.
         """
 
     def begin_exchange(self, iteration: int) -> Exchange:
@@ -62,11 +65,15 @@ class PeerContext(Protocol):
         """For the trace. `held`: how long it waited for others to join a reduction."""
 
 
-class CommonParameters(Protocol):
-    """A model that every worker has, and changes by the same commits in the same order."""
+class Parameters(Protocol):
+    """A model."""
 
     def read(self) -> Value:
         """As they are now; not to be changed."""
+
+
+class CommonParameters(Parameters, Protocol):
+    """A model that every worker has, and changes by the same commits in the same order."""
 
     def commit(self, gradient: Value, divisor: float, gradients: int) -> None:
         """Take one step along gradient / divisor, which so many gradients are in.
@@ -74,12 +81,37 @@ class CommonParameters(Protocol):
         The gradient is given away. The optimizer's schedule counts N gradients as an iteration.
         """
 
+    def replica(self) -> ReplicaParameters:
+        """A copy for this worker to change; at first the same."""
 
-class OwnParameters(Protocol):
+
+class ReplicaParameters(Parameters, Protocol):
+    """A copy of the common parameters, or these themselves until it takes a step."""
+
+    def step(self, gradient: Value, iteration: int) -> None:
+        """Take a plain step along the gradient, without momentum and the like."""
+
+    def stay(self) -> None:
+        """Be what the common parameters are now, whatever becomes of them."""
+
+    def follow(self) -> None:
+        """Be the common parameters again, whatever becomes of them, until the next step."""
+
+
+class Gathered(Protocol):
+    """A sum of gradients."""
+
+    count: int  # of them
+
+    def add(self, gradient: Block) -> None:
+        """Add one, which `ReplicaParameters.step` may still be given."""
+
+    def take(self) -> tuple[Block, int]:
+        """The sum and how many are in it, for an all-reduce; from now on there is nothing."""
+
+
+class OwnParameters(Parameters, Protocol):
     """A model of one worker alone."""
-
-    def read(self) -> Value:
-        """As they are now; not to be changed."""
 
     def step(self, gradient: Value, iteration: int) -> None:
         """Take one step along the gradient, which is given away."""
@@ -120,14 +152,14 @@ class Reduced:
     def __init__(self, values: BlockSum, weight: int) -> None:
         self._values = values
         self.weight = weight  # of all who took part
-        self.members = values.count  # how many they were
+        self.members = values.count  # how many gave something
 
     @cached_property
     def total(self) -> Value:
-        """The sum over those who took part."""
+        """The sum."""
         return self._values.total()
 
     @cached_property
     def mean(self) -> Value:
-        """The same divided by how many they were."""
+        """The same divided by how many gave something."""
         return self._values.mean()

@@ -11,11 +11,12 @@ async def ssgd_worker(me: PeerContext) -> None:
     iteration = 0
     while not me.must_stop(iteration):
         started = me.now
-        gradient = await me.compute(model.read(), iteration)
+        gradient = await me.compute(model, iteration)
         computed = me.now
         reduction = me.begin_all_reduce(gradient)
         reduced = await reduction.result()
-        model.commit(reduced.mean, 1, reduced.weight)
+        if reduced.members:
+            model.commit(reduced.mean, 1, reduced.weight)
         me.iteration_finished(iteration, started, computed, me.now, reduction.began - computed)
         iteration += 1
     me.leave()

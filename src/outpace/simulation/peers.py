@@ -15,16 +15,17 @@ from outpace.cluster.run_times import RunTime
 from outpace.config import Experiment
 from outpace.control import ControlFunction
 from outpace.kernel import Future
-from outpace.messages import Block, Value, worker_name
+from outpace.messages import Block, worker_name
+from outpace.programs.peers import Parameters
 from outpace.randomness import generator
+from outpace.replicas import Common, GatheredInPlace, Own, SharedModel, average, average_both
 from outpace.simulation.collectives import AllReduces, Part
 from outpace.simulation.control import SimulationControl
 from outpace.simulation.exchanges import Exchanges, Pair
 from outpace.simulation.network import Log
-from outpace.simulation.replicas import Own, Replica, SharedModel, average, average_both
 from outpace.simulation.routes import Formula, Messages, Route
 from outpace.simulation.virtual import Computing, Progress, VirtualRun, run_time_of
-from outpace.strategy import common_optimizer, peer_program
+from outpace.strategy import common_optimizer, peer_program, replica_step
 from outpace.sync import AllReduce, Gossip, Psgd
 from outpace.tasks import CuttableWorkload
 from outpace.trace import NONE, Trace
@@ -56,6 +57,7 @@ class PeerSimulation(VirtualRun):
         self._own_block = partial(new_block, self._optimizer)
         block = new_block(common_optimizer(sync, self._optimizer))
         self.model = SharedModel(block, experiment.workers, self._committed)
+        self.replica_step = replica_step(sync, self._optimizer)
         self._own: dict[int, ParameterBlock] = {}  # by worker
         self.has_common = False  # is there anybody who uses it?
         self._steps = 0  # of workers with parameters of their own
@@ -72,7 +74,7 @@ class PeerSimulation(VirtualRun):
         run_time = run_time_of(experiment)
         self._control = SimulationControl(experiment, self.kernel, [], [], lambda: self.totals)
         self.contexts = [Peer(self, worker, run_time) for worker in range(experiment.workers)]
-        train = peer_program(sync, self._optimizer)
+        train = peer_program(sync)
         for context in self.contexts:
             self.kernel.spawn(train(context), worker_name(context.worker))
         self._start_evaluations()
@@ -170,22 +172,25 @@ class Peer(Computing):
         super().__init__(simulation, worker, run_time)
         self._simulation = simulation
         self.workers = simulation.experiment.workers
-        self._replica = Replica(simulation.model)
+        self._common = Common(simulation.model, simulation.replica_step)
         self._iteration = -1  # the last that was computed
         self._computing_since: Time | None = None
         self._computed: Time = 0  # how long it has, since it joined an all-reduce
         self.joined_after = -1  # which iteration; of an exchange: beside which
 
-    def common(self) -> Replica:
+    def common(self) -> Common:
         self._simulation.has_common = True
-        return self._replica
+        return self._common
+
+    def gathered(self) -> GatheredInPlace:
+        return GatheredInPlace()
 
     def own(self) -> Own:
         return self._simulation.own(self.worker)
 
-    async def compute(self, parameters: Value, iteration: int) -> Block:
+    async def compute(self, at: Parameters, iteration: int) -> Block:
         self._computing_since = self._kernel.now
-        (gradient,) = await self.execute([parameters], iteration)
+        (gradient,) = await self.execute([at.read()], iteration)
         # An all-reduce that is over at this very instant is over when the program looks.
         over = Future[None](self._kernel, "the end of this instant")
         self._kernel.call_at(self._kernel.now, over.set, late=True)
@@ -200,7 +205,8 @@ class Peer(Computing):
         since = self._computing_since
         return self._computed + (0 if since is None else self._kernel.now - since)
 
-    def begin_all_reduce(self, value: Block, weight: int = 1) -> Part:
+    def begin_all_reduce(self, value: Block | None, weight: int = 1) -> Part:
+        assert value is not None  # a gradient that cannot be used ends a simulation
         self._computed, self.joined_after = 0, self._iteration
         return self._simulation.join(self.worker, value, weight)
 

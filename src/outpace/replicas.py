@@ -8,10 +8,28 @@ not kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import torch
 
 from outpace.blocks import ParameterBlock, copy_of
 from outpace.errors import DivergenceError
-from outpace.messages import Value
+from outpace.messages import Block, Phantom, Value, value_of, whole
+
+# (parameters, gradient, iteration) -> other parameters: a plain step; neither is changed
+PlainStep: TypeAlias = Callable[[Value, Value, int], Value]
+
+
+def plain_step(rate: Callable[[float], float]) -> PlainStep:
+    """Along the gradient, as far as the learning rate of that iteration says."""
+
+    def step(parameters: Value, gradient: Value, iteration: int) -> Value:
+        old, change = whole(parameters), whole(gradient)
+        if isinstance(old, Phantom) or isinstance(change, Phantom):
+            return old
+        return torch.add(old, change, alpha=-rate(iteration))
+
+    return step
 
 
 class _Version:
@@ -47,11 +65,15 @@ class SharedModel:
         return made
 
 
-class Replica:
-    """One worker's view of it. Implements `CommonParameters`."""
+class Common:
+    """One worker's view of it. Implements `CommonParameters`. step: that of a replica."""
 
-    def __init__(self, model: SharedModel) -> None:
-        self._model, self._version = model, model.newest
+    def __init__(self, model: SharedModel, step: PlainStep | None = None) -> None:
+        self._model, self._version, self._step = model, model.newest, step
+
+    def replica(self) -> Replica:
+        assert self._step is not None  # see `config`: hpsgd has an optimizer with one
+        return Replica(self, self._step)
 
     def read(self) -> Value:
         return self._version.value
@@ -59,6 +81,49 @@ class Replica:
     def commit(self, gradient: Value, divisor: float, gradients: int) -> None:
         known = self._version.following
         self._version = known or self._model.commit(gradient, divisor, gradients)
+
+
+class Replica:
+    """Implements `ReplicaParameters`."""
+
+    def __init__(self, common: Common, step: PlainStep) -> None:
+        self._common, self._step = common, step
+        self._value: Value | None = None
+
+    def read(self) -> Value:
+        return self._common.read() if self._value is None else self._value
+
+    def step(self, gradient: Value, iteration: int) -> None:
+        self._value = self._step(self.read(), gradient, iteration)
+
+    def stay(self) -> None:
+        self._value = self.read()
+
+    def follow(self) -> None:
+        self._value = None
+
+
+class GatheredInPlace:
+    """A sum of a worker's gradients: the first becomes the sum. Implements `Gathered`."""
+
+    def __init__(self) -> None:
+        self._sum: Value | None = None
+        self.count = 0
+
+    def add(self, gradient: Block) -> None:
+        self.count += 1
+        value = value_of(gradient)
+        if self._sum is None or isinstance(value, Phantom):
+            self._sum = value
+        else:
+            assert not isinstance(self._sum, Phantom)
+            self._sum = self._sum.add_(value)  # type: ignore[arg-type]  # all are pieces, or none
+
+    def take(self) -> tuple[Block, int]:
+        assert self._sum is not None
+        taken = self._sum, self.count
+        self._sum, self.count = None, 0
+        return taken
 
 
 class Own:
