@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ import torch
 
 from outpace.errors import OutpaceError
 from outpace.messages import Block
+from outpace.real.bell import Bell
 from outpace.real.clock import RealClock
 
 T = TypeVar("T")
@@ -28,15 +28,13 @@ class Evaluations(Generic[T]):
     """What `evaluate` makes of blocks. What it raises is raised where the outcome would be told."""
 
     def __init__(self, clock: RealClock, evaluate: Callable[[Sequence[Block]], T]) -> None:
-        self._clock, self._evaluate = clock, evaluate
+        self._evaluate = evaluate
         self._threads = torch.get_num_threads()  # a new thread would have one per core
         self._jobs: queue.SimpleQueue[_Job[T] | None] = queue.SimpleQueue()
-        self._outcomes: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._bell, self._ring = os.pipe()
+        self._bell = Bell(clock)
         self._thread: threading.Thread | None = None
         self._owed = 0
         self.closed = False
-        clock.watch(self._bell, self._told)
 
     def begin(self, blocks: Sequence[Block], told: Callable[[T], None]) -> None:
         """Evaluate these after those before; the clock's thread is `told` the outcome."""
@@ -49,7 +47,7 @@ class Evaluations(Generic[T]):
     def settle(self) -> None:
         """Wait for all that was begun, and tell."""
         while self._owed:
-            self._told()
+            self._bell.answer()
 
     def close(self, limit_s: float = math.inf) -> None:
         """Wait for the one that is under way and tell; those that have not begun are left out.
@@ -57,39 +55,33 @@ class Evaluations(Generic[T]):
         If it takes longer it is left to itself: it tells nobody, and ends with this process.
         """
         self.closed = True
-        self._clock.forget(self._bell)
+        self._bell.silence()
         if self._thread is not None:
             self._jobs.put(None)
             self._thread.join(None if limit_s == math.inf else limit_s)
             if self._thread.is_alive():
-                return  # and so its end of the pipe stays open
+                return  # and so it may still ring
         with contextlib.suppress(OutpaceError):  # why this is closed is known already
-            while not self._outcomes.empty():
-                self._outcomes.get()()
-        os.close(self._bell)
-        os.close(self._ring)
-
-    def _told(self) -> None:
-        os.read(self._bell, 1)
-        self._owed -= 1
-        self._outcomes.get()()
+            for tell in self._bell.left:
+                tell()
+        self._bell.close()
 
     def _work(self) -> None:
         torch.set_num_threads(self._threads)
         while (job := self._jobs.get()) is not None and not self.closed:
-            self._outcomes.put(self._outcome(*job))
-            os.write(self._ring, b".")
+            self._bell.ring(self._outcome(*job))
 
     def _outcome(self, blocks: Sequence[Block], told: Callable[[T], None]) -> Callable[[], None]:
+        failure, found = None, []
         try:
-            found = self._evaluate(blocks)
+            found.append(self._evaluate(blocks))
         except BaseException as error:
-            return _raising(error)
-        return lambda: told(found)
+            failure = error
 
+        def tell() -> None:
+            self._owed -= 1
+            if failure is not None:
+                raise failure
+            told(*found)
 
-def _raising(error: BaseException) -> Callable[[], None]:
-    def tell() -> None:
-        raise error
-
-    return tell
+        return tell
