@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import math
-import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Coroutine, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
-import torch
-
-from outpace.aggregate import Gradient, all_finite
 from outpace.config import Experiment
 from outpace.digest import parameters_digest
-from outpace.errors import DivergenceError, RunError
+from outpace.errors import RunError
 from outpace.kernel import Mailbox
 from outpace.messages import (
     SCHEDULER,
@@ -37,7 +32,6 @@ from outpace.real.bodies import (
     AckBody,
     Body,
     DoneBody,
-    Extras,
     Fetch,
     Go,
     Initialize,
@@ -50,56 +44,36 @@ from outpace.real.bodies import (
     ReplyBody,
     Snapshot,
 )
-from outpace.real.gate import Refusals
-from outpace.real.member import Link, Lost, Member, report_failure
+from outpace.real.member import Link, Lost
 from outpace.real.sockets import Caller
+from outpace.real.task import TaskGradients, task_of
+from outpace.real.trainee import Trainee
 from outpace.real.translation import for_worker
 from outpace.real.wire import Expect, head_of
 from outpace.strategy import has_scheduler, worker_program
-from outpace.tasks import CuttableWorkload, gradient_of
+from outpace.tasks import CuttableWorkload
 from outpace.tasks.boundaries import Boundaries
 from outpace.units import Time, nanoseconds, seconds
 
 EndsIt: TypeAlias = Callable[[Message], bool]
-_LOOK_EVERY_NS: Final = 1_000_000
 
 
-class Worker(Member, ABC):
-    """Worker number `worker`; subclasses say what it trains. The context of the program."""
+class Worker(Trainee):
+    """Subclasses say what it trains. The context of the program."""
 
     def __init__(self, link: Link, worker: int, experiment: Experiment) -> None:
-        super().__init__(link, self._expected)
-        self.worker = worker
+        super().__init__(link, worker, self._expected)
         self.servers: list[str] = []
         self._train = worker_program(experiment)
         self._has_scheduler = has_scheduler(experiment)
         self._mailbox = Mailbox[Message](self.kernel, f"the mailbox of {self.name}")
         self.snapshots = Mailbox[tuple[int, Block]](self.kernel, "the servers' parameters")
-        self._extras = Mailbox[torch.Tensor](self.kernel, "worker-0's buffers")
         self.recv: Callable[[], Coroutine[Any, Any, Message]] = self._mailbox.get
         self._callers: dict[str, Caller] = {}
         self._blocks: list[Block] = []
         self._coins = Stream(experiment.seed, "coin", worker, lambda source, n: source.random(n))
 
     # -- what is trained ----------------------------------------------------------
-
-    @property
-    @abstractmethod
-    def layout(self) -> str:
-        """The parameters' names, shapes and dtypes: equal in all workers."""
-
-    @property
-    @abstractmethod
-    def layers(self) -> list[int]:
-        """The number of elements of each of its trainable parameters."""
-
-    @property
-    def extras(self) -> torch.Tensor:
-        """What beside the parameters shall be equal at the start; shape (bytes,), uint8."""
-        return torch.empty(0, dtype=torch.uint8)
-
-    def take_extras(self, data: torch.Tensor) -> None:
-        """Take worker 0's."""
 
     @abstractmethod
     def cut(self, slices: Sequence[slice]) -> list[Block]:
@@ -119,9 +93,6 @@ class Worker(Member, ABC):
     ) -> Sequence[Block | None] | Stopped:
         """The same, unless a message comes that ends it."""
 
-    @abstractmethod
-    def must_stop(self, iteration: int) -> bool: ...
-
     # -- its part in the run ---------------------------------------------------------
 
     def run(self) -> None:
@@ -135,10 +106,9 @@ class Worker(Member, ABC):
         whole = self.cut([slice(0, sum(layers))])
         digest = parameters_digest(whole)
         dtype = head_of(whole[0]).dtype
-        extras = self.extras
         self.join(
             layout=self.layout, digest=digest, layers=layers, dtype=dtype,
-            extras=extras.numel(),
+            extras=self.extras.numel(),
         )  # fmt: skip
         plan = await self.order(Plan)
         self._blocks = self.cut(plan.slices)
@@ -149,10 +119,7 @@ class Worker(Member, ABC):
                 self._callers[server_name(server)].send(body, block)
         elif digest != plan.digest:
             await self._fetch()
-        if extras.numel() and self.worker == 0:
-            self.coordinator.send(Extras(head_of(extras)), extras)
-        elif extras.numel():
-            self.take_extras(await self._extras.get())
+        await self.agree_on_extras()
         self.coordinator.send(Ready())
         self.start_clock(await self.order(Go))
         self.kernel.spawn(self.report(), f"{self.name}'s report", daemon=True)
@@ -182,10 +149,6 @@ class Worker(Member, ABC):
         super().close()
 
     # -- the context of the program ----------------------------------------------------
-
-    @property
-    def now(self) -> Time:
-        return self.clock.now
 
     def initial_parameters(self) -> list[Block]:
         return list(self._blocks)
@@ -252,13 +215,6 @@ class Worker(Member, ABC):
             min(held, finished - computed), last_server,
         )  # fmt: skip
 
-    async def stretch(self, started: Time, duration_s: float) -> None:
-        """Sleep until a step that began then has taken so long."""
-        self.kernel.catch_up()
-        rest_s = duration_s - seconds(self.now - started)
-        if rest_s > 0:
-            await self.kernel.sleep(rest_s)
-
     async def stretch_until(
         self, started: Time, duration_s: float, ends_it: EndsIt
     ) -> Stopped | None:
@@ -271,22 +227,15 @@ class Worker(Member, ABC):
         return None
 
     def looked_for(self, ends_it: EndsIt) -> Callable[[], bool]:
-        """Has a message come that ends it? To be asked often: it looks once in a while."""
-        looked_ns = 0
+        """Has a message come that ends it? To be asked often."""
 
-        def has_come() -> bool:
-            nonlocal looked_ns
-            now = time.monotonic_ns()
-            if now - looked_ns < _LOOK_EVERY_NS:
-                return False
-            looked_ns = now
-            self.kernel.catch_up()
+        def look() -> bool:
             while message := self._mailbox.get_nowait():
                 if ends_it(message):
                     return True
             return False
 
-        return has_come
+        return self.now_and_then(look)
 
     def send_leave(self) -> None:
         """Tell all who count on this worker that it is done."""
@@ -303,16 +252,11 @@ class Worker(Member, ABC):
     def _expected(self, body: Body) -> tuple[str, int] | None:
         if isinstance(body, ReplyBody):  # the scheduler's, without parameters
             return PHANTOM, 0
-        return ("uint8", self.extras.numel()) if isinstance(body, Extras) else None
+        return self.expected_extras(body)
 
     def _order(self, peer: str, body: Body, block: Block | None) -> None:
         if isinstance(body, AbortBody):
             self._mailbox.put(Abort(body.iteration))
-        elif isinstance(body, Extras):
-            assert block is not None
-            data = whole(block)
-            assert isinstance(data, torch.Tensor)
-            self._extras.put(data)
         elif isinstance(body, ReplyBody):
             self._mailbox.put(for_worker(body, block))
         else:
@@ -341,18 +285,15 @@ class TaskWorker(Worker):
     ) -> None:
         super().__init__(link, worker, experiment)
         self._workload = workload
-        self._last = math.inf if experiment.stop.iterations is None else experiment.stop.iterations
-        self._refuse = experiment.non_finite == "refuse"
-        self._refusals = Refusals(self.notice)
-        law = experiment.compute
-        self._run_time = law and law.run_time(
-            experiment.seed, experiment.workers, experiment.stop.iterations
-        )
+        self._gradients = TaskGradients(self, experiment, workload)
         self._boundaries = Boundaries(workload.model)
+
+    def must_stop(self, iteration: int) -> bool:
+        return self._gradients.is_over(iteration)
 
     @property
     def layout(self) -> str:
-        return f"parameters of {', '.join(map(str, self.layers))} elements"
+        return self._gradients.layout
 
     @property
     def layers(self) -> list[int]:
@@ -365,24 +306,16 @@ class TaskWorker(Worker):
     def initialize(self, server: int, block: Block) -> Initialize:
         return Initialize("", [], [], head_of(block))
 
-    def must_stop(self, iteration: int) -> bool:
-        return iteration >= self._last
-
     async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
-        started = self.now
-        drawn_s = self._run_time(self.worker, iteration, started) if self._run_time else 0.0
-        gradient = self._gradient(parameters, iteration)
-        await self.stretch(started, drawn_s)
-        self.recorder.gradient_computed(self.worker)
-        return gradient
+        return await self._gradients.execute(parameters, iteration)
 
     async def execute_until(
         self, parameters: Sequence[Block], iteration: int, ends_it: EndsIt
     ) -> Sequence[Block | None] | Stopped:
         started = self.now
-        drawn_s = self._run_time(self.worker, iteration, started) if self._run_time else 0.0
+        drawn_s = self._gradients.drawn_s(iteration, started)
         with self._boundaries.stopping_at(self.looked_for(ends_it)) as computation:
-            gradient = self._gradient(parameters, iteration)
+            gradient = self._gradients.at(parameters, iteration)
         if computation.stopped:
             done_s = seconds(self.now - started)
             return Stopped(min(1.0, done_s / drawn_s) if drawn_s else computation.share)
@@ -390,31 +323,6 @@ class TaskWorker(Worker):
             return stopped
         self.recorder.gradient_computed(self.worker)
         return gradient
-
-    def _gradient(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
-        loss, gradient = gradient_of(self._workload, parameters, self.worker, iteration)
-        if is_finite(loss, gradient):
-            if loss is not None:
-                self.recorder.batch_loss(loss)
-            return gradient
-        what = (
-            f"the loss or gradient of worker {self.worker} is not finite in its iteration "
-            f"{iteration}"
-        )
-        if not self._refuse:
-            raise DivergenceError(f"{what}; try a smaller learning rate")
-        self._refusals.note(
-            f"a loss or gradient of {self.name} is not finite: it is not pushed",
-            first=f" (iteration {iteration})",
-        )
-        return [None] * len(gradient)
-
-
-def is_finite(loss: float | None, gradient: Sequence[Block]) -> bool:
-    """Is all of it?"""
-    return (loss is None or math.isfinite(loss)) and all(
-        not isinstance(block, Gradient) or all_finite(block) for block in gradient
-    )
 
 
 def _expect(server: int, block: Block) -> Expect:
@@ -431,11 +339,6 @@ def _expect(server: int, block: Block) -> Expect:
 
 def task_worker(link: Link, worker: int, experiment: Experiment) -> None:
     """Run worker `worker` of this configuration; what goes wrong is told to the coordinator."""
-    try:
-        workload = experiment.task.workload(
-            experiment.workers, experiment.batch_size, experiment.seed
-        )
-    except Exception as error:
-        report_failure(link, error)
-        return
-    TaskWorker(link, worker, experiment, workload).run()
+    workload = task_of(link, experiment)
+    if workload is not None:
+        TaskWorker(link, worker, experiment, workload).run()
