@@ -151,6 +151,11 @@ class Experiment:
         """What its servers follow."""
         return Policies(self.sync, self.sync_changes, self.conditions, self.servers, self.workers)
 
+    @property
+    def servers_in_run(self) -> int:
+        """How many there are: none if workers average among themselves."""
+        return 0 if self.peers is not None else self.servers
+
     def slices(self, layers: Sequence[int]) -> list[slice]:
         """What each server owns of the flat vector of parameter tensors of these sizes.
 

@@ -147,9 +147,6 @@ def run(
     `outside`: somebody else starts the workers. Needs the extra `real`.
     """
     experiment = as_experiment(experiment)
-    if experiment.peers is not None:
-        kind = experiment.peers.kind
-        raise ConfigError(f"sync.kind: {kind} is for virtual time so far, for real it comes later")
     out = None if out is None else Path(out)
     try:
         from outpace.real.run import RealRun
@@ -157,7 +154,8 @@ def run(
         raise ConfigError(f"real runs need the extra 'real': {error}") from None
     with one_thread_own_randomness():
         experiment = _as_it_is(experiment, log)
-        experiment.policies.initial(), experiment.policies.later()  # raises if they cannot be made
+        if experiment.peers is None:  # raises if they cannot be made
+            experiment.policies.initial(), experiment.policies.later()
         training = _training(experiment)
         sink = MemorySink() if out is None else ParquetSink(out / files.TRACE)
         trace = Trace(sink)

@@ -58,6 +58,7 @@ WorkerProgram: TypeAlias = Callable[[AbortableContext], Coroutine[Any, Any, None
 PeerProgram: TypeAlias = Callable[[PeerContext], Coroutine[Any, Any, None]]
 ServerProgram: TypeAlias = Callable[[ServerContext], Coroutine[Any, Any, None]]
 
+_NEVER_S: Final = 1e9
 _AIMS: Final[dict[str, Aim]] = {"iteration": "throughput", "run": "rate"}
 
 
@@ -108,6 +109,16 @@ def common_optimizer(sync: Peers, optimizer: Optimizer) -> Optimizer:
         momentum = sync.outer_momentum
         return Sgd(lr=sync.outer_lr, momentum=momentum, nesterov=momentum > 0)
     return optimizer
+
+
+def has_own_parameters(sync: Peers) -> bool:
+    """Is the model the average of what workers have of their own?"""
+    return isinstance(sync, LocalSgd | Psgd | Gossip)
+
+
+def timeout_of(sync: Peers) -> float:
+    """How long (s) workers wait for one that does not come to an all-reduce, for real."""
+    return _NEVER_S if isinstance(sync, Psgd | Gossip) else sync.timeout_s
 
 
 def replica_step(sync: Peers, optimizer: Optimizer) -> PlainStep | None:

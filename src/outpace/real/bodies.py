@@ -159,6 +159,29 @@ class Snapshot(_Body, tag="snapshot"):
     block: BlockHead
 
 
+# -- workers without servers, and the coordinator -----------------------------------------
+
+
+class Joins(_Body, tag="joins"):
+    """A worker takes part in this all-reduce, and perhaps waits for the others."""
+
+    number: Count
+
+
+class Broken(_Body, tag="broken"):
+    """The group of that generation can do no more."""
+
+    generation: Count
+    reason: Text
+
+
+class Regroup(_Body, tag="regroup"):
+    """Coordinator to workers: from now on these belong to the group, the others do not."""
+
+    generation: Count
+    members: list[Index]
+
+
 # -- members and coordinator -----------------------------------------------------------
 
 
@@ -184,6 +207,8 @@ class Plan(_Body, tag="plan"):
     bounds: list[Count]  # between the servers' parts of them, from 0 to the end
     dtype: Name
     digest: Name  # of the parameters all start from: worker 0's
+    store: Text = ""  # host and port, through which workers without servers meet
+    share: bool = False  # do some of them have other parameters?
 
     @property
     def slices(self) -> list[slice]:
@@ -273,7 +298,8 @@ class Refused(_Body, tag="refused"):
 Body: TypeAlias = (
     More | PushBody | PullBody | LeaveBody | ReplyBody | Initialize | Fetch | Snapshot
     | Join | Plan | Extras | Ready | Go | ReadAll | Change | Rows | Left | Finished | Failed
-    | Notice | Stop | Refused | AckBody | DoneBody | CloseBody | AbortBody
+    | Notice | Stop | Refused | AckBody | DoneBody | CloseBody | AbortBody | Joins | Broken
+    | Regroup
 )  # fmt: skip
 
 

@@ -34,6 +34,13 @@ def work(*arguments: Any) -> None:
     task_worker(*arguments)
 
 
+def peer(*arguments: Any) -> None:
+    """The same without servers: arguments of `task_peer.task_peer`."""
+    from outpace.real.task_peer import task_peer
+
+    task_peer(*arguments)
+
+
 def script(link: Any, number: int, experiment: Any) -> None:
     """A worker that runs a user's script: see `attach`."""
     from outpace.real.script import run_script

@@ -34,12 +34,14 @@ from outpace.real.bodies import (
     Body,
     Extras,
     Failed,
+    Fetch,
     Finished,
     Go,
     Join,
     Left,
     Notice,
     Plan,
+    ReadAll,
     Ready,
     Rows,
     Snapshot,
@@ -47,12 +49,16 @@ from outpace.real.bodies import (
 )
 from outpace.real.clock import RealClock
 from outpace.real.gate import Gate, Log, Refusals, Session
+from outpace.real.group import host_store
 from outpace.real.member import COORDINATOR, boot_id
+from outpace.real.membership import Membership
+from outpace.real.peer_snapshots import PeerSnapshots
 from outpace.real.scheduler import BarrierScheduler, CutOffScheduler, Place, Scheduler
 from outpace.real.snapshots import Evaluate, Snapshots
 from outpace.real.sockets import LOOPBACK, Listener
 from outpace.real.wire import Expect, block_elements, head_of
 from outpace.recorder import Totals
+from outpace.strategy import has_own_parameters, timeout_of
 from outpace.trace import SCHEMA, Trace
 from outpace.units import Time, nanoseconds, seconds
 
@@ -79,15 +85,20 @@ class Coordinator:
         self.kernel = Kernel(self.clock)
         self.experiment, self.session = experiment, session
         self.workers = [worker_name(worker) for worker in range(experiment.workers)]
-        self.servers = [server_name(server) for server in range(experiment.servers)]
+        self.servers = [server_name(server) for server in range(experiment.servers_in_run)]
         self.joined: dict[str, Join] = {}
         self.finished: set[str] = set()
         self.started = False
         self.when_started: list[Callable[[], None]] = []
         self.totals_of: dict[str, Totals] = {}
-        self.snapshots = Snapshots(
-            experiment.servers, lambda read: self._tell(self.servers, read), evaluate
-        )
+        self.when_lost: Callable[[str], None] = lambda name: None  # told if the run goes on
+        peers = experiment.peers
+        self.snapshots: Snapshots | PeerSnapshots
+        if peers is None:
+            self.snapshots = Snapshots(experiment.servers, self._ask_server, evaluate)
+        else:
+            own = has_own_parameters(peers)
+            self.snapshots = PeerSnapshots(experiment.workers, own, self._ask_worker, evaluate)
         self._join_s = join_s
         self._keys, self._trace, self._log = keys, trace, log
         self._context: zmq.Context[Any] = zmq.Context()
@@ -98,6 +109,7 @@ class Coordinator:
         self._ending: str | None = None
         self.over = self._early = False
         self._left: set[str] = set()  # workers that have done their part
+        self._awaiting_final: list[str] = []  # who has left and wants the parameters
         self._failed: set[str] = set()  # said so themselves
         self._lost_for: dict[str, tuple[int, RunError]] = {}  # name: how directly known, what
         refusals = Refusals(log)
@@ -113,6 +125,14 @@ class Coordinator:
             self._gate.close()
             self._context.term()
             raise
+        self._store: tuple[Any, int] | None = None
+        self.membership: Membership | None = None
+        if peers is not None:
+            self._host = address.removeprefix("tcp://")
+            self._store = host_store(self._host)
+            self.membership = Membership(
+                self.kernel, self.workers, timeout_of(peers), self.listener.send
+            )
         place = Place(experiment, self.kernel, self.clock, self.listener, trace)
         self._scheduler: Scheduler | None = None
         if experiment.barrier == "global":
@@ -220,10 +240,14 @@ class Coordinator:
         self._ending = self._ending or "the workers have finished"
         self.snapshots.ask_for_last()
         since = self.kernel.now
-        while self.snapshots.final is None and self._missing(self.servers) == self.servers:
+        while self.servers and self.snapshots.final is None and not self._gone(self.servers):
             await self._next(limit_s, since, "hand in its parameters", self.servers)
         self._tell(self.servers, Stop("the run is over"))
         await self._finish(self.servers, limit_s)
+        final, at = self.snapshots.final, self.snapshots.final_at
+        if final is not None and at is not None:
+            for name in self._awaiting_final:
+                self.listener.send(name, at, final[0])
 
     async def _finish(self, names: list[str], limit_s: float, left: bool = False) -> None:
         """Wait until they have finished, or `left`; the limit counts from when the run is to
@@ -236,8 +260,17 @@ class Coordinator:
 
     def _missing(self, names: list[str]) -> list[str]:
         """Those to wait for. When the run ends early, not for those that are lost."""
-        gone = self._failed.union(self._lost_for) if self._early else set[str]()
+        gone = self._failed.union(self._lost_for) if self._early else self._done_without
         return [name for name in names if name not in self.finished and name not in gone]
+
+    def _gone(self, names: list[str]) -> bool:
+        """Is one of these to be waited for no more?"""
+        return self._missing(names) != names
+
+    @property
+    def _done_without(self) -> set[str]:
+        """Those who are lost, without whom the run goes on."""
+        return set() if self.membership is None else self.membership.lost
 
     async def _all(
         self, names: list[str], kind: type[Body], what: str, limit_s: float, times: int = 1
@@ -271,11 +304,13 @@ class Coordinator:
             if join.digest != first.digest:
                 self._log(f"{name} starts from other values than worker-0, whose values win")
         joins = [self.joined[name] for name in self.servers]
+        store = "" if self._store is None else f"{self._host}:{self._store[1]}"
         self._slices = self.experiment.slices(first.layers)  # raises if too many servers share
         return Plan(
             [join.endpoint for join in joins],
             [self._keys[name] for name in self.servers] if self._keys else [],
             first.layers, [0, *(part.stop for part in self._slices)], first.dtype, first.digest,
+            store, any(join.digest != first.digest for join in others),
         )  # fmt: skip
 
     def _tell(self, names: list[str], body: Body) -> None:
@@ -307,15 +342,25 @@ class Coordinator:
                 return None
             if isinstance(body, Extras) and name == self.workers[0]:
                 return "uint8", self.joined[name].extras
-            if isinstance(body, Snapshot) and name == server_name(body.shard) and self._slices:
+            if isinstance(body, Snapshot) and self._slices and name == self._source(body.shard):
                 return self._block_of(body.shard)
             return None
 
         return expected
 
-    def _block_of(self, server: int) -> tuple[str, int]:
+    def _source(self, shard: int) -> str:
+        """Who sends its parameters."""
+        return server_name(shard) if self.servers else worker_name(shard)
+
+    def _block_of(self, shard: int) -> tuple[str, int]:
         first = self.joined[self.workers[0]]
-        return first.dtype, block_elements(first.dtype, self._slices[server])
+        return first.dtype, block_elements(first.dtype, self._slices[shard if self.servers else 0])
+
+    def _ask_server(self, server: int, read: ReadAll) -> None:
+        self.listener.send(server_name(server), read)
+
+    def _ask_worker(self, worker: int, read: ReadAll) -> None:
+        self.listener.send(worker_name(worker), read)
 
     def _take(self, name: str, body: Body, block: Block | None) -> None:
         block = None if block is None else whole(block)
@@ -325,7 +370,7 @@ class Coordinator:
             self._log(f"{name}: {body.text}" if name not in body.text else body.text)
         elif isinstance(body, Failed):
             self._take_failure(name, body)
-        elif self._scheduler is not None and self._scheduler.take(name, body, block):
+        elif self._takes_part(name, body, block):
             pass
         else:
             if isinstance(body, Join):
@@ -337,11 +382,22 @@ class Coordinator:
                 self._lost_for.pop(name, None)
             elif isinstance(body, Snapshot):
                 assert block is not None
-                self.snapshots.add(body, block)
+                if isinstance(self.snapshots, PeerSnapshots) and not body.request:
+                    self.snapshots.leave(body, block)
+                else:
+                    self.snapshots.add(body, block)
+            elif isinstance(body, Fetch):
+                self._awaiting_final.append(name)
             elif isinstance(body, Extras):
                 self.extras = block
             self._heard[name, type(body)] += 1
             self._said.put((name, body))
+
+    def _takes_part(self, name: str, body: Body, block: Block | None) -> bool:
+        """Is it for those who decide for all?"""
+        if self.membership is not None and self.membership.take(name, body):
+            return True
+        return self._scheduler is not None and self._scheduler.take(name, body, block)
 
     def _take_join(self, name: str, body: Join) -> None:
         if name in self.joined:
@@ -385,7 +441,7 @@ class Coordinator:
         """It is lost. In a moment the run ends for it, unless it says itself what went wrong
         in a message still on its way, or somebody is known more directly to be lost."""
         known = self._lost_for.get(name)
-        if name in self.finished | self._failed or (known and known[0] <= how):
+        if name in self.finished | self._failed | self._done_without or (known and known[0] <= how):
             return
         self._lost_for[name] = how, RunError(f"{name} {text}")
         if self._early:
@@ -396,15 +452,30 @@ class Coordinator:
 
     def _give_up(self, until: Time | None) -> None:
         # Whoever said meanwhile that it had finished, or why not, was only faster than its words.
-        spoken = self.finished | self._failed
+        spoken = self.finished | self._failed | self._done_without
         lost = {name: known for name, known in self._lost_for.items() if name not in spoken}
         now = self.kernel.now
         until = now + nanoseconds(_LONGEST_LAST_WORDS_S) if until is None else until
         if lost and now < until and self._may_still_speak(lost):
             self.kernel.call_at(now + nanoseconds(_LOOK_AGAIN_S), self._give_up, until)
-        elif lost:
+        elif lost and not self._go_on_without(lost):
             _, error = min(lost.values(), key=lambda known: known[0])
             raise error
+
+    def _go_on_without(self, lost: dict[str, tuple[int, RunError]]) -> bool:
+        """Where there are no servers the others can, if any remain."""
+        membership, snapshots = self.membership, self.snapshots
+        gone = self._done_without.union(lost)
+        if not self.started or membership is None or gone.issuperset(self.workers):
+            return False
+        assert isinstance(snapshots, PeerSnapshots)
+        for name, (_, error) in lost.items():
+            self._log(f"{error}; the others go on without it")
+            self.when_lost(name)
+            membership.lose(name)
+            snapshots.lose(self.workers.index(name))
+            self._said.put((name, Left()))
+        return True
 
     def _may_still_speak(self, lost: dict[str, tuple[int, RunError]]) -> bool:
         """Words that have come may be unread: this process may have had something to compute.

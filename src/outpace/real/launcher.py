@@ -47,6 +47,12 @@ class Processes:
         """Of those that run."""
         return {name: p.pid for name, p in self._running.items() if p.pid is not None}
 
+    def kill(self, name: str) -> None:
+        """If it still runs: it may be stopped, and hold what others wait for."""
+        process = self._running.get(name)
+        if process is not None:
+            process.kill()
+
     def stop(self, *, at_once: bool = True) -> None:
         """End all that still run: left a second to end by themselves, asked, then killed."""
         if not at_once:

@@ -115,10 +115,15 @@ def share_done(experiment: Experiment, now: Sample) -> float | None:
 def overview(experiment: Experiment, now: Sample, before: Sample) -> str:
     """What is true of the run as a whole, in a line."""
 
+    count = experiment.servers_in_run
+    names = [server_name(server) for server in range(count)] or [
+        worker_name(worker) for worker in range(experiment.workers)
+    ]
+
     def servers(sample: Sample) -> Totals:
         whole = Totals()
-        for server in range(experiment.servers):
-            whole.add(sample.totals_of.get(server_name(server), Totals()))
+        for name in names:
+            whole.add(sample.totals_of.get(name, Totals()))
         return whole
 
     late, early = servers(now), servers(before)
@@ -134,7 +139,7 @@ def overview(experiment: Experiment, now: Sample, before: Sample) -> str:
         parts.append(f"{late.dropped:,} dropped")
     if span_s > 0:
         sent = (late.bytes_sent - early.bytes_sent) / span_s
-        parts.append(f"servers send {sent / 1e6:,.1f} MB/s")
+        parts.append(f"{'servers' if count else 'workers'} send {sent / 1e6:,.1f} MB/s")
     return "  ·  ".join(parts)
 
 

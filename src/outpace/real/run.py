@@ -72,7 +72,7 @@ class RealRun:
         self.metrics = Metrics()
         self._evaluated: int | None = None  # the version
         run, epoch = secrets.randbits(62), 0
-        servers = [server_name(server) for server in range(experiment.servers)]
+        servers = [server_name(server) for server in range(experiment.servers_in_run)]
         workers = [worker_name(worker) for worker in range(experiment.workers)]
         names = [COORDINATOR, *servers, *workers]
         keys: dict[str, Keys] = {} if insecure else {name: new_keys() for name in names}
@@ -103,6 +103,7 @@ class RealRun:
         self.processes = Processes(
             self.coordinator.clock, self.coordinator.process_ended, self._show
         )
+        self.coordinator.when_lost = self.processes.kill
         self._watch = watch
         if control is not None:
             self.coordinator.when_started.append(

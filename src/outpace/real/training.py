@@ -66,7 +66,8 @@ class TaskTraining:
         self.initial = workload.initial_parameters()
 
     def worker(self, index: int) -> tuple[Callable[..., None], tuple[Any, ...]]:
-        return child.work, (self.experiment,)
+        target = child.work if self.experiment.peers is None else child.peer
+        return target, (self.experiment,)
 
     def evaluate(self, blocks: Sequence[Block]) -> Evaluation:
         return evaluation_of(self._workload, blocks, self.experiment.evaluate.samples)

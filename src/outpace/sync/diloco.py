@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from outpace.checks import positive, require
-from outpace.sync.ssgd import AllReduce
+from outpace.sync.ssgd import TIMEOUT_S, AllReduce, require_timeout
 
 _MOST: Final = 2**31
 
@@ -17,17 +17,19 @@ class DiLoCo:
 
     (Douillard et al., DiLoCo: distributed low-communication training of language models, 2023,
     algorithm 1.) The paper's optimizers are AdamW inside, and outside SGD with Nesterov momentum:
-    outer_lr and outer_momentum are those of it. every: n. Raises ValueError for numbers out of
-    range.
+    outer_lr and outer_momentum are those of it. every: n. timeout_s: as in `Ssgd`. Raises
+    ValueError for numbers out of range.
     """
 
     every: int
     outer_lr: float = 0.7
     outer_momentum: float = 0.9
     all_reduce: AllReduce = "ring"
+    timeout_s: float = TIMEOUT_S
     kind: Literal["diloco"] = "diloco"
 
     def __post_init__(self) -> None:
+        require_timeout(self.timeout_s)
         require(0 < self.every < _MOST, "every", "from 1 to 2^31 − 1", self.every)
         rate, momentum = self.outer_lr, self.outer_momentum
         require(positive(rate), "outer_lr", "a positive number, at most 1e9", rate)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from outpace.checks import require
-from outpace.sync.ssgd import AllReduce
+from outpace.sync.ssgd import TIMEOUT_S, AllReduce, require_timeout
 
 Commit: TypeAlias = Literal["immediate", "delayed"]
 RateByWindow: TypeAlias = Literal["linear", "sqrt", "constant"]
@@ -24,16 +24,18 @@ class Hpsgd:
     synchronization begins. window: at most so many gradients are gathered while one is under
     way, then the worker waits; None: it never does. rate_by_window: how the learning rate of a
     commit grows with the iterations in it, on average over the workers: the paper adds them up,
-    which is linear. Raises ValueError if `window` is not positive.
+    which is linear. timeout_s: as in `Ssgd`. Raises ValueError if `window` is not positive.
     """
 
     commit: Commit = "immediate"
     window: int | None = None
     rate_by_window: RateByWindow = "linear"
     all_reduce: AllReduce = "ring"
+    timeout_s: float = TIMEOUT_S
     kind: Literal["hpsgd"] = "hpsgd"
 
     def __post_init__(self) -> None:
+        require_timeout(self.timeout_s)
         fits = self.window is None or 0 < self.window < _MOST
         require(fits, "window", "from 1 to 2^31 − 1", self.window)
 

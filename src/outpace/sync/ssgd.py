@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
+
+from outpace.checks import positive, require
 
 AllReduce: TypeAlias = Literal["ring", "tree"]  # which way the messages of a collective go
+TIMEOUT_S: Final = 1800.0
+
+
+def require_timeout(timeout_s: float) -> None:
+    """Note it if workers could not wait so long for one that does not come."""
+    require(positive(timeout_s), "timeout_s", "a positive number, at most 1e9", timeout_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Ssgd:
     """An all-reduce in every step, and everybody takes the same step (`programs.ssgd`).
 
-    With deterministic sums bitwise what `bsp` does with servers.
+    With deterministic sums bitwise what `bsp` does with servers. timeout_s: for real, a worker
+    that has not come to an all-reduce so long after the first one ends the run. Raises ValueError
+    if it is not positive.
     """
 
     all_reduce: AllReduce = "ring"
+    timeout_s: float = TIMEOUT_S
     kind: Literal["ssgd"] = "ssgd"
+
+    def __post_init__(self) -> None:
+        require_timeout(self.timeout_s)

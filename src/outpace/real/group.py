@@ -1,0 +1,115 @@
+"""Workers that add up what they have: a process group of torch.distributed.
+
+A group lasts until somebody in it is gone. Those who remain make the next one, of a higher
+generation. Everything here blocks, without holding the interpreter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, Literal, TypeAlias
+
+import torch
+
+from outpace.errors import ConfigError
+
+dist: Any = torch.distributed  # whose parts are not all declared
+
+Backend: TypeAlias = Literal["gloo", "nccl"]
+
+_MEET: Final = timedelta(seconds=120)  # for the slowest to come to the end of a step
+# How long to wait in an operation is the coordinator's affair, who knows the workers.
+_FOR_EVER: Final = timedelta(days=365)
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Where workers find each other. host: the address at which this one is reached."""
+
+    store: tuple[str, int]
+    host: str
+    backend: Backend
+
+
+def host_store(host: str) -> tuple[Any, int]:
+    """A store through which workers find each other, at this address alone; and its port.
+
+    Raises ConfigError if there can be none.
+    """
+    try:
+        with socket.create_server((host, 0), backlog=1024) as listening:
+            port: int = listening.getsockname()[1]
+            store = dist.TCPStore(
+                host, port, is_master=True, wait_for_workers=False,
+                master_listen_fd=os.dup(listening.fileno()),
+            )  # fmt: skip
+    except (OSError, RuntimeError) as error:
+        raise ConfigError(f"cannot listen at {host}: {error}") from None
+    return store, port
+
+
+def own_address(endpoint: str) -> str:
+    """At which this machine is reached by whoever it reaches at that endpoint (tcp://...)."""
+    host = endpoint.removeprefix("tcp://").rpartition(":")[0]
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, 9))  # sends nothing
+        address: str = probe.getsockname()[0]
+        return address
+    return host
+
+
+class Group:
+    """One generation: `members` (workers' numbers), of whom this is `me`.
+
+    Raises RuntimeError here and in all its methods if somebody cannot be reached.
+    """
+
+    def __init__(self, meeting: Meeting, generation: int, members: Sequence[int], me: int) -> None:
+        self._members = list(members)
+        self._group: Any = None
+        if len(members) == 1:
+            return
+        host, port = meeting.store
+        store = dist.TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=_MEET)
+        shared = dist.PrefixStore(f"generation {generation}", store)
+        rank = self._members.index(me)
+        if meeting.backend == "nccl":
+            options = dist.ProcessGroupNCCL.Options()
+            options._timeout = _FOR_EVER
+            self._group = dist.ProcessGroupNCCL(shared, rank, len(members), options)
+            return
+        options = dist.ProcessGroupGloo._Options()
+        options._devices = [dist.ProcessGroupGloo.create_device(hostname=meeting.host)]
+        options._timeout = _FOR_EVER
+        self._group = dist.ProcessGroupGloo(shared, rank, len(members), options)
+
+    def all_reduce(self, values: torch.Tensor) -> None:
+        """Replace these by their sum over all members."""
+        if self._group is not None:
+            _wait(self._group.allreduce([values]), values)
+
+    def broadcast(self, values: torch.Tensor, source: int) -> None:
+        """Replace these by that worker's."""
+        if self._group is not None:
+            options = dist.BroadcastOptions()
+            options.rootRank = self._members.index(source)
+            _wait(self._group.broadcast([values], options), values)
+
+    def swap(self, mine: torch.Tensor, theirs: torch.Tensor, other: int, tag: int) -> None:
+        """Give that worker mine, and take theirs."""
+        rank = self._members.index(other)
+        sent = self._group.send([mine], rank, tag)
+        received = self._group.recv([theirs], rank, tag)
+        _wait(sent, mine)
+        _wait(received, theirs)
+
+
+def _wait(work: Any, values: torch.Tensor) -> None:
+    work.wait()
+    if values.is_cuda:  # so far it was only queued
+        torch.cuda.current_stream(values.device).synchronize()

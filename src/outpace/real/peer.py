@@ -1,0 +1,231 @@
+"""A worker process without servers: the program over all-reduces with the other workers."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import torch
+
+from outpace.config import Experiment
+from outpace.digest import parameters_digest
+from outpace.kernel import Future
+from outpace.messages import Block, Phantom, Value, whole
+from outpace.programs.peers import CommonParameters, Exchange, OwnParameters, Parameters
+from outpace.programs.peers import Gathered as GatheredProtocol
+from outpace.real.bodies import (
+    Body,
+    Go,
+    LeaveBody,
+    Plan,
+    ReadAll,
+    Ready,
+    Regroup,
+    Snapshot,
+)
+from outpace.real.group import Backend, Meeting, own_address
+from outpace.real.member import Link
+from outpace.real.reductions import Gathered, Part, Reductions
+from outpace.real.trainee import Trainee
+from outpace.real.wire import head_of
+from outpace.replicas import GatheredInPlace
+from outpace.strategy import has_own_parameters, peer_program
+from outpace.trace import NONE
+from outpace.units import Time
+
+
+class Peer(Trainee):
+    """Subclasses say what it trains. The context of the program; implements `PeerContext`."""
+
+    def __init__(self, link: Link, worker: int, experiment: Experiment) -> None:
+        super().__init__(link, worker, self._expected)
+        sync = experiment.peers
+        assert sync is not None
+        self.workers = experiment.workers
+        self._program = peer_program(sync)
+        self.has_own = has_own_parameters(sync)
+        self._address = own_address(link.endpoint)
+        self._store = "", 0
+        self._reductions: Reductions
+        self._like: torch.Tensor | None = None  # empty, of the parameters' dtype, where they are
+        self._elements = 0
+        self._iteration = -1  # the last that was computed
+        self._joined_after = -1  # which one
+        self._busy: list[tuple[Time, Time]] = []  # when it computed, since it last joined others
+        self._busy_since: Time | None = None
+        self._version = self._applied = 0  # of the parameters; gradients in them
+        self._asked: list[ReadAll] = []
+        self._has_left = False
+
+    # -- what is trained ----------------------------------------------------------
+
+    @abstractmethod
+    def parameters(self) -> torch.Tensor | Phantom:
+        """A copy of the initial ones, as one vector, where they are exchanged from."""
+
+    @abstractmethod
+    def start_from(self, parameters: torch.Tensor) -> None:
+        """Have these instead."""
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Do what takes long before the time of the run begins."""
+
+    @abstractmethod
+    def common(self) -> CommonParameters: ...
+
+    @abstractmethod
+    def own(self) -> OwnParameters: ...
+
+    @abstractmethod
+    def now_trained(self) -> Value:
+        """The common parameters, or this worker's own, which nobody will change."""
+
+    @abstractmethod
+    async def gradient_at(self, at: Parameters, iteration: int) -> Block | None:
+        """See `compute`."""
+
+    # -- its part in the run ---------------------------------------------------------
+
+    def run(self) -> None:
+        """Work until there is nothing left to do, or the coordinator says stop."""
+        self.kernel.spawn(self.work(), self.name)
+        self.drive()
+
+    async def work(self) -> None:
+        """Join, meet the others, agree on the initial parameters, train."""
+        parameters = self.parameters()
+        head = head_of(parameters)
+        digest = parameters_digest([parameters])
+        self.join(
+            layout=self.layout, digest=digest, layers=self.layers, dtype=head.dtype,
+            extras=self.extras.numel(),
+        )  # fmt: skip
+        plan = await self.order(Plan)
+        host, _, port = plan.store.rpartition(":")
+        self._store = host, int(port)
+        self._elements = head.elements
+        if isinstance(parameters, torch.Tensor):
+            self._like = parameters.new_empty(0)
+        self._reductions = Reductions(
+            self.kernel, self.clock, self.worker, self.workers, like=self._like,
+            elements=head.elements, wire=torch.uint8 if self._like is None else self._like.dtype,
+            tell=self.coordinator.send, ended=self._reduced, least=lambda members: 0,
+        )  # fmt: skip
+        await self._meet(0, range(self.workers))
+        if plan.share and isinstance(parameters, torch.Tensor):
+            await self._reductions.share(parameters)
+            self.start_from(parameters)
+        await self.agree_on_extras()
+        self.prepare()
+        self.coordinator.send(Ready())
+        self.start_clock(await self.order(Go))
+        self.kernel.spawn(self.report(), f"{self.name}'s report", daemon=True)
+        await self._program(self)
+
+    def _meet(self, generation: int, members: Sequence[int]) -> Future[None]:
+        on_gpu = self._like is not None and self._like.is_cuda
+        backend: Backend = "nccl" if on_gpu else "gloo"
+        meeting = Meeting(self._store, self._address, backend)
+        return self._reductions.connect(meeting, generation, members)
+
+    def finish(self) -> None:
+        self._say_last()
+        super().finish()
+
+    def _say_last(self) -> None:
+        """Once, what it has at the end."""
+        if not self._has_left:
+            self._has_left = True
+            self._reductions.leave()
+            self._send_snapshot(0)
+            self.coordinator.send(LeaveBody(self.worker))
+
+    # -- the context of the program ----------------------------------------------------
+
+    def gathered(self) -> GatheredProtocol:
+        return GatheredInPlace() if self._like is None else Gathered(self._like, self._elements)
+
+    async def compute(self, at: Parameters, iteration: int) -> Block | None:
+        self._busy_since = started = self.now
+        gradient = await self.gradient_at(at, iteration)
+        self._busy_since, self._iteration = None, iteration
+        self._busy.append((started, self.now))
+        self.kernel.catch_up()  # takes in what came while this process computed
+        return gradient
+
+    def begin_all_reduce(self, value: Block | None, weight: int = 1) -> Part:
+        self._busy.clear()
+        self._joined_after = self._iteration
+        return self._reductions.begin(value, weight)
+
+    def begin_exchange(self, iteration: int) -> Exchange:
+        raise NotImplementedError
+
+    def leave(self) -> None:
+        self._say_last()
+
+    def iteration_finished(
+        self, iteration: int, started: Time, computed: Time, finished: Time, held: Time
+    ) -> None:
+        self.recorder.iteration_finished(
+            self.worker, iteration, started, computed, finished,
+            max(0, min(held, finished - computed)), NONE,
+        )  # fmt: skip
+
+    def _reduced(self, part: Part) -> None:
+        if not self.has_own and part.gives:
+            self.recorder.gradients_applied(part.weight)
+        spans = [*self._busy]
+        if self._busy_since is not None:
+            spans.append((self._busy_since, part.ended))
+        overlap = sum(
+            max(0, min(end, part.ended) - max(begin, part.joined)) for begin, end in spans
+        )
+        self.recorder.totals.bytes_sent += part.bytes_sent
+        self.recorder.all_reduced(
+            self.worker, self._joined_after, part.joined, part.began, part.ended, part.number,
+            len(part.members), part.weight, overlap, counts=self.worker == part.members[0],
+        )  # fmt: skip
+
+    # -- what becomes of the parameters --------------------------------------------------
+
+    def changed(self, gradients: int) -> None:
+        """The parameters that are evaluated are another version, with so many more gradients."""
+        self._version += 1
+        self._applied += gradients
+        for read in [read for read in self._asked if read.version <= self._version]:
+            self._asked.remove(read)
+            self._send_snapshot(read.request)
+
+    def stepped(self) -> None:
+        """This worker has taken a step of its own."""
+        if self.has_own:
+            self.recorder.gradients_applied(1)
+            self.changed(1)
+
+    def _send_snapshot(self, request: int) -> None:
+        block = whole(self.now_trained())
+        if isinstance(block, torch.Tensor):
+            block = block.cpu()
+        body = Snapshot(
+            self.worker, self._version, request, max(0, self.now), self._applied, head_of(block)
+        )
+        self.coordinator.send(body, block)
+
+    # -- what comes in -------------------------------------------------------------------
+
+    def _expected(self, body: Body) -> tuple[str, int] | None:
+        return self.expected_extras(body)
+
+    def _order(self, peer: str, body: Body, block: Block | None) -> None:
+        if isinstance(body, Regroup):
+            if not self._has_left:
+                self._meet(body.generation, body.members)
+        elif isinstance(body, ReadAll):
+            if self._version >= body.version:
+                self._send_snapshot(body.request)
+            else:
+                self._asked.append(body)
+        else:
+            super()._order(peer, body, block)
