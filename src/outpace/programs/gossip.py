@@ -18,6 +18,8 @@ async def gossip_worker(me: PeerContext) -> None:
         started = me.now
         exchange = me.begin_exchange(iteration)
         gradient = await me.compute(mine, iteration)
+        if gradient is None and me.must_stop(iteration):
+            break
         computed = me.now
         await exchange.over()
         if gradient is not None:

@@ -60,6 +60,8 @@ async def hpsgd_worker(
         if late is not None:
             replica.follow()
             late = None
+        if gradient is None and me.must_stop(iteration):
+            break
         computed, held = me.now, 0
         full = gathered.count + 1 >= window
         if reduction is not None and (reduction.done or full):

@@ -9,25 +9,35 @@ from __future__ import annotations
 from outpace.blocks import copy_of
 from outpace.messages import value_of
 from outpace.programs.peers import PeerContext
+from outpace.units import Time
 
 
 async def local_sgd_worker(me: PeerContext, *, every: int, after: int = 0) -> None:
     """Average after every so many steps, and before leaving; until step `after`, after each."""
     mine = me.own()
     iteration, steps = 0, 0
+
+    async def average() -> Time:
+        """With all others; since when all had joined."""
+        reduction = me.begin_all_reduce(copy_of(mine.read()), steps)
+        mine.replace((await reduction.result()).mean)
+        return reduction.began
+
     while not me.must_stop(iteration):
         started = me.now
         gradient = await me.compute(mine, iteration)
+        if gradient is None and me.must_stop(iteration):
+            break
         computed, held = me.now, 0
         if gradient is not None:
             mine.step(value_of(gradient), iteration)
         steps += 1
         if steps == every or iteration < after or me.must_stop(iteration + 1):
-            reduction = me.begin_all_reduce(copy_of(mine.read()), steps)
-            mine.replace((await reduction.result()).mean)
-            held, steps = reduction.began - computed, 0
+            held, steps = await average() - computed, 0
         me.iteration_finished(iteration, started, computed, me.now, held)
         iteration += 1
+    if steps:
+        await average()
     me.leave()
 
 
@@ -38,6 +48,8 @@ async def psgd_worker(me: PeerContext) -> None:
     while not me.must_stop(iteration):
         started = me.now
         gradient = await me.compute(mine, iteration)
+        if gradient is None and me.must_stop(iteration):
+            break
         if gradient is not None:
             mine.step(value_of(gradient), iteration)
         me.iteration_finished(iteration, started, me.now, me.now, 0)

@@ -37,7 +37,7 @@ class PeerContext(Protocol):
         """A sum of this worker's gradients, empty at first."""
 
     def must_stop(self, iteration: int) -> bool:
-        """Must this worker leave instead of starting that iteration?"""
+        """Must this worker leave instead of that iteration? A script may end while it is at it."""
 
     async def compute(self, at: Parameters, iteration: int) -> Block | None:
         """The gradient at these parameters as they are now; None: there is none to be used."""

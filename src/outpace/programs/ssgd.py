@@ -12,6 +12,8 @@ async def ssgd_worker(me: PeerContext) -> None:
     while not me.must_stop(iteration):
         started = me.now
         gradient = await me.compute(model, iteration)
+        if gradient is None and me.must_stop(iteration):
+            break
         computed = me.now
         reduction = me.begin_all_reduce(gradient)
         reduced = await reduction.result()

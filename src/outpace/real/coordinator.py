@@ -244,10 +244,15 @@ class Coordinator:
             await self._next(limit_s, since, "hand in its parameters", self.servers)
         self._tell(self.servers, Stop("the run is over"))
         await self._finish(self.servers, limit_s)
+        self._give_final()
+
+    def _give_final(self) -> None:
+        """The parameters, to those who wait for them, if they are there."""
         final, at = self.snapshots.final, self.snapshots.final_at
         if final is not None and at is not None:
             for name in self._awaiting_final:
                 self.listener.send(name, at, final[0])
+            self._awaiting_final.clear()
 
     async def _finish(self, names: list[str], limit_s: float, left: bool = False) -> None:
         """Wait until they have finished, or `left`; the limit counts from when the run is to
@@ -388,6 +393,7 @@ class Coordinator:
                     self.snapshots.add(body, block)
             elif isinstance(body, Fetch):
                 self._awaiting_final.append(name)
+                self._give_final()
             elif isinstance(body, Extras):
                 self.extras = block
             self._heard[name, type(body)] += 1

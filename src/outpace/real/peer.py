@@ -67,6 +67,11 @@ class Peer(Trainee):
     def start_from(self, parameters: torch.Tensor) -> None:
         """Have these instead."""
 
+    @property
+    def exchanged(self) -> int:
+        """How many numbers an all-reduce adds up."""
+        return self._elements
+
     @abstractmethod
     def prepare(self) -> None:
         """Do what takes long before the time of the run begins."""
@@ -109,7 +114,7 @@ class Peer(Trainee):
             self._like = parameters.new_empty(0)
         self._reductions = Reductions(
             self.kernel, self.clock, self.worker, self.workers, like=self._like,
-            elements=head.elements, wire=torch.uint8 if self._like is None else self._like.dtype,
+            elements=self.exchanged, wire=torch.uint8 if self._like is None else self._like.dtype,
             tell=self.coordinator.send, ended=self._reduced, least=lambda members: 0,
         )  # fmt: skip
         await self._meet(0, range(self.workers))
@@ -130,10 +135,10 @@ class Peer(Trainee):
         return self._reductions.connect(meeting, generation, members)
 
     def finish(self) -> None:
-        self._say_last()
+        self.say_last()
         super().finish()
 
-    def _say_last(self) -> None:
+    def say_last(self) -> None:
         """Once, what it has at the end."""
         if not self._has_left:
             self._has_left = True
@@ -144,7 +149,7 @@ class Peer(Trainee):
     # -- the context of the program ----------------------------------------------------
 
     def gathered(self) -> GatheredProtocol:
-        return GatheredInPlace() if self._like is None else Gathered(self._like, self._elements)
+        return GatheredInPlace() if self._like is None else Gathered(self._like, self.exchanged)
 
     async def compute(self, at: Parameters, iteration: int) -> Block | None:
         self._busy_since = started = self.now
@@ -163,7 +168,7 @@ class Peer(Trainee):
         raise NotImplementedError
 
     def leave(self) -> None:
-        self._say_last()
+        self.say_last()
 
     def iteration_finished(
         self, iteration: int, started: Time, computed: Time, finished: Time, held: Time

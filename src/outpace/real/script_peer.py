@@ -1,0 +1,184 @@
+"""A worker without servers that trains the model of a user's script (see `attach`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from outpace.blocks import parameter_block
+from outpace.config import Experiment
+from outpace.errors import ConfigError
+from outpace.kernel import Mailbox, Walker
+from outpace.messages import Block, Value, whole
+from outpace.pieces import Pieces
+from outpace.programs.peers import CommonParameters, OwnParameters, Parameters
+from outpace.python_optimizer import PythonOptimizer
+from outpace.real.bodies import Body, Fetch, Left, Snapshot
+from outpace.real.member import Link
+from outpace.real.peer import Peer
+from outpace.real.script_parameters import Beside, InPlace, ScriptReplica, Tail
+from outpace.real.scripted import ScriptGradients, ScriptModel
+from outpace.replicas import Common, SharedModel
+from outpace.strategy import common_optimizer
+from outpace.sync import DiLoCo, Hpsgd, Ssgd
+from outpace.tasks.boundaries import Computation
+
+
+class ScriptPeer(Peer):
+    """The script's own optimizer takes the steps, in every worker."""
+
+    def __init__(
+        self, link: Link, number: int, experiment: Experiment, script: ScriptModel
+    ) -> None:
+        super().__init__(link, number, experiment)
+        self._script, self._experiment = script, experiment
+        self._gradients = ScriptGradients(script, experiment, self.name, self.notice)
+        self._limit = experiment.stop.iterations
+        law = experiment.compute
+        self._run_time = law and law.run_time(
+            experiment.seed, experiment.workers, experiment.stop.iterations
+        )
+        self._tail = Tail(script)
+        self._in_place = InPlace(script, self._tail, self.changed, self.stepped)
+        self._common: CommonParameters
+        self._outer: SharedModel  # of diloco
+        self._iteration_now = 0
+        self._final = Mailbox[Block](self.kernel, "the final parameters")
+        self._is_over = False
+
+    @staticmethod
+    def require_fit(script: ScriptModel, experiment: Experiment) -> None:
+        """Raise ConfigError if this strategy could not take its steps."""
+        if isinstance(experiment.optimizer, PythonOptimizer):
+            raise ConfigError(
+                "optimizer: without servers the script's own takes the steps: leave it out"
+            )
+        if isinstance(script.optimizer, torch.optim.LBFGS):
+            raise ConfigError("LBFGS computes gradients itself, several for a step: take another")
+        if isinstance(experiment.peers, Hpsgd) and type(script.optimizer) is not torch.optim.SGD:
+            kind = type(script.optimizer).__name__
+            raise ConfigError(f"the replica of hpsgd takes plain steps: use SGD, not {kind}")
+        if isinstance(experiment.peers, Ssgd | Hpsgd) and not all(
+            "lr" in group for group in script.optimizer.param_groups
+        ):
+            raise ConfigError("the optimizer has no learning rate (lr) that could be shared")
+
+    # -- what is trained ----------------------------------------------------------
+
+    @property
+    def layers(self) -> list[int]:
+        return self._script.layers
+
+    @property
+    def layout(self) -> str:
+        return self._script.layout
+
+    @property
+    def extras(self) -> torch.Tensor:
+        return self._script.extras
+
+    def take_extras(self, data: torch.Tensor) -> None:
+        self._script.take_extras(data)
+
+    @property
+    def exchanged(self) -> int:
+        sync = self._experiment.peers
+        return self._elements + (self._tail.elements if isinstance(sync, Ssgd | Hpsgd) else 0)
+
+    def parameters(self) -> torch.Tensor:
+        return self._script.flat()
+
+    def start_from(self, parameters: torch.Tensor) -> None:
+        self._script.load([parameters])
+
+    def prepare(self) -> None:
+        sync, script = self._experiment.peers, self._script
+        if isinstance(sync, Hpsgd):
+            self._common = Beside(script, self._tail, script.flat(), self.changed)
+        elif isinstance(sync, DiLoCo):
+            outer = common_optimizer(sync, self._experiment.optimizer)
+            model = SharedModel(parameter_block(script.flat(), outer), self.workers, self.changed)
+            self._outer = model
+            self._common = Common(model)
+        else:
+            self._common = self._in_place
+
+    def common(self) -> CommonParameters:
+        return self._common
+
+    def own(self) -> OwnParameters:
+        return self._in_place
+
+    def now_trained(self) -> Value:
+        if isinstance(self._experiment.peers, DiLoCo):
+            return self._outer.newest.value
+        return self._common.read()
+
+    def must_stop(self, iteration: int) -> bool:
+        return self._is_over or (self._limit is not None and iteration >= self._limit)
+
+    async def gradient_at(self, at: Parameters, iteration: int) -> Block | None:
+        if isinstance(at, ScriptReplica):
+            at.show()
+        self._iteration_now = iteration
+        started = self.now
+        drawn_s = self._run_time(self.worker, iteration, started) if self._run_time else 0.0
+        self.kernel.stop()  # back to the user, once this walker waits
+        gradient: Pieces | None = await self.kernel.wait()
+        if not self._is_over:
+            self.recorder.gradient_computed(self.worker)
+            await self.stretch(started, drawn_s)
+        return gradient
+
+    # -- the script's side -----------------------------------------------------------
+
+    def gradient(self) -> Pieces | None:
+        """With what travels behind it."""
+        found = self._gradients.in_place(self._iteration_now)
+        if found is None or self.exchanged == self._elements:
+            return found
+        return self._tail.behind(found)
+
+    def tell_of_lost_state(self) -> None:
+        if isinstance(self._experiment.peers, Hpsgd):
+            self.notice(
+                f"the optimizer of {self.name} has taken steps before: their traces (momentum and "
+                "the like) stay behind, that of the parameters all have in common begins afresh"
+            )
+
+    @contextmanager
+    def stopping(self) -> Iterator[Computation]:
+        """Nothing stops it."""
+        yield Computation()
+
+    async def goodbye(self, program: Walker[None], *, fetch: bool) -> None:
+        self._is_over = True
+        program.notify(None)
+        await program.join()
+        if fetch:
+            self.flush()
+            self.coordinator.send(Left())  # or nobody would say that all have left
+            self.coordinator.send(Fetch(final=True))
+            self._script.load([await self._final.get()])
+        elif not self.has_own:
+            self._script.load([self.now_trained()])
+        self.kernel.stop()
+
+    def hand_over(self) -> None:
+        self.say_last()
+
+    # -- what comes in ---------------------------------------------------------------
+
+    def _expected(self, body: Body) -> tuple[str, int] | None:
+        if isinstance(body, Snapshot):
+            return body.block.dtype, self._elements
+        return super()._expected(body)
+
+    def _order(self, peer: str, body: Body, block: Block | None) -> None:
+        if isinstance(body, Snapshot):
+            assert block is not None
+            self._final.put(whole(block))
+        else:
+            super()._order(peer, body, block)
