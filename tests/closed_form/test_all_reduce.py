@@ -172,3 +172,20 @@ def test_only_the_last_synchronization_of_hpsgd_costs_time_that_psgd_does_not(k)
     assert hpsgd.summary["overlap_fraction"] == pytest.approx(10 / 11)
     assert psgd.summary["synchronizations"] == 0
     assert psgd.summary["mean_window"] is psgd.summary["overlap_fraction"] is None
+
+
+@pytest.mark.parametrize("k", [0, 1, 3, 7, 8, 12])
+def test_a_round_of_overlapped_diloco_takes_its_steps_or_its_synchronization(k):
+    """Whichever is longer; the last synchronization has no steps beside it."""
+    every, rounds = 8, 3
+    result = run(
+        {"kind": "diloco", "every": every, "overlap": True},
+        iterations=every * rounds,
+        network=costing(k),
+    )
+    expected = (every + (rounds - 1) * max(every, k) + k) * T
+    assert result.summary["virtual_time_s"] == pytest.approx(expected, abs=1e-9)
+    assert result.summary["synchronizations"] == rounds
+    if k:
+        overlapped = (rounds - 1) * min(k, every) / (rounds * k)
+        assert result.summary["overlap_fraction"] == pytest.approx(overlapped)

@@ -108,6 +108,44 @@ def test_the_outer_step_of_diloco_is_torchs_sgd_with_nesterov_momentum():
     torch.testing.assert_close(result.parameters["w"], outer.detach(), rtol=1e-12, atol=0)
 
 
+def overlapped(**more):
+    """Two workers on w²/4, whose steps halve the distance that they have to go."""
+    return run(
+        {"kind": "diloco", "every": 2, "outer_lr": 0.5, "outer_momentum": 0.0, "overlap": True},
+        task={"kind": "quadratic", "eigenvalues": [0.5]},
+        optimizer={"kind": "sgd", "lr": 1.0},
+        compute={"kind": "constant", "mean_s": 0.1},
+        workers=2,
+        **more,
+    )
+
+
+@pytest.mark.parametrize(
+    ("latency_s", "expected"),
+    [
+        # θ_i: 1, 1/2, 1/4; 3/4 is given away; 1/8, and θ = 1 − 3/8 = 5/8 is there: θ_i = 5/8 −
+        # 1/8 = 1/2; 1/4; 5/8 − 1/4 = 3/8 is given away: θ = 5/8 − 3/16.
+        (0.0, 7 / 16),
+        # A step later: 1/8, 1/16; θ = 5/8 is there: θ_i = 5/8 − 3/16 = 7/16, so 3/16 is given
+        # away: θ = 5/8 − 3/32.
+        (0.075, 17 / 32),
+    ],
+)
+def test_overlapped_diloco_on_a_quadratic_as_by_hand(latency_s, expected):
+    result = overlapped(network={"latency_s": latency_s}, stop={"iterations": 4})
+    assert result.parameters["w"].item() == expected
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS[:3], ids=lambda optimizer: optimizer["kind"])
+def test_one_synchronization_at_the_end_has_nothing_to_overlap_with(optimizer):
+    one, other = (
+        run({"kind": "diloco", "every": 1000, "overlap": overlap}, optimizer=optimizer).summary
+        for overlap in (True, False)
+    )
+    for key in ("parameters_digest", "trace_digest"):
+        assert one[key] == other[key]
+
+
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_hpsgd_whose_windows_are_single_steps_is_sgd_with_gradients_two_steps_old(momentum):
     """Without a network the sum of step i is there when step i+1 is over, for step i+2."""
@@ -134,6 +172,7 @@ ALL = [
     {"kind": "ssgd"},
     {"kind": "local-sgd", "every": 4},
     {"kind": "diloco", "every": 4, "outer_momentum": 0.5},
+    {"kind": "diloco", "every": 4, "outer_momentum": 0.5, "overlap": True},
     {"kind": "gossip"},
     {"kind": "psgd"},
     {"kind": "hpsgd"},

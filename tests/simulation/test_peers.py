@@ -14,7 +14,7 @@ from peers import BASE, Run, digits
 from outpace.blocks import parameter_block
 from outpace.cluster import NetworkLaw
 from outpace.replicas import Common, SharedModel
-from outpace.sync import Hpsgd, LocalSgd, Psgd, Ssgd
+from outpace.sync import DiLoCo, Hpsgd, LocalSgd, Psgd, Ssgd
 from outpace.updaters import Sgd
 
 MS = 1_000_000  # ns
@@ -77,6 +77,56 @@ def test_a_window_bounds_what_is_gathered_and_loses_nothing(table, network, wind
         assert digits(-run.parameters[worker].item(), iterations) == [1] * iterations
         joined = [row["iteration"] for row in run.rows("all-reduce", worker=worker)]
         assert all(after - before <= window for before, after in pairwise(joined))
+
+
+def plain_diloco(every, overlap=True):
+    """One whose outer step is along the mean of what workers changed, as far as that."""
+    return DiLoCo(every, outer_lr=1.0, outer_momentum=0.0, overlap=overlap)
+
+
+@settings(max_examples=150)
+@given(
+    table=timings(),
+    network=networks(),
+    every=st.integers(1, 5),
+    tie_seed=st.none() | st.integers(0, 99),
+)
+def test_overlapped_diloco_commits_every_gradient_exactly_once(table, network, every, tie_seed):
+    run = Run(plain_diloco(every), table, network=network, tie_seed=tie_seed)
+    iterations = len(table[0])
+    for worker in range(len(table)):
+        assert digits(-run.parameters[worker].item(), iterations) == [1] * iterations
+    assert run.totals.applied == len(table) * iterations
+
+
+@settings(max_examples=60)
+@given(table=timings(), network=networks(), every=st.integers(1, 5))
+def test_where_gradients_are_the_same_everywhere_overlap_changes_nothing_but_when(
+    table, network, every
+):
+    ours, theirs = (
+        Run(DiLoCo(every, overlap=overlap), table, network=network, lr=1.0)
+        for overlap in (True, False)
+    )
+    torch.testing.assert_close(ours.parameters, theirs.parameters, rtol=1e-12, atol=0)
+    assert ours.now <= theirs.now
+    for worker in range(len(table)):
+        joined, expected = (
+            [row["iteration"] for row in run.rows("all-reduce", worker=worker)]
+            for run in (ours, theirs)
+        )
+        assert joined == expected
+
+
+@settings(max_examples=60)
+@given(table=timings(), network=networks(), every=st.integers(2, 5))
+def test_a_step_of_overlapped_diloco_waits_only_where_it_synchronises(table, network, every):
+    run = Run(plain_diloco(every), table, network=network)
+    for row in run.rows("iteration"):
+        waits = row["end_ns"] > row["computed_ns"]
+        due = (row["iteration"] + 1) % every == 0 or row["iteration"] + 1 == len(table[0])
+        assert due or not waits
+        assert row["held_ns"] <= row["end_ns"] - row["computed_ns"]
 
 
 @settings(max_examples=60)
@@ -151,8 +201,23 @@ def test_an_all_reduce_that_ends_with_a_step_is_over_when_the_step_is():
         assert run.read[worker, 3] == [-1, -1, -1]
 
 
+def test_overlapped_diloco_goes_on_from_the_new_model_with_what_it_did_meanwhile():
+    # Steps of 1·4^i in 10 ms, every second synchronised in 15: its outer step, along the mean
+    # of two workers, is seen at the end of step 3.
+    network = NetworkLaw(latency_s=0.0075)
+    run = Run(plain_diloco(every=2), [[0.01] * 6] * 2, network=network, lr=1.0)
+    before, meanwhile = 1 + 4, 16 + 64
+    assert run.read[0, 2] == [-before, 0]
+    assert run.read[0, 3] == [-before - 16, 0]
+    assert run.read[0, 4] == [-before / 2 - meanwhile, -before / 2]
+    # The last one has nothing to overlap with: steps until 60 ms, and 15 more.
+    assert run.now == 75 * MS
+
+
 @pytest.mark.parametrize("tie_seed", range(5))
-@pytest.mark.parametrize("sync", [Ssgd(), LocalSgd(every=3), Hpsgd(), HPSGD["delayed"]])
+@pytest.mark.parametrize(
+    "sync", [Ssgd(), LocalSgd(every=3), Hpsgd(), HPSGD["delayed"], plain_diloco(every=2)]
+)
 def test_the_order_of_what_happens_at_once_does_not_matter(sync, tie_seed):
     table = [[0.01] * 9, [0.02] * 9, [0.03] * 9]
     alone, shuffled = (Run(sync, table, tie_seed=seed) for seed in (None, tie_seed))
@@ -162,7 +227,9 @@ def test_the_order_of_what_happens_at_once_does_not_matter(sync, tie_seed):
 
 
 @pytest.mark.parametrize("contention", ["serialised", "fair"])
-@pytest.mark.parametrize("sync", [Ssgd(), LocalSgd(every=2), *HPSGD.values()])
+@pytest.mark.parametrize(
+    "sync", [Ssgd(), LocalSgd(every=2), plain_diloco(every=2), *HPSGD.values()]
+)
 def test_who_stops_early_leaves_and_the_others_go_on(sync, contention):
     network = NetworkLaw(latency_s=0.001, bandwidth_bytes_per_s=1e4, contention=contention)
     run = Run(sync, [[0.01] * 8] * 3, network=network, lasts={0: 3})

@@ -17,13 +17,15 @@ class DiLoCo:
 
     (Douillard et al., DiLoCo: distributed low-communication training of language models, 2023,
     algorithm 1.) The paper's optimizers are AdamW inside, and outside SGD with Nesterov momentum:
-    outer_lr and outer_momentum are those of it. every: n. Raises ValueError for numbers out of
-    range.
+    outer_lr and outer_momentum are those of it. every: n. overlap: workers go on with steps of
+    their own while the outer gradient is averaged (`programs.diloco`; the idea is Streaming
+    DiLoCo's, Douillard et al. 2025). Raises ValueError for numbers out of range.
     """
 
     every: int
     outer_lr: float = 0.7
     outer_momentum: float = 0.9
+    overlap: bool = False
     all_reduce: AllReduce = "ring"
     kind: Literal["diloco"] = "diloco"
 
