@@ -108,6 +108,27 @@ def test_every_message_of_a_shared_ring_is_in_the_log(tmp_path):
     assert ends == {("0", "1"), ("1", "2"), ("2", "0")}
 
 
+@pytest.mark.parametrize("contention", ["serialised", "fair"])
+@pytest.mark.parametrize(
+    "sync",
+    [
+        {"kind": "ssgd"},
+        {"kind": "local-sgd", "every": 1},
+        {"kind": "hpsgd"},
+        {"kind": "diloco", "every": 1},
+    ],
+    ids=lambda sync: sync["kind"],
+)
+def test_in_bfloat16_a_ring_has_half_the_bytes(sync, contention):
+    law = network(0.001, 1e8, contention)
+    result = run(sync | {"wire": "bf16"}, iterations=3, network=law)
+    rounds = 2 * (4 - 1)
+    takes = nanoseconds(rounds * (0.001 + 2 * PARAMETERS / (4 * 1e8)))
+    for row in rows(result, "all-reduce"):
+        assert row["end_ns"] - row["computed_ns"] == pytest.approx(takes, abs=rounds)
+    assert result.summary["bytes_sent"] == 3 * rounds * 2 * PARAMETERS
+
+
 def test_one_slow_connection_holds_up_every_round_of_a_ring():
     law = network(0.001, 1e8) | {"nodes": {"worker-2": {"bandwidth_bytes_per_s": 1e7}}}
     result = run({"kind": "ssgd"}, network=law)

@@ -175,6 +175,7 @@ ALL = [
     {"kind": "diloco", "every": 4, "outer_momentum": 0.5, "overlap": True},
     {"kind": "gossip"},
     {"kind": "psgd"},
+    {"kind": "hpsgd", "wire": "bf16"},
     {"kind": "hpsgd"},
     {"kind": "hpsgd", "commit": "delayed"},
 ]

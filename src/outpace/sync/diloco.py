@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from outpace.checks import positive, require
-from outpace.sync.ssgd import AllReduce
+from outpace.sync.ssgd import AllReduce, Wire
 
 _MOST: Final = 2**31
 
@@ -27,6 +27,7 @@ class DiLoCo:
     outer_momentum: float = 0.9
     overlap: bool = False
     all_reduce: AllReduce = "ring"
+    wire: Wire = "full"
     kind: Literal["diloco"] = "diloco"
 
     def __post_init__(self) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from outpace.checks import require
-from outpace.sync.ssgd import AllReduce
+from outpace.sync.ssgd import AllReduce, Wire
 
 _MOST: Final = 2**31
 
@@ -23,6 +23,7 @@ class LocalSgd:
     every: int
     after: int = 0
     all_reduce: AllReduce = "ring"
+    wire: Wire = "full"
     kind: Literal["local-sgd"] = "local-sgd"
 
     def __post_init__(self) -> None:

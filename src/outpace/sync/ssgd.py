@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 AllReduce: TypeAlias = Literal["ring", "tree"]  # which way the messages of a collective go
+Wire: TypeAlias = Literal["full", "bf16"]  # in which precision they carry it (`precision`)
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,4 +17,5 @@ class Ssgd:
     """
 
     all_reduce: AllReduce = "ring"
+    wire: Wire = "full"
     kind: Literal["ssgd"] = "ssgd"
