@@ -247,6 +247,33 @@ def test_who_stops_early_leaves_and_the_others_go_on(sync, contention):
         assert run.parameters[1].item() == -expected
 
 
+def test_staleness_counts_the_commits_since_the_model_that_a_gradient_is_at():
+    # LONG: all-reduces from 10, 40, 65 ms of gradients 0; 1, 2, 3; 4, 5. Commits at 40 (seen
+    # then), 65 and 90 ms. Immediate: those from 1 to 3 were computed at the model without
+    # commits, 4 and 5 at that with one. Delayed: P_t had begun gradient 4 at the old one.
+    expected = {"immediate": {0: 2, 1: 10}, "delayed": {0: 2, 1: 8, 2: 2}}
+    for name, sync in HPSGD.items():
+        assert Run(sync, TWO, network=LONG).totals.staleness == {0: expected[name]}
+    assert Run(Ssgd(), TWO, network=LONG).totals.staleness == {0: {0: 12}}
+
+
+@every_commit
+@settings(max_examples=60)
+@given(table=timings(), network=networks())
+def test_the_staleness_of_every_gradient_of_a_common_model_is_counted(sync, table, network):
+    run = Run(sync, table, network=network)
+    (histogram,) = run.totals.staleness.values()
+    assert sum(histogram.values()) == run.totals.applied
+    # A gradient is given to the next all-reduce, which begins when the last is seen to be over.
+    assert max(histogram) <= (1 if sync.commit == "immediate" else 2)
+    assert histogram[0] >= len(table)  # the first of each
+
+
+@pytest.mark.parametrize("sync", [LocalSgd(every=2), Psgd(), plain_diloco(2)])
+def test_where_gradients_are_at_parameters_of_ones_own_there_is_no_staleness(sync):
+    assert Run(sync, TWO, network=LONG).totals.staleness == {}
+
+
 @pytest.mark.parametrize("rule", ["linear", "sqrt", "constant"])
 def test_the_rate_of_a_commit_grows_with_its_window_as_asked_for(rule):
     # Windows of 1, then 4 iterations of both workers: 10 ms steps, all-reduces of 40.

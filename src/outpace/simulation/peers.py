@@ -7,6 +7,7 @@ workers have models of their own, the average of all.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from outpace.blocks import ParameterBlock, parameter_block
@@ -18,7 +19,15 @@ from outpace.kernel import Future
 from outpace.messages import Block, worker_name
 from outpace.programs.peers import Parameters
 from outpace.randomness import generator
-from outpace.replicas import Common, GatheredInPlace, Own, SharedModel, average, average_both
+from outpace.replicas import (
+    Common,
+    GatheredInPlace,
+    Own,
+    Replica,
+    SharedModel,
+    average,
+    average_both,
+)
 from outpace.simulation.collectives import AllReduces, Part
 from outpace.simulation.control import SimulationControl
 from outpace.simulation.exchanges import Exchanges, Pair
@@ -60,6 +69,8 @@ class PeerSimulation(VirtualRun):
         self.replica_step = replica_step(sync, self._optimizer)
         self._own: dict[int, ParameterBlock] = {}  # by worker
         self.has_common = False  # is there anybody who uses it?
+        # By all-reduce: at which versions of the common model the gradients in it were computed.
+        self._computed_at: dict[int, list[int]] = {}
         self._steps = 0  # of workers with parameters of their own
         self._left: set[int] = set()
         route = self._route()
@@ -120,9 +131,15 @@ class PeerSimulation(VirtualRun):
             self._own[worker] = self._own_block()
         return self._own[worker]
 
-    def join(self, worker: int, value: Block, weight: int) -> Part:
-        """Let this worker take part in the next all-reduce."""
-        return self._all_reduces.join(worker, value, weight)
+    def join(self, worker: int, value: Block, weight: int, versions: Sequence[int]) -> Part:
+        """Let this worker take part in the next all-reduce.
+
+        versions: at which its gradients were computed, if that was the common model.
+        """
+        part = self._all_reduces.join(worker, value, weight)
+        if versions:
+            self._computed_at.setdefault(part.number, []).extend(versions)
+        return part
 
     def exchange(self, worker: int, iteration: int) -> Pair:
         """Let it average with another that has not left."""
@@ -141,7 +158,9 @@ class PeerSimulation(VirtualRun):
         average_both(self._block_of(one), self._block_of(other))
 
     def _committed(self, gradients: int) -> None:
-        self.recorder.gradients_applied(gradients)
+        before = self.model.version - 1  # what came of all-reduce n is commit n
+        versions = self._computed_at.pop(before, ())
+        self.recorder.gradients_applied(gradients, (before - version for version in versions))
         self._on_update(0, self.updates)
 
     def _stepped(self) -> None:
@@ -177,6 +196,7 @@ class Peer(Computing):
         self.workers = simulation.experiment.workers
         self._common = Common(simulation.model, simulation.replica_step)
         self._iteration = -1  # the last that was computed
+        self._versions: list[int] = []  # since it joined an all-reduce
         self._computing_since: Time | None = None
         self._computed: Time = 0  # how long it has, since it joined an all-reduce
         self.joined_after = -1  # which iteration; of an exchange: beside which
@@ -193,6 +213,8 @@ class Peer(Computing):
 
     async def compute(self, at: Parameters, iteration: int) -> Block:
         self._computing_since = self._kernel.now
+        if isinstance(at, Common | Replica):
+            self._versions.append(at.version)
         (gradient,) = await self.execute([at.read()], iteration)
         # An all-reduce that is over at this very instant is over when the program looks.
         over = Future[None](self._kernel, "the end of this instant")
@@ -211,7 +233,8 @@ class Peer(Computing):
     def begin_all_reduce(self, value: Block | None, weight: int = 1) -> Part:
         assert value is not None  # a gradient that cannot be used ends a simulation
         self._computed, self.joined_after = 0, self._iteration
-        return self._simulation.join(self.worker, value, weight)
+        versions, self._versions = self._versions, []
+        return self._simulation.join(self.worker, value, weight, versions)
 
     def begin_exchange(self, iteration: int) -> Pair:
         self._computed, self.joined_after = 0, iteration
