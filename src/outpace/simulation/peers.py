@@ -98,7 +98,7 @@ class PeerSimulation(VirtualRun):
         if law is not None and law.contention == "fair":
             return Messages(self.kernel, self.network, experiment.workers)
         paths = None if law is None else Paths(law, experiment.machines)
-        return Formula(self.kernel, self.network, paths)
+        return Formula(self.kernel, self.network, paths, experiment.workers)
 
     def parameters(self) -> list[Block]:
         if not self.has_common and self._own:
