@@ -88,7 +88,7 @@ def test_nobody_takes_part_in_two_at_a_time_and_all_come_about(pairs):
     kernel, law = Kernel(), NetworkLaw(latency_s=0.002)
     done, busy = [], defaultdict(list)
     exchanges = Exchanges(
-        kernel, Formula(kernel, Network(kernel, law), Paths(law)), 8,
+        kernel, Formula(kernel, Network(kernel, law), Paths(law), workers=5), 8,
         lambda one, other: done.append((one, other)),
         lambda pair: [busy[n].append((pair.began, pair.ended)) for n in (pair.worker, pair.other)],
     )  # fmt: skip

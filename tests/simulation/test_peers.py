@@ -64,8 +64,35 @@ def test_no_step_of_hpsgd_waits_for_anybody(sync, table, network):
             assert row["iteration"] == iteration
             assert row["start_ns"] == now
             now += round(seconds[iteration] * 1e9)
-            assert row["computed_ns"] == row["end_ns"] == now
-            assert row["held_ns"] == 0
+            assert row["computed_ns"] == now
+            if iteration + 1 < len(seconds):
+                assert row["end_ns"] == now
+                assert row["held_ns"] == 0
+
+
+@every_commit
+@settings(max_examples=60)
+@given(table=timings(), network=networks())
+def test_what_hpsgd_synchronises_before_it_leaves_is_time_of_its_last_iteration(
+    sync, table, network
+):
+    run = Run(sync, table, network=network)
+    held = 0
+    for worker in range(len(table)):
+        last = run.rows("iteration", worker=worker)[-1]
+        reduced = run.rows("all-reduce", worker=worker)
+        assert last["end_ns"] == max(last["computed_ns"], *(row["end_ns"] for row in reduced))
+        waits = (
+            row["computed_ns"] - max(row["start_ns"], last["computed_ns"])
+            for row in reduced
+            if row["computed_ns"] > last["computed_ns"]
+        )
+        assert last["held_ns"] == sum(waits)
+        held += last["held_ns"]
+    totals = run.totals
+    assert totals.wait == held
+    ended = sum(run.rows("iteration", worker=worker)[-1]["end_ns"] for worker in range(len(table)))
+    assert totals.compute + totals.wait + totals.communicate == ended
 
 
 @settings(max_examples=60)
@@ -316,6 +343,7 @@ def test_overlap_and_windows_are_in_the_sums():
     assert hpsgd.windows == 14
     assert hpsgd.reducing == 2 * 80 * MS
     assert hpsgd.overlapped == 2 * 60 * MS
+    assert (hpsgd.wait, hpsgd.communicate) == (0, 2 * 20 * MS)
     ssgd = Run(Ssgd(), [[0.01] * 7] * 2, network=network).totals
     assert (ssgd.all_reduces, ssgd.overlapped) == (7, 0)
     assert ssgd.communicate == 2 * 7 * 20 * MS
