@@ -143,16 +143,22 @@ class PeerSimulation(VirtualRun):
 
     def exchange(self, worker: int, iteration: int) -> Pair:
         """Let it average with another that has not left."""
+        return self._exchanges.begin(worker, self._partner(worker, iteration))
+
+    def _partner(self, worker: int, iteration: int) -> int | None:
         others = [n for n in range(self.experiment.workers) if n != worker and n not in self._left]
         if not others:
-            return self._exchanges.begin(worker, None)
+            return None
         source = generator(self.experiment.seed, "partner", worker, iteration)
-        return self._exchanges.begin(worker, others[source.integers(len(others))])
+        return others[source.integers(len(others))]
 
     def leave(self, worker: int) -> None:
         """Nobody waits for it any more."""
         self._left.add(worker)
         self._all_reduces.leave(worker)
+        self._exchanges.leave(
+            worker, lambda waiting: self._partner(waiting, self.contexts[waiting].joined_after)
+        )
 
     def _average(self, one: int, other: int) -> None:
         average_both(self._block_of(one), self._block_of(other))
