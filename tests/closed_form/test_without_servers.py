@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from outpace.experiment import simulate
+from tasks import normalised_digits
 
-DOUBLE = f"{Path(__file__).with_name('tasks.py')}:double_digits"
+TASKS = Path(__file__).with_name("tasks.py")
+DOUBLE = f"{TASKS}:double_digits"
 ITERATIONS = 15
 
 
@@ -202,6 +204,23 @@ def test_computing_in_other_processes_changes_no_bit():
         )
         for key in ("parameters_digest", "trace_digest"):
             assert here[key] == elsewhere[key]
+
+
+@pytest.mark.parametrize("sync", ALL, ids=lambda sync: " ".join(map(str, sync.values())))
+def test_batch_norm_has_the_averages_of_the_model_that_comes_out(sync):
+    """And not those of any worker's: what is evaluated and written is nobody's model."""
+    task = {"kind": "python", "target": f"{TASKS}:normalised_digits"}
+    result = run(sync, task=task, network={"latency_s": 0.004}, stop={"iterations": 40})
+    normalised = normalised_digits()
+    (train, _), (test, targets), model = normalised.train, normalised.test, normalised.model
+    model.load_state_dict(result.parameters)
+    hidden = model[:2](train)
+    torch.testing.assert_close(model[2].running_mean, hidden.mean(0), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(model[2].running_var, hidden.var(0), rtol=0.1, atol=0)
+    loss = torch.nn.functional.cross_entropy(model.eval()(test), targets).item()
+    found = result.metrics["test_loss"].to_pylist()
+    assert found[-1] == pytest.approx(loss, rel=1e-5)
+    assert found[0] > 1.5 * found[-1]
 
 
 @pytest.mark.parametrize("sync", ALL, ids=lambda sync: " ".join(map(str, sync.values())))
