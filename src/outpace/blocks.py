@@ -241,7 +241,7 @@ def difference(one: Value, other: Value) -> Value:
 
 
 def plus(one: Value, other: Value) -> Value:
-    """The first and the second, in the memory of the first, which is given away."""
+    """The sum of both. The first is given away: it may be changed."""
     first, second = whole(one), whole(other)
     if isinstance(first, Phantom) or isinstance(second, Phantom):
         return first

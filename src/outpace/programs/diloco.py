@@ -10,8 +10,9 @@ on from
 
     θ_i ← θ + (θ_i − what θ_i was when its outer gradient was given away)
 
-so each inner step is in exactly one outer gradient, the next one that is given away. These
-are given away after the same steps as without overlap, n apart.
+so each inner step is in exactly one outer gradient, the next one that is given away (with a plain
+outer step of length 1 that is CoCoD-SGD; Shen et al., IJCAI 2019). These are given away
+after the same steps as without overlap, n apart.
 """
 
 from __future__ import annotations
