@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from outpace.blocks import ParameterBlock, copy_of, difference, parameter_block
-from outpace.messages import whole
+from outpace.blocks import ParameterBlock, copy_of, difference, parameter_block, plus
+from outpace.messages import Phantom, whole
 from outpace.pieces import Pieces
 from outpace.updaters import Sgd
 
@@ -105,6 +105,15 @@ def test_a_copy_and_a_difference_have_memory_of_their_own(cut):
         part.zero_()
     assert torch.equal(whole(copy), one)
     assert torch.equal(whole(less), one - other)
+
+
+@pytest.mark.parametrize("cut", [None, 1000])
+def test_a_sum_leaves_the_second_as_it_is(cut):
+    one, other = random(2500, 0), random(2500, 1)
+    kept = some(other.clone(), cut)
+    assert torch.equal(whole(plus(some(one.clone(), cut), kept)), one + other)
+    assert torch.equal(whole(kept), other)
+    assert plus(Phantom(8), Phantom(8)) == Phantom(8)
 
 
 def some(gradient: torch.Tensor, cut: int | None) -> torch.Tensor | Pieces:

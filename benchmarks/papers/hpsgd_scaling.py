@@ -10,12 +10,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from benchmarks.papers.claims import Claim
-from benchmarks.papers.curves import Curve, read_curve
-from benchmarks.papers.pace import listed, pace
+from benchmarks.papers.curves import read_curve
+from benchmarks.papers.pace import listed
 from plotly.subplots import make_subplots
 
 from outpace.comparison import compare, variants_from
+from outpace.folder import TRACE
 from outpace.report.figure import colour
 from outpace.tasks.models import layer_sizes
 
@@ -164,12 +167,25 @@ def _row(
     place = out / f"{model}-{workers}"
     variants = variants_from(experiment, place.name, HERE)
     compare(variants, place)
-    found = {one.name: _found(read_curve(place / one.name), step_s) for one in variants}
+    steps = data["steps"] - data["every"]
+    found = {one.name: _found(place / one.name, step_s, steps) for one in variants}
     return Row(workers, ring.seconds(workers, _bytes(model)) / step_s, data["every"], found)
 
 
-def _found(curve: Curve, step_s: float) -> Found:
-    return Found(100 * step_s / pace(curve).seconds, curve.summary["mean_window"])
+def _found(folder: Path, step_s: float, steps: int) -> Found:
+    """Of the first so many steps: whole rounds of Local SGD, without the last one, in which all
+    synchronise what is left.
+
+    Raises RuntimeError if the run failed.
+    """
+    curve = read_curve(folder)
+    if curve.error is not None:
+        raise RuntimeError(f"{curve.name} failed: {curve.error}")
+    table = pq.read_table(folder / TRACE, columns=["event", "iteration", "end_ns"])
+    is_step = pc.equal(pc.cast(table["event"], "string"), "iteration")
+    last = table.filter(pc.and_(is_step, pc.equal(table["iteration"], steps - 1)))
+    pace_s = pc.mean(last["end_ns"]).as_py() / 1e9 / steps
+    return Found(step_s / pace_s, curve.summary["mean_window"])
 
 
 def claims(rows: Rows) -> list[Claim]:

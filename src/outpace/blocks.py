@@ -240,6 +240,14 @@ def difference(one: Value, other: Value) -> Value:
     return first - second
 
 
+def plus(one: Value, other: Value) -> Value:
+    """The sum of both. The first is given away: it may be changed."""
+    first, second = whole(one), whole(other)
+    if isinstance(first, Phantom) or isinstance(second, Phantom):
+        return first
+    return first.add_(second)
+
+
 def parameter_block(
     initial: Block, optimizer: Optimizer, *, deterministic: bool = True,
     layers: Sequence[slice] = (),

@@ -5,7 +5,7 @@ Memory does not grow with the run: sums and a histogram of staleness.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
@@ -159,9 +159,14 @@ class Recorder:
         totals.open += closed - opened
         self._rows.cut_off(iteration, opened, closed, wait, count)
 
-    def gradients_applied(self, count: int) -> None:
-        """They are in the parameters now; without servers."""
+    def gradients_applied(self, count: int, staleness: Iterable[int] = ()) -> None:
+        """They are in the parameters now; without servers.
+
+        staleness: of each, where there is a common model to be stale against.
+        """
         self.totals.applied += count
+        for each in staleness:
+            self._applied(0, each)
 
     def all_reduced(
         self, worker: int, iteration: int, joined: Time, began: Time, ended: Time, number: int,
@@ -187,16 +192,19 @@ class Recorder:
     ) -> None:  # fmt: skip
         totals = self.totals
         if outcome is Outcome.APPLIED:
-            histogram = totals.staleness.get(shard)
-            if histogram is None:
-                histogram = totals.staleness[shard] = {}
-            histogram[staleness] = histogram.get(staleness, 0) + 1
+            self._applied(shard, staleness)
             totals.applied += shard == 0
         elif outcome is Outcome.DROPPED:
             totals.dropped += shard == 0
         elif outcome is Outcome.ABSTAINED:
             totals.abstained += shard == 0
         self._rows.push(shard, worker, iteration, arrived, settled, version, outcome, staleness)
+
+    def _applied(self, shard: int, staleness: int) -> None:
+        histogram = self.totals.staleness.get(shard)
+        if histogram is None:
+            histogram = self.totals.staleness[shard] = {}
+        histogram[staleness] = histogram.get(staleness, 0) + 1
 
     def pull_answered(
         self, shard: int, worker: int, iteration: int, arrived: Time, answered: Time,

@@ -33,10 +33,10 @@ def plain_step(rate: Callable[[float], float]) -> PlainStep:
 
 
 class _Version:
-    __slots__ = ("following", "value")
+    __slots__ = ("following", "number", "value")
 
-    def __init__(self, value: Value) -> None:
-        self.value = value
+    def __init__(self, value: Value, number: int) -> None:
+        self.value, self.number = value, number
         self.following: _Version | None = None
 
 
@@ -46,20 +46,24 @@ class SharedModel:
     def __init__(self, block: ParameterBlock, workers: int, changed: Callable[[int], None]) -> None:
         self._block, self._workers, self._changed = block, workers, changed
         self._gradients = 0
-        self.version = 0
-        self.newest = _Version(block.read())
+        self.newest = _Version(block.read(), 0)
+
+    @property
+    def version(self) -> int:
+        """How many commits there were."""
+        return self.newest.number
 
     def commit(self, gradient: Value, divisor: float, gradients: int) -> _Version:
         """Make the next version."""
         self._block.update(gradient, divisor, None, self._gradients / self._workers)
         self._gradients += gradients
-        self.version += 1
+        number = self.version + 1
         if not self._block.is_finite():
             raise DivergenceError(
-                f"the parameters stopped being finite at update {self.version}; "
+                f"the parameters stopped being finite at update {number}; "
                 "try a smaller learning rate"
             )
-        made = self.newest.following = _Version(self._block.read())
+        made = self.newest.following = _Version(self._block.read(), number)
         self.newest = made
         self._changed(gradients)
         return made
@@ -70,6 +74,11 @@ class Common:
 
     def __init__(self, model: SharedModel, step: PlainStep | None = None) -> None:
         self._model, self._version, self._step = model, model.newest, step
+
+    @property
+    def version(self) -> int:
+        """How many commits are in it."""
+        return self._version.number
 
     def replica(self) -> Replica:
         assert self._step is not None  # see `config`: hpsgd has an optimizer with one
@@ -88,19 +97,29 @@ class Replica:
 
     def __init__(self, common: Common, step: PlainStep) -> None:
         self._common, self._step = common, step
-        self._value: Value | None = None
+        self._value: Value | None = None  # None: that of the common parameters
+        self._version = 0
+
+    @property
+    def version(self) -> int:
+        """How many commits are in it; its own steps are none."""
+        return self._common.version if self._value is None else self._version
 
     def read(self) -> Value:
         return self._common.read() if self._value is None else self._value
 
     def step(self, gradient: Value, iteration: int) -> None:
-        self._value = self._step(self.read(), gradient, iteration)
+        self._be(self._step(self.read(), gradient, iteration))
 
     def stay(self) -> None:
-        self._value = self.read()
+        self._be(self.read())
 
     def follow(self) -> None:
         self._value = None
+
+    def _be(self, value: Value) -> None:
+        self._version = self.version
+        self._value = value
 
 
 class GatheredInPlace:

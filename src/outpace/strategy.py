@@ -95,7 +95,7 @@ def peer_program(sync: Peers) -> PeerProgram:
         case Gossip():
             return gossip_worker
         case DiLoCo():
-            return partial(diloco_worker, every=sync.every)
+            return partial(diloco_worker, every=sync.every, overlap=sync.overlap)
         case Hpsgd():
             return partial(
                 hpsgd_worker, delayed=sync.commit == "delayed", window=sync.window or math.inf,

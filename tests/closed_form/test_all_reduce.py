@@ -108,6 +108,77 @@ def test_every_message_of_a_shared_ring_is_in_the_log(tmp_path):
     assert ends == {("0", "1"), ("1", "2"), ("2", "0")}
 
 
+def logged(folder, sync, law, **more):
+    config = run_config(sync, network=law | {"log": True}, **more)
+    result = simulate(config, folder)
+    return result, pq.read_table(folder / "messages.parquet").to_pylist()
+
+
+@pytest.mark.parametrize(("sync", "workers"), [
+    ({"kind": "ssgd"}, 3), ({"kind": "ssgd"}, 4), ({"kind": "gossip"}, 2),
+    ({"kind": "ssgd", "all_reduce": "tree"}, 4),
+])  # fmt: skip
+def test_the_log_of_a_formula_is_that_of_messages_that_nobody_is_in_the_way_of(
+    tmp_path, sync, workers
+):
+    known = []
+    for contention in ("serialised", "fair"):
+        law = network(0.003, 1e7, contention)
+        more = {"workers": workers, "iterations": 2}
+        result, found = logged(tmp_path / contention, sync, law, **more)
+        silent = run(sync, network=law, **more).summary
+        assert result.summary["trace_digest"] == silent["trace_digest"]
+        assert len(found) == result.summary["messages"] == silent["messages"] > 0
+        assert sum(row["size_bytes"] for row in found) == result.summary["bytes_sent"]
+        known.append(sorted(found, key=lambda row: (row["delivered_ns"], row["sender"])))
+    assert known[0] == known[1]
+
+
+def test_rounds_in_the_log_follow_each_other_and_the_slowest_ends_each(tmp_path):
+    law = network(0.001, 1e8) | {"nodes": {"worker-2": {"bandwidth_bytes_per_s": 1e7}}}
+    result, found = logged(tmp_path / "run", {"kind": "ssgd"}, law, iterations=1)
+    size = PARAMETERS  # bytes of a chunk: a quarter of four for each
+    fast, slow = nanoseconds(0.001 + size / 1e8), nanoseconds(0.001 + size / 1e7)
+    for row in found:
+        turn, rest = divmod(row["started_ns"] - 60 * MS, slow)
+        assert rest == 0
+        assert 0 <= turn < 2 * 3
+        ends = {row["sender"], row["receiver"]}
+        takes = slow if "worker-2" in ends else fast
+        assert row["delivered_ns"] - row["started_ns"] == takes
+        assert row["requested_ns"] == row["started_ns"]
+    (last,) = {row["end_ns"] for row in rows(result, "all-reduce")}
+    assert max(row["delivered_ns"] for row in found) == last
+
+
+def test_what_has_not_arrived_when_the_run_ends_is_not_in_the_log(tmp_path):
+    law = network(0.01, 1e9)  # rounds of 10.48 ms
+    stop = {"virtual_time_s": 0.06 + 0.03}
+    _, found = logged(tmp_path / "run", {"kind": "ssgd"}, law, stop=stop)
+    assert len(found) == 2 * 4
+
+
+@pytest.mark.parametrize("contention", ["serialised", "fair"])
+@pytest.mark.parametrize(
+    "sync",
+    [
+        {"kind": "ssgd"},
+        {"kind": "local-sgd", "every": 1},
+        {"kind": "hpsgd"},
+        {"kind": "diloco", "every": 1},
+    ],
+    ids=lambda sync: sync["kind"],
+)
+def test_in_bfloat16_a_ring_has_half_the_bytes(sync, contention):
+    law = network(0.001, 1e8, contention)
+    result = run(sync | {"wire": "bf16"}, iterations=3, network=law)
+    rounds = 2 * (4 - 1)
+    takes = nanoseconds(rounds * (0.001 + 2 * PARAMETERS / (4 * 1e8)))
+    for row in rows(result, "all-reduce"):
+        assert row["end_ns"] - row["computed_ns"] == pytest.approx(takes, abs=rounds)
+    assert result.summary["bytes_sent"] == 3 * rounds * 2 * PARAMETERS
+
+
 def test_one_slow_connection_holds_up_every_round_of_a_ring():
     law = network(0.001, 1e8) | {"nodes": {"worker-2": {"bandwidth_bytes_per_s": 1e7}}}
     result = run({"kind": "ssgd"}, network=law)
@@ -172,3 +243,20 @@ def test_only_the_last_synchronization_of_hpsgd_costs_time_that_psgd_does_not(k)
     assert hpsgd.summary["overlap_fraction"] == pytest.approx(10 / 11)
     assert psgd.summary["synchronizations"] == 0
     assert psgd.summary["mean_window"] is psgd.summary["overlap_fraction"] is None
+
+
+@pytest.mark.parametrize("k", [0, 1, 3, 7, 8, 12])
+def test_a_round_of_overlapped_diloco_takes_its_steps_or_its_synchronization(k):
+    """Whichever is longer; the last synchronization has no steps beside it."""
+    every, rounds = 8, 3
+    result = run(
+        {"kind": "diloco", "every": every, "overlap": True},
+        iterations=every * rounds,
+        network=costing(k),
+    )
+    expected = (every + (rounds - 1) * max(every, k) + k) * T
+    assert result.summary["virtual_time_s"] == pytest.approx(expected, abs=1e-9)
+    assert result.summary["synchronizations"] == rounds
+    if k:
+        overlapped = (rounds - 1) * min(k, every) / (rounds * k)
+        assert result.summary["overlap_fraction"] == pytest.approx(overlapped)

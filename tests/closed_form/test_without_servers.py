@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from outpace.experiment import simulate
+from tasks import normalised_digits
 
-DOUBLE = f"{Path(__file__).with_name('tasks.py')}:double_digits"
+TASKS = Path(__file__).with_name("tasks.py")
+DOUBLE = f"{TASKS}:double_digits"
 ITERATIONS = 15
 
 
@@ -108,6 +110,44 @@ def test_the_outer_step_of_diloco_is_torchs_sgd_with_nesterov_momentum():
     torch.testing.assert_close(result.parameters["w"], outer.detach(), rtol=1e-12, atol=0)
 
 
+def overlapped(**more):
+    """Two workers on w²/4, whose steps halve the distance that they have to go."""
+    return run(
+        {"kind": "diloco", "every": 2, "outer_lr": 0.5, "outer_momentum": 0.0, "overlap": True},
+        task={"kind": "quadratic", "eigenvalues": [0.5]},
+        optimizer={"kind": "sgd", "lr": 1.0},
+        compute={"kind": "constant", "mean_s": 0.1},
+        workers=2,
+        **more,
+    )
+
+
+@pytest.mark.parametrize(
+    ("latency_s", "expected"),
+    [
+        # θ_i: 1, 1/2, 1/4; 3/4 is given away; 1/8, and θ = 1 − 3/8 = 5/8 is there: θ_i = 5/8 −
+        # 1/8 = 1/2; 1/4; 5/8 − 1/4 = 3/8 is given away: θ = 5/8 − 3/16.
+        (0.0, 7 / 16),
+        # A step later: 1/8, 1/16; θ = 5/8 is there: θ_i = 5/8 − 3/16 = 7/16, so 3/16 is given
+        # away: θ = 5/8 − 3/32.
+        (0.075, 17 / 32),
+    ],
+)
+def test_overlapped_diloco_on_a_quadratic_as_by_hand(latency_s, expected):
+    result = overlapped(network={"latency_s": latency_s}, stop={"iterations": 4})
+    assert result.parameters["w"].item() == expected
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS[:3], ids=lambda optimizer: optimizer["kind"])
+def test_one_synchronization_at_the_end_has_nothing_to_overlap_with(optimizer):
+    one, other = (
+        run({"kind": "diloco", "every": 1000, "overlap": overlap}, optimizer=optimizer).summary
+        for overlap in (True, False)
+    )
+    for key in ("parameters_digest", "trace_digest"):
+        assert one[key] == other[key]
+
+
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_hpsgd_whose_windows_are_single_steps_is_sgd_with_gradients_two_steps_old(momentum):
     """Without a network the sum of step i is there when step i+1 is over, for step i+2."""
@@ -134,8 +174,10 @@ ALL = [
     {"kind": "ssgd"},
     {"kind": "local-sgd", "every": 4},
     {"kind": "diloco", "every": 4, "outer_momentum": 0.5},
+    {"kind": "diloco", "every": 4, "outer_momentum": 0.5, "overlap": True},
     {"kind": "gossip"},
     {"kind": "psgd"},
+    {"kind": "hpsgd", "wire": "bf16"},
     {"kind": "hpsgd"},
     {"kind": "hpsgd", "commit": "delayed"},
 ]
@@ -162,6 +204,23 @@ def test_computing_in_other_processes_changes_no_bit():
         )
         for key in ("parameters_digest", "trace_digest"):
             assert here[key] == elsewhere[key]
+
+
+@pytest.mark.parametrize("sync", ALL, ids=lambda sync: " ".join(map(str, sync.values())))
+def test_batch_norm_has_the_averages_of_the_model_that_comes_out(sync):
+    """And not those of any worker's: what is evaluated and written is nobody's model."""
+    task = {"kind": "python", "target": f"{TASKS}:normalised_digits"}
+    result = run(sync, task=task, network={"latency_s": 0.004}, stop={"iterations": 40})
+    normalised = normalised_digits()
+    (train, _), (test, targets), model = normalised.train, normalised.test, normalised.model
+    model.load_state_dict(result.parameters)
+    hidden = model[:2](train)
+    torch.testing.assert_close(model[2].running_mean, hidden.mean(0), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(model[2].running_var, hidden.var(0), rtol=0.1, atol=0)
+    loss = torch.nn.functional.cross_entropy(model.eval()(test), targets).item()
+    found = result.metrics["test_loss"].to_pylist()
+    assert found[-1] == pytest.approx(loss, rel=1e-5)
+    assert found[0] > 1.5 * found[-1]
 
 
 @pytest.mark.parametrize("sync", ALL, ids=lambda sync: " ".join(map(str, sync.values())))

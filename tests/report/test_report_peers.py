@@ -114,13 +114,20 @@ def test_the_table_has_windows_and_overlap(runs, tmp_path):
     assert float(page.cell("hpsgd", "Overlap").rstrip("★ ").rstrip("%")) > 50
 
 
-def test_a_page_without_servers_speaks_of_none(tmp_path):
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("ssgd", "All gradients had staleness 0"),
+        ("psgd", "No gradient was applied to a model that all workers have in common."),
+    ],
+)
+def test_a_page_without_servers_speaks_of_none(tmp_path, kind, words):
     data = {
-        "task": {"kind": "timing", "parameters": 10}, "workers": 2, "sync": {"kind": "ssgd"},
+        "task": {"kind": "timing", "parameters": 10}, "workers": 2, "sync": {"kind": kind},
         "compute": {"kind": "constant", "mean_s": 1.0}, "stop": {"iterations": 3},
     }  # fmt: skip
     simulate(data, tmp_path / "run")
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-    assert "timing · SSGD · 2 workers · seed 0" in page
-    assert "Staleness is counted by servers, and there were none." in page
-    assert "No gradient was applied" not in page
+    assert f"timing · {kind.upper()} · 2 workers · seed 0" in page
+    assert words in page
+    assert "No gradient was applied." not in page

@@ -17,10 +17,14 @@ BASE = 4  # a digit says how often a gradient is in a sum
 
 
 class MarkedWorkload(QuadraticWorkload):
-    """From zero; the gradient of worker w in iteration i is BASE^i at place w, exactly."""
+    """From zero; the gradient of worker w in iteration i is BASE^i at place w, exactly.
 
-    def __init__(self, workers: int) -> None:
+    Or what `gradient_of` says, in as many numbers.
+    """
+
+    def __init__(self, workers: int, gradient_of=None) -> None:
         super().__init__([0.0] * workers, 0.0, 0)
+        self._gradient_of = gradient_of or self._mark
         self.read = {}  # worker, iteration -> at which parameters its gradient is
 
     def initial_parameters(self):
@@ -28,9 +32,12 @@ class MarkedWorkload(QuadraticWorkload):
 
     def gradient(self, parameters, worker, iteration):
         self.read[worker, iteration] = parameters[0].tolist()
+        return 0.0, [self._gradient_of(worker, iteration)]
+
+    def _mark(self, worker, iteration):
         found = torch.zeros(self.size, dtype=torch.float64)
         found[worker] = float(BASE**iteration)
-        return 0.0, [found]
+        return found
 
 
 class Given:
@@ -51,7 +58,10 @@ class Run:
     lasts: worker -> the iteration that it does not start, where that is another one.
     """
 
-    def __init__(self, sync, table, *, network=None, tie_seed=None, lr=None, lasts=None, **more):
+    def __init__(
+        self, sync, table, *, network=None, tie_seed=None, lr=None, lasts=None, gradient_of=None,
+        **more,
+    ):  # fmt: skip
         workers = len(table)
         experiment = Experiment(
             task=Quadratic(eigenvalues=(0.0,)),
@@ -66,7 +76,7 @@ class Run:
         )
         sink = MemorySink()
         trace = Trace(sink)
-        workload = MarkedWorkload(workers)
+        workload = MarkedWorkload(workers, gradient_of)
         simulation = PeerSimulation(experiment, workload, trace, tie_seed=tie_seed)
         for worker, last in (lasts or {}).items():
             simulation.contexts[worker].must_stop = lambda iteration, last=last: iteration >= last

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from itertools import pairwise
+from unittest import mock
 
 import pytest
 import torch
@@ -12,10 +13,11 @@ from hypothesis import strategies as st
 from peers import BASE, Run
 from test_peers import MS, networks, timings
 
-from outpace.cluster import NetworkLaw, Paths
+from outpace.cluster import Link, NetworkLaw, Paths
 from outpace.kernel import Kernel
 from outpace.simulation.exchanges import Exchanges
 from outpace.simulation.network import Network
+from outpace.simulation.peers import PeerSimulation
 from outpace.simulation.routes import Formula
 from outpace.sync import Gossip
 
@@ -80,7 +82,57 @@ def test_who_has_left_is_averaged_with_no_more(lasts, averages):
     assert run.totals.all_reduces == averages
 
 
+@settings(max_examples=60)
+@given(
+    table=timings(),
+    last=st.integers(1, 3),
+    latency_s=st.sampled_from([0.015, 0.04, 0.1]),
+    seed=st.integers(0, 99),
+)
+def test_an_average_that_waits_for_who_leaves_is_with_another_or_none(table, last, latency_s, seed):
+    begun = []
+    exchanged = PeerSimulation._exchanged
+
+    def keep(self, pair):
+        begun.append(pair)
+        exchanged(self, pair)
+
+    # Worker 0 is far away: others can leave while somebody is busy with it.
+    network = NetworkLaw(0.001, nodes={"worker-0": Link(latency_s=latency_s)})
+    lasts = dict.fromkeys(range(1, len(table)), min(last, len(table[0])))
+    with mock.patch.object(PeerSimulation, "_exchanged", keep):
+        run = Run(Gossip(), table, network=network, seed=seed, lasts=lasts)
+    left = {row["worker"]: row["end_ns"] for row in run.rows("iteration")}  # the last counts
+    for pair in begun:
+        assert pair.began <= min(left[pair.worker], left[pair.other])
+    assert run.now == max(left.values())
+
+
 pairs = st.lists(st.permutations(range(5)).map(lambda order: tuple(order[:2])), max_size=12)
+
+
+@pytest.mark.parametrize(("instead", "expected"), [(3, [(0, 1), (2, 3)]), (None, [(0, 1)])])
+def test_who_waits_for_one_that_leaves_is_told_of_another_or_goes_on(instead, expected):
+    kernel, law = Kernel(), NetworkLaw(latency_s=0.01)
+    done, ended = [], []
+    exchanges = Exchanges(
+        kernel, Formula(kernel, Network(kernel, law), Paths(law), workers=4), 8,
+        lambda one, other: done.append((one, other)), lambda pair: None,
+    )  # fmt: skip
+
+    async def run():
+        under_way = exchanges.begin(0, 1)
+        waiting = exchanges.begin(2, 1)
+        await kernel.sleep(0.004)
+        exchanges.leave(1, lambda worker: instead if worker == 2 else pytest.fail("who?"))
+        await waiting.over()
+        ended.append((waiting.began, kernel.now))
+        await under_way.over()
+
+    kernel.spawn(run())
+    kernel.run()
+    assert sorted(done) == expected  # that which had begun comes about
+    assert ended == [(4 * MS, 4 * MS if instead is None else 14 * MS)]
 
 
 @given(pairs=pairs)
@@ -88,7 +140,7 @@ def test_nobody_takes_part_in_two_at_a_time_and_all_come_about(pairs):
     kernel, law = Kernel(), NetworkLaw(latency_s=0.002)
     done, busy = [], defaultdict(list)
     exchanges = Exchanges(
-        kernel, Formula(kernel, Network(kernel, law), Paths(law)), 8,
+        kernel, Formula(kernel, Network(kernel, law), Paths(law), workers=5), 8,
         lambda one, other: done.append((one, other)),
         lambda pair: [busy[n].append((pair.began, pair.ended)) for n in (pair.worker, pair.other)],
     )  # fmt: skip

@@ -14,7 +14,7 @@ from peers import BASE, Run, digits
 from outpace.blocks import parameter_block
 from outpace.cluster import NetworkLaw
 from outpace.replicas import Common, SharedModel
-from outpace.sync import Hpsgd, LocalSgd, Psgd, Ssgd
+from outpace.sync import DiLoCo, Hpsgd, LocalSgd, Psgd, Ssgd
 from outpace.updaters import Sgd
 
 MS = 1_000_000  # ns
@@ -64,8 +64,35 @@ def test_no_step_of_hpsgd_waits_for_anybody(sync, table, network):
             assert row["iteration"] == iteration
             assert row["start_ns"] == now
             now += round(seconds[iteration] * 1e9)
-            assert row["computed_ns"] == row["end_ns"] == now
-            assert row["held_ns"] == 0
+            assert row["computed_ns"] == now
+            if iteration + 1 < len(seconds):
+                assert row["end_ns"] == now
+                assert row["held_ns"] == 0
+
+
+@every_commit
+@settings(max_examples=60)
+@given(table=timings(), network=networks())
+def test_what_hpsgd_synchronises_before_it_leaves_is_time_of_its_last_iteration(
+    sync, table, network
+):
+    run = Run(sync, table, network=network)
+    held = 0
+    for worker in range(len(table)):
+        last = run.rows("iteration", worker=worker)[-1]
+        reduced = run.rows("all-reduce", worker=worker)
+        assert last["end_ns"] == max(last["computed_ns"], *(row["end_ns"] for row in reduced))
+        waits = (
+            row["computed_ns"] - max(row["start_ns"], last["computed_ns"])
+            for row in reduced
+            if row["computed_ns"] > last["computed_ns"]
+        )
+        assert last["held_ns"] == sum(waits)
+        held += last["held_ns"]
+    totals = run.totals
+    assert totals.wait == held
+    ended = sum(run.rows("iteration", worker=worker)[-1]["end_ns"] for worker in range(len(table)))
+    assert totals.compute + totals.wait + totals.communicate == ended
 
 
 @settings(max_examples=60)
@@ -77,6 +104,56 @@ def test_a_window_bounds_what_is_gathered_and_loses_nothing(table, network, wind
         assert digits(-run.parameters[worker].item(), iterations) == [1] * iterations
         joined = [row["iteration"] for row in run.rows("all-reduce", worker=worker)]
         assert all(after - before <= window for before, after in pairwise(joined))
+
+
+def plain_diloco(every, overlap=True):
+    """One whose outer step is along the mean of what workers changed, as far as that."""
+    return DiLoCo(every, outer_lr=1.0, outer_momentum=0.0, overlap=overlap)
+
+
+@settings(max_examples=150)
+@given(
+    table=timings(),
+    network=networks(),
+    every=st.integers(1, 5),
+    tie_seed=st.none() | st.integers(0, 99),
+)
+def test_overlapped_diloco_commits_every_gradient_exactly_once(table, network, every, tie_seed):
+    run = Run(plain_diloco(every), table, network=network, tie_seed=tie_seed)
+    iterations = len(table[0])
+    for worker in range(len(table)):
+        assert digits(-run.parameters[worker].item(), iterations) == [1] * iterations
+    assert run.totals.applied == len(table) * iterations
+
+
+@settings(max_examples=60)
+@given(table=timings(), network=networks(), every=st.integers(1, 5))
+def test_where_gradients_are_the_same_everywhere_overlap_changes_nothing_but_when(
+    table, network, every
+):
+    ours, theirs = (
+        Run(DiLoCo(every, overlap=overlap), table, network=network, lr=1.0)
+        for overlap in (True, False)
+    )
+    torch.testing.assert_close(ours.parameters, theirs.parameters, rtol=1e-12, atol=0)
+    assert ours.now <= theirs.now
+    for worker in range(len(table)):
+        joined, expected = (
+            [row["iteration"] for row in run.rows("all-reduce", worker=worker)]
+            for run in (ours, theirs)
+        )
+        assert joined == expected
+
+
+@settings(max_examples=60)
+@given(table=timings(), network=networks(), every=st.integers(2, 5))
+def test_a_step_of_overlapped_diloco_waits_only_where_it_synchronises(table, network, every):
+    run = Run(plain_diloco(every), table, network=network)
+    for row in run.rows("iteration"):
+        waits = row["end_ns"] > row["computed_ns"]
+        due = (row["iteration"] + 1) % every == 0 or row["iteration"] + 1 == len(table[0])
+        assert due or not waits
+        assert row["held_ns"] <= row["end_ns"] - row["computed_ns"]
 
 
 @settings(max_examples=60)
@@ -151,8 +228,23 @@ def test_an_all_reduce_that_ends_with_a_step_is_over_when_the_step_is():
         assert run.read[worker, 3] == [-1, -1, -1]
 
 
+def test_overlapped_diloco_goes_on_from_the_new_model_with_what_it_did_meanwhile():
+    # Steps of 1·4^i in 10 ms, every second synchronised in 15: its outer step, along the mean
+    # of two workers, is seen at the end of step 3.
+    network = NetworkLaw(latency_s=0.0075)
+    run = Run(plain_diloco(every=2), [[0.01] * 6] * 2, network=network, lr=1.0)
+    before, meanwhile = 1 + 4, 16 + 64
+    assert run.read[0, 2] == [-before, 0]
+    assert run.read[0, 3] == [-before - 16, 0]
+    assert run.read[0, 4] == [-before / 2 - meanwhile, -before / 2]
+    # The last one has nothing to overlap with: steps until 60 ms, and 15 more.
+    assert run.now == 75 * MS
+
+
 @pytest.mark.parametrize("tie_seed", range(5))
-@pytest.mark.parametrize("sync", [Ssgd(), LocalSgd(every=3), Hpsgd(), HPSGD["delayed"]])
+@pytest.mark.parametrize(
+    "sync", [Ssgd(), LocalSgd(every=3), Hpsgd(), HPSGD["delayed"], plain_diloco(every=2)]
+)
 def test_the_order_of_what_happens_at_once_does_not_matter(sync, tie_seed):
     table = [[0.01] * 9, [0.02] * 9, [0.03] * 9]
     alone, shuffled = (Run(sync, table, tie_seed=seed) for seed in (None, tie_seed))
@@ -162,7 +254,9 @@ def test_the_order_of_what_happens_at_once_does_not_matter(sync, tie_seed):
 
 
 @pytest.mark.parametrize("contention", ["serialised", "fair"])
-@pytest.mark.parametrize("sync", [Ssgd(), LocalSgd(every=2), *HPSGD.values()])
+@pytest.mark.parametrize(
+    "sync", [Ssgd(), LocalSgd(every=2), plain_diloco(every=2), *HPSGD.values()]
+)
 def test_who_stops_early_leaves_and_the_others_go_on(sync, contention):
     network = NetworkLaw(latency_s=0.001, bandwidth_bytes_per_s=1e4, contention=contention)
     run = Run(sync, [[0.01] * 8] * 3, network=network, lasts={0: 3})
@@ -178,6 +272,33 @@ def test_who_stops_early_leaves_and_the_others_go_on(sync, contention):
         assert run.parameters[0].item() == -sum(4**i for i in range(3))
         expected = sum(4**i for i in range(3)) + sum(4**i for i in range(3, 8)) * 3 / 2
         assert run.parameters[1].item() == -expected
+
+
+def test_staleness_counts_the_commits_since_the_model_that_a_gradient_is_at():
+    # LONG: all-reduces from 10, 40, 65 ms of gradients 0; 1, 2, 3; 4, 5. Commits at 40 (seen
+    # then), 65 and 90 ms. Immediate: those from 1 to 3 were computed at the model without
+    # commits, 4 and 5 at that with one. Delayed: P_t had begun gradient 4 at the old one.
+    expected = {"immediate": {0: 2, 1: 10}, "delayed": {0: 2, 1: 8, 2: 2}}
+    for name, sync in HPSGD.items():
+        assert Run(sync, TWO, network=LONG).totals.staleness == {0: expected[name]}
+    assert Run(Ssgd(), TWO, network=LONG).totals.staleness == {0: {0: 12}}
+
+
+@every_commit
+@settings(max_examples=60)
+@given(table=timings(), network=networks())
+def test_the_staleness_of_every_gradient_of_a_common_model_is_counted(sync, table, network):
+    run = Run(sync, table, network=network)
+    (histogram,) = run.totals.staleness.values()
+    assert sum(histogram.values()) == run.totals.applied
+    # A gradient is given to the next all-reduce, which begins when the last is seen to be over.
+    assert max(histogram) <= (1 if sync.commit == "immediate" else 2)
+    assert histogram[0] >= len(table)  # the first of each
+
+
+@pytest.mark.parametrize("sync", [LocalSgd(every=2), Psgd(), plain_diloco(2)])
+def test_where_gradients_are_at_parameters_of_ones_own_there_is_no_staleness(sync):
+    assert Run(sync, TWO, network=LONG).totals.staleness == {}
 
 
 @pytest.mark.parametrize("rule", ["linear", "sqrt", "constant"])
@@ -222,6 +343,7 @@ def test_overlap_and_windows_are_in_the_sums():
     assert hpsgd.windows == 14
     assert hpsgd.reducing == 2 * 80 * MS
     assert hpsgd.overlapped == 2 * 60 * MS
+    assert (hpsgd.wait, hpsgd.communicate) == (0, 2 * 20 * MS)
     ssgd = Run(Ssgd(), [[0.01] * 7] * 2, network=network).totals
     assert (ssgd.all_reduces, ssgd.overlapped) == (7, 0)
     assert ssgd.communicate == 2 * 7 * 20 * MS

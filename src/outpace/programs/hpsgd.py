@@ -24,6 +24,7 @@ from collections.abc import Callable
 
 from outpace.messages import value_of
 from outpace.programs.peers import PeerContext, Reduced, Reduction
+from outpace.units import Time
 
 
 async def hpsgd_worker(
@@ -34,6 +35,8 @@ async def hpsgd_worker(
     divisor: Callable[[float], float] = lambda _: 1.0,
 ) -> None:
     """Train until `me.must_stop`, then wait until what is left has been synchronised.
+
+    That wait is part of the last iteration.
 
     delayed: the averaged gradients change the model when the next synchronization begins, which
     finds P_t on its way already: its next gradient is still that at the old model. window: with
@@ -50,8 +53,21 @@ async def hpsgd_worker(
             each = divisor(reduced.weight / reduced.members)
             model.commit(reduced.total, me.workers * each, reduced.weight)
 
-    iteration = 0
-    while not me.must_stop(iteration):
+    async def synchronise(reduction: Reduction | None) -> Time:
+        """Wait for this one, and for one more of what has been gathered meanwhile.
+
+        Return how long of that was for others to join.
+        """
+        held = 0
+        while reduction is not None:
+            joined = me.now
+            commit(await reduction.result())
+            held += max(0, reduction.began - joined)
+            reduction = me.begin_all_reduce(*gathered.take()) if gathered.count else None
+        return held
+
+    iteration, last = 0, me.must_stop(0)
+    while not last:
         started = me.now
         if late is not None:
             replica.stay()
@@ -80,11 +96,13 @@ async def hpsgd_worker(
                 replica.step(value, iteration)
         if reduction is None and gathered.count:
             reduction = me.begin_all_reduce(*gathered.take())
+        last = me.must_stop(iteration + 1)
+        if last:
+            if late is not None:
+                commit(late)
+            held += await synchronise(reduction)
         me.iteration_finished(iteration, started, computed, me.now, held)
         iteration += 1
-    if late is not None:
-        commit(late)
-    while reduction is not None:
-        commit(await reduction.result())
-        reduction = me.begin_all_reduce(*gathered.take()) if gathered.count else None
+    if not last:
+        await synchronise(reduction)
     me.leave()

@@ -23,7 +23,7 @@ def staleness(runs: Sequence[Run]) -> Figure:
     if not drawn:
         none = "No gradient was applied."
         if all(run.without_servers for run in runs):
-            none = "Staleness is counted by servers, and there were none."
+            none = "No gradient was applied to a model that all workers have in common."
         words = words or none
         return Figure("figure-staleness", "Staleness", [], instead=words)
     width = max(max(histograms[place]) for place in drawn) // _BINS + 1

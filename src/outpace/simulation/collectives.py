@@ -13,25 +13,27 @@ from typing import Any
 from outpace.blocks import BlockSum
 from outpace.kernel import Future, Kernel
 from outpace.messages import Block, value_of
+from outpace.precision import RoundedSum, bytes_on_the_wire
 from outpace.programs.peers import Reduced
 from outpace.simulation.routes import Route
-from outpace.sync import AllReduce
+from outpace.sync import AllReduce, Wire
 from outpace.units import Time
 
 
 class AllReduces:
     """Those of a run: the n-th that a worker joins is the n-th of all.
 
-    pattern: of their messages. new_sum: makes an empty sum. ended: told when a worker has its
-    result.
+    pattern: of their messages; wire: what they carry. new_sum: makes an empty sum. ended: told
+    when a worker has its result.
     """
 
     def __init__(
-        self, kernel: Kernel, route: Route, pattern: AllReduce, workers: int,
-        new_sum: Callable[[], BlockSum], ended: Callable[[Part], None],
+        self, kernel: Kernel, route: Route, pattern: AllReduce, wire: Wire,
+        workers: int, new_sum: Callable[[], BlockSum], ended: Callable[[Part], None],
     ) -> None:  # fmt: skip
         self._kernel, self._route, self._pattern = kernel, route, pattern
-        self._new_sum = new_sum
+        self._wire: Wire = wire
+        self._new_sum = new_sum if wire == "full" else lambda: RoundedSum(new_sum())
         self._ended = ended
         self._live = set(range(workers))
         self._joined = [0] * workers  # how many, so far
@@ -44,7 +46,8 @@ class AllReduces:
         whole = self._gathering.get(number)
         if whole is None:
             whole = self._gathering[number] = _AllReduce(number, self._new_sum)
-        part = whole.parts[worker] = Part(whole, worker, value, weight, self._kernel)
+        nbytes = bytes_on_the_wire(value, self._wire)
+        part = whole.parts[worker] = Part(whole, worker, value, nbytes, weight, self._kernel)
         self._begin_if_complete(whole)
         return part
 
@@ -96,10 +99,11 @@ class Part:
     )  # fmt: skip
 
     def __init__(
-        self, whole: _AllReduce, worker: int, value: Block, weight: int, kernel: Kernel
-    ) -> None:
+        self, whole: _AllReduce, worker: int, value: Block, nbytes: int, weight: int,
+        kernel: Kernel,
+    ) -> None:  # fmt: skip
         self._whole, self._value, self._kernel = whole, value, kernel
-        self.worker, self.weight, self.nbytes = worker, weight, value.nbytes
+        self.worker, self.weight, self.nbytes = worker, weight, nbytes
         self.joined: Time = kernel.now
         self.ended: Time
         self._arrived = Future[None](kernel, f"the result of all-reduce {whole.number}")

@@ -30,7 +30,7 @@ class Pair:
         await self._over
 
     def end(self, now: Time) -> None:
-        """Both have the mean."""
+        """Both have the mean, or nobody is left to average with."""
         self.ended = now
         self._over.set(None)
 
@@ -58,6 +58,22 @@ class Exchanges:
             self._waiting.append(pair)
             self._start()
         return pair
+
+    def leave(self, worker: int, instead: Callable[[int], int | None]) -> None:
+        """It takes part in none that has not begun.
+
+        instead: with whom somebody averages who waits for this worker; None: nobody is left.
+        """
+        waiting, self._waiting = self._waiting, []
+        for pair in waiting:
+            if pair.other == worker:
+                pair.other = instead(pair.worker)
+            if pair.other is not None:
+                self._waiting.append(pair)
+                continue
+            pair.began = self._kernel.now
+            pair.end(self._kernel.now)
+        self._start()
 
     def _start(self) -> None:
         """Those that can."""

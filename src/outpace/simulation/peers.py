@@ -7,6 +7,7 @@ workers have models of their own, the average of all.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from outpace.blocks import ParameterBlock, parameter_block
@@ -18,7 +19,15 @@ from outpace.kernel import Future
 from outpace.messages import Block, worker_name
 from outpace.programs.peers import Parameters
 from outpace.randomness import generator
-from outpace.replicas import Common, GatheredInPlace, Own, SharedModel, average, average_both
+from outpace.replicas import (
+    Common,
+    GatheredInPlace,
+    Own,
+    Replica,
+    SharedModel,
+    average,
+    average_both,
+)
 from outpace.simulation.collectives import AllReduces, Part
 from outpace.simulation.control import SimulationControl
 from outpace.simulation.exchanges import Exchanges, Pair
@@ -26,7 +35,7 @@ from outpace.simulation.network import Log
 from outpace.simulation.routes import Formula, Messages, Route
 from outpace.simulation.virtual import Computing, Progress, VirtualRun, run_time_of
 from outpace.strategy import common_optimizer, peer_program, replica_step
-from outpace.sync import AllReduce, Gossip, Psgd
+from outpace.sync import AllReduce, Gossip, Psgd, Wire
 from outpace.tasks import CuttableWorkload
 from outpace.trace import NONE, Trace
 from outpace.units import Time
@@ -60,12 +69,17 @@ class PeerSimulation(VirtualRun):
         self.replica_step = replica_step(sync, self._optimizer)
         self._own: dict[int, ParameterBlock] = {}  # by worker
         self.has_common = False  # is there anybody who uses it?
+        # By all-reduce: at which versions of the common model the gradients in it were computed.
+        self._computed_at: dict[int, list[int]] = {}
         self._steps = 0  # of workers with parameters of their own
         self._left: set[int] = set()
         route = self._route()
-        pattern: AllReduce = "ring" if isinstance(sync, Psgd | Gossip) else sync.all_reduce
+        pattern: AllReduce = "ring"
+        wire: Wire = "full"
+        if not isinstance(sync, Psgd | Gossip):
+            pattern, wire = sync.all_reduce, sync.wire
         self._all_reduces = AllReduces(
-            self.kernel, route, pattern, experiment.workers,
+            self.kernel, route, pattern, wire, experiment.workers,
             partial(block.new_sum, experiment.workers), self._all_reduced,
         )  # fmt: skip
         self._exchanges = Exchanges(
@@ -84,7 +98,7 @@ class PeerSimulation(VirtualRun):
         if law is not None and law.contention == "fair":
             return Messages(self.kernel, self.network, experiment.workers)
         paths = None if law is None else Paths(law, experiment.machines)
-        return Formula(self.kernel, self.network, paths)
+        return Formula(self.kernel, self.network, paths, experiment.workers)
 
     def parameters(self) -> list[Block]:
         if not self.has_common and self._own:
@@ -117,28 +131,42 @@ class PeerSimulation(VirtualRun):
             self._own[worker] = self._own_block()
         return self._own[worker]
 
-    def join(self, worker: int, value: Block, weight: int) -> Part:
-        """Let this worker take part in the next all-reduce."""
-        return self._all_reduces.join(worker, value, weight)
+    def join(self, worker: int, value: Block, weight: int, versions: Sequence[int]) -> Part:
+        """Let this worker take part in the next all-reduce.
+
+        versions: at which its gradients were computed, if that was the common model.
+        """
+        part = self._all_reduces.join(worker, value, weight)
+        if versions:
+            self._computed_at.setdefault(part.number, []).extend(versions)
+        return part
 
     def exchange(self, worker: int, iteration: int) -> Pair:
         """Let it average with another that has not left."""
+        return self._exchanges.begin(worker, self._partner(worker, iteration))
+
+    def _partner(self, worker: int, iteration: int) -> int | None:
         others = [n for n in range(self.experiment.workers) if n != worker and n not in self._left]
         if not others:
-            return self._exchanges.begin(worker, None)
+            return None
         source = generator(self.experiment.seed, "partner", worker, iteration)
-        return self._exchanges.begin(worker, others[source.integers(len(others))])
+        return others[source.integers(len(others))]
 
     def leave(self, worker: int) -> None:
         """Nobody waits for it any more."""
         self._left.add(worker)
         self._all_reduces.leave(worker)
+        self._exchanges.leave(
+            worker, lambda waiting: self._partner(waiting, self.contexts[waiting].joined_after)
+        )
 
     def _average(self, one: int, other: int) -> None:
         average_both(self._block_of(one), self._block_of(other))
 
     def _committed(self, gradients: int) -> None:
-        self.recorder.gradients_applied(gradients)
+        before = self.model.version - 1  # what came of all-reduce n is commit n
+        versions = self._computed_at.pop(before, ())
+        self.recorder.gradients_applied(gradients, (before - version for version in versions))
         self._on_update(0, self.updates)
 
     def _stepped(self) -> None:
@@ -174,6 +202,7 @@ class Peer(Computing):
         self.workers = simulation.experiment.workers
         self._common = Common(simulation.model, simulation.replica_step)
         self._iteration = -1  # the last that was computed
+        self._versions: list[int] = []  # since it joined an all-reduce
         self._computing_since: Time | None = None
         self._computed: Time = 0  # how long it has, since it joined an all-reduce
         self.joined_after = -1  # which iteration; of an exchange: beside which
@@ -190,6 +219,8 @@ class Peer(Computing):
 
     async def compute(self, at: Parameters, iteration: int) -> Block:
         self._computing_since = self._kernel.now
+        if isinstance(at, Common | Replica):
+            self._versions.append(at.version)
         (gradient,) = await self.execute([at.read()], iteration)
         # An all-reduce that is over at this very instant is over when the program looks.
         over = Future[None](self._kernel, "the end of this instant")
@@ -208,7 +239,8 @@ class Peer(Computing):
     def begin_all_reduce(self, value: Block | None, weight: int = 1) -> Part:
         assert value is not None  # a gradient that cannot be used ends a simulation
         self._computed, self.joined_after = 0, self._iteration
-        return self._simulation.join(self.worker, value, weight)
+        versions, self._versions = self._versions, []
+        return self._simulation.join(self.worker, value, weight, versions)
 
     def begin_exchange(self, iteration: int) -> Pair:
         self._computed, self.joined_after = 0, iteration

@@ -7,7 +7,8 @@ send each other m bytes at once, L + m/B.
 
 Where connections are not shared (`serialised`: a worker sends one message and receives one at a
 time, which is all that happens here) the rounds follow each other and each takes as long as its
-slowest message: a formula. Where they are (`fair`), the messages travel.
+slowest message: a formula, and a log of messages is made from its rounds. Where they are
+(`fair`), the messages travel.
 """
 
 from __future__ import annotations
@@ -56,12 +57,21 @@ def rounds_of(pattern: Pattern, members: Sequence[int]) -> tuple[list[Round], in
     return up + down, 1
 
 
+class Chunk(Future[None]):
+    """Part of what is averaged, on its way: done when the receiver has it."""
+
+    __slots__ = ()
+
+
 class Formula:
     """The time that it takes by itself. paths: None: none at all."""
 
-    def __init__(self, kernel: Kernel, network: Network, paths: Paths | None) -> None:
+    def __init__(self, kernel: Kernel, network: Network, paths: Paths | None, workers: int) -> None:
         self._kernel, self._network, self._paths = kernel, network, paths
         self._cost = lru_cache(maxsize=4096)(self._cost_of)
+        self._chunk = Chunk(kernel, "a chunk that takes its time by the formula")
+        for worker in range(workers if network.is_logged else 0):
+            network.add(worker_name(worker))
 
     def begin(
         self, pattern: Pattern, members: Sequence[int], size_bytes: int, finished: Finished
@@ -75,6 +85,28 @@ class Formula:
                 finished(member)
 
         self._kernel.call_at(self._kernel.now + duration, end)
+        if self._network.is_logged:
+            self._note(pattern, members, size_bytes)
+
+    def _note(self, pattern: Pattern, members: Sequence[int], size_bytes: int) -> None:
+        """Have each message logged when it arrives: all of a round begin when the last one is over.
+
+        Sizes are whole bytes, rounded up.
+        """
+        rounds, chunks = rounds_of(pattern, members)
+        now, begins = self._kernel.now, 0.0
+
+        def arrived(what: tuple[int, int, Time]) -> None:
+            sender, receiver, started = what
+            names = worker_name(sender), worker_name(receiver)
+            self._network.note(*names, self._chunk, -(-size_bytes // chunks), started)
+
+        for once in rounds:
+            takes = [self._time(pair, size_bytes / chunks) for pair in once]
+            for pair, duration in zip(once, takes, strict=True):
+                at = now + _whole(begins + duration)
+                self._kernel.call_at(at, arrived, (*pair, now + _whole(begins)))
+            begins += max(takes)
 
     def _cost_of(
         self, pattern: Pattern, members: tuple[int, ...], size_bytes: int
@@ -87,7 +119,7 @@ class Formula:
                 known[id(once)] = max(self._time(pair, size_bytes / chunks) for pair in once)
             duration += known[id(once)]
         messages = sum(map(len, rounds))
-        return math.floor(duration + 0.5), messages, messages * size_bytes // chunks
+        return _whole(duration), messages, messages * size_bytes // chunks
 
     def _time(self, pair: tuple[int, int], size_bytes: float) -> float:
         """Of a message, in ns."""
@@ -97,12 +129,6 @@ class Formula:
         ends = self._paths.bandwidth(sender), self._paths.bandwidth(receiver)
         bandwidth = min(*ends, self._paths.limit(sender, receiver))
         return self._paths.latency(sender, receiver) + size_bytes / bandwidth * SECOND
-
-
-class Chunk(Future[None]):
-    """Part of what is averaged, on its way: done when the receiver has it."""
-
-    __slots__ = ()
 
 
 class Messages:
@@ -140,6 +166,10 @@ class Messages:
             for chunk in sent:
                 await chunk
         finished(member)
+
+
+def _whole(duration: float) -> Time:
+    return math.floor(duration + 0.5)
 
 
 @lru_cache(maxsize=64)

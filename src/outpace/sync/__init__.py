@@ -22,7 +22,7 @@ from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView
 from outpace.sync.psgd import Psgd
 from outpace.sync.psp_sampling import PspSampling
 from outpace.sync.pssp import Coin, DynamicPssp, Pssp
-from outpace.sync.ssgd import AllReduce, Ssgd
+from outpace.sync.ssgd import AllReduce, Ssgd, Wire
 from outpace.sync.ssp import Ssp
 from outpace.sync.ssptable import SspTable
 
@@ -67,4 +67,5 @@ __all__ = [
     "Ssgd",
     "Ssp",
     "SspTable",
+    "Wire",
 ]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from outpace.checks import positive, require
-from outpace.sync.ssgd import TIMEOUT_S, AllReduce, require_timeout
+from outpace.sync.ssgd import TIMEOUT_S, AllReduce, Wire, require_timeout
 
 _MOST: Final = 2**31
 
@@ -17,14 +17,18 @@ class DiLoCo:
 
     (Douillard et al., DiLoCo: distributed low-communication training of language models, 2023,
     algorithm 1.) The paper's optimizers are AdamW inside, and outside SGD with Nesterov momentum:
-    outer_lr and outer_momentum are those of it. every: n. timeout_s: as in `Ssgd`. Raises
-    ValueError for numbers out of range.
+    outer_lr and outer_momentum are those of it. every: n. overlap: workers go on with steps of
+    their own while the outer gradient is averaged (`programs.diloco`; the idea is Streaming
+    DiLoCo's, Douillard et al. 2025). timeout_s: as in `Ssgd`. Raises ValueError for numbers out
+    of range.
     """
 
     every: int
     outer_lr: float = 0.7
     outer_momentum: float = 0.9
+    overlap: bool = False
     all_reduce: AllReduce = "ring"
+    wire: Wire = "full"
     timeout_s: float = TIMEOUT_S
     kind: Literal["diloco"] = "diloco"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from outpace.checks import require
-from outpace.sync.ssgd import TIMEOUT_S, AllReduce, require_timeout
+from outpace.sync.ssgd import TIMEOUT_S, AllReduce, Wire, require_timeout
 
 Commit: TypeAlias = Literal["immediate", "delayed"]
 RateByWindow: TypeAlias = Literal["linear", "sqrt", "constant"]
@@ -31,6 +31,7 @@ class Hpsgd:
     window: int | None = None
     rate_by_window: RateByWindow = "linear"
     all_reduce: AllReduce = "ring"
+    wire: Wire = "full"
     timeout_s: float = TIMEOUT_S
     kind: Literal["hpsgd"] = "hpsgd"
 

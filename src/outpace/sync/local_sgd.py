@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from outpace.checks import require
-from outpace.sync.ssgd import TIMEOUT_S, AllReduce, require_timeout
+from outpace.sync.ssgd import TIMEOUT_S, AllReduce, Wire, require_timeout
 
 _MOST: Final = 2**31
 
@@ -23,6 +23,7 @@ class LocalSgd:
     every: int
     after: int = 0
     all_reduce: AllReduce = "ring"
+    wire: Wire = "full"
     timeout_s: float = TIMEOUT_S
     kind: Literal["local-sgd"] = "local-sgd"
 

@@ -8,6 +8,7 @@ from typing import Final, Literal, TypeAlias
 from outpace.checks import positive, require
 
 AllReduce: TypeAlias = Literal["ring", "tree"]  # which way the messages of a collective go
+Wire: TypeAlias = Literal["full", "bf16"]  # in which precision they carry it (`precision`)
 TIMEOUT_S: Final = 1800.0
 
 
@@ -26,6 +27,7 @@ class Ssgd:
     """
 
     all_reduce: AllReduce = "ring"
+    wire: Wire = "full"
     timeout_s: float = TIMEOUT_S
     kind: Literal["ssgd"] = "ssgd"
 
