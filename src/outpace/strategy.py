@@ -49,6 +49,7 @@ from outpace.sync import (
     Scale,
     Ssgd,
     SspTable,
+    Wire,
 )
 from outpace.tasks import Script
 from outpace.updaters import Optimizer, Sgd
@@ -119,6 +120,11 @@ def has_own_parameters(sync: Peers) -> bool:
 def timeout_of(sync: Peers) -> float:
     """How long (s) workers wait for one that does not come to an all-reduce, for real."""
     return _NEVER_S if isinstance(sync, Psgd | Gossip) else sync.timeout_s
+
+
+def wire_of(sync: Peers) -> Wire:
+    """How exactly values travel."""
+    return "full" if isinstance(sync, Psgd | Gossip) else sync.wire
 
 
 def replica_step(sync: Peers, optimizer: Optimizer) -> PlainStep | None:

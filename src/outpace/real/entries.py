@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-import torch
-
 from outpace.units import Time
 
 _BASE: Final = 256  # bfloat16 has the whole numbers up to here
@@ -40,12 +38,6 @@ def entries_in(rows: Sequence[Sequence[float]]) -> dict[int, Entry]:
         for worker, row in enumerate(rows)
         if row[0]
     }
-
-
-def table_of(numbers: torch.Tensor, workers: int) -> dict[int, Entry]:
-    """The same, of the end of a buffer; shape (workers · DIGITS,)."""
-    rows: list[list[float]] = numbers.reshape(workers, DIGITS).tolist()
-    return entries_in(rows)
 
 
 def _digits(number: int, count: int) -> list[float]:

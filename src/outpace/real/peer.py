@@ -29,7 +29,7 @@ from outpace.real.reductions import Gathered, Part, Reductions
 from outpace.real.trainee import Trainee
 from outpace.real.wire import head_of
 from outpace.replicas import GatheredInPlace
-from outpace.strategy import has_own_parameters, peer_program
+from outpace.strategy import has_own_parameters, peer_program, wire_of
 from outpace.trace import NONE
 from outpace.units import Time
 
@@ -44,6 +44,7 @@ class Peer(Trainee):
         self.workers = experiment.workers
         self._program = peer_program(sync)
         self.has_own = has_own_parameters(sync)
+        self._wire = wire_of(sync)
         self._address = own_address(link.endpoint)
         self._store = "", 0
         self._reductions: Reductions
@@ -53,6 +54,10 @@ class Peer(Trainee):
         self._joined_after = -1  # which one
         self._busy: list[tuple[Time, Time]] = []  # when it computed, since it last joined others
         self._busy_since: Time | None = None
+        # At which versions of the common model gradients were computed: those in the all-reduce
+        # that is under way, and those since.
+        self._given: list[int] = []
+        self._versions: list[int] = []
         self._version = self._applied = 0  # of the parameters; gradients in them
         self._asked: list[ReadAll] = []
         self._has_left = False
@@ -68,9 +73,9 @@ class Peer(Trainee):
         """Have these instead."""
 
     @property
-    def exchanged(self) -> int:
-        """How many numbers an all-reduce adds up."""
-        return self._elements
+    def tail(self) -> int:
+        """How many numbers travel behind a gradient."""
+        return 0
 
     @abstractmethod
     def prepare(self) -> None:
@@ -85,6 +90,10 @@ class Peer(Trainee):
     @abstractmethod
     def now_trained(self) -> Value:
         """The common parameters, or this worker's own, which nobody will change."""
+
+    @abstractmethod
+    def version_of(self, at: Parameters) -> int | None:
+        """How many commits are in it; None: it is not the common model, or a replica of it."""
 
     @abstractmethod
     async def gradient_at(self, at: Parameters, iteration: int) -> Block | None:
@@ -114,7 +123,7 @@ class Peer(Trainee):
             self._like = parameters.new_empty(0)
         self._reductions = Reductions(
             self.kernel, self.clock, self.worker, self.workers, like=self._like,
-            elements=self.exchanged, wire=torch.uint8 if self._like is None else self._like.dtype,
+            elements=self._numbers, exact=self.tail, wire=self._wire_dtype,
             tell=self.coordinator.send, ended=self._reduced, least=lambda members: 0,
         )  # fmt: skip
         await self._meet(0, range(self.workers))
@@ -127,6 +136,19 @@ class Peer(Trainee):
         self.start_clock(await self.order(Go))
         self.kernel.spawn(self.report(), f"{self.name}'s report", daemon=True)
         await self._program(self)
+
+    @property
+    def _numbers(self) -> int:
+        """How many an all-reduce adds up."""
+        if self._like is None and self._wire == "bf16":
+            return self._elements // 2
+        return self._elements + self.tail
+
+    @property
+    def _wire_dtype(self) -> torch.dtype:
+        if self._like is None:
+            return torch.uint8
+        return torch.bfloat16 if self._wire == "bf16" else self._like.dtype
 
     def _meet(self, generation: int, members: Sequence[int]) -> Future[None]:
         on_gpu = self._like is not None and self._like.is_cuda
@@ -149,18 +171,22 @@ class Peer(Trainee):
     # -- the context of the program ----------------------------------------------------
 
     def gathered(self) -> GatheredProtocol:
-        return GatheredInPlace() if self._like is None else Gathered(self._like, self.exchanged)
+        return GatheredInPlace() if self._like is None else Gathered(self._like, self._numbers)
 
     async def compute(self, at: Parameters, iteration: int) -> Block | None:
         self._busy_since = started = self.now
+        version = self.version_of(at)
         gradient = await self.gradient_at(at, iteration)
         self._busy_since, self._iteration = None, iteration
         self._busy.append((started, self.now))
+        if version is not None and gradient is not None:
+            self._versions.append(version)
         self.kernel.catch_up()  # takes in what came while this process computed
         return gradient
 
     def begin_all_reduce(self, value: Block | None, weight: int = 1) -> Part:
         self._busy.clear()
+        self._given, self._versions = self._versions, []
         self._joined_after = self._iteration
         return self._reductions.begin(value, weight)
 
@@ -180,7 +206,9 @@ class Peer(Trainee):
 
     def _reduced(self, part: Part) -> None:
         if not self.has_own and part.gives:
-            self.recorder.gradients_applied(part.weight)
+            # What comes of all-reduce n is commit n.
+            stale = (part.number - version for version in self._given)
+            self.recorder.gradients_applied(part.weight, stale)
         spans = [*self._busy]
         if self._busy_since is not None:
             spans.append((self._busy_since, part.ended))

@@ -19,7 +19,7 @@ from outpace.programs.peers import Reduced
 from outpace.real.bell import Bell
 from outpace.real.bodies import Body, Broken, Joins
 from outpace.real.clock import RealClock
-from outpace.real.entries import DIGITS, Entry, digits_of, table_of
+from outpace.real.entries import DIGITS, Entry, digits_of, entries_in
 from outpace.real.group import Group, Meeting
 from outpace.real.line import Done, Line
 from outpace.units import Time
@@ -29,23 +29,24 @@ class Reductions:
     """Belongs to the thread of the training. me: of so many workers.
 
     like: an empty tensor of the values' dtype, where they are; None: they are phantoms, which
-    travel as bytes. elements: how many. wire: the dtype in which they travel. tell: the
-    coordinator. ended: told of each that is over. least: how long one of these members shall take
-    at least (ns).
+    travel as bytes. elements: how many. wire: the dtype in which they travel, but for so many at
+    the end that are `exact`. tell: the coordinator. ended: told of each that is over. least: how
+    long one of these members shall take at least (ns).
     """
 
     def __init__(
         self, kernel: Kernel, clock: RealClock, me: int, workers: int, *, like: torch.Tensor | None,
-        elements: int, wire: torch.dtype, tell: Callable[[Body], None],
+        elements: int, exact: int, wire: torch.dtype, tell: Callable[[Body], None],
         ended: Callable[[Part], None], least: Callable[[Sequence[int]], Time],
     ) -> None:  # fmt: skip
         self._kernel, self._clock, self._bell = kernel, clock, Bell(clock)
         self._me, self._workers = me, workers
-        self._like, self._elements = like, elements
+        self._like, self._elements, self._exact = like, elements, exact
         self._new = partial((torch.empty(0) if like is None else like).new_empty, dtype=wire)
+        self._rounds = like is not None and like.dtype != wire
         self._tell, self._told_of, self._least = tell, ended, least
         self._line: Line | None = None
-        self._wires: list[torch.Tensor] = []  # of the last that is over, and of the next
+        self._wires: list[Wire] = []  # of the last that is over, and of the next
         self._done = 0  # those whose result is here
         self._pending: Part | None = None
 
@@ -60,7 +61,7 @@ class Reductions:
         self._line = Line(self._bell, make_group, partial(self._broken, generation))
         part = self._pending
         if part is not None:  # an operation of the old group may still write into its buffer
-            part.wire = self._wires[part.number % 2] = torch.empty_like(part.wire)
+            part.wire = self._wires[part.number % 2] = self._new_wire()
         met = Future[None](self._kernel, "the other workers")
         self._line.do(partial(self._even_out, self._done, part, members, met))
         if part is not None:
@@ -82,8 +83,7 @@ class Reductions:
         """Take part in the next; see `PeerContext.begin_all_reduce`."""
         assert self._pending is None, "the last one is not over"
         if not self._wires:
-            size = self._elements + self._workers * DIGITS
-            self._wires = [self._new(size), self._new(size)]
+            self._wires = [self._new_wire(), self._new_wire()]
         number = self._done
         part = self._pending = Part(
             self._kernel, self._me, number, value, weight, self._wires[number % 2], self._clock.now
@@ -91,6 +91,14 @@ class Reductions:
         self._tell(Joins(number))
         self._now_line.do(partial(self._reduce, part))
         return part
+
+    def _new_wire(self) -> Wire:
+        entries = self._workers * DIGITS
+        if not self._rounds or self._like is None:
+            return Wire([self._new(self._elements + entries)], self._elements)
+        rounded, exact = self._elements - self._exact, self._exact
+        last = self._like.new_empty(exact + entries)
+        return Wire([self._new(rounded), last] if rounded else [last], self._elements)
 
     def leave(self) -> None:
         """It takes part no more."""
@@ -121,22 +129,25 @@ class Reductions:
         if min(known) < most:
             behind = done < most
             assert part is not None or not behind
-            buffer = part.wire if behind and part is not None else self._wires[(most - 1) % 2]
-            group.broadcast(buffer, members[known.index(most)])
+            wire = part.wire if behind and part is not None else self._wires[(most - 1) % 2]
+            for buffer in wire.buffers:
+                group.broadcast(buffer, members[known.index(most)])
             if part is not None:
                 part.is_summed = behind
         return partial(met.set, None)
 
     def _reduce(self, part: Part, group: Group) -> Done:
-        wire, elements = part.wire, self._elements
+        wire = part.wire
+        numbers = wire.numbers.view(self._workers, DIGITS)
         if not part.is_summed:
-            _write(part.value, wire[:elements])
-            numbers = wire[elements:].reshape(self._workers, DIGITS).zero_()
+            wire.write(part.value)
             row = digits_of(Entry(part.value is not None, part.weight, part.joined))
-            numbers[self._me] = wire.new_tensor(row)
-            group.all_reduce(wire)
-        table = table_of(wire[elements:], self._workers)
-        return partial(self._finish, part, table, self._clock.now)
+            numbers.zero_()
+            numbers[self._me] = numbers.new_tensor(row)
+            for buffer in wire.buffers:
+                group.all_reduce(buffer)
+        rows: list[list[float]] = numbers.tolist()
+        return partial(self._finish, part, entries_in(rows), self._clock.now)
 
     # -- and back --------------------------------------------------------------------
 
@@ -155,7 +166,7 @@ class Reductions:
         if self._like is None:
             values = _PhantomSum(self._elements, count)
         else:
-            values = _WireSum(part.wire[: self._elements], self._like.dtype, count)
+            values = _WireSum(part.wire, self._like.dtype, count)
         reduced = Reduced(values, sum(entry.weight for entry in table.values() if entry.gives))
         self._done += 1
         self._pending = part.value = None
@@ -168,7 +179,7 @@ class Part:
 
     def __init__(
         self, kernel: Kernel, worker: int, number: int, value: Block | None, weight: int,
-        wire: torch.Tensor, joined: Time,
+        wire: Wire, joined: Time,
     ) -> None:  # fmt: skip
         self.worker, self.number, self.value, self.weight = worker, number, value, weight
         self.wire, self.joined = wire, joined
@@ -186,7 +197,8 @@ class Part:
     @property
     def bytes_sent(self) -> int:
         """By this worker, in a ring."""
-        return 2 * (len(self.members) - 1) * self.wire.nbytes // len(self.members)
+        size = sum(buffer.nbytes for buffer in self.wire.buffers)
+        return 2 * (len(self.members) - 1) * size // len(self.members)
 
     async def result(self) -> Reduced:
         return await self.arrived
@@ -231,35 +243,59 @@ class _PhantomSum:
         return self._block
 
 
-class _WireSum:
-    """Leaves the buffer as it is: somebody may need it yet. Implements `BlockSum`."""
+class Wire:
+    """What travels: the values, perhaps of two dtypes, and the entries behind them."""
 
-    def __init__(self, values: torch.Tensor, dtype: torch.dtype, count: int) -> None:
-        self._values, self._dtype, self.count = values, dtype, count
+    def __init__(self, buffers: Sequence[torch.Tensor], elements: int) -> None:
+        self.buffers = buffers
+        rest = elements
+        self.values = []  # views
+        for buffer in buffers:
+            self.values.append(buffer[:rest])
+            rest -= len(self.values[-1])
+        self.numbers = buffers[-1][len(self.values[-1]) :]
+
+    def write(self, value: Block | None) -> None:
+        """None: zeros."""
+        if value is None or isinstance(value, Phantom):
+            for into in self.values:
+                into.zero_()
+            return
+        tensors = list(parts(value))
+        if len(self.values) == 1:
+            torch._foreach_copy_(split_like(self.values[0], tensors), tensors)
+        elif len(tensors) == 1:
+            torch._foreach_copy_(self.values, torch.split(tensors[0], list(map(len, self.values))))
+        else:  # what is exact is the last of them
+            first, last = self.values
+            torch._foreach_copy_(split_like(first, tensors[:-1]), tensors[:-1])
+            last.copy_(tensors[-1])
+
+
+class _WireSum:
+    """Leaves the buffers as they are: somebody may need them yet. Implements `BlockSum`."""
+
+    def __init__(self, wire: Wire, dtype: torch.dtype, count: int) -> None:
+        self._wire, self._dtype, self.count = wire, dtype, count
 
     def add(self, worker: int, gradient: Value) -> None:
         raise AssertionError("it is complete")
 
     def total(self) -> Value:
-        return self._values.to(self._dtype, copy=True)
+        if len(self._wire.values) == 1:
+            return self._wire.values[0].to(self._dtype, copy=True)
+        return torch.cat([values.to(self._dtype) for values in self._wire.values])
 
     def mean(self) -> Value:
-        if self.count == 1:
-            return self.total()
-        if self._values.dtype != self._dtype:
-            return self._values.to(self._dtype).div_(self.count)
-        return torch.div(self._values, self.count)
+        (first, *others) = self._wire.values
+        if self.count > 1 and not others and first.dtype == self._dtype:
+            return torch.div(first, self.count)
+        total = self.total()
+        assert isinstance(total, torch.Tensor)
+        return total.div_(self.count)
 
 
 def split_like(block: torch.Tensor, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Consecutive parts of it as long as these are: views of the same shapes."""
     flat = torch.split(block, [tensor.numel() for tensor in tensors])
     return [part.view(tensor.shape) for part, tensor in zip(flat, tensors, strict=True)]
-
-
-def _write(value: Block | None, into: torch.Tensor) -> None:
-    if value is None or isinstance(value, Phantom):
-        into.zero_()
-        return
-    tensors = list(parts(value))
-    torch._foreach_copy_(split_like(into, tensors), tensors)

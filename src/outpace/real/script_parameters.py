@@ -98,6 +98,7 @@ class Beside:
         changed: Callable[[int], None],
     ) -> None:  # fmt: skip
         self._script, self._tail, self._changed = script, tail, changed
+        self.version = 0  # commits
         groups = script.places(slice(0, len(initial)))
         kind = type(script.optimizer).__name__
         self._block = parameter_block(initial, TorchOptimizer(kind, groups, script.settings()))
@@ -113,6 +114,7 @@ class Beside:
             raise DivergenceError(
                 "the parameters stopped being finite; try a smaller learning rate"
             )
+        self.version += 1
         self._changed(gradients)
 
     def replica(self) -> ScriptReplica:
@@ -126,6 +128,7 @@ class ScriptReplica:
         self._common, self._script = common, script
         self._shown: Value | None = None  # what is in the model, if it was common
         self._stays = False
+        self.version = 0  # of which it is a copy
 
     def read(self) -> Value:
         return self._script.flat()
@@ -135,7 +138,7 @@ class ScriptReplica:
         common = self._common.read()
         if not self._stays and self._shown is not common:
             self._script.load([common])
-            self._shown = common
+            self._shown, self.version = common, self._common.version
 
     def step(self, gradient: Value, iteration: int) -> None:
         self.show()

@@ -83,9 +83,9 @@ class ScriptPeer(Peer):
         self._script.take_extras(data)
 
     @property
-    def exchanged(self) -> int:
-        sync = self._experiment.peers
-        return self._elements + (self._tail.elements if isinstance(sync, Ssgd | Hpsgd) else 0)
+    def tail(self) -> int:
+        gives_gradients = isinstance(self._experiment.peers, Ssgd | Hpsgd)
+        return self._tail.elements if gives_gradients else 0
 
     def parameters(self) -> torch.Tensor:
         return self._script.flat()
@@ -119,6 +119,11 @@ class ScriptPeer(Peer):
     def must_stop(self, iteration: int) -> bool:
         return self._is_over or (self._limit is not None and iteration >= self._limit)
 
+    def version_of(self, at: Parameters) -> int | None:
+        if isinstance(at, ScriptReplica):
+            return at.version
+        return self._version if isinstance(self._experiment.peers, Ssgd) else None
+
     async def gradient_at(self, at: Parameters, iteration: int) -> Block | None:
         if isinstance(at, ScriptReplica):
             at.show()
@@ -137,9 +142,7 @@ class ScriptPeer(Peer):
     def gradient(self) -> Pieces | None:
         """With what travels behind it."""
         found = self._gradients.in_place(self._iteration_now)
-        if found is None or self.exchanged == self._elements:
-            return found
-        return self._tail.behind(found)
+        return self._tail.behind(found) if found is not None and self.tail else found
 
     def tell_of_lost_state(self) -> None:
         if isinstance(self._experiment.peers, Hpsgd):

@@ -11,7 +11,7 @@ from outpace.programs.peers import Parameters
 from outpace.real.member import Link
 from outpace.real.peer import Peer
 from outpace.real.task import TaskGradients, task_of
-from outpace.replicas import Common, Own, SharedModel
+from outpace.replicas import Common, Own, Replica, SharedModel
 from outpace.slicing import layers_within
 from outpace.strategy import common_optimizer, replica_step
 from outpace.sync import DiLoCo
@@ -71,6 +71,9 @@ class TaskPeer(Peer):
 
     def now_trained(self) -> Value:
         return self._own.read() if self.has_own else self._model.newest.value
+
+    def version_of(self, at: Parameters) -> int | None:
+        return at.version if isinstance(at, Common | Replica) else None
 
     async def gradient_at(self, at: Parameters, iteration: int) -> Block | None:
         (gradient,) = await self._gradients.execute([at.read()], iteration)
