@@ -168,7 +168,10 @@ def run(
 
 def _as_it_is(experiment: Experiment, log: Callable[[str], None]) -> Experiment:
     """For a real run, which has what virtual time has to be told; says what is ignored."""
-    if experiment.network is not None:
+    network = experiment.network
+    if network is not None and network.stretch and experiment.peers is not None:
+        log("all-reduces are stretched to what they would take on this network")
+    elif network is not None:
         log("network is ignored: this is a real run, over the network there is")
     if experiment.colocate:
         log("colocate is ignored: this is a real run, on the machines there are")

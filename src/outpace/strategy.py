@@ -37,6 +37,7 @@ from outpace.replicas import PlainStep, plain_step
 from outpace.runtimes.table import Nodes, Seconds
 from outpace.shard import Shard, ShardObserver
 from outpace.sync import (
+    AllReduce,
     AtOnce,
     CutOff,
     DiLoCo,
@@ -120,6 +121,11 @@ def has_own_parameters(sync: Peers) -> bool:
 def timeout_of(sync: Peers) -> float:
     """How long (s) workers wait for one that does not come to an all-reduce, for real."""
     return _NEVER_S if isinstance(sync, Psgd | Gossip) else sync.timeout_s
+
+
+def pattern_of(sync: Peers) -> AllReduce:
+    """Which way the messages of its all-reduces go."""
+    return "ring" if isinstance(sync, Psgd | Gossip) else sync.all_reduce
 
 
 def wire_of(sync: Peers) -> Wire:

@@ -1,5 +1,6 @@
 """The simulated machines: how long workers compute, what the network takes."""
 
+from outpace.cluster.collectives import Cost, Costs, Pattern, rounds_of
 from outpace.cluster.delays import Delay, Lateness
 from outpace.cluster.links import Link, NetworkLaw, Pair, Paths
 from outpace.cluster.machines import Machines
@@ -23,6 +24,8 @@ from outpace.cluster.run_times import (
 __all__ = [
     "ComputeLaw",
     "Constant",
+    "Cost",
+    "Costs",
     "Delay",
     "Exponential",
     "Lateness",
@@ -35,6 +38,7 @@ __all__ = [
     "Normal",
     "Pair",
     "Paths",
+    "Pattern",
     "Recorded",
     "Regime",
     "Regimes",
@@ -42,4 +46,5 @@ __all__ = [
     "ServiceLaw",
     "ShiftedExponential",
     "Slow",
+    "rounds_of",
 ]

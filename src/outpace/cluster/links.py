@@ -60,7 +60,8 @@ class NetworkLaw:
     Latency between two nodes: that of `pairs`; else the larger one of the two ends, which
     for each is what `nodes` says of it, else that of the `matrix`, or without one
     `latency_s`. `log` keeps every message's times (requested, started, delivered) in
-    messages.parquet.
+    messages.parquet. For real there is another network: with `stretch` all-reduces take at least
+    what they would take on this one, each by itself.
     """
 
     latency_s: float = 0.0
@@ -71,6 +72,7 @@ class NetworkLaw:
     matrix: Matrix | None = None
     delays: tuple[Delay, ...] = ()
     log: bool = False
+    stretch: bool = False
 
     def __post_init__(self) -> None:
         _check_link(self.latency_s, self.bandwidth_bytes_per_s)

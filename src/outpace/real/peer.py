@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
+from outpace.cluster import Costs, Paths
 from outpace.config import Experiment
 from outpace.digest import parameters_digest
 from outpace.kernel import Future
@@ -29,7 +30,7 @@ from outpace.real.reductions import Gathered, Part, Reductions
 from outpace.real.trainee import Trainee
 from outpace.real.wire import head_of
 from outpace.replicas import GatheredInPlace
-from outpace.strategy import has_own_parameters, peer_program, wire_of
+from outpace.strategy import has_own_parameters, pattern_of, peer_program, wire_of
 from outpace.trace import NONE
 from outpace.units import Time
 
@@ -45,6 +46,10 @@ class Peer(Trainee):
         self._program = peer_program(sync)
         self.has_own = has_own_parameters(sync)
         self._wire = wire_of(sync)
+        self._pattern = pattern_of(sync)
+        law = experiment.network
+        paths = Paths(law, experiment.machines) if law is not None and law.stretch else None
+        self._costs = Costs(paths)
         self._address = own_address(link.endpoint)
         self._store = "", 0
         self._reductions: Reductions
@@ -124,7 +129,7 @@ class Peer(Trainee):
         self._reductions = Reductions(
             self.kernel, self.clock, self.worker, self.workers, like=self._like,
             elements=self._numbers, exact=self.tail, wire=self._wire_dtype,
-            tell=self.coordinator.send, ended=self._reduced, least=lambda members: 0,
+            tell=self.coordinator.send, ended=self._reduced, least=self._least,
         )  # fmt: skip
         await self._meet(0, range(self.workers))
         if plan.share and isinstance(parameters, torch.Tensor):
@@ -143,6 +148,10 @@ class Peer(Trainee):
         if self._like is None and self._wire == "bf16":
             return self._elements // 2
         return self._elements + self.tail
+
+    @property
+    def _value_bytes(self) -> int:
+        return self._elements * self._wire_dtype.itemsize
 
     @property
     def _wire_dtype(self) -> torch.dtype:
@@ -203,6 +212,10 @@ class Peer(Trainee):
             self.worker, iteration, started, computed, finished,
             max(0, min(held, finished - computed)), NONE,
         )  # fmt: skip
+
+    def _least(self, members: Sequence[int]) -> Time:
+        """How long an all-reduce among them takes, if it is to be stretched."""
+        return self._costs.of(self._pattern, members, self._value_bytes).duration
 
     def _reduced(self, part: Part) -> None:
         if not self.has_own and part.gives:

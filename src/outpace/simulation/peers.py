@@ -34,8 +34,13 @@ from outpace.simulation.exchanges import Exchanges, Pair
 from outpace.simulation.network import Log
 from outpace.simulation.routes import Formula, Messages, Route
 from outpace.simulation.virtual import Computing, Progress, VirtualRun, run_time_of
-from outpace.strategy import common_optimizer, peer_program, replica_step
-from outpace.sync import AllReduce, Gossip, Psgd, Wire
+from outpace.strategy import (
+    common_optimizer,
+    pattern_of,
+    peer_program,
+    replica_step,
+    wire_of,
+)
 from outpace.tasks import CuttableWorkload
 from outpace.trace import NONE, Trace
 from outpace.units import Time
@@ -74,12 +79,8 @@ class PeerSimulation(VirtualRun):
         self._steps = 0  # of workers with parameters of their own
         self._left: set[int] = set()
         route = self._route()
-        pattern: AllReduce = "ring"
-        wire: Wire = "full"
-        if not isinstance(sync, Psgd | Gossip):
-            pattern, wire = sync.all_reduce, sync.wire
         self._all_reduces = AllReduces(
-            self.kernel, route, pattern, wire, experiment.workers,
+            self.kernel, route, pattern_of(sync), wire_of(sync), experiment.workers,
             partial(block.new_sum, experiment.workers), self._all_reduced,
         )  # fmt: skip
         self._exchanges = Exchanges(

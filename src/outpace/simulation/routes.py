@@ -1,9 +1,4 @@
-"""Which messages an average of m bytes among N workers consists of, and how long they take.
-
-A ring (Patarasu and Yuan, 2009; HPSGD, section 2): 2(N−1) rounds, in each of which everybody
-sends a chunk of m/N bytes to the next, so 2(N−1)·(L + m/(N·B)) in all. A tree: ⌈log2 N⌉ rounds
-in which m bytes go towards the first worker, pair by pair, and as many back. An exchange: two
-send each other m bytes at once, L + m/B.
+"""How the messages of an average travel in virtual time.
 
 Where connections are not shared (`serialised`: a worker sends one message and receives one at a
 time, which is all that happens here) the rounds follow each other and each takes as long as its
@@ -16,17 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Literal, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
-from outpace.cluster import Paths
+from outpace.cluster import Costs, Paths, Pattern, rounds_of
 from outpace.kernel import Future, Kernel, Mailbox
 from outpace.messages import worker_name
 from outpace.simulation.network import Network
-from outpace.sync import AllReduce
-from outpace.units import SECOND, Time
+from outpace.units import Time
 
-Pattern: TypeAlias = AllReduce | Literal["exchange"]
-Round: TypeAlias = list[tuple[int, int]]  # (sender, receiver)
 _Turn: TypeAlias = tuple[list[int], int]  # to whom a member sends; how many send to it
 Finished: TypeAlias = Callable[[int], None]  # a worker has the result
 
@@ -40,23 +32,6 @@ class Route(Protocol):
         """Do one of so many bytes among these workers."""
 
 
-def rounds_of(pattern: Pattern, members: Sequence[int]) -> tuple[list[Round], int]:
-    """Its rounds, and into how many chunks the bytes are cut: a message carries one."""
-    count = len(members)
-    if pattern == "exchange":
-        one, other = members
-        return [[(one, other), (other, one)]], 1
-    if pattern == "ring":
-        once = [(sender, members[(n + 1) % count]) for n, sender in enumerate(members)]
-        return [once] * (2 * (count - 1)), count
-    up, stride = [], 1
-    while stride < count:
-        up.append([(members[n + stride], members[n]) for n in range(0, count - stride, 2 * stride)])
-        stride *= 2
-    down = [[(receiver, sender) for sender, receiver in once] for once in reversed(up)]
-    return up + down, 1
-
-
 class Chunk(Future[None]):
     """Part of what is averaged, on its way: done when the receiver has it."""
 
@@ -67,8 +42,7 @@ class Formula:
     """The time that it takes by itself. paths: None: none at all."""
 
     def __init__(self, kernel: Kernel, network: Network, paths: Paths | None, workers: int) -> None:
-        self._kernel, self._network, self._paths = kernel, network, paths
-        self._cost = lru_cache(maxsize=4096)(self._cost_of)
+        self._kernel, self._network, self._costs = kernel, network, Costs(paths)
         self._chunk = Chunk(kernel, "a chunk that takes its time by the formula")
         for worker in range(workers if network.is_logged else 0):
             network.add(worker_name(worker))
@@ -76,7 +50,7 @@ class Formula:
     def begin(
         self, pattern: Pattern, members: Sequence[int], size_bytes: int, finished: Finished
     ) -> None:
-        duration, messages, sent = self._cost(pattern, tuple(members), size_bytes)
+        duration, messages, sent = self._costs.of(pattern, members, size_bytes)
         self._network.messages += messages
         self._network.bytes_sent += sent
 
@@ -102,33 +76,11 @@ class Formula:
             self._network.note(*names, self._chunk, -(-size_bytes // chunks), started)
 
         for once in rounds:
-            takes = [self._time(pair, size_bytes / chunks) for pair in once]
+            takes = [self._costs.time(pair, size_bytes / chunks) for pair in once]
             for pair, duration in zip(once, takes, strict=True):
                 at = now + _whole(begins + duration)
                 self._kernel.call_at(at, arrived, (*pair, now + _whole(begins)))
             begins += max(takes)
-
-    def _cost_of(
-        self, pattern: Pattern, members: tuple[int, ...], size_bytes: int
-    ) -> tuple[Time, int, int]:
-        """Duration, messages and their bytes."""
-        rounds, chunks = rounds_of(pattern, members)
-        duration, known = 0.0, {}
-        for once in rounds:
-            if id(once) not in known:  # a ring's are one and the same
-                known[id(once)] = max(self._time(pair, size_bytes / chunks) for pair in once)
-            duration += known[id(once)]
-        messages = sum(map(len, rounds))
-        return _whole(duration), messages, messages * size_bytes // chunks
-
-    def _time(self, pair: tuple[int, int], size_bytes: float) -> float:
-        """Of a message, in ns."""
-        if self._paths is None:
-            return 0.0
-        sender, receiver = map(worker_name, pair)
-        ends = self._paths.bandwidth(sender), self._paths.bandwidth(receiver)
-        bandwidth = min(*ends, self._paths.limit(sender, receiver))
-        return self._paths.latency(sender, receiver) + size_bytes / bandwidth * SECOND
 
 
 class Messages:
