@@ -6,7 +6,17 @@ import argparse
 import sys
 
 import torch
-from benchmarks.micro import executors, gradients, harness, kernel, messages, real, scale, shard
+from benchmarks.micro import (
+    collectives,
+    executors,
+    gradients,
+    harness,
+    kernel,
+    messages,
+    real,
+    scale,
+    shard,
+)
 
 PARTS = {
     "kernel": kernel,
@@ -16,6 +26,7 @@ PARTS = {
     "messages": messages,
     "scale": scale,
     "real": real,
+    "collectives": collectives,
 }
 
 

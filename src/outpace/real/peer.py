@@ -97,6 +97,10 @@ class Peer(Trainee):
         """The common parameters, or this worker's own, which nobody will change."""
 
     @abstractmethod
+    def refused(self) -> None:
+        """Say that what it was to give the others was not finite, and so not given."""
+
+    @abstractmethod
     def version_of(self, at: Parameters) -> int | None:
         """How many commits are in it; None: it is not the common model, or a replica of it."""
 
@@ -184,10 +188,10 @@ class Peer(Trainee):
 
     async def compute(self, at: Parameters, iteration: int) -> Block | None:
         self._busy_since = started = self.now
-        version = self.version_of(at)
         gradient = await self.gradient_at(at, iteration)
         self._busy_since, self._iteration = None, iteration
         self._busy.append((started, self.now))
+        version = self.version_of(at)
         if version is not None and gradient is not None:
             self._versions.append(version)
         self.kernel.catch_up()  # takes in what came while this process computed
@@ -218,7 +222,9 @@ class Peer(Trainee):
         return self._costs.of(self._pattern, members, self._value_bytes).duration
 
     def _reduced(self, part: Part) -> None:
-        if not self.has_own and part.gives:
+        if not part.is_finite:
+            self.refused()
+        elif not self.has_own and part.gives:
             # What comes of all-reduce n is commit n.
             stale = (part.number - version for version in self._given)
             self.recorder.gradients_applied(part.weight, stale)

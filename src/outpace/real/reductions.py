@@ -7,11 +7,14 @@ anew with those who remain. If one of these has the result already, the others t
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Final
 
 import torch
 
+from outpace.aggregate import all_finite
 from outpace.blocks import BlockSum
 from outpace.kernel import Future, Kernel
 from outpace.messages import Block, Phantom, Value, parts
@@ -23,6 +26,8 @@ from outpace.real.entries import DIGITS, Entry, digits_of, entries_in
 from outpace.real.group import Group, Meeting
 from outpace.real.line import Done, Line
 from outpace.units import Time
+
+_AT_ONCE: Final = 1 << 16  # elements
 
 
 class Reductions:
@@ -140,12 +145,15 @@ class Reductions:
         wire = part.wire
         numbers = wire.numbers.view(self._workers, DIGITS)
         if not part.is_summed:
-            wire.write(part.value)
-            row = digits_of(Entry(part.value is not None, part.weight, part.joined))
+            part.is_finite = wire.write(part.value)
+            gives = part.value is not None and part.is_finite
+            row = digits_of(Entry(gives, part.weight, part.joined))
             numbers.zero_()
             numbers[self._me] = numbers.new_tensor(row)
             for buffer in wire.buffers:
                 group.all_reduce(buffer)
+        if not part.awaited and self._like is not None:  # there is time to copy it
+            part.total = wire.total(self._like.dtype)
         rows: list[list[float]] = numbers.tolist()
         return partial(self._finish, part, entries_in(rows), self._clock.now)
 
@@ -166,10 +174,10 @@ class Reductions:
         if self._like is None:
             values = _PhantomSum(self._elements, count)
         else:
-            values = _WireSum(part.wire, self._like.dtype, count)
+            values = _WireSum(part, self._like.dtype, count)
         reduced = Reduced(values, sum(entry.weight for entry in table.values() if entry.gives))
         self._done += 1
-        self._pending = part.value = None
+        self._pending = part.value = part.total = None
         self._told_of(part)
         part.arrived.set(reduced)
 
@@ -185,6 +193,9 @@ class Part:
         self.wire, self.joined = wire, joined
         self.gives = value is not None
         self.is_summed = False  # is the sum in the buffer already, rather than this worker's part?
+        self.is_finite = True  # the value; else it was not given
+        self.awaited = False  # is the training waiting for it?
+        self.total: torch.Tensor | None = None  # a copy, if there was time to make one
         self.began: Time
         self.ended: Time
         self.members: list[int]
@@ -201,6 +212,7 @@ class Part:
         return 2 * (len(self.members) - 1) * size // len(self.members)
 
     async def result(self) -> Reduced:
+        self.awaited = True
         return await self.arrived
 
 
@@ -255,44 +267,55 @@ class Wire:
             rest -= len(self.values[-1])
         self.numbers = buffers[-1][len(self.values[-1]) :]
 
-    def write(self, value: Block | None) -> None:
-        """None: zeros."""
-        if value is None or isinstance(value, Phantom):
+    def write(self, value: Block | None) -> bool:
+        """Is it finite? Else, or if it is None, zeros are written."""
+        tensors = [] if value is None else list(parts(value))
+        if len(tensors) == 1:
+            tensors = list(torch.split(tensors[0], list(map(len, self.values))))
+        # Where there are two, what is exact is the last of them.
+        first = tensors[:-1] if len(self.values) == 2 else tensors
+        places = [*split_like(self.values[0], first), *self.values[1:]] if tensors else []
+        finite = all(itertools.starmap(_copied, zip(places, tensors, strict=True)))
+        if not (tensors and finite):
             for into in self.values:
                 into.zero_()
-            return
-        tensors = list(parts(value))
+        return finite
+
+    def total(self, dtype: torch.dtype) -> torch.Tensor:
+        """A copy of the values."""
         if len(self.values) == 1:
-            torch._foreach_copy_(split_like(self.values[0], tensors), tensors)
-        elif len(tensors) == 1:
-            torch._foreach_copy_(self.values, torch.split(tensors[0], list(map(len, self.values))))
-        else:  # what is exact is the last of them
-            first, last = self.values
-            torch._foreach_copy_(split_like(first, tensors[:-1]), tensors[:-1])
-            last.copy_(tensors[-1])
+            return self.values[0].to(dtype, copy=True)
+        return torch.cat([values.to(dtype) for values in self.values])
 
 
 class _WireSum:
     """Leaves the buffers as they are: somebody may need them yet. Implements `BlockSum`."""
 
-    def __init__(self, wire: Wire, dtype: torch.dtype, count: int) -> None:
-        self._wire, self._dtype, self.count = wire, dtype, count
+    def __init__(self, part: Part, dtype: torch.dtype, count: int) -> None:
+        self._wire, self._copy = part.wire, part.total
+        self._dtype, self.count = dtype, count
 
     def add(self, worker: int, gradient: Value) -> None:
         raise AssertionError("it is complete")
 
-    def total(self) -> Value:
-        if len(self._wire.values) == 1:
-            return self._wire.values[0].to(self._dtype, copy=True)
-        return torch.cat([values.to(self._dtype) for values in self._wire.values])
+    def total(self) -> torch.Tensor:
+        return self._wire.total(self._dtype) if self._copy is None else self._copy
 
     def mean(self) -> Value:
         (first, *others) = self._wire.values
-        if self.count > 1 and not others and first.dtype == self._dtype:
+        if self._copy is None and not others and first.dtype == self._dtype:
             return torch.div(first, self.count)
-        total = self.total()
-        assert isinstance(total, torch.Tensor)
-        return total.div_(self.count)
+        return self.total().div_(self.count)
+
+
+def _copied(into: torch.Tensor, source: torch.Tensor) -> bool:
+    """Is it finite? It is looked at while it is in a cache."""
+    finite = True
+    pairs = (torch.split(flat, _AT_ONCE) for flat in (source.reshape(-1), into.view(-1)))
+    for part, place in zip(*pairs, strict=True):
+        place.copy_(part)
+        finite = finite and (not part.is_floating_point() or all_finite(part))
+    return finite
 
 
 def split_like(block: torch.Tensor, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:

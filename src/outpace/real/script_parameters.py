@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 import torch
 
-from outpace.blocks import parameter_block
-from outpace.errors import DivergenceError
 from outpace.messages import StepSettings, Value, parts, whole
 from outpace.pieces import Pieces
 from outpace.real.reductions import split_like
@@ -99,21 +97,21 @@ class Beside:
     ) -> None:  # fmt: skip
         self._script, self._tail, self._changed = script, tail, changed
         self.version = 0  # commits
+        self._flat = initial
         groups = script.places(slice(0, len(initial)))
         kind = type(script.optimizer).__name__
-        self._block = parameter_block(initial, TorchOptimizer(kind, groups, script.settings()))
-        self.read = self._block.read
+        self._step = TorchOptimizer(kind, groups, script.settings()).on(initial)
+
+    def read(self) -> torch.Tensor:
+        """They change with the next commit."""
+        return self._flat
 
     def commit(self, gradient: Value, divisor: float, gradients: int) -> None:
         flat, unused, rates = self._tail.cut_off(gradient)
         settings = self._script.settings()
         for group, rate in zip(settings, rates.tolist(), strict=True):
             group["lr"] = rate / gradients
-        self._block.update(flat, divisor, StepSettings(settings, unused), 0)
-        if not self._block.is_finite():
-            raise DivergenceError(
-                "the parameters stopped being finite; try a smaller learning rate"
-            )
+        self._step(flat, divisor, StepSettings(settings, unused), 0)
         self.version += 1
         self._changed(gradients)
 
@@ -126,23 +124,21 @@ class ScriptReplica:
 
     def __init__(self, common: Beside, script: ScriptModel) -> None:
         self._common, self._script = common, script
-        self._shown: Value | None = None  # what is in the model, if it was common
-        self._stays = False
-        self.version = 0  # of which it is a copy
+        self._follows, self._stepped = True, False
+        self.version = -1  # what is in the model was common then, apart from own steps
 
     def read(self) -> Value:
         return self._script.flat()
 
     def show(self) -> None:
         """See that they are in the model."""
-        common = self._common.read()
-        if not self._stays and self._shown is not common:
-            self._script.load([common])
-            self._shown, self.version = common, self._common.version
+        if self._follows and self.version != self._common.version:
+            self._script.load([self._common.read()])
+            self.version = self._common.version
 
     def step(self, gradient: Value, iteration: int) -> None:
         self.show()
-        self._stays, self._shown = True, None
+        self._follows, self._stepped = False, True
         found = dict(zip(map(id, self._script.parameters), parts(gradient), strict=False))
         for group in self._script.optimizer.param_groups:
             members = [p for p in group["params"] if id(p) in found]
@@ -152,7 +148,9 @@ class ScriptReplica:
 
     def stay(self) -> None:
         self.show()
-        self._stays = True
+        self._follows = False
 
     def follow(self) -> None:
-        self._stays = False
+        if self._stepped:
+            self.version = -1
+        self._follows, self._stepped = True, False

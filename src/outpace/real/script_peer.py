@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
-from outpace.blocks import parameter_block
+from outpace.blocks import copy_of, parameter_block
 from outpace.config import Experiment
 from outpace.errors import ConfigError
 from outpace.kernel import Mailbox, Walker
@@ -114,7 +114,7 @@ class ScriptPeer(Peer):
     def now_trained(self) -> Value:
         if isinstance(self._experiment.peers, DiLoCo):
             return self._outer.newest.value
-        return self._common.read()
+        return copy_of(self._common.read())
 
     def must_stop(self, iteration: int) -> bool:
         return self._is_over or (self._limit is not None and iteration >= self._limit)
@@ -137,11 +137,15 @@ class ScriptPeer(Peer):
             await self.stretch(started, drawn_s)
         return gradient
 
+    def refused(self) -> None:
+        self._gradients.refuse(self._iteration_now)
+
     # -- the script's side -----------------------------------------------------------
 
     def gradient(self) -> Pieces | None:
         """With what travels behind it."""
-        found = self._gradients.in_place(self._iteration_now)
+        looked_at = isinstance(self._experiment.peers, Ssgd)  # on its way to the others
+        found = self._gradients.in_place(self._iteration_now, look=not looked_at)
         return self._tail.behind(found) if found is not None and self.tail else found
 
     def tell_of_lost_state(self) -> None:

@@ -168,8 +168,8 @@ class ScriptGradients:
             flat if self._may_be_used(flat if scale == 1 else flat.mul_(scale), iteration) else None
         )
 
-    def in_place(self, iteration: int) -> Pieces | None:
-        """The same where it is, unless it must be scaled."""
+    def in_place(self, iteration: int, *, look: bool = True) -> Pieces | None:
+        """The same where it is, unless it must be scaled. look: is it finite?"""
         if self._is_skipped:
             return None
         tensors = [gradient_of(p).reshape(-1) for p in self._script.parameters]
@@ -178,7 +178,7 @@ class ScriptGradients:
         if self._scale != 1:
             tensors = list(torch._foreach_mul(tensors, self._scale))
         pieces = Pieces(tensors)
-        return pieces if self._may_be_used(pieces, iteration) else None
+        return pieces if not look or self._may_be_used(pieces, iteration) else None
 
     @property
     def _is_skipped(self) -> bool:
@@ -194,6 +194,11 @@ class ScriptGradients:
     def _may_be_used(self, gradient: Gradient, iteration: int) -> bool:
         if all_finite(gradient):
             return True
+        self.refuse(iteration)
+        return False
+
+    def refuse(self, iteration: int) -> None:
+        """Say that it is not finite. Raises DivergenceError if that is not to be refused."""
         what = f"the gradient of {self._name} is not finite in its iteration {iteration}"
         if not self._refuse:
             raise DivergenceError(f"{what}; try a smaller learning rate")
@@ -201,4 +206,3 @@ class ScriptGradients:
             f"a gradient of {self._name} is not finite: it is not pushed",
             first=f" (iteration {iteration})",
         )
-        return False

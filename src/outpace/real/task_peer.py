@@ -6,6 +6,7 @@ import torch
 
 from outpace.blocks import ParameterBlock, parameter_block
 from outpace.config import Experiment
+from outpace.errors import DivergenceError
 from outpace.messages import Block, Phantom, Value, whole
 from outpace.programs.peers import Parameters
 from outpace.real.member import Link
@@ -68,6 +69,11 @@ class TaskPeer(Peer):
 
     def own(self) -> Own:
         return self._own
+
+    def refused(self) -> None:
+        raise DivergenceError(
+            f"what {self.name} has gathered is not finite; try a smaller learning rate"
+        )
 
     def now_trained(self) -> Value:
         return self._own.read() if self.has_own else self._model.newest.value
