@@ -7,6 +7,7 @@ them all. The numbers are cut into digits that any floating-point type adds to z
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import Final, NamedTuple
 
 from outpace.units import Time
@@ -14,27 +15,33 @@ from outpace.units import Time
 _BASE: Final = 256  # bfloat16 has the whole numbers up to here
 _WEIGHT, _TIME = 4, 7  # digits: 4e9 iterations, two years of ns
 DIGITS: Final = 1 + _WEIGHT + _TIME
-_ABSTAINS, _GIVES = 1, 2
+
+
+class Part(IntEnum):
+    """What a worker has in an all-reduce."""
+
+    NOTHING = 1
+    VALUE = 2
+    SPOILED = 3  # a value that turned out not to be finite when part of it was on its way
 
 
 class Entry(NamedTuple):
-    """One worker's part."""
+    """What one worker says."""
 
-    gives: bool  # a value, rather than zeros
+    part: Part
     weight: int  # iterations in it
     joined: Time  # ns since the start of the run
 
 
 def digits_of(entry: Entry) -> list[float]:
     """Its row."""
-    kind = _GIVES if entry.gives else _ABSTAINS
-    return [kind, *_digits(entry.weight, _WEIGHT), *_digits(entry.joined, _TIME)]
+    return [entry.part, *_digits(entry.weight, _WEIGHT), *_digits(entry.joined, _TIME)]
 
 
 def entries_in(rows: Sequence[Sequence[float]]) -> dict[int, Entry]:
     """By worker, of those who took part."""
     return {
-        worker: Entry(row[0] == _GIVES, _number(row[1 : 1 + _WEIGHT]), _number(row[1 + _WEIGHT :]))
+        worker: Entry(Part(int(row[0])), _number(row[1 : 1 + _WEIGHT]), _number(row[1 + _WEIGHT :]))
         for worker, row in enumerate(rows)
         if row[0]
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, Literal, TypeAlias
@@ -88,10 +88,15 @@ class Group:
         options._timeout = _FOR_EVER
         self._group = dist.ProcessGroupGloo(shared, rank, len(members), options)
 
-    def all_reduce(self, values: torch.Tensor) -> None:
-        """Replace these by their sum over all members."""
-        if self._group is not None:
-            _wait(self._group.allreduce([values]), values)
+    def all_reduce(self, pieces: Iterable[torch.Tensor]) -> None:
+        """Replace each by its sum over all members; the next are made while these are on their way.
+
+        All members must have as many, of the same sizes.
+        """
+        under_way = [(self._group and self._group.allreduce([values]), values) for values in pieces]
+        for work, values in under_way:
+            if work is not None:
+                _wait(work, values)
 
     def broadcast(self, values: torch.Tensor, source: int) -> None:
         """Replace these by that worker's."""

@@ -7,8 +7,8 @@ anew with those who remain. If one of these has the result already, the others t
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -18,16 +18,18 @@ from outpace.aggregate import all_finite
 from outpace.blocks import BlockSum
 from outpace.kernel import Future, Kernel
 from outpace.messages import Block, Phantom, Value, parts
+from outpace.pieces import Pieces
 from outpace.programs.peers import Reduced
 from outpace.real.bell import Bell
 from outpace.real.bodies import Body, Broken, Joins
 from outpace.real.clock import RealClock
 from outpace.real.entries import DIGITS, Entry, digits_of, entries_in
+from outpace.real.entries import Part as InIt
 from outpace.real.group import Group, Meeting
 from outpace.real.line import Done, Line
 from outpace.units import Time
 
-_AT_ONCE: Final = 1 << 16  # elements
+_AT_ONCE: Final = 1 << 20  # elements that are written before they are sent
 
 
 class Reductions:
@@ -126,7 +128,7 @@ class Reductions:
         """Who has the result of one that others have not gives it to them."""
         counts = self._new(self._workers, dtype=torch.int64).zero_()
         counts[self._me] = done
-        group.all_reduce(counts)
+        group.all_reduce([counts])
         known = [int(counts[member]) for member in members]
         most = max(known)
         if min(known) < most - 1:
@@ -143,19 +145,34 @@ class Reductions:
 
     def _reduce(self, part: Part, group: Group) -> Done:
         wire = part.wire
-        numbers = wire.numbers.view(self._workers, DIGITS)
-        if not part.is_summed:
-            part.is_finite = wire.write(part.value)
-            gives = part.value is not None and part.is_finite
-            row = digits_of(Entry(gives, part.weight, part.joined))
-            numbers.zero_()
-            numbers[self._me] = numbers.new_tensor(row)
-            for buffer in wire.buffers:
-                group.all_reduce(buffer)
+        table: dict[int, Entry] = {}
+        while not part.is_summed:
+            group.all_reduce(self._written(part))
+            table = self._table_in(wire)
+            # Who has spoilt it has nothing in it the next time.
+            part.is_summed = all(entry.part is not InIt.SPOILED for entry in table.values())
         if not part.awaited and self._like is not None:  # there is time to copy it
             part.total = wire.total(self._like.dtype)
-        rows: list[list[float]] = numbers.tolist()
-        return partial(self._finish, part, entries_in(rows), self._clock.now)
+        return partial(self._finish, part, table or self._table_in(wire), self._clock.now)
+
+    def _table_in(self, wire: Wire) -> dict[int, Entry]:
+        rows: list[list[float]] = wire.numbers.view(self._workers, DIGITS).tolist()
+        return entries_in(rows)
+
+    def _written(self, part: Part) -> Iterator[torch.Tensor]:
+        """What it has in it, piece by piece, and then its entry."""
+        wire, kind = part.wire, InIt.VALUE
+        if part.value is None or not part.is_finite:
+            yield from wire.clear()
+            kind = InIt.NOTHING
+        else:
+            yield from wire.write(part.value)
+            part.is_finite = wire.is_finite
+            if not part.is_finite:
+                kind = InIt.SPOILED
+        numbers = wire.numbers.view(self._workers, DIGITS).zero_()
+        numbers[self._me] = numbers.new_tensor(digits_of(Entry(kind, part.weight, part.joined)))
+        yield wire.last
 
     # -- and back --------------------------------------------------------------------
 
@@ -169,13 +186,13 @@ class Reductions:
 
     def _end(self, part: Part, table: dict[int, Entry], began: Time) -> None:
         part.began, part.members = began, sorted(table)
-        count = sum(entry.gives for entry in table.values())
+        given = [entry.weight for entry in table.values() if entry.part is InIt.VALUE]
         values: BlockSum
         if self._like is None:
-            values = _PhantomSum(self._elements, count)
+            values = _PhantomSum(self._elements, len(given))
         else:
-            values = _WireSum(part, self._like.dtype, count)
-        reduced = Reduced(values, sum(entry.weight for entry in table.values() if entry.gives))
+            values = _WireSum(part, self._like.dtype, len(given))
+        reduced = Reduced(values, sum(given))
         self._done += 1
         self._pending = part.value = part.total = None
         self._told_of(part)
@@ -266,20 +283,37 @@ class Wire:
             self.values.append(buffer[:rest])
             rest -= len(self.values[-1])
         self.numbers = buffers[-1][len(self.values[-1]) :]
+        self._pieces = [piece for each in self.values for piece in torch.split(each, _AT_ONCE)]
+        # The last is sent with the entries.
+        self.last = buffers[-1][len(self.values[-1]) - len(self._pieces[-1]) :]
+        self.is_finite = True  # what was written
 
-    def write(self, value: Block | None) -> bool:
-        """Is it finite? Else, or if it is None, zeros are written."""
-        tensors = [] if value is None else list(parts(value))
-        if len(tensors) == 1:
-            tensors = list(torch.split(tensors[0], list(map(len, self.values))))
-        # Where there are two, what is exact is the last of them.
-        first = tensors[:-1] if len(self.values) == 2 else tensors
-        places = [*split_like(self.values[0], first), *self.values[1:]] if tensors else []
-        finite = all(itertools.starmap(_copied, zip(places, tensors, strict=True)))
-        if not (tensors and finite):
-            for into in self.values:
-                into.zero_()
-        return finite
+    def clear(self) -> Iterator[torch.Tensor]:
+        """Write zeros. The pieces but the last, each when it is written."""
+        for piece in self._pieces:
+            piece.zero_()
+        return iter(self._pieces[:-1])
+
+    def write(self, value: Block) -> Iterator[torch.Tensor]:
+        """The same with the values."""
+        self.is_finite = True
+        if isinstance(value, Phantom):
+            yield from self.clear()
+            return
+        tensors = deque(tensor.reshape(-1) for tensor in parts(value))
+        for piece in self._pieces:
+            place = piece
+            while len(place):
+                source = tensors.popleft()
+                fits = min(len(place), len(source))
+                part = source[:fits]
+                place[:fits].copy_(part)
+                self.is_finite = self.is_finite and _is_finite(part)
+                place = place[fits:]
+                if fits < len(source):
+                    tensors.appendleft(source[fits:])
+            if piece is not self._pieces[-1]:
+                yield piece
 
     def total(self, dtype: torch.dtype) -> torch.Tensor:
         """A copy of the values."""
@@ -293,6 +327,7 @@ class _WireSum:
 
     def __init__(self, part: Part, dtype: torch.dtype, count: int) -> None:
         self._wire, self._copy = part.wire, part.total
+        self._given = part.value if isinstance(part.value, Pieces) else None
         self._dtype, self.count = dtype, count
 
     def add(self, worker: int, gradient: Value) -> None:
@@ -303,19 +338,17 @@ class _WireSum:
 
     def mean(self) -> Value:
         (first, *others) = self._wire.values
-        if self._copy is None and not others and first.dtype == self._dtype:
+        if self._copy is not None or others or first.dtype != self._dtype:
+            return self.total().div_(self.count)
+        if self._given is None:
             return torch.div(first, self.count)
-        return self.total().div_(self.count)
+        for part, into in zip(split_like(first, self._given.parts), self._given.parts, strict=True):
+            torch.div(part, self.count, out=into)  # nobody needs any more what was in it
+        return self._given
 
 
-def _copied(into: torch.Tensor, source: torch.Tensor) -> bool:
-    """Is it finite? It is looked at while it is in a cache."""
-    finite = True
-    pairs = (torch.split(flat, _AT_ONCE) for flat in (source.reshape(-1), into.view(-1)))
-    for part, place in zip(*pairs, strict=True):
-        place.copy_(part)
-        finite = finite and (not part.is_floating_point() or all_finite(part))
-    return finite
+def _is_finite(part: torch.Tensor) -> bool:
+    return not part.is_floating_point() or all_finite(part)
 
 
 def split_like(block: torch.Tensor, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:

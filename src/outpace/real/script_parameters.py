@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
-from outpace.messages import StepSettings, Value, parts, whole
+from outpace.messages import StepSettings, Value, parts
 from outpace.pieces import Pieces
 from outpace.real.reductions import split_like
 from outpace.real.scripted import ScriptModel
@@ -32,14 +32,14 @@ class Tail:
         rates = [float(group["lr"]) for group in self._script.optimizer.param_groups]
         return Pieces([*gradient.parts, gradient.parts[0].new_tensor(used + rates)])
 
-    def cut_off(self, value: Value) -> tuple[torch.Tensor, list[int], torch.Tensor]:
-        """Of a sum: the gradient, who was used by nobody, the sum of the rates."""
-        flat = whole(value)
-        assert isinstance(flat, torch.Tensor)
-        gradient, used, rates = torch.split(
-            flat, [len(flat) - self.elements, self._parameters, self.elements - self._parameters]
-        )
-        return gradient, [n for n, count in enumerate(used.tolist()) if not count], rates
+    def cut_off(self, value: Value) -> tuple[Sequence[torch.Tensor], list[int], list[float]]:
+        """Of a sum: the gradient, who was used by nobody, the sums of the rates."""
+        *gradient, last = parts(value)
+        if not gradient:
+            gradient = [last[: -self.elements]]
+            last = last[-self.elements :]
+        used, rates = last[: self._parameters].tolist(), last[self._parameters :].tolist()
+        return gradient, [n for n, count in enumerate(used) if not count], rates
 
 
 class InPlace:
@@ -63,12 +63,13 @@ class InPlace:
         raise AssertionError("hpsgd has parameters beside the model's")
 
     def commit(self, gradient: Value, divisor: float, gradients: int) -> None:
-        flat, unused, _ = self._tail.cut_off(gradient)
+        found, unused, _ = self._tail.cut_off(gradient)
         if divisor != 1:
-            flat.div_(divisor)
+            torch._foreach_div_(list(found), divisor)
         parameters = self._script.parameters
-        for parameter, part in zip(parameters, split_like(flat, parameters), strict=True):
-            parameter.grad = part
+        tensors = split_like(found[0], parameters) if len(found) == 1 else found
+        for parameter, part in zip(parameters, tensors, strict=True):
+            parameter.grad = part.view(parameter.shape)
         for number in unused:
             parameters[number].grad = None
         self._script.take_step()
@@ -107,9 +108,9 @@ class Beside:
         return self._flat
 
     def commit(self, gradient: Value, divisor: float, gradients: int) -> None:
-        flat, unused, rates = self._tail.cut_off(gradient)
+        (flat,), unused, rates = self._tail.cut_off(gradient)
         settings = self._script.settings()
-        for group, rate in zip(settings, rates.tolist(), strict=True):
+        for group, rate in zip(settings, rates, strict=True):
             group["lr"] = rate / gradients
         self._step(flat, divisor, StepSettings(settings, unused), 0)
         self.version += 1
