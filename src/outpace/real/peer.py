@@ -82,6 +82,11 @@ class Peer(Trainee):
         """How many numbers travel behind a gradient."""
         return 0
 
+    @property
+    def averages(self) -> bool:
+        """Are the means of gradients all it asks for, and used up before the next is asked for?"""
+        return False
+
     @abstractmethod
     def prepare(self) -> None:
         """Do what takes long before the time of the run begins."""
@@ -133,6 +138,7 @@ class Peer(Trainee):
         self._reductions = Reductions(
             self.kernel, self.clock, self.worker, self.workers, like=self._like,
             elements=self._numbers, exact=self.tail, wire=self._wire_dtype,
+            averages=self.averages,
             tell=self.coordinator.send, ended=self._reduced, least=self._least,
         )  # fmt: skip
         await self._meet(0, range(self.workers))

@@ -29,7 +29,7 @@ from outpace.real.group import Group, Meeting
 from outpace.real.line import Done, Line
 from outpace.units import Time
 
-_AT_ONCE: Final = 1 << 20  # elements that are written before they are sent
+_AT_ONCE: Final = 1 << 21  # elements that are written before they are sent
 
 
 class Reductions:
@@ -37,13 +37,14 @@ class Reductions:
 
     like: an empty tensor of the values' dtype, where they are; None: they are phantoms, which
     travel as bytes. elements: how many. wire: the dtype in which they travel, but for so many at
-    the end that are `exact`. tell: the coordinator. ended: told of each that is over. least: how
+    the end that are `exact`. averages: only means are asked for, of gradients in pieces, which
+    need not stay as they are. tell: the coordinator. ended: told of each that is over. least: how
     long one of these members shall take at least (ns).
     """
 
     def __init__(
         self, kernel: Kernel, clock: RealClock, me: int, workers: int, *, like: torch.Tensor | None,
-        elements: int, exact: int, wire: torch.dtype, tell: Callable[[Body], None],
+        elements: int, exact: int, wire: torch.dtype, averages: bool, tell: Callable[[Body], None],
         ended: Callable[[Part], None], least: Callable[[Sequence[int]], Time],
     ) -> None:  # fmt: skip
         self._kernel, self._clock, self._bell = kernel, clock, Bell(clock)
@@ -51,6 +52,7 @@ class Reductions:
         self._like, self._elements, self._exact = like, elements, exact
         self._new = partial((torch.empty(0) if like is None else like).new_empty, dtype=wire)
         self._rounds = like is not None and like.dtype != wire
+        self._share = 1 / workers if averages and not self._rounds else 1.0
         self._tell, self._told_of, self._least = tell, ended, least
         self._line: Line | None = None
         self._wires: list[Wire] = []  # of the last that is over, and of the next
@@ -137,6 +139,8 @@ class Reductions:
             behind = done < most
             assert part is not None or not behind
             wire = part.wire if behind and part is not None else self._wires[(most - 1) % 2]
+            if not behind and not wire.is_intact:
+                raise RuntimeError(f"the result of all-reduce {most - 1} was written over")
             for buffer in wire.buffers:
                 group.broadcast(buffer, members[known.index(most)])
             if part is not None:
@@ -166,7 +170,7 @@ class Reductions:
             yield from wire.clear()
             kind = InIt.NOTHING
         else:
-            yield from wire.write(part.value)
+            yield from wire.write(part.value, self._share)
             part.is_finite = wire.is_finite
             if not part.is_finite:
                 kind = InIt.SPOILED
@@ -191,8 +195,9 @@ class Reductions:
         if self._like is None:
             values = _PhantomSum(self._elements, len(given))
         else:
-            values = _WireSum(part, self._like.dtype, len(given))
+            values = _WireSum(part, self._like.dtype, len(given), self._share)
         reduced = Reduced(values, sum(given))
+        part.wire.is_intact = True
         self._done += 1
         self._pending = part.value = part.total = None
         self._told_of(part)
@@ -287,6 +292,16 @@ class Wire:
         # The last is sent with the entries.
         self.last = buffers[-1][len(self.values[-1]) - len(self._pieces[-1]) :]
         self.is_finite = True  # what was written
+        self._intact = 0
+
+    @property
+    def is_intact(self) -> bool:
+        """Is it as it was when this was set? Scripts see views of it as their gradients."""
+        return self.buffers[0]._version == self._intact
+
+    @is_intact.setter
+    def is_intact(self, _: bool) -> None:
+        self._intact = self.buffers[0]._version
 
     def clear(self) -> Iterator[torch.Tensor]:
         """Write zeros. The pieces but the last, each when it is written."""
@@ -294,8 +309,8 @@ class Wire:
             piece.zero_()
         return iter(self._pieces[:-1])
 
-    def write(self, value: Block) -> Iterator[torch.Tensor]:
-        """The same with the values."""
+    def write(self, value: Block, share: float) -> Iterator[torch.Tensor]:
+        """The same with so much of the values."""
         self.is_finite = True
         if isinstance(value, Phantom):
             yield from self.clear()
@@ -307,7 +322,10 @@ class Wire:
                 source = tensors.popleft()
                 fits = min(len(place), len(source))
                 part = source[:fits]
-                place[:fits].copy_(part)
+                if share == 1:
+                    place[:fits].copy_(part)
+                else:
+                    torch.mul(part, share, out=place[:fits])
                 self.is_finite = self.is_finite and _is_finite(part)
                 place = place[fits:]
                 if fits < len(source):
@@ -325,8 +343,8 @@ class Wire:
 class _WireSum:
     """Leaves the buffers as they are: somebody may need them yet. Implements `BlockSum`."""
 
-    def __init__(self, part: Part, dtype: torch.dtype, count: int) -> None:
-        self._wire, self._copy = part.wire, part.total
+    def __init__(self, part: Part, dtype: torch.dtype, count: int, share: float) -> None:
+        self._wire, self._copy, self._share = part.wire, part.total, share
         self._given = part.value if isinstance(part.value, Pieces) else None
         self._dtype, self.count = dtype, count
 
@@ -334,17 +352,20 @@ class _WireSum:
         raise AssertionError("it is complete")
 
     def total(self) -> torch.Tensor:
+        assert self._share == 1, "only the mean is known"
         return self._wire.total(self._dtype) if self._copy is None else self._copy
 
     def mean(self) -> Value:
-        (first, *others) = self._wire.values
-        if self._copy is not None or others or first.dtype != self._dtype:
+        if self._share == 1:
+            first = self._wire.values[0]
+            if self._copy is None and len(self._wire.values) == 1 and first.dtype == self._dtype:
+                return torch.div(first, self.count)
             return self.total().div_(self.count)
-        if self._given is None:
-            return torch.div(first, self.count)
-        for part, into in zip(split_like(first, self._given.parts), self._given.parts, strict=True):
-            torch.div(part, self.count, out=into)  # nobody needs any more what was in it
-        return self._given
+        (values,) = self._wire.values
+        missing = 1 / (self._share * self.count)
+        if missing != 1:  # who did not give anything
+            values = values * missing
+        return Pieces(split_like(values, self._given.parts)) if self._given else values
 
 
 def _is_finite(part: torch.Tensor) -> bool:

@@ -87,6 +87,10 @@ class ScriptPeer(Peer):
         gives_gradients = isinstance(self._experiment.peers, Ssgd | Hpsgd)
         return self._tail.elements if gives_gradients else 0
 
+    @property
+    def averages(self) -> bool:
+        return isinstance(self._experiment.peers, Ssgd)
+
     def parameters(self) -> torch.Tensor:
         return self._script.flat()
 
