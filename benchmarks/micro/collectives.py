@@ -1,7 +1,8 @@
 """Strategies without servers, for real: two workers, 25 MB of parameters, Gloo over 127.0.0.1.
 
 A step computes for 60 ms, asleep, as on a device of its own. HPSGD, with all-reduces stretched to
-180 ms, against workers that never synchronise; SSGD against DDP.
+180 ms, against workers that never synchronise; SSGD against DDP. And HPSGD's P_s as a thread
+against P_s as a process, also where the training keeps a core busy in torch, or in Python.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +31,36 @@ def measure(quick: bool) -> list[Measurement]:
     repetitions, steps = (2, 24) if quick else (5, 60)
     alone, overlapped, synchronous, ddp = in_turn(
         [
-            lambda: statistics.mean(steps_of({"kind": "psgd"}, steps)),
-            lambda: statistics.mean(steps_of({"kind": "hpsgd"}, steps, network=NETWORK)),
+            partial(mean_step, "psgd", steps),
+            partial(mean_step, "hpsgd", steps),
             lambda: statistics.median(steps_of({"kind": "ssgd"}, steps)),
             lambda: statistics.median(steps_of_ddp(steps)),
         ],
         repetitions,
     )
+    pairs = {
+        how: in_turn(
+            [
+                partial(mean_step, "hpsgd", steps, how, synchronizer=kind)
+                for kind in ("thread", "process")
+            ],
+            repetitions,
+        )
+        for how in ("sleep", "torch", "python")
+    }
     return [
         ratio("step rate of HPSGD / of PSGD", alone, overlapped, goal=0.93, note=milliseconds),
         ratio(
             "step of SSGD / of DDP", synchronous, ddp, goal=1.05, at_least=False, note=milliseconds
+        ),
+        *(
+            ratio(
+                f"step of HPSGD, busy with {how}: P_s a thread / a process",
+                *columns,
+                at_least=False,
+                note=milliseconds,
+            )
+            for how, columns in pairs.items()
         ),
     ]
 
@@ -48,10 +69,15 @@ def milliseconds(above: float, below: float) -> str:
     return f"{1e3 * above:.1f} and {1e3 * below:.1f} ms"
 
 
-def steps_of(sync: dict[str, Any], steps: int, **changes: Any) -> list[float]:
+def mean_step(kind: str, steps: int, how: str = "sleep", **options: str) -> float:
+    """With all-reduces that are stretched, if there are any (s)."""
+    return statistics.mean(steps_of({"kind": kind, **options}, steps, how, network=NETWORK))
+
+
+def steps_of(sync: dict[str, Any], steps: int, how: str = "sleep", **changes: Any) -> list[float]:
     """Of the slower one of two workers (s)."""
     with tempfile.TemporaryDirectory() as folder:
-        arguments = [str(ELEMENTS), str(steps), str(COMPUTE_MS), folder, "outpace"]
+        arguments = [str(ELEMENTS), str(steps), str(COMPUTE_MS), how, folder, "outpace"]
         task = {"kind": "script", "path": str(SCRIPT), "arguments": arguments}
         run({"task": task, "workers": 2, "sync": sync, **changes})
         return slower_in(Path(folder))
@@ -59,7 +85,7 @@ def steps_of(sync: dict[str, Any], steps: int, **changes: Any) -> list[float]:
 
 def steps_of_ddp(steps: int) -> list[float]:
     with tempfile.TemporaryDirectory() as folder:
-        arguments = [str(ELEMENTS), str(steps), str(COMPUTE_MS), folder, "ddp"]
+        arguments = [str(ELEMENTS), str(steps), str(COMPUTE_MS), "sleep", folder, "ddp"]
         command = [sys.executable, str(SCRIPT), *arguments]
         environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
         ranks = [subprocess.Popen([*command, str(rank)], env=environment) for rank in range(2)]

@@ -1,8 +1,9 @@
-"""A script that trains for the benchmarks: `steps.py ELEMENTS STEPS SLEEP_MS FOLDER WITH`.
+"""A script that trains for the benchmarks: `steps.py ELEMENTS STEPS MS HOW FOLDER WITH`.
 
 WITH: outpace, or ddp. Each rank writes how long its steps took (s) into FOLDER/RANK.json. A step
-is a sleep, as a computation that leaves the core to others, and a backward pass whose gradient is
-there already.
+computes for so long, and has a backward pass whose gradient is there already. HOW: it sleeps, as a
+computation on a device that leaves the core to others, or it is busy in torch, or in Python, which
+nobody else of its process can use then.
 """
 
 from __future__ import annotations
@@ -43,14 +44,27 @@ class GivenModel(torch.nn.Module):
         return torch.stack([GivenLoss.apply(each, self.given) for each in self.weights]).sum()
 
 
-def train(model: torch.nn.Module, optimizer: Any, steps: int, sleep_s: float) -> list[float]:
+def compute(seconds: float, how: str) -> None:
+    if how == "sleep":
+        time.sleep(seconds)
+        return
+    until = time.perf_counter() + seconds
+    matrix = torch.full((256, 256), 1e-3)
+    while time.perf_counter() < until:
+        if how == "torch":
+            torch.mm(matrix, matrix)
+
+
+def train(
+    model: torch.nn.Module, optimizer: Any, steps: int, compute_s: float, how: str
+) -> list[float]:
     """How long each step took."""
     seconds = []
     for _ in range(WARM_UP + steps):
         started = time.perf_counter()
         optimizer.zero_grad()
         loss = model()
-        time.sleep(sleep_s)
+        compute(compute_s, how)
         loss.backward()
         optimizer.step()
         seconds.append(time.perf_counter() - started)
@@ -58,24 +72,24 @@ def train(model: torch.nn.Module, optimizer: Any, steps: int, sleep_s: float) ->
 
 
 def main() -> None:
-    elements, steps, sleep_s = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]) / 1e3
-    folder, kind = Path(sys.argv[4]), sys.argv[5]
+    elements, steps, compute_s = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]) / 1e3
+    how, folder, kind = sys.argv[4], Path(sys.argv[5]), sys.argv[6]
     torch.set_num_threads(1)
     model = GivenModel(elements)
     if kind == "ddp":
-        rank = int(sys.argv[6])
+        rank = int(sys.argv[7])
         store = f"file://{folder}/store"
         torch.distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=2)
         wrapped = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
         optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.1)
-        seconds = train(wrapped, optimizer, steps, sleep_s)
+        seconds = train(wrapped, optimizer, steps, compute_s, how)
         torch.distributed.destroy_process_group()
     else:
         import outpace
 
         rank = outpace.rank()
         attached = outpace.attach(model, torch.optim.SGD(model.parameters(), lr=0.1))
-        seconds = train(*attached, steps, sleep_s)
+        seconds = train(*attached, steps, compute_s, how)
     (folder / f"{rank}.json").write_text(json.dumps(seconds))
 
 

@@ -11,29 +11,27 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import torch
 
+from outpace.errors import ConfigError
 from outpace.real.group import Group, Meeting
-
-_SHARED: Final = Path("/dev/shm")
 
 
 class SharedMemory:
-    """Tensors that a process beside this one can have too."""
+    """Tensors that a process beside this one can have too. Raises ConfigError if there are none."""
 
     def __init__(self) -> None:
-        folder = _SHARED if _SHARED.is_dir() else None
-        self._folder = tempfile.TemporaryDirectory(prefix="outpace-", dir=folder)
+        if not hasattr(os, "memfd_create"):
+            raise ConfigError("sync.synchronizer: process is for Linux, which lets processes share")
         self._places: dict[int, tuple[str, int, str]] = {}  # address -> file, elements, dtype
 
     def empty(self, elements: int, dtype: torch.dtype) -> torch.Tensor:
         """A new one, of zeros; shape (elements,)."""
-        path = os.path.join(self._folder.name, str(len(self._places)))
+        # A file without a name: nothing of it is left when both processes are gone.
+        path = f"/proc/{os.getpid()}/fd/{os.memfd_create('outpace')}"
         tensor: torch.Tensor = torch.from_file(path, shared=True, size=elements, dtype=dtype)
         name = str(dtype).removeprefix("torch.")
         self._places[tensor.untyped_storage().data_ptr()] = path, elements, name
@@ -53,10 +51,10 @@ class GroupBeside:
     """As `Group`, of tensors in shared memory. Raises RuntimeError where that one does."""
 
     def __init__(
-        self, memory: SharedMemory, meeting: Meeting, generation: int, members: Sequence[int], me: int
+        self, memory: SharedMemory, meeting: Meeting, generation: int, members: Sequence[int],
+        me: int,
     ) -> None:  # fmt: skip
         self._memory = memory
-        self._counts: torch.Tensor | None = None
         self._process = subprocess.Popen(
             [sys.executable, "-m", "outpace.real.beside"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -144,7 +142,10 @@ def main() -> None:
         what = json.loads(line)
         if what["file"] not in known:
             known[what["file"]] = torch.from_file(
-                what["file"], shared=True, size=what["elements"], dtype=getattr(torch, what["dtype"])
+                what["file"],
+                shared=True,
+                size=what["elements"],
+                dtype=getattr(torch, what["dtype"]),
             )
         values = known[what["file"]][what["start"] : what["stop"]]
         if what["do"] == "broadcast":

@@ -105,6 +105,10 @@ class Group:
             options.rootRank = self._members.index(source)
             _wait(self._group.broadcast([values], options), values)
 
+    def close(self) -> None:
+        """Let those go who wait for it; what is under way may go on."""
+        self._group = None
+
     def swap(self, mine: torch.Tensor, theirs: torch.Tensor, other: int, tag: int) -> None:
         """Give that worker mine, and take theirs."""
         rank = self._members.index(other)

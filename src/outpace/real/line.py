@@ -9,28 +9,37 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import torch
 
 from outpace.real.bell import Bell
-from outpace.real.group import Group
 
 Done: TypeAlias = Callable[[], None]  # what to do in the training's thread
-Job: TypeAlias = Callable[[Group], Done]
+Job: TypeAlias = Callable[["Synchronizing"], Done]
+
+
+class Synchronizing(Protocol):
+    """A group, in this process or in one beside it. All raise RuntimeError; see `group.Group`."""
+
+    def all_reduce(self, pieces: Iterable[torch.Tensor]) -> None: ...
+    def broadcast(self, values: torch.Tensor, source: int) -> None: ...
+    def swap(self, mine: torch.Tensor, theirs: torch.Tensor, other: int, tag: int) -> None: ...
+    def close(self) -> None: ...
 
 
 class Line:
     """Of one group, which it makes. broken: told, by the bell, why it can do no more."""
 
     def __init__(
-        self, bell: Bell, make_group: Callable[[], Group], broken: Callable[[str], None]
+        self, bell: Bell, make_group: Callable[[], Synchronizing], broken: Callable[[str], None]
     ) -> None:  # fmt: skip
         self._bell, self._make_group, self._broken = bell, make_group, broken
         self._threads = torch.get_num_threads()  # a new thread would have one per core
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._group: Synchronizing | None = None
         self._abandoned = False
         self._thread = threading.Thread(target=self._work, name="synchronisation", daemon=True)
         self._thread.start()
@@ -43,17 +52,13 @@ class Line:
         """Tell nothing more; end."""
         self._abandoned = True
         self._jobs.put(None)
-
-    def close(self, limit_s: float) -> None:
-        """Do what there is to be done, and end, if it does not take longer."""
-        self._jobs.put(None)
-        self._thread.join(limit_s)
-        self._abandoned = True
+        if self._group is not None:
+            self._group.close()
 
     def _work(self) -> None:
         torch.set_num_threads(self._threads)
         try:
-            group = self._make_group()
+            group = self._group = self._make_group()
             while (job := self._jobs.get()) is not None:
                 self._tell(job(group))
                 del job  # and what it holds

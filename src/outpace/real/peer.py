@@ -31,6 +31,7 @@ from outpace.real.trainee import Trainee
 from outpace.real.wire import head_of
 from outpace.replicas import GatheredInPlace
 from outpace.strategy import has_own_parameters, pattern_of, peer_program, wire_of
+from outpace.sync import Hpsgd
 from outpace.trace import NONE
 from outpace.units import Time
 
@@ -47,6 +48,7 @@ class Peer(Trainee):
         self.has_own = has_own_parameters(sync)
         self._wire = wire_of(sync)
         self._pattern = pattern_of(sync)
+        self._beside = isinstance(sync, Hpsgd) and sync.synchronizer == "process"
         law = experiment.network
         paths = Paths(law, experiment.machines) if law is not None and law.stretch else None
         self._costs = Costs(paths)
@@ -138,7 +140,7 @@ class Peer(Trainee):
         self._reductions = Reductions(
             self.kernel, self.clock, self.worker, self.workers, like=self._like,
             elements=self._numbers, exact=self.tail, wire=self._wire_dtype,
-            averages=self.averages,
+            averages=self.averages, beside=self._beside,
             tell=self.coordinator.send, ended=self._reduced, least=self._least,
         )  # fmt: skip
         await self._meet(0, range(self.workers))

@@ -21,12 +21,13 @@ from outpace.messages import Block, Phantom, Value, parts
 from outpace.pieces import Pieces
 from outpace.programs.peers import Reduced
 from outpace.real.bell import Bell
+from outpace.real.beside import GroupBeside, SharedMemory
 from outpace.real.bodies import Body, Broken, Joins
 from outpace.real.clock import RealClock
 from outpace.real.entries import DIGITS, Entry, digits_of, entries_in
 from outpace.real.entries import Part as InIt
 from outpace.real.group import Group, Meeting
-from outpace.real.line import Done, Line
+from outpace.real.line import Done, Line, Synchronizing
 from outpace.units import Time
 
 _AT_ONCE: Final = 1 << 21  # elements that are written before they are sent
@@ -38,19 +39,22 @@ class Reductions:
     like: an empty tensor of the values' dtype, where they are; None: they are phantoms, which
     travel as bytes. elements: how many. wire: the dtype in which they travel, but for so many at
     the end that are `exact`. averages: only means are asked for, of gradients in pieces, which
-    need not stay as they are. tell: the coordinator. ended: told of each that is over. least: how
-    long one of these members shall take at least (ns).
+    need not stay as they are. beside: in a process rather than in a thread. tell: the
+    coordinator. ended: told of each that is over. least: how long one of these members shall take
+    at least (ns).
     """
 
     def __init__(
         self, kernel: Kernel, clock: RealClock, me: int, workers: int, *, like: torch.Tensor | None,
-        elements: int, exact: int, wire: torch.dtype, averages: bool, tell: Callable[[Body], None],
-        ended: Callable[[Part], None], least: Callable[[Sequence[int]], Time],
+        elements: int, exact: int, wire: torch.dtype, averages: bool, beside: bool,
+        tell: Callable[[Body], None], ended: Callable[[Part], None],
+        least: Callable[[Sequence[int]], Time],
     ) -> None:  # fmt: skip
         self._kernel, self._clock, self._bell = kernel, clock, Bell(clock)
         self._me, self._workers = me, workers
         self._like, self._elements, self._exact = like, elements, exact
-        self._new = partial((torch.empty(0) if like is None else like).new_empty, dtype=wire)
+        self._wire = wire
+        self._memory = SharedMemory() if beside else None
         self._rounds = like is not None and like.dtype != wire
         self._share = 1 / workers if averages and not self._rounds else 1.0
         self._tell, self._told_of, self._least = tell, ended, least
@@ -66,7 +70,10 @@ class Reductions:
         """
         if self._line is not None:
             self._line.abandon()
-        make_group = partial(Group, meeting, generation, list(members), self._me)
+        kind: Callable[..., Synchronizing] = Group
+        if self._memory is not None:
+            kind = partial(GroupBeside, self._memory)
+        make_group = partial(kind, meeting, generation, list(members), self._me)
         self._line = Line(self._bell, make_group, partial(self._broken, generation))
         part = self._pending
         if part is not None:  # an operation of the old group may still write into its buffer
@@ -81,8 +88,11 @@ class Reductions:
         """Have all take that worker's values instead of theirs; done when they are here."""
         shared = Future[None](self._kernel, "the initial parameters")
 
-        def take(group: Group) -> Done:
-            group.broadcast(values, source)
+        def take(group: Synchronizing) -> Done:
+            buffer = self._new(len(values), values.dtype)
+            buffer.copy_(values)
+            group.broadcast(buffer, source)
+            values.copy_(buffer)
             return partial(shared.set, None)
 
         self._now_line.do(take)
@@ -104,10 +114,18 @@ class Reductions:
     def _new_wire(self) -> Wire:
         entries = self._workers * DIGITS
         if not self._rounds or self._like is None:
-            return Wire([self._new(self._elements + entries)], self._elements)
+            return Wire([self._new(self._elements + entries, self._wire)], self._elements)
         rounded, exact = self._elements - self._exact, self._exact
-        last = self._like.new_empty(exact + entries)
-        return Wire([self._new(rounded), last] if rounded else [last], self._elements)
+        last = self._new(exact + entries, self._like.dtype)
+        return Wire([self._new(rounded, self._wire), last] if rounded else [last], self._elements)
+
+    def _new(self, elements: int, dtype: torch.dtype) -> torch.Tensor:
+        """An empty buffer that the group can get at."""
+        if self._memory is not None:
+            return self._memory.empty(elements, dtype)
+        return torch.empty(
+            elements, dtype=dtype, device=None if self._like is None else self._like.device
+        )
 
     def leave(self) -> None:
         """It takes part no more."""
@@ -125,10 +143,11 @@ class Reductions:
     # -- in the thread of the line ---------------------------------------------------
 
     def _even_out(
-        self, done: int, part: Part | None, members: Sequence[int], met: Future[None], group: Group
+        self, done: int, part: Part | None, members: Sequence[int], met: Future[None],
+        group: Synchronizing,
     ) -> Done:  # fmt: skip
         """Who has the result of one that others have not gives it to them."""
-        counts = self._new(self._workers, dtype=torch.int64).zero_()
+        counts = self._new(self._workers, torch.int64).zero_()
         counts[self._me] = done
         group.all_reduce([counts])
         known = [int(counts[member]) for member in members]
@@ -147,7 +166,7 @@ class Reductions:
                 part.is_summed = behind
         return partial(met.set, None)
 
-    def _reduce(self, part: Part, group: Group) -> Done:
+    def _reduce(self, part: Part, group: Synchronizing) -> Done:
         wire = part.wire
         table: dict[int, Entry] = {}
         while not part.is_summed:

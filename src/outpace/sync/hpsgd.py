@@ -24,7 +24,9 @@ class Hpsgd:
     synchronization begins. window: at most so many gradients are gathered while one is under
     way, then the worker waits; None: it never does. rate_by_window: how the learning rate of a
     commit grows with the iterations in it, on average over the workers: the paper adds them up,
-    which is linear. timeout_s: as in `Ssgd`. Raises ValueError if `window` is not positive.
+    which is linear. timeout_s: as in `Ssgd`. synchronizer: what synchronises for real, beside the
+    training: a thread of it, or a process that shares memory with it. Raises ValueError if `window`
+    is not positive.
     """
 
     commit: Commit = "immediate"
@@ -33,6 +35,7 @@ class Hpsgd:
     all_reduce: AllReduce = "ring"
     wire: Wire = "full"
     timeout_s: float = TIMEOUT_S
+    synchronizer: Literal["thread", "process"] = "thread"
     kind: Literal["hpsgd"] = "hpsgd"
 
     def __post_init__(self) -> None:
