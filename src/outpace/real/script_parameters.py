@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from outpace.messages import StepSettings, Value, parts
+from outpace.messages import StepSettings, Value, parts, whole
 from outpace.pieces import Pieces
 from outpace.real.reductions import split_like
 from outpace.real.scripted import ScriptModel
@@ -14,32 +14,65 @@ from outpace.torch_optimizers import TorchOptimizer
 
 
 class Tail:
-    """What travels behind a gradient: is each parameter used, and the learning rates.
+    """What travels behind a gradient: is each parameter used, the learning rates, and buffers.
 
     Where steps are taken from the sum all must take the same one. A parameter that got no gradient
     anywhere is left alone, as the optimizer would; rates, which may change from step to step, are
-    averaged over the gradients.
+    averaged over the gradients, and so are the model's buffers, if they are to be.
     """
 
-    def __init__(self, script: ScriptModel) -> None:
-        self._script = script
+    def __init__(self, script: ScriptModel, buffers: Buffers) -> None:
+        self._script, self._buffers = script, buffers
         self._parameters = len(script.parameters)
-        self.elements = self._parameters + len(script.groups)
+        self.elements = self._parameters + len(script.groups) + buffers.elements
 
     def behind(self, gradient: Pieces) -> Pieces:
         """The gradient with its tail."""
         used = [float(p.grad is not None) for p in self._script.parameters]
         rates = [float(group["lr"]) for group in self._script.optimizer.param_groups]
-        return Pieces([*gradient.parts, gradient.parts[0].new_tensor(used + rates)])
+        numbers = gradient.parts[0].new_tensor(used + rates)
+        return Pieces([*gradient.parts, torch.cat([numbers, self._buffers.read(numbers)])])
 
-    def cut_off(self, value: Value) -> tuple[Sequence[torch.Tensor], list[int], list[float]]:
-        """Of a sum: the gradient, who was used by nobody, the sums of the rates."""
+    def cut_off(
+        self, value: Value, divisor: float
+    ) -> tuple[Sequence[torch.Tensor], list[int], list[float]]:
+        """Of a sum of so many: the gradient, who was used by nobody, the mean rates.
+
+        The mean buffers go into the model.
+        """
         *gradient, last = parts(value)
         if not gradient:
             gradient = [last[: -self.elements]]
             last = last[-self.elements :]
-        used, rates = last[: self._parameters].tolist(), last[self._parameters :].tolist()
-        return gradient, [n for n, count in enumerate(used) if not count], rates
+        count = self._parameters + len(self._script.groups)
+        self._buffers.load(last[count:] / divisor)
+        used, rates = last[: self._parameters].tolist(), last[self._parameters : count].tolist()
+        return (
+            gradient,
+            [n for n, sum_ in enumerate(used) if not sum_],
+            [r / divisor for r in rates],
+        )
+
+
+class Buffers:
+    """The floating-point buffers of a model, such as BatchNorm's averages."""
+
+    def __init__(self, script: ScriptModel, averaged: bool) -> None:
+        found = [b for b in script.model.buffers() if b.is_floating_point()] if averaged else []
+        self._buffers = found
+        self.elements = sum(buffer.numel() for buffer in found)
+
+    def read(self, like: torch.Tensor) -> torch.Tensor:
+        """All of them; shape (elements,)."""
+        return torch.cat(
+            [like.new_empty(0), *(b.detach().reshape(-1).to(like) for b in self._buffers)]
+        )
+
+    def load(self, values: torch.Tensor) -> None:
+        """Have these instead."""
+        if self._buffers:
+            with torch.no_grad():
+                torch._foreach_copy_(self._buffers, split_like(values, self._buffers))
 
 
 class InPlace:
@@ -63,7 +96,7 @@ class InPlace:
         raise AssertionError("hpsgd has parameters beside the model's")
 
     def commit(self, gradient: Value, divisor: float, gradients: int) -> None:
-        found, unused, _ = self._tail.cut_off(gradient)
+        found, unused, _ = self._tail.cut_off(gradient, 1)
         if divisor != 1:
             torch._foreach_div_(list(found), divisor)
         parameters = self._script.parameters
@@ -84,6 +117,29 @@ class InPlace:
 
     def replace(self, parameters: Value) -> None:
         self._script.load([parameters])
+
+
+class WithBuffers:
+    """A worker's own, of which the model's buffers are averaged as well.
+
+    Implements `OwnParameters`.
+    """
+
+    def __init__(self, own: InPlace, buffers: Buffers) -> None:
+        self._own, self._buffers = own, buffers
+        self.step = own.step
+
+    def read(self) -> Value:
+        flat = self._own.read()
+        assert isinstance(flat, torch.Tensor)
+        return torch.cat([flat, self._buffers.read(flat)])
+
+    def replace(self, parameters: Value) -> None:
+        flat = whole(parameters)
+        assert isinstance(flat, torch.Tensor)
+        count = len(flat) - self._buffers.elements
+        self._own.replace(flat[:count])
+        self._buffers.load(flat[count:])
 
 
 class Beside:
@@ -108,10 +164,10 @@ class Beside:
         return self._flat
 
     def commit(self, gradient: Value, divisor: float, gradients: int) -> None:
-        (flat,), unused, rates = self._tail.cut_off(gradient)
+        (flat,), unused, rates = self._tail.cut_off(gradient, gradients)
         settings = self._script.settings()
         for group, rate in zip(settings, rates, strict=True):
-            group["lr"] = rate / gradients
+            group["lr"] = rate
         self._step(flat, divisor, StepSettings(settings, unused), 0)
         self.version += 1
         self._changed(gradients)

@@ -18,11 +18,18 @@ from outpace.python_optimizer import PythonOptimizer
 from outpace.real.bodies import Body, Fetch, Left, Snapshot
 from outpace.real.member import Link
 from outpace.real.peer import Peer
-from outpace.real.script_parameters import Beside, InPlace, ScriptReplica, Tail
+from outpace.real.script_parameters import (
+    Beside,
+    Buffers,
+    InPlace,
+    ScriptReplica,
+    Tail,
+    WithBuffers,
+)
 from outpace.real.scripted import ScriptGradients, ScriptModel
 from outpace.replicas import Common, SharedModel
 from outpace.strategy import common_optimizer
-from outpace.sync import DiLoCo, Hpsgd, Ssgd
+from outpace.sync import DiLoCo, Hpsgd, LocalSgd, Ssgd
 from outpace.tasks.boundaries import Computation
 
 
@@ -33,14 +40,18 @@ class ScriptPeer(Peer):
         self, link: Link, number: int, experiment: Experiment, script: ScriptModel
     ) -> None:
         super().__init__(link, number, experiment)
-        self._script, self._experiment = script, experiment
+        self._script, self._experiment, self._sync = script, experiment, experiment.peers
         self._gradients = ScriptGradients(script, experiment, self.name, self.notice)
         self._limit = experiment.stop.iterations
         law = experiment.compute
         self._run_time = law and law.run_time(
             experiment.seed, experiment.workers, experiment.stop.iterations
         )
-        self._tail = Tail(script)
+        averaged = (
+            isinstance(self._sync, Ssgd | LocalSgd | Hpsgd) and self._sync.buffers == "average"
+        )
+        self._buffers = Buffers(script, averaged)
+        self._tail = Tail(script, self._buffers)
         self._in_place = InPlace(script, self._tail, self.changed, self.stepped)
         self._common: CommonParameters
         self._outer: SharedModel  # of diloco
@@ -84,12 +95,12 @@ class ScriptPeer(Peer):
 
     @property
     def tail(self) -> int:
-        gives_gradients = isinstance(self._experiment.peers, Ssgd | Hpsgd)
-        return self._tail.elements if gives_gradients else 0
+        gives_gradients = isinstance(self._sync, Ssgd | Hpsgd)
+        return self._tail.elements if gives_gradients else self._buffers.elements
 
     @property
     def averages(self) -> bool:
-        return isinstance(self._experiment.peers, Ssgd)
+        return isinstance(self._sync, Ssgd)
 
     def parameters(self) -> torch.Tensor:
         return self._script.flat()
@@ -98,7 +109,7 @@ class ScriptPeer(Peer):
         self._script.load([parameters])
 
     def prepare(self) -> None:
-        sync, script = self._experiment.peers, self._script
+        sync, script = self._sync, self._script
         if isinstance(sync, Hpsgd):
             self._common = Beside(script, self._tail, script.flat(), self.changed)
         elif isinstance(sync, DiLoCo):
@@ -113,10 +124,12 @@ class ScriptPeer(Peer):
         return self._common
 
     def own(self) -> OwnParameters:
+        if self._buffers.elements:
+            return WithBuffers(self._in_place, self._buffers)
         return self._in_place
 
     def now_trained(self) -> Value:
-        if isinstance(self._experiment.peers, DiLoCo):
+        if isinstance(self._sync, DiLoCo):
             return self._outer.newest.value
         return copy_of(self._common.read())
 
@@ -126,7 +139,7 @@ class ScriptPeer(Peer):
     def version_of(self, at: Parameters) -> int | None:
         if isinstance(at, ScriptReplica):
             return at.version
-        return self._version if isinstance(self._experiment.peers, Ssgd) else None
+        return self._version if isinstance(self._sync, Ssgd) else None
 
     async def gradient_at(self, at: Parameters, iteration: int) -> Block | None:
         if isinstance(at, ScriptReplica):
@@ -148,12 +161,14 @@ class ScriptPeer(Peer):
 
     def gradient(self) -> Pieces | None:
         """With what travels behind it."""
-        looked_at = isinstance(self._experiment.peers, Ssgd)  # on its way to the others
+        looked_at = isinstance(self._sync, Ssgd)  # on its way to the others
         found = self._gradients.in_place(self._iteration_now, look=not looked_at)
-        return self._tail.behind(found) if found is not None and self.tail else found
+        if found is None or not isinstance(self._sync, Ssgd | Hpsgd):
+            return found
+        return self._tail.behind(found)
 
     def tell_of_lost_state(self) -> None:
-        if isinstance(self._experiment.peers, Hpsgd):
+        if isinstance(self._sync, Hpsgd):
             self.notice(
                 f"the optimizer of {self.name} has taken steps before: their traces (momentum and "
                 "the like) stay behind, that of the parameters all have in common begins afresh"

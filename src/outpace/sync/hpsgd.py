@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from outpace.checks import require
-from outpace.sync.ssgd import TIMEOUT_S, AllReduce, Wire, require_timeout
+from outpace.sync.ssgd import TIMEOUT_S, AllReduce, Buffers, Wire, require_timeout
 
 Commit: TypeAlias = Literal["immediate", "delayed"]
 RateByWindow: TypeAlias = Literal["linear", "sqrt", "constant"]
@@ -24,9 +24,9 @@ class Hpsgd:
     synchronization begins. window: at most so many gradients are gathered while one is under
     way, then the worker waits; None: it never does. rate_by_window: how the learning rate of a
     commit grows with the iterations in it, on average over the workers: the paper adds them up,
-    which is linear. timeout_s: as in `Ssgd`. synchronizer: what synchronises for real, beside the
-    training: a thread of it, or a process that shares memory with it. Raises ValueError if `window`
-    is not positive.
+    which is linear. timeout_s, buffers: as in `Ssgd`. synchronizer: what synchronises for real,
+    beside the training: a thread of it, or a process that shares memory with it. Raises ValueError
+    if `window` is not positive.
     """
 
     commit: Commit = "immediate"
@@ -35,6 +35,7 @@ class Hpsgd:
     all_reduce: AllReduce = "ring"
     wire: Wire = "full"
     timeout_s: float = TIMEOUT_S
+    buffers: Buffers = "average"
     synchronizer: Literal["thread", "process"] = "thread"
     kind: Literal["hpsgd"] = "hpsgd"
 

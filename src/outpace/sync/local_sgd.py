@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from outpace.checks import require
-from outpace.sync.ssgd import TIMEOUT_S, AllReduce, Wire, require_timeout
+from outpace.sync.ssgd import TIMEOUT_S, AllReduce, Buffers, Wire, require_timeout
 
 _MOST: Final = 2**31
 
@@ -16,8 +16,8 @@ class LocalSgd:
     """Averages the parameters after every n steps (`programs.local_sgd`; Stich, ICLR 2019).
 
     every: n. In HPSGD's words (section 3.2) it is γ + 1. after: until a worker has taken so many
-    steps it averages after each (post-local SGD; Lin et al., ICLR 2020). timeout_s: as in `Ssgd`.
-    Raises ValueError if `every` is not positive, or `after` negative.
+    steps it averages after each (post-local SGD; Lin et al., ICLR 2020). timeout_s, buffers: as in
+    `Ssgd`. Raises ValueError if `every` is not positive, or `after` negative.
     """
 
     every: int
@@ -25,6 +25,7 @@ class LocalSgd:
     all_reduce: AllReduce = "ring"
     wire: Wire = "full"
     timeout_s: float = TIMEOUT_S
+    buffers: Buffers = "average"
     kind: Literal["local-sgd"] = "local-sgd"
 
     def __post_init__(self) -> None:

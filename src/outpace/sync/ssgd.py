@@ -9,6 +9,7 @@ from outpace.checks import positive, require
 
 AllReduce: TypeAlias = Literal["ring", "tree"]  # which way the messages of a collective go
 Wire: TypeAlias = Literal["full", "bf16"]  # in which precision they carry it (`precision`)
+Buffers: TypeAlias = Literal["average", "own"]  # what workers do with those of a script's model
 TIMEOUT_S: Final = 1800.0
 
 
@@ -22,13 +23,15 @@ class Ssgd:
     """An all-reduce in every step, and everybody takes the same step (`programs.ssgd`).
 
     With deterministic sums bitwise what `bsp` does with servers. timeout_s: for real, a worker
-    that has not come to an all-reduce so long after the first one ends the run. Raises ValueError
-    if it is not positive.
+    that has not come to an all-reduce so long after the first one ends the run. buffers: of a
+    script's model, such as BatchNorm's averages: averaged with the rest, or each worker's own.
+    Raises ValueError if timeout_s is not positive.
     """
 
     all_reduce: AllReduce = "ring"
     wire: Wire = "full"
     timeout_s: float = TIMEOUT_S
+    buffers: Buffers = "average"
     kind: Literal["ssgd"] = "ssgd"
 
     def __post_init__(self) -> None:
