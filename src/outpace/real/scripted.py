@@ -120,6 +120,9 @@ class ScriptModel:
 
     def take_step(self) -> None:
         """The optimizer's own, along the gradients in the model."""
+        for name in ("grad_scale", "found_inf"):  # GradScaler's, heeded by `ScriptGradients`
+            if hasattr(self.optimizer, name):
+                setattr(self.optimizer, name, None)
         with torch.no_grad():
             self._own_step(self.optimizer)
 
