@@ -16,32 +16,44 @@ from outpace.torch_optimizers import TorchOptimizer
 
 
 class Tail:
-    """What travels behind a gradient: is each parameter used, and the learning rates.
+    """What travels behind a gradient: is each parameter used, and, if asked for, the settings.
 
     Where steps are taken from the sum all must take the same one. A parameter that got no gradient
-    anywhere is left alone, as the optimizer would; rates, which may change from step to step, are
-    averaged over the gradients.
+    anywhere is left alone, as the optimizer would. Where workers are not in step, neither are
+    their schedules: of the learning rates, momentum and the like, all that are numbers, the mean
+    over the gradients counts.
     """
 
-    def __init__(self, script: ScriptModel) -> None:
+    def __init__(self, script: ScriptModel, *, settings: bool) -> None:
         self._script = script
         self._parameters = len(script.parameters)
-        self.elements = self._parameters + len(script.groups)
+        self._places = [
+            (number, key)
+            for number in range(len(script.groups) if settings else 0)
+            for key, value in script.optimizer.defaults.items()
+            if _is_number(value)
+        ]
+        self.elements = self._parameters + len(self._places)
 
     def behind(self, gradient: Pieces) -> Pieces:
         """The gradient with its tail."""
         used = [float(p.grad is not None) for p in self._script.parameters]
-        rates = [float(group["lr"]) for group in self._script.optimizer.param_groups]
-        return Pieces([*gradient.parts, gradient.parts[0].new_tensor(used + rates)])
+        groups = self._script.optimizer.param_groups
+        numbers = [float(groups[number][key]) for number, key in self._places]
+        return Pieces([*gradient.parts, gradient.parts[0].new_tensor(used + numbers)])
 
-    def cut_off(self, value: Value) -> tuple[torch.Tensor, list[int], torch.Tensor]:
-        """Of a sum: the gradient, who was used by nobody, the sum of the rates."""
+    def cut_off(self, value: Value, gradients: int) -> tuple[torch.Tensor, StepSettings]:
+        """Of the sum of so many: the gradient, and how to take a step along it."""
         flat = whole(value)
         assert isinstance(flat, torch.Tensor)
-        gradient, used, rates = torch.split(
-            flat, [len(flat) - self.elements, self._parameters, self.elements - self._parameters]
+        gradient, used, numbers = torch.split(
+            flat, [len(flat) - self.elements, self._parameters, len(self._places)]
         )
-        return gradient, [n for n, count in enumerate(used.tolist()) if not count], rates
+        unused = [number for number, count in enumerate(used.tolist()) if not count]
+        settings = self._script.settings() if self._places else []
+        for (group, key), total in zip(self._places, numbers.tolist(), strict=True):
+            settings[group][key] = total / gradients
+        return gradient, StepSettings(settings, unused)
 
 
 class InPlace:
@@ -65,21 +77,21 @@ class InPlace:
         raise AssertionError("hpsgd has parameters beside the model's")
 
     def commit(self, gradient: Value, divisor: float, gradients: int) -> None:
-        flat, unused, _ = self._tail.cut_off(gradient)
+        flat, how = self._tail.cut_off(gradient, gradients)
         if divisor != 1:
             flat.div_(divisor)
         parameters = self._script.parameters
         for parameter, part in zip(parameters, split_like(flat, parameters), strict=True):
-            parameter.grad = part
-        for number in unused:
+            parameter.grad = part.to(parameter.device)
+        for number in how.unused:
             parameters[number].grad = None
         self._script.take_step()
         self._changed(gradients)
 
     def step(self, gradient: Value, iteration: int) -> None:
         for parameter, part in zip(self._script.parameters, parts(gradient), strict=True):
-            if parameter.grad is not None:
-                parameter.grad = part.view(parameter.shape)  # as it is, or scaled
+            if parameter.grad is not None:  # as it is, or scaled
+                parameter.grad = part.view(parameter.shape).to(parameter.device)
         self._script.take_step()
         self._stepped()
 
@@ -105,11 +117,8 @@ class Beside:
         self.read = self._block.read
 
     def commit(self, gradient: Value, divisor: float, gradients: int) -> None:
-        flat, unused, rates = self._tail.cut_off(gradient)
-        settings = self._script.settings()
-        for group, rate in zip(settings, rates.tolist(), strict=True):
-            group["lr"] = rate / gradients
-        self._block.update(flat, divisor, StepSettings(settings, unused), 0)
+        flat, how = self._tail.cut_off(gradient, gradients)
+        self._block.update(flat, divisor, how, 0)
         if not self._block.is_finite():
             raise DivergenceError(
                 "the parameters stopped being finite; try a smaller learning rate"
@@ -147,8 +156,9 @@ class ScriptReplica:
         for group in self._script.optimizer.param_groups:
             members = [p for p in group["params"] if id(p) in found]
             with torch.no_grad():
-                steps = [found[id(p)].view(p.shape) for p in members]
-                torch._foreach_add_(members, steps, alpha=-float(group["lr"]))
+                steps = [found[id(p)].view(p.shape).to(p.device) for p in members]
+                rate = float(group["lr"]) * (1 if group["maximize"] else -1)
+                torch._foreach_add_(members, steps, alpha=rate)
 
     def stay(self) -> None:
         self.show()
@@ -156,3 +166,7 @@ class ScriptReplica:
 
     def follow(self) -> None:
         self._stays = False
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -40,7 +40,7 @@ class ScriptPeer(Peer):
         self._run_time = law and law.run_time(
             experiment.seed, experiment.workers, experiment.stop.iterations
         )
-        self._tail = Tail(script)
+        self._tail = Tail(script, settings=isinstance(experiment.peers, Hpsgd))
         self._in_place = InPlace(script, self._tail, self.changed, self.stepped)
         self._common: CommonParameters
         self._outer: SharedModel  # of diloco
@@ -60,10 +60,6 @@ class ScriptPeer(Peer):
         if isinstance(experiment.peers, Hpsgd) and type(script.optimizer) is not torch.optim.SGD:
             kind = type(script.optimizer).__name__
             raise ConfigError(f"the replica of hpsgd takes plain steps: use SGD, not {kind}")
-        if isinstance(experiment.peers, Ssgd | Hpsgd) and not all(
-            "lr" in group for group in script.optimizer.param_groups
-        ):
-            raise ConfigError("the optimizer has no learning rate (lr) that could be shared")
 
     # -- what is trained ----------------------------------------------------------
 
