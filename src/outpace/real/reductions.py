@@ -63,9 +63,9 @@ class Reductions:
         if part is not None:  # an operation of the old group may still write into its buffer
             part.wire = self._wires[part.number % 2] = self._new_wire()
         met = Future[None](self._kernel, "the other workers")
-        self._line.do(partial(self._even_out, self._done, part, members, met))
+        self._line.do(partial(self._even_out, self._done, list(self._wires), members, met))
         if part is not None:
-            self._line.do(partial(self._reduce, part))
+            self._line.do(partial(self._reduce, part, part.wire))
         return met
 
     def share(self, values: torch.Tensor, source: int = 0) -> Future[None]:
@@ -89,7 +89,7 @@ class Reductions:
             self._kernel, self._me, number, value, weight, self._wires[number % 2], self._clock.now
         )
         self._tell(Joins(number))
-        self._now_line.do(partial(self._reduce, part))
+        self._now_line.do(partial(self._reduce, part, part.wire))
         return part
 
     def _new_wire(self) -> Wire:
@@ -115,8 +115,11 @@ class Reductions:
 
     # -- in the thread of the line ---------------------------------------------------
 
+    # What it works on it is given: an abandoned one shall not touch the buffers of its successor.
+
     def _even_out(
-        self, done: int, part: Part | None, members: Sequence[int], met: Future[None], group: Group
+        self, done: int, wires: Sequence[Wire], members: Sequence[int], met: Future[None],
+        group: Group,
     ) -> Done:  # fmt: skip
         """Who has the result of one that others have not gives it to them."""
         counts = self._new(self._workers, dtype=torch.int64).zero_()
@@ -127,31 +130,30 @@ class Reductions:
         if min(known) < most - 1:
             raise RuntimeError(f"workers have come to all-reduces {min(known)} and {most}")
         if min(known) < most:
-            behind = done < most
-            assert part is not None or not behind
-            wire = part.wire if behind and part is not None else self._wires[(most - 1) % 2]
+            wire = wires[(most - 1) % 2]
             for buffer in wire.buffers:
                 group.broadcast(buffer, members[known.index(most)])
-            if part is not None:
-                part.is_summed = behind
+            wire.is_summed = done < most
         return partial(met.set, None)
 
-    def _reduce(self, part: Part, group: Group) -> Done:
-        wire = part.wire
+    def _reduce(self, part: Part, wire: Wire, group: Group) -> Done:
         numbers = wire.numbers.view(self._workers, DIGITS)
-        if not part.is_summed:
+        if not wire.is_summed:
             wire.write(part.value)
-            row = digits_of(Entry(part.value is not None, part.weight, part.joined))
+            row = digits_of(Entry(part.gives, part.weight, part.joined))
             numbers.zero_()
             numbers[self._me] = numbers.new_tensor(row)
             for buffer in wire.buffers:
                 group.all_reduce(buffer)
+        wire.is_summed = False  # when it is used again
         rows: list[list[float]] = numbers.tolist()
         return partial(self._finish, part, entries_in(rows), self._clock.now)
 
     # -- and back --------------------------------------------------------------------
 
     def _finish(self, part: Part, table: dict[int, Entry], ended: Time) -> None:
+        self._done += 1
+        self._pending = None  # whoever is lost from now on, this one need not begin anew
         began = max(entry.joined for entry in table.values())
         part.ended = max(ended, began + self._least(list(table)))
         if part.ended > self._clock.now:
@@ -168,8 +170,7 @@ class Reductions:
         else:
             values = _WireSum(part.wire, self._like.dtype, count)
         reduced = Reduced(values, sum(entry.weight for entry in table.values() if entry.gives))
-        self._done += 1
-        self._pending = part.value = None
+        part.value = None
         self._told_of(part)
         part.arrived.set(reduced)
 
@@ -184,7 +185,6 @@ class Part:
         self.worker, self.number, self.value, self.weight = worker, number, value, weight
         self.wire, self.joined = wire, joined
         self.gives = value is not None
-        self.is_summed = False  # is the sum in the buffer already, rather than this worker's part?
         self.began: Time
         self.ended: Time
         self.members: list[int]
@@ -248,6 +248,7 @@ class Wire:
 
     def __init__(self, buffers: Sequence[torch.Tensor], elements: int) -> None:
         self.buffers = buffers
+        self.is_summed = False  # does it hold the sum already, rather than this worker's part?
         rest = elements
         self.values = []  # views
         for buffer in buffers:
