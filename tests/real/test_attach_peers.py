@@ -1,0 +1,127 @@
+"""`outpace.attach` without servers: what one process would do, and what goes wrong."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from outpace.errors import ConfigError, DivergenceError, RunError
+from outpace.experiment import Result, run
+
+pytestmark = pytest.mark.slow
+SCRIPTS = Path(__file__).parent / "scripts"
+FEATURES = runpy.run_path(str(SCRIPTS / "features.py"))
+PEERS = runpy.run_path(str(SCRIPTS / "peers.py"))
+STEPS, SSGD = PEERS["STEPS"], {"kind": "ssgd"}
+KINDS: dict[str, dict[str, Any]] = {
+    "ssgd": SSGD,
+    "local-sgd": {"kind": "local-sgd", "every": 3},
+    "diloco": {"kind": "diloco", "every": 3},
+    "diloco, overlapped": {"kind": "diloco", "every": 3, "overlap": True},
+    "hpsgd": {"kind": "hpsgd"},
+    "hpsgd, delayed": {"kind": "hpsgd", "commit": "delayed"},
+    "psgd": {"kind": "psgd"},
+}
+
+
+def launch(script: str, *arguments: object, log: Any = lambda _: None, **changes: Any) -> Result:
+    task = {
+        "kind": "script", "path": str(SCRIPTS / script), "arguments": [str(a) for a in arguments]
+    }  # fmt: skip
+    return run({"workers": 2, "sync": SSGD, "task": task, **changes}, log=log)
+
+
+def farthest(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
+    assert one.keys() == other.keys()
+    return max(float((one[k].double() - other[k].double()).abs().max()) for k in one)
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return farthest(one, other) == 0
+
+
+def alone(model: Any, optimizer: Any) -> Any:
+    return model, optimizer
+
+
+# -- two workers that compute the same are one --------------------------------------------
+
+
+@pytest.mark.parametrize("case", FEATURES["CASES"])
+def test_workers_with_the_same_data_do_what_plain_pytorch_does(tmp_path, case):
+    said: list[str] = []
+    result = launch("features.py", case, tmp_path, log=said.append)
+    expected = FEATURES["CASES"][case](alone)
+    assert same(torch.load(tmp_path / "state.pt"), expected)
+    expected.pop("scale", None)
+    assert same(result.parameters, expected)
+    assert result.summary["iterations"] == [FEATURES["STEPS"]] * 2
+    assert said == []
+
+
+# -- several are one that averages -----------------------------------------------------------
+
+
+class Replicas:
+    """The script of all ranks in one process: a model and an optimizer of each."""
+
+    def __init__(self, make: Any, workers: int) -> None:
+        self.models = [PEERS["net"]() for _ in range(workers)]
+        self.optimizers = [make(model) for model in self.models]
+        self.schedulers = [PEERS["scheduler_of"](optimizer) for optimizer in self.optimizers]
+
+    def backward(self, step: int) -> list[int]:
+        """The gradients of a step; who has one that can be used."""
+        good = []
+        for rank, (model, optimizer) in enumerate(zip(self.models, self.optimizers, strict=True)):
+            optimizer.zero_grad()
+            model.loss(rank, step).backward()
+            if not PEERS["overflows"](rank, step):
+                good.append(rank)
+        return good
+
+    def step(self, who: Any) -> None:
+        for rank in who:
+            self.optimizers[rank].step()
+        for scheduler in self.schedulers:
+            scheduler.step()
+
+    def trained(self) -> list[list[torch.Tensor]]:
+        """The parameters of each that are trained."""
+        return [[p.data for p in model.parameters() if p.requires_grad] for model in self.models]
+
+    def average_gradients(self, good: list[int]) -> None:
+        for parameters in zip(*(model.parameters() for model in self.models), strict=True):
+            found = [parameters[rank].grad for rank in good]
+            used = [gradient for gradient in found if gradient is not None]
+            mean = sum(used) / len(good) if used else None
+            for parameter in parameters:
+                parameter.grad = None if mean is None else mean.clone()
+
+    def average_parameters(self) -> None:
+        for parameters in zip(*self.trained(), strict=True):
+            mean = sum(parameters) / len(parameters)
+            for parameter in parameters:
+                parameter.copy_(mean)
+
+
+@pytest.mark.parametrize("make", ["sgd", "adamw"])
+@pytest.mark.filterwarnings("ignore:Detected call of .lr_scheduler.step")
+def test_ssgd_is_one_process_that_averages_the_gradients(tmp_path, make):
+    said: list[str] = []
+    result = launch("peers.py", make, tmp_path, workers=3, log=said.append)
+    hand = Replicas(PEERS[make], 3)
+    for step in range(STEPS):
+        hand.average_gradients(hand.backward(step))
+        hand.step(range(3))
+    for rank, model in enumerate(hand.models):
+        assert farthest(torch.load(tmp_path / f"{rank}.pt"), model.state_dict()) < 1e-6
+    assert farthest(result.parameters, hand.models[0].state_dict()) < 1e-6
+    assert result.summary["gradients_applied"] == 3 * STEPS - 1
+    assert said == [
+        f"worker-{n} starts from other values than worker-0, whose values win" for n in (1, 2)
+    ]
