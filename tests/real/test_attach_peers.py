@@ -11,6 +11,7 @@ import torch
 
 from outpace.errors import ConfigError, DivergenceError, RunError
 from outpace.experiment import Result, run
+from outpace.real.bodies import ReadAll, Snapshot
 
 pytestmark = pytest.mark.slow
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -28,11 +29,13 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def launch(script: str, *arguments: object, log: Any = lambda _: None, **changes: Any) -> Result:
+def launch(
+    script: str, *arguments: object, log: Any = lambda _: None, watch: Any = None, **changes: Any
+) -> Result:  # fmt: skip
     task = {
         "kind": "script", "path": str(SCRIPTS / script), "arguments": [str(a) for a in arguments]
     }  # fmt: skip
-    return run({"workers": 2, "sync": SSGD, "task": task, **changes}, log=log)
+    return run({"workers": 2, "sync": SSGD, "task": task, **changes}, log=log, watch=watch)
 
 
 def farthest(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
@@ -125,3 +128,82 @@ def test_ssgd_is_one_process_that_averages_the_gradients(tmp_path, make):
     assert said == [
         f"worker-{n} starts from other values than worker-0, whose values win" for n in (1, 2)
     ]
+
+
+@pytest.mark.parametrize("make", ["sgd", "adamw"])
+@pytest.mark.filterwarnings("ignore:Detected call of .lr_scheduler.step")
+def test_local_sgd_is_one_process_that_averages_parameters(tmp_path, make):
+    launch("peers.py", make, tmp_path, workers=2, sync=KINDS["local-sgd"])
+    hand = Replicas(PEERS[make], 2)
+    for step in range(STEPS):
+        hand.step(hand.backward(step))
+        if (step + 1) % 3 == 0 or step + 1 == STEPS:
+            hand.average_parameters()
+    for rank, model in enumerate(hand.models):
+        assert farthest(torch.load(tmp_path / f"{rank}.pt"), model.state_dict()) < 1e-6
+
+
+@pytest.mark.filterwarnings("ignore:Detected call of .lr_scheduler.step")
+def test_diloco_is_one_process_with_an_outer_optimizer(tmp_path):
+    outer = {"outer_lr": 0.6, "outer_momentum": 0.8}
+    launch("peers.py", "adamw", tmp_path, workers=2, sync={**KINDS["diloco"], **outer})
+    hand = Replicas(PEERS["adamw"], 2)
+    first, second = hand.trained()
+    common = [torch.nn.Parameter(p.clone()) for p in first]
+    optimizer = torch.optim.SGD(common, lr=0.6, momentum=0.8, nesterov=True)
+    for step in range(STEPS):
+        hand.step(hand.backward(step))
+        if (step + 1) % 3 == 0 or step + 1 == STEPS:
+            for parameter, *own in zip(common, first, second, strict=True):
+                parameter.grad = sum(parameter.data - one for one in own) / 2
+            optimizer.step()
+            for parameter, *own in zip(common, first, second, strict=True):
+                for one in own:
+                    one.copy_(parameter.data)
+    for rank, model in enumerate(hand.models):
+        assert farthest(torch.load(tmp_path / f"{rank}.pt"), model.state_dict()) < 1e-6
+
+
+@pytest.mark.parametrize("kind", ["ssgd", "local-sgd", "diloco, overlapped", "hpsgd, delayed"])
+def test_who_has_less_data_leaves_and_all_end_with_the_same_parameters(tmp_path, kind):
+    result = launch("peers.py", "uneven", tmp_path, workers=3, sync=KINDS[kind])
+    assert result.summary["iterations"] == [STEPS, STEPS - 1, STEPS - 2]
+    first, *others = (torch.load(tmp_path / f"{rank}.pt") for rank in range(3))
+    assert same(result.parameters, first)
+    own = [name for name in first if name.startswith(("norm.r", "norm.n"))]
+    for state in others:
+        assert same({**state, **{name: first[name] for name in own}}, first)
+        assert not torch.equal(state[own[0]], first[own[0]])
+    start = PEERS["net"](0).state_dict()
+    assert torch.equal(first["unused.weight"], start["unused.weight"])
+    assert not torch.equal(first["odd.weight"], start["odd.weight"])
+    assert torch.equal(first["tied.weight"], first["body.weight"])
+
+
+@pytest.mark.parametrize("kind", ["ssgd", "diloco, overlapped", "hpsgd", "hpsgd, delayed"])
+def test_what_workers_have_in_common_is_the_same_whatever_their_pace_and_schedule(tmp_path, kind):
+    versions = {} # version -> worker -> parameters
+
+    def watch(engine: Any) -> None:
+        coordinator = engine.coordinator
+        taken = coordinator.snapshots.add
+
+        def add(body: Snapshot, block: torch.Tensor) -> None:
+            versions.setdefault(body.version, {})[body.shard] = block
+            taken(body, block)
+
+        coordinator.snapshots.add = add
+        coordinator.when_started.append(
+            lambda: [
+                coordinator.listener.send(name, ReadAll(1000 + version, version))
+                for name in coordinator.workers
+                for version in range(1, 6)
+            ]
+        )
+
+    pace = {"kind": "lognormal", "mean_s": 0.02, "cv": 0.5, "worker_cv": 1.0}
+    launch("peers.py", "uneven", tmp_path, workers=3, sync=KINDS[kind], compute=pace, watch=watch)
+    complete = [list(found.values()) for found in versions.values() if len(found) == 3]
+    assert len(complete) >= 2
+    for first, *others in complete:
+        assert all(torch.equal(first, other) for other in others)
