@@ -12,6 +12,7 @@ import torch
 from outpace.errors import ConfigError, DivergenceError, RunError
 from outpace.experiment import Result, run
 from outpace.real.bodies import ReadAll, Snapshot
+from test_cli import outpace as outpace_command
 
 pytestmark = pytest.mark.slow
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -207,3 +208,49 @@ def test_what_workers_have_in_common_is_the_same_whatever_their_pace_and_schedul
     assert len(complete) >= 2
     for first, *others in complete:
         assert all(torch.equal(first, other) for other in others)
+
+
+# -- what goes wrong -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("case", "kind", "words"),
+    [
+        ("shapes", ConfigError, r"worker-1 trains other parameters .*\[3, 3\].* where that has"),
+        ("raises", RunError, r"worker 1: .*wrong.py raised ValueError: no luck .*line \d+"),
+        ("lr", DivergenceError, "the parameters of worker-1 stopped .* before its iteration 4; try"),
+    ],
+)
+def test_what_a_script_does_wrong_is_said_with_its_worker(case, kind, words):
+    with pytest.raises(kind, match=f"^{words}"):
+        launch("wrong.py", case)
+
+
+@pytest.mark.parametrize("kind", ["ssgd", "local-sgd", "hpsgd"])
+def test_a_gradient_that_is_not_finite_is_left_out(kind):
+    said: list[str] = []
+    result = launch("wrong.py", "nan", sync=KINDS[kind], log=said.append)
+    assert said == ["a gradient of worker-1 is not finite: it is not pushed (iteration 3)"]
+    assert result.summary["iterations"] == [6, 6]
+    assert result.summary["gradients_applied"] == 11
+    assert all(value.isfinite().all() for value in result.parameters.values())
+
+
+def test_or_ends_the_run():
+    words = "^the gradient of worker-1 is not finite in its iteration 3; try a smaller"
+    with pytest.raises(DivergenceError, match=words):
+        launch("wrong.py", "nan", non_finite="stop")
+
+
+def test_an_optimizer_whose_steps_cannot_be_shared_is_refused_on_the_command_line(tmp_path, capfd):
+    (tmp_path / "bad.py").write_text(
+        "import torch, outpace\n"
+        "model = torch.nn.Linear(3, 2)\n"
+        "outpace.attach(model, torch.optim.Adam(model.parameters()))\n"
+    )
+    arguments = ("run", str(tmp_path / "bad.py"), "--workers", "2", "--out", str(tmp_path / "out"))
+    assert outpace_command(*arguments, "sync.kind=hpsgd") == 2
+    error = capfd.readouterr().err
+    assert "error: worker-" in error
+    assert "the replica of hpsgd takes plain steps: use SGD, not Adam" in error
+    assert "Traceback" not in error
