@@ -183,7 +183,7 @@ def test_who_has_less_data_leaves_and_all_end_with_the_same_parameters(tmp_path,
 
 @pytest.mark.parametrize("kind", ["ssgd", "diloco, overlapped", "hpsgd", "hpsgd, delayed"])
 def test_what_workers_have_in_common_is_the_same_whatever_their_pace_and_schedule(tmp_path, kind):
-    versions = {} # version -> worker -> parameters
+    versions = {}  # version -> worker -> parameters
 
     def watch(engine: Any) -> None:
         coordinator = engine.coordinator
@@ -218,7 +218,11 @@ def test_what_workers_have_in_common_is_the_same_whatever_their_pace_and_schedul
     [
         ("shapes", ConfigError, r"worker-1 trains other parameters .*\[3, 3\].* where that has"),
         ("raises", RunError, r"worker 1: .*wrong.py raised ValueError: no luck .*line \d+"),
-        ("lr", DivergenceError, "the parameters of worker-1 stopped .* before its iteration 4; try"),
+        (
+            "lr",
+            DivergenceError,
+            "the parameters of worker-1 stopped .* before its iteration 4; try",
+        ),
     ],
 )
 def test_what_a_script_does_wrong_is_said_with_its_worker(case, kind, words):
