@@ -1,9 +1,8 @@
-"""Without servers: real processes reach what virtual time reaches, whatever order they add up in."""
+"""Without servers real processes reach what virtual time does, however sums are rounded."""
 
 from __future__ import annotations
 
 import pytest
-import torch
 
 from outpace.experiment import run, simulate
 

@@ -87,7 +87,7 @@ def test_a_break_that_nobody_explains_ends_the_run_after_a_while():
     team = Team()
     team.hear((1, Broken(0, "no route")))
     team.wait(29)
-    with pytest.raises(RunError, match="^worker-1 cannot reach the others: no route$"):
+    with pytest.raises(RunError, match=r"^worker-1 cannot reach the others: no route$"):
         team.wait(2)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import defaultdict
 from functools import partial
 
@@ -300,8 +301,9 @@ def test_a_result_that_came_from_who_is_gone_now_and_did_not_come_to_all_is_begu
         if me == 0:
             three.regroup()
             told = three.workers[1]._bell._actions  # whose thread has it, and not this one
-            while told.qsize() < 2:
-                pass
+            deadline = time.monotonic() + 10
+            while told.qsize() < 2 and time.monotonic() < deadline:
+                time.sleep(0.001)
             three.here.remove(0)
             three.regroup()
 
