@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
+from outpace.config import experiment_from
 from outpace.errors import ConfigError
 from outpace.experiment import simulate
+from outpace.real.attach import attached
 from outpace.sync import Asp, Ssgd
 from test_cli import outpace, refused
 
@@ -112,12 +115,26 @@ def test_who_has_servers_cannot_change_to_a_strategy_without(here, capsys, kind)
     assert "has no servers: all workers follow it, all the time" in message
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_for_real_they_come_later(here, capsys, kind):
-    message = refused(capsys, "run", "config.yaml", sync(kind), "--out", "out")
-    assert "is for virtual time so far" in message
-    assert len(message.splitlines()) == 1, message
-    assert not (here / "out").exists()
+@pytest.mark.parametrize(
+    ("sync", "optimizer", "more", "words"),
+    [
+        ("ssgd", torch.optim.LBFGS, {}, "LBFGS computes gradients itself, several for a step"),
+        ("psgd", torch.optim.LBFGS, {}, "LBFGS computes gradients itself"),
+        ("hpsgd", torch.optim.Adam, {}, "replica of hpsgd takes plain steps: use SGD, not Adam"),
+        (
+            "ssgd", torch.optim.SGD,
+            {"optimizer": {"kind": "python", "target": "mine.py:make"}},
+            "optimizer: without servers the script's own takes the steps: leave it out",
+        ),
+    ],
+)  # fmt: skip
+def test_an_optimizer_of_a_script_that_does_not_fit_is_refused(sync, optimizer, more, words):
+    script = {"kind": "script", "path": "-"}
+    settings = {"task": script, "workers": 2, "sync": {"kind": sync}, **more}
+    experiment = experiment_from(settings, "the test")
+    model = torch.nn.Linear(2, 2)
+    with pytest.raises(ConfigError, match=words):
+        attached(None, 0, experiment, model, optimizer(model.parameters(), lr=0.1))
 
 
 def test_code_that_changes_a_run_finds_no_servers():

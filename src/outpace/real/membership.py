@@ -30,7 +30,7 @@ class Membership:
         self._numbers = {name: number for number, name in enumerate(workers)}
         self._left: set[str] = set()
         self._joined = dict.fromkeys(self._numbers, 0)  # how many all-reduces
-        self._generation = 0
+        self._generation, self._broken = 0, -1  # of groups: the last, and the last that broke
         self._group = list(self._numbers)  # who belongs to it
 
     @property
@@ -43,6 +43,7 @@ class Membership:
         if isinstance(body, Joins):
             self._join(name, body.number)
         elif isinstance(body, Broken):
+            self._broken = max(self._broken, body.generation)
             if body.generation == self._generation and not self._regroup():
                 due = self._kernel.now + nanoseconds(_FIND_OUT_S)
                 self._kernel.call_at(due, self._require_regrouped, (name, body))
@@ -68,7 +69,10 @@ class Membership:
 
     def _regroup_if_missed(self) -> None:
         furthest = max(self._joined[name] for name in self.here) if self.here else 0
-        if any(name not in self.here and self._joined[name] < furthest for name in self._group):
+        missed = any(
+            name not in self.here and self._joined[name] < furthest for name in self._group
+        )
+        if missed or self._broken == self._generation:
             self._regroup()
 
     def _regroup(self) -> bool:

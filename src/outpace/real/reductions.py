@@ -46,7 +46,7 @@ class Reductions:
 
     def __init__(
         self, kernel: Kernel, clock: RealClock, me: int, workers: int, *, like: torch.Tensor | None,
-        elements: int, exact: int, wire: torch.dtype, averages: bool, beside: bool,
+        elements: int, exact: int, wire: torch.dtype, averages: bool = False, beside: bool = False,
         tell: Callable[[Body], None], ended: Callable[[Part], None],
         least: Callable[[Sequence[int]], Time],
     ) -> None:  # fmt: skip
@@ -79,9 +79,9 @@ class Reductions:
         if part is not None:  # an operation of the old group may still write into its buffer
             part.wire = self._wires[part.number % 2] = self._new_wire()
         met = Future[None](self._kernel, "the other workers")
-        self._line.do(partial(self._even_out, self._done, part, members, met))
+        self._line.do(partial(self._even_out, self._done, list(self._wires), members, met))
         if part is not None:
-            self._line.do(partial(self._reduce, part))
+            self._line.do(partial(self._reduce, part, part.wire))
         return met
 
     def share(self, values: torch.Tensor, source: int = 0) -> Future[None]:
@@ -108,7 +108,7 @@ class Reductions:
             self._kernel, self._me, number, value, weight, self._wires[number % 2], self._clock.now
         )
         self._tell(Joins(number))
-        self._now_line.do(partial(self._reduce, part))
+        self._now_line.do(partial(self._reduce, part, part.wire))
         return part
 
     def _new_wire(self) -> Wire:
@@ -142,8 +142,10 @@ class Reductions:
 
     # -- in the thread of the line ---------------------------------------------------
 
+    # What it works on it is given: an abandoned one shall not touch the buffers of its successor.
+
     def _even_out(
-        self, done: int, part: Part | None, members: Sequence[int], met: Future[None],
+        self, done: int, wires: Sequence[Wire], members: Sequence[int], met: Future[None],
         group: Synchronizing,
     ) -> Done:  # fmt: skip
         """Who has the result of one that others have not gives it to them."""
@@ -155,36 +157,34 @@ class Reductions:
         if min(known) < most - 1:
             raise RuntimeError(f"workers have come to all-reduces {min(known)} and {most}")
         if min(known) < most:
-            behind = done < most
-            assert part is not None or not behind
-            wire = part.wire if behind and part is not None else self._wires[(most - 1) % 2]
-            if not behind and not wire.is_intact:
+            wire = wires[(most - 1) % 2]
+            if done == most and not wire.is_intact:
                 raise RuntimeError(f"the result of all-reduce {most - 1} was written over")
             for buffer in wire.buffers:
                 group.broadcast(buffer, members[known.index(most)])
-            if part is not None:
-                part.is_summed = behind
+            wire.is_summed = done < most
         return partial(met.set, None)
 
-    def _reduce(self, part: Part, group: Synchronizing) -> Done:
-        wire = part.wire
+    def _reduce(self, part: Part, wire: Wire, group: Synchronizing) -> Done:
         table: dict[int, Entry] = {}
-        while not part.is_summed:
-            group.all_reduce(self._written(part))
+        while not wire.is_summed:
+            group.all_reduce(self._written(part, wire))
             table = self._table_in(wire)
             # Who has spoilt it has nothing in it the next time.
-            part.is_summed = all(entry.part is not InIt.SPOILED for entry in table.values())
+            wire.is_summed = all(entry.part is not InIt.SPOILED for entry in table.values())
+        wire.is_summed = False  # when it is used again
+        total = None
         if not part.awaited and self._like is not None:  # there is time to copy it
-            part.total = wire.total(self._like.dtype)
-        return partial(self._finish, part, table or self._table_in(wire), self._clock.now)
+            total = wire.total(self._like.dtype)
+        return partial(self._finish, part, table or self._table_in(wire), total, self._clock.now)
 
     def _table_in(self, wire: Wire) -> dict[int, Entry]:
         rows: list[list[float]] = wire.numbers.view(self._workers, DIGITS).tolist()
         return entries_in(rows)
 
-    def _written(self, part: Part) -> Iterator[torch.Tensor]:
+    def _written(self, part: Part, wire: Wire) -> Iterator[torch.Tensor]:
         """What it has in it, piece by piece, and then its entry."""
-        wire, kind = part.wire, InIt.VALUE
+        kind = InIt.VALUE
         if part.value is None or not part.is_finite:
             yield from wire.clear()
             kind = InIt.NOTHING
@@ -199,26 +199,31 @@ class Reductions:
 
     # -- and back --------------------------------------------------------------------
 
-    def _finish(self, part: Part, table: dict[int, Entry], ended: Time) -> None:
+    def _finish(
+        self, part: Part, table: dict[int, Entry], total: torch.Tensor | None, ended: Time
+    ) -> None:
+        part.wire.is_intact = True
+        self._done += 1
+        self._pending = None  # whoever is lost from now on, this one need not begin anew
         began = max(entry.joined for entry in table.values())
         part.ended = max(ended, began + self._least(list(table)))
         if part.ended > self._clock.now:
-            self._kernel.call_at(part.ended, lambda _: self._end(part, table, began))
+            self._kernel.call_at(part.ended, lambda _: self._end(part, table, total, began))
         else:
-            self._end(part, table, began)
+            self._end(part, table, total, began)
 
-    def _end(self, part: Part, table: dict[int, Entry], began: Time) -> None:
+    def _end(
+        self, part: Part, table: dict[int, Entry], total: torch.Tensor | None, began: Time
+    ) -> None:
         part.began, part.members = began, sorted(table)
         given = [entry.weight for entry in table.values() if entry.part is InIt.VALUE]
         values: BlockSum
         if self._like is None:
             values = _PhantomSum(self._elements, len(given))
         else:
-            values = _WireSum(part, self._like.dtype, len(given), self._share)
+            values = _WireSum(part, total, self._like.dtype, len(given), self._share)
         reduced = Reduced(values, sum(given))
-        part.wire.is_intact = True
-        self._done += 1
-        self._pending = part.value = part.total = None
+        part.value = None
         self._told_of(part)
         part.arrived.set(reduced)
 
@@ -233,10 +238,8 @@ class Part:
         self.worker, self.number, self.value, self.weight = worker, number, value, weight
         self.wire, self.joined = wire, joined
         self.gives = value is not None
-        self.is_summed = False  # is the sum in the buffer already, rather than this worker's part?
         self.is_finite = True  # the value; else it was not given
         self.awaited = False  # is the training waiting for it?
-        self.total: torch.Tensor | None = None  # a copy, if there was time to make one
         self.began: Time
         self.ended: Time
         self.members: list[int]
@@ -301,6 +304,7 @@ class Wire:
 
     def __init__(self, buffers: Sequence[torch.Tensor], elements: int) -> None:
         self.buffers = buffers
+        self.is_summed = False  # does it hold the sum already, rather than this worker's part?
         rest = elements
         self.values = []  # views
         for buffer in buffers:
@@ -362,8 +366,10 @@ class Wire:
 class _WireSum:
     """Leaves the buffers as they are: somebody may need them yet. Implements `BlockSum`."""
 
-    def __init__(self, part: Part, dtype: torch.dtype, count: int, share: float) -> None:
-        self._wire, self._copy, self._share = part.wire, part.total, share
+    def __init__(
+        self, part: Part, copy: torch.Tensor | None, dtype: torch.dtype, count: int, share: float
+    ) -> None:
+        self._wire, self._copy, self._share = part.wire, copy, share
         self._given = part.value if isinstance(part.value, Pieces) else None
         self._dtype, self.count = dtype, count
 

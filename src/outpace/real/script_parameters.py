@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from outpace.aggregate import all_finite
+from outpace.errors import DivergenceError
 from outpace.messages import StepSettings, Value, parts, whole
 from outpace.pieces import Pieces
 from outpace.real.reductions import split_like
@@ -14,29 +16,35 @@ from outpace.torch_optimizers import TorchOptimizer
 
 
 class Tail:
-    """What travels behind a gradient: is each parameter used, the learning rates, and buffers.
+    """What travels behind a gradient: is each parameter used, settings, if asked for, and buffers.
 
     Where steps are taken from the sum all must take the same one. A parameter that got no gradient
-    anywhere is left alone, as the optimizer would; rates, which may change from step to step, are
-    averaged over the gradients, and so are the model's buffers, if they are to be.
+    anywhere is left alone, as the optimizer would. Where workers are not in step, neither are
+    their schedules: of the learning rates, momentum and the like, all that are numbers, the mean
+    over the gradients counts. So it does of the model's buffers.
     """
 
-    def __init__(self, script: ScriptModel, buffers: Buffers) -> None:
+    def __init__(self, script: ScriptModel, buffers: Buffers, *, settings: bool) -> None:
         self._script, self._buffers = script, buffers
         self._parameters = len(script.parameters)
-        self.elements = self._parameters + len(script.groups) + buffers.elements
+        self._places = [
+            (number, key)
+            for number in range(len(script.groups) if settings else 0)
+            for key, value in script.optimizer.defaults.items()
+            if _is_number(value)
+        ]
+        self.elements = self._parameters + len(self._places) + buffers.elements
 
     def behind(self, gradient: Pieces) -> Pieces:
         """The gradient with its tail."""
         used = [float(p.grad is not None) for p in self._script.parameters]
-        rates = [float(group["lr"]) for group in self._script.optimizer.param_groups]
-        numbers = gradient.parts[0].new_tensor(used + rates)
+        groups = self._script.optimizer.param_groups
+        settings = [float(groups[number][key]) for number, key in self._places]
+        numbers = gradient.parts[0].new_tensor(used + settings)
         return Pieces([*gradient.parts, torch.cat([numbers, self._buffers.read(numbers)])])
 
-    def cut_off(
-        self, value: Value, divisor: float
-    ) -> tuple[Sequence[torch.Tensor], list[int], list[float]]:
-        """Of a sum of so many: the gradient, who was used by nobody, the mean rates.
+    def cut_off(self, value: Value, gradients: int) -> tuple[Sequence[torch.Tensor], StepSettings]:
+        """Of the sum of so many: the gradient, and how to take a step along it.
 
         The mean buffers go into the model.
         """
@@ -44,14 +52,15 @@ class Tail:
         if not gradient:
             gradient = [last[: -self.elements]]
             last = last[-self.elements :]
-        count = self._parameters + len(self._script.groups)
-        self._buffers.load(last[count:] / divisor)
-        used, rates = last[: self._parameters].tolist(), last[self._parameters : count].tolist()
-        return (
-            gradient,
-            [n for n, sum_ in enumerate(used) if not sum_],
-            [r / divisor for r in rates],
+        used, numbers, buffers = torch.split(
+            last, [self._parameters, len(self._places), self._buffers.elements]
         )
+        self._buffers.load(buffers / gradients)
+        unused = [number for number, count in enumerate(used.tolist()) if not count]
+        settings = self._script.settings() if self._places else []
+        for (group, key), total in zip(self._places, numbers.tolist(), strict=True):
+            settings[group][key] = total / gradients
+        return gradient, StepSettings(settings, unused)
 
 
 class Buffers:
@@ -96,22 +105,22 @@ class InPlace:
         raise AssertionError("hpsgd has parameters beside the model's")
 
     def commit(self, gradient: Value, divisor: float, gradients: int) -> None:
-        found, unused, _ = self._tail.cut_off(gradient, 1)
+        found, how = self._tail.cut_off(gradient, 1)  # a mean already
         if divisor != 1:
             torch._foreach_div_(list(found), divisor)
         parameters = self._script.parameters
         tensors = split_like(found[0], parameters) if len(found) == 1 else found
         for parameter, part in zip(parameters, tensors, strict=True):
-            parameter.grad = part.view(parameter.shape)
-        for number in unused:
+            parameter.grad = part.view(parameter.shape).to(parameter.device)
+        for number in how.unused:
             parameters[number].grad = None
         self._script.take_step()
         self._changed(gradients)
 
     def step(self, gradient: Value, iteration: int) -> None:
         for parameter, part in zip(self._script.parameters, parts(gradient), strict=True):
-            if parameter.grad is not None:
-                parameter.grad = part.view(parameter.shape)  # as it is, or scaled
+            if parameter.grad is not None:  # as it is, or scaled
+                parameter.grad = part.view(parameter.shape).to(parameter.device)
         self._script.take_step()
         self._stepped()
 
@@ -164,11 +173,12 @@ class Beside:
         return self._flat
 
     def commit(self, gradient: Value, divisor: float, gradients: int) -> None:
-        (flat,), unused, rates = self._tail.cut_off(gradient, gradients)
-        settings = self._script.settings()
-        for group, rate in zip(settings, rates, strict=True):
-            group["lr"] = rate
-        self._step(flat, divisor, StepSettings(settings, unused), 0)
+        (flat,), how = self._tail.cut_off(gradient, gradients)
+        self._step(flat, divisor, how, 0)
+        if not all_finite(self._flat):
+            raise DivergenceError(
+                "the parameters stopped being finite; try a smaller learning rate"
+            )
         self.version += 1
         self._changed(gradients)
 
@@ -200,8 +210,9 @@ class ScriptReplica:
         for group in self._script.optimizer.param_groups:
             members = [p for p in group["params"] if id(p) in found]
             with torch.no_grad():
-                steps = [found[id(p)].view(p.shape) for p in members]
-                torch._foreach_add_(members, steps, alpha=-float(group["lr"]))
+                steps = [found[id(p)].view(p.shape).to(p.device) for p in members]
+                rate = float(group["lr"]) * (1 if group["maximize"] else -1)
+                torch._foreach_add_(members, steps, alpha=rate)
 
     def stay(self) -> None:
         self.show()
@@ -211,3 +222,7 @@ class ScriptReplica:
         if self._stepped:
             self.version = -1
         self._follows, self._stepped = True, False
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

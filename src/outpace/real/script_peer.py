@@ -51,7 +51,7 @@ class ScriptPeer(Peer):
             isinstance(self._sync, Ssgd | LocalSgd | Hpsgd) and self._sync.buffers == "average"
         )
         self._buffers = Buffers(script, averaged)
-        self._tail = Tail(script, self._buffers)
+        self._tail = Tail(script, self._buffers, settings=isinstance(self._sync, Hpsgd))
         self._in_place = InPlace(script, self._tail, self.changed, self.stepped)
         self._common: CommonParameters
         self._outer: SharedModel  # of diloco
@@ -71,10 +71,6 @@ class ScriptPeer(Peer):
         if isinstance(experiment.peers, Hpsgd) and type(script.optimizer) is not torch.optim.SGD:
             kind = type(script.optimizer).__name__
             raise ConfigError(f"the replica of hpsgd takes plain steps: use SGD, not {kind}")
-        if isinstance(experiment.peers, Ssgd | Hpsgd) and not all(
-            "lr" in group for group in script.optimizer.param_groups
-        ):
-            raise ConfigError("the optimizer has no learning rate (lr) that could be shared")
 
     # -- what is trained ----------------------------------------------------------
 

@@ -120,6 +120,9 @@ class ScriptModel:
 
     def take_step(self) -> None:
         """The optimizer's own, along the gradients in the model."""
+        for name in ("grad_scale", "found_inf"):  # GradScaler's, heeded by `ScriptGradients`
+            if hasattr(self.optimizer, name):
+                setattr(self.optimizer, name, None)
         with torch.no_grad():
             self._own_step(self.optimizer)
 
@@ -194,6 +197,11 @@ class ScriptGradients:
     def _may_be_used(self, gradient: Gradient, iteration: int) -> bool:
         if all_finite(gradient):
             return True
+        if not all_finite(Pieces([p.detach().reshape(-1) for p in self._script.parameters])):
+            raise DivergenceError(  # no gradient will ever be
+                f"the parameters of {self._name} stopped being finite before its iteration "
+                f"{iteration}; try a smaller learning rate"
+            )
         self.refuse(iteration)
         return False
 

@@ -1,0 +1,63 @@
+"""Without servers real processes reach what virtual time does, however sums are rounded."""
+
+from __future__ import annotations
+
+import pytest
+
+from outpace.experiment import run, simulate
+
+pytestmark = pytest.mark.slow
+
+ITERATIONS = 12
+SGD = {"kind": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-3}
+ADAM = {"kind": "adam", "lr": 0.01}
+SCHEDULED = {
+    "kind": "sgd", "lr": 0.2, "reference_batch": 48,
+    "schedule": {"kind": "cosine", "epochs": 0.2, "warmup_epochs": 0.05},
+}  # fmt: skip
+EVERY_3 = {"kind": "local-sgd", "every": 3}
+CASES = {  # strategy, workers, optimizer
+    "ssgd, momentum": ({"kind": "ssgd"}, 3, SGD),
+    "ssgd, Adam": ({"kind": "ssgd"}, 2, ADAM),
+    "ssgd, schedule": ({"kind": "ssgd"}, 3, SCHEDULED),
+    "ssgd, bf16": ({"kind": "ssgd", "wire": "bf16"}, 2, SGD),
+    "local-sgd, momentum": (EVERY_3, 2, SGD),
+    "local-sgd, Adam": (EVERY_3, 3, ADAM),
+    "local-sgd, after": ({**EVERY_3, "every": 5, "after": 4}, 3, SGD),  # 12 is no multiple of 5
+    "local-sgd, bf16": ({**EVERY_3, "wire": "bf16"}, 2, SGD),
+    "psgd": ({"kind": "psgd"}, 3, SGD),
+    "diloco": ({"kind": "diloco", "every": 5}, 3, ADAM),
+    "diloco, bf16": ({"kind": "diloco", "every": 3, "wire": "bf16"}, 2, ADAM),
+    "hpsgd, one at a time": ({"kind": "hpsgd", "window": 1}, 2, SGD),
+}
+
+
+def config(sync, workers, optimizer, **changes):
+    return {
+        "seed": 7,
+        "task": {"kind": "digits-mlp"},
+        "workers": workers,
+        "compute": {"kind": "constant", "mean_s": 0.005},
+        "sync": sync,
+        "optimizer": optimizer,
+        "batch_size": 16,
+        "stop": {"iterations": ITERATIONS},
+        **changes,
+    }
+
+
+def farthest(one, other):
+    """The largest difference of two models."""
+    assert one.keys() == other.keys()
+    return max(float((one[name] - other[name]).abs().max()) for name in one)
+
+
+@pytest.mark.parametrize(("sync", "workers", "optimizer"), CASES.values(), ids=CASES)
+def test_both_runtimes_reach_the_same_parameters(sync, workers, optimizer):
+    same = config(sync, workers, optimizer)
+    result, expected = run(same), simulate(same)
+    assert farthest(result.parameters, expected.parameters) < 1e-6
+    moved = simulate(config(sync, workers, optimizer, stop={"iterations": 1}))
+    assert farthest(expected.parameters, moved.parameters) > 1e-2, "else this shows nothing"
+    for name in ("iterations", "gradients_applied", "synchronizations", "mean_window", "staleness"):
+        assert result.summary[name] == expected.summary[name], name

@@ -1,0 +1,219 @@
+"""Who is still in a run without servers, and what is known of the parameters then."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from outpace.errors import RunError
+from outpace.kernel import Kernel
+from outpace.real.bodies import BlockHead, Broken, Joins, LeaveBody, ReadAll, Regroup, Snapshot
+from outpace.real.membership import Membership
+from outpace.real.peer_snapshots import PeerSnapshots
+
+NAMES = ["worker-0", "worker-1", "worker-2"]
+
+
+class Team:
+    """A membership in virtual time, and what it tells."""
+
+    def __init__(self, timeout_s: float = 5.0) -> None:
+        self.kernel, self.told = Kernel(), []
+        self.membership = Membership(
+            self.kernel, NAMES, timeout_s, lambda name, body: self.told.append((name, body))
+        )
+
+    def hear(self, *said) -> list:
+        """What it tells when workers say this, by their numbers."""
+        self.told.clear()
+        for worker, body in said:
+            assert self.membership.take(NAMES[worker], body)
+        return list(self.told)
+
+    def joins(self, number: int, *workers: int) -> list:
+        return self.hear(*((worker, Joins(number)) for worker in workers))
+
+    def wait(self, seconds: float) -> None:
+        async def sleeper() -> None:
+            await self.kernel.sleep(seconds)
+
+        self.kernel.spawn(sleeper(), "the test")
+        self.kernel.run()
+
+
+def regroup(generation: int, members: list[int], *told: int) -> list:
+    return [(NAMES[worker], Regroup(generation, members)) for worker in told]
+
+
+def test_who_left_is_missed_when_the_others_come_to_what_it_did_not():
+    team = Team()
+    assert team.joins(0, 0, 1, 2) == []
+    assert team.hear((1, LeaveBody(1))) == []
+    assert team.joins(1, 0) == regroup(1, [0, 2], 0, 1, 2)
+    assert team.joins(1, 2) == []
+    assert team.membership.here == ["worker-0", "worker-2"]
+
+
+def test_who_leaves_while_others_wait_is_missed_at_once():
+    team = Team()
+    team.joins(0, 0, 1)
+    assert team.hear((2, LeaveBody(2))) == regroup(1, [0, 1], 0, 1, 2)
+
+
+def test_who_is_lost_is_missed_at_once_and_the_last_needs_nobody():
+    team = Team()
+    for lost, members, told in ((0, [1, 2], (0, 1, 2)), (2, [1], (1, 2))):
+        team.told.clear()
+        team.membership.lose(NAMES[lost])
+        generation = 3 - len(members)
+        assert team.told == regroup(generation, members, *told)
+    team.told.clear()
+    team.membership.lose(NAMES[1])
+    assert team.told == []
+    assert team.membership.here == []
+
+
+@pytest.mark.parametrize("first", ["the break", "the end"])
+def test_a_group_that_broke_because_somebody_left_is_formed_anew_whichever_is_heard_first(first):
+    team = Team()
+    team.joins(0, 0, 1, 2)
+    broken, leaves = (0, Broken(0, "closed")), (2, LeaveBody(2))
+    said = [broken, leaves] if first == "the break" else [leaves, broken]
+    assert team.hear(*said) == regroup(1, [0, 1], 0, 1, 2)
+    team.wait(100)
+
+
+def test_a_break_that_nobody_explains_ends_the_run_after_a_while():
+    team = Team()
+    team.hear((1, Broken(0, "no route")))
+    team.wait(29)
+    with pytest.raises(RunError, match=r"^worker-1 cannot reach the others: no route$"):
+        team.wait(2)
+
+
+def test_a_break_of_a_group_that_is_no_more_says_nothing():
+    team = Team()
+    team.membership.lose(NAMES[2])
+    assert team.hear((1, Broken(0, "closed"))) == []
+    team.wait(100)
+
+
+def test_who_does_not_come_in_time_ends_the_run():
+    team = Team(timeout_s=5)
+    team.joins(0, 0, 1, 2)
+    team.joins(1, 1)
+    team.wait(4)
+    team.joins(1, 0)
+    with pytest.raises(RunError) as caught:
+        team.wait(2)
+    assert str(caught.value) == (
+        "worker-2 did not come to all-reduce 1 within 5 s (sync.timeout_s); "
+        "worker-0, worker-1 waited"
+    )
+
+
+def test_who_came_left_or_is_lost_in_time_does_not():
+    team = Team(timeout_s=5)
+    team.joins(0, 0, 1, 2)
+    team.wait(100)
+    team.joins(1, 0)
+    team.hear((1, LeaveBody(1)))
+    team.membership.lose(NAMES[2])
+    team.wait(100)
+    team.joins(2, 0)
+    team.wait(100)
+
+
+def test_other_words_are_for_others():
+    assert not Team().membership.take("worker-0", ReadAll(1))
+
+
+# -- the parameters --------------------------------------------------------------------------
+
+
+class Asked:
+    """Snapshots, what they ask of whom, and what is evaluated."""
+
+    def __init__(self, own: bool) -> None:
+        self.asked, self.evaluated = [], []
+        self.snapshots = PeerSnapshots(
+            3, own, lambda worker, read: self.asked.append((worker, read)), self._evaluate
+        )
+
+    def _evaluate(self, blocks, at, done) -> None:
+        (block,) = blocks
+        self.evaluated.append((at.version, block.item()))
+        done()
+
+    def answer(self, worker: int, version: int, value: float, request: int) -> None:
+        self.snapshots.add(*part(worker, version, value, request))
+
+    def leave(self, worker: int, version: int, value: float) -> None:
+        self.snapshots.leave(*part(worker, version, value, 0))
+
+    def final(self) -> tuple[int, float, int]:
+        self.snapshots.ask_for_last()
+        (block,) = self.snapshots.final
+        at = self.snapshots.final_at
+        return at.version, block.item(), at.applied
+
+
+def part(worker: int, version: int, value: float, request: int):
+    head = BlockHead("float32", 1)
+    return Snapshot(worker, version, request, 0, 10 * version, head), torch.tensor([value])
+
+
+def test_what_is_in_common_is_asked_of_the_first_who_is_there():
+    run = Asked(own=False)
+    run.snapshots.ask_each(5)
+    assert run.asked == [(0, ReadAll(1, 5)), (0, ReadAll(2, 10))]
+    run.snapshots.lose(0)
+    assert run.asked[2:] == [(1, ReadAll(1, 5)), (1, ReadAll(2, 10))]
+    run.answer(1, 5, 7.0, 1)
+    assert run.evaluated == [(5, 7.0)]
+    assert run.asked[4:] == [(1, ReadAll(3, 15))]
+    run.leave(1, 9, 8.0)
+    assert run.asked[5:] == [(2, ReadAll(2, 10)), (2, ReadAll(3, 15))]
+
+
+def test_of_what_was_in_common_the_newest_is_the_runs():
+    run = Asked(own=False)
+    run.leave(1, 9, 1.0)
+    run.leave(2, 12, 2.0)
+    run.leave(0, 12, 3.0)
+    assert run.final() == (12, 3.0, 120)
+
+
+def test_of_what_workers_have_of_their_own_the_mean_is_the_runs():
+    run = Asked(own=True)
+    run.snapshots.ask_now()
+    run.snapshots.ask_now()  # while that is under way
+    assert run.asked == [(worker, ReadAll(1)) for worker in range(3)]
+    run.answer(0, 4, 1.0, 1)
+    run.leave(2, 6, 3.0)
+    assert run.evaluated == []
+    run.answer(1, 5, 5.0, 1)
+    assert run.evaluated == [(5, 3.0)]
+    run.leave(0, 8, 2.0)
+    run.leave(1, 10, 4.0)
+    assert run.final() == (8, 3.0, 240)
+
+
+def test_whoever_is_lost_has_no_part_in_the_mean():
+    run = Asked(own=True)
+    run.snapshots.ask_now()
+    run.answer(0, 6, 2.0, 1)
+    run.answer(1, 6, 4.0, 1)
+    run.snapshots.lose(2)
+    ((_, value),) = run.evaluated
+    assert value == 3.0
+    run.leave(0, 9, 10.0)
+    run.leave(1, 9, 20.0)
+    _, value, applied = run.final()
+    assert (value, applied) == (15.0, 180)
+
+
+def test_nobody_left_anything():
+    run = Asked(own=True)
+    run.snapshots.ask_for_last()
+    assert run.snapshots.final is None

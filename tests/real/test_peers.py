@@ -1,0 +1,213 @@
+"""Workers without servers, for real: some are lost, the others' steps are those they should be."""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import signal
+import sys
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from outpace.errors import RunError
+from outpace.experiment import Result, run
+from outpace.tasks.sampler import Sampler
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform == "win32", reason="signals"),
+]
+COUNTING = Path(__file__).parent / "scripts" / "counting.py"
+SAMPLES = runpy.run_path(str(COUNTING))["SAMPLES"]
+WORKERS, ITERATIONS, BATCH, SEED = 4, 10, 5, 3
+EVERY = 3
+SYNCS: dict[str, dict[str, Any]] = {
+    "ssgd": {"kind": "ssgd"},
+    "local-sgd": {"kind": "local-sgd", "every": EVERY},
+    "psgd": {"kind": "psgd"},
+    "hpsgd": {"kind": "hpsgd"},
+    "hpsgd, delayed": {"kind": "hpsgd", "commit": "delayed"},
+    "diloco": {"kind": "diloco", "every": EVERY, "outer_lr": 1.0, "outer_momentum": 0.0},
+}
+
+
+def config(sync: str | dict[str, Any], happens: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return {
+        "seed": SEED,
+        "task": {
+            "kind": "python", "target": f"{COUNTING}:make_task", "arguments": {"happens": happens}
+        },
+        "workers": WORKERS,
+        "sync": SYNCS[sync] if isinstance(sync, str) else sync,
+        "optimizer": {"kind": "sgd", "lr": float(WORKERS)},
+        "batch_size": BATCH,
+        "stop": {"iterations": ITERATIONS},
+        **changes,
+    }  # fmt: skip
+
+
+def trained(*arguments: Any, **changes: Any) -> tuple[Result, list[str]]:
+    """What came of it, and what was said."""
+    said: list[str] = []
+    lease_s = changes.pop("lease_s", 10.0)
+    watch = changes.pop("watch", None)
+    result = run(config(*arguments, **changes), log=said.append, lease_s=lease_s, watch=watch)
+    return result, said
+
+
+SAMPLER = Sampler(SAMPLES, WORKERS, BATCH, SEED)
+
+
+def counts(worker: int, iteration: int) -> torch.Tensor:
+    """The gradient: how often each sample is in that batch."""
+    return torch.bincount(SAMPLER.indices(worker, iteration), minlength=SAMPLES).double()
+
+
+def by_hand(sync: str, lasts: dict[int, int]) -> torch.Tensor:
+    """What survivors come to. lasts: worker -> the iteration that it did not come to the end of."""
+    last = [lasts.get(worker, ITERATIONS) for worker in range(WORKERS)]
+    own = torch.zeros(WORKERS, SAMPLES, dtype=torch.float64)
+    averages = {"ssgd": 1, "local-sgd": EVERY, "diloco": EVERY, "psgd": ITERATIONS + 1}[sync]
+    for iteration in range(ITERATIONS):
+        here = [worker for worker in range(WORKERS) if iteration < last[worker]]
+        for worker in here:
+            own[worker] -= WORKERS * counts(worker, iteration)
+        if (iteration + 1) % averages == 0 or (iteration + 1 == ITERATIONS and sync != "psgd"):
+            own[here] = own[here].mean(dim=0)
+    return own[here].mean(dim=0)
+
+
+LOST = {
+    "a worker": {"worker-2": (4, "killed")},
+    "worker 0": {"worker-0": (5, "killed")},
+    "two at once": {"worker-1": (4, "killed"), "worker-3": (4, "killed")},
+    "one after the other": {"worker-0": (3, "killed"), "worker-1": (4, "killed")},
+    "all but one": {f"worker-{number}": (3 + number, "killed") for number in (0, 1, 2)},
+    "a worker that stands still": {"worker-1": (4, "stopped")},
+}
+
+
+@pytest.mark.parametrize(
+    ("sync", "lost"),
+    [
+        *(("ssgd", lost) for lost in LOST),
+        ("local-sgd", "worker 0"), ("local-sgd", "all but one"),
+        ("local-sgd", "a worker that stands still"),
+        ("psgd", "worker 0"), ("psgd", "all but one"),
+        ("diloco", "two at once"),
+    ],
+)  # fmt: skip
+def test_the_others_go_on_and_their_steps_are_those_of_who_took_part(sync, lost):
+    happens = LOST[lost]
+    result, said = trained(sync, happens, lease_s=2.0)
+    assert result.summary["status"] == "complete"
+    lasts = {int(name[-1]): when for name, (when, _) in happens.items()}
+    (weight,) = (value.double()[0] for value in result.parameters.values())
+    assert torch.allclose(weight, by_hand(sync, lasts), rtol=0, atol=1e-5)
+    assert len(said) == len(happens), said
+    for name, (_, what) in happens.items():
+        (line,) = (line for line in said if name in line)
+        how = "was killed by SIGKILL before it was done" if what == "killed" else "is lost: "
+        assert line.startswith(f"{name} {how}")
+        assert line.endswith("; the others go on without it")
+    for worker in set(range(WORKERS)) - lasts.keys():
+        assert result.summary["iterations"][worker] == ITERATIONS
+
+
+@pytest.mark.parametrize("sync", ["hpsgd", "hpsgd, delayed"])
+@pytest.mark.parametrize("lost", ["worker 0", "two at once", "all but one"])
+def test_no_gradient_of_hpsgd_is_lost_or_counted_twice_but_the_last_of_those_who_died(sync, lost):
+    happens = LOST[lost]
+    result, _ = trained(sync, happens)
+    lasts = {int(name[-1]): when for name, (when, _) in happens.items()}
+    (weight,) = (value.double()[0] for value in result.parameters.values())
+    rest = -weight - sum(
+        counts(worker, iteration)
+        for worker in set(range(WORKERS)) - lasts.keys()
+        for iteration in range(ITERATIONS)
+    )  # of those who died: so many of each, from its first on
+    found = [torch.zeros(SAMPLES, dtype=torch.float64)]
+    for worker, last in lasts.items():
+        sums = list(accumulate((counts(worker, i) for i in range(last)), initial=found[0] * 0))
+        found = [one + other for one in found for other in sums]
+    assert any(torch.equal(rest, one) for one in found)
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("commit", ["immediate", "delayed"])
+def test_every_gradient_of_hpsgd_is_committed_once_and_no_step_waits(workers, commit):
+    slow = {"kind": "lognormal", "mean_s": 0.01, "cv": 1.0}
+    result, _ = trained(
+        {"kind": "hpsgd", "commit": commit}, {}, workers=workers, compute=slow,
+        optimizer={"kind": "sgd", "lr": float(workers)}, stop={"iterations": 30},
+    )  # fmt: skip
+    sampler = Sampler(SAMPLES, workers, BATCH, SEED)
+    every = [sampler.indices(worker, step) for worker in range(workers) for step in range(30)]
+    (weight,) = (value.double()[0] for value in result.parameters.values())
+    assert torch.equal(-weight, torch.bincount(torch.cat(every)).double())
+    summary = result.summary
+    assert summary["gradients_applied"] == workers * 30
+    assert sum(summary["staleness"]["histogram"].values()) == workers * 30
+    rows = result.trace.to_pylist()
+    joined = [row for row in rows if row["event"] == "all-reduce"]
+    assert summary["synchronizations"] == len({row["version"] for row in joined})
+    assert summary["mean_window"] == pytest.approx(workers * 30 / len(joined))
+    for row in rows:
+        if row["event"] == "iteration" and row["iteration"] < 29:
+            assert row["held_ns"] == 0
+
+
+def test_a_window_bounds_what_is_gathered():
+    result, _ = trained(
+        {"kind": "hpsgd", "window": 2}, {}, workers=2, stop={"iterations": 30},
+        compute={"kind": "lognormal", "mean_s": 0.01, "cv": 2.0},
+    )  # fmt: skip
+    assert result.summary["gradients_applied"] == 60
+    assert result.summary["mean_window"] <= 2
+
+
+def test_one_is_lost_while_the_others_form_a_group_without_another():
+    def watch(engine: Any) -> None:
+        coordinator, kill = engine.coordinator, engine.coordinator.when_lost
+
+        def when_lost(name: str) -> None:
+            kill(name)
+            if name == "worker-1":
+                os.kill(engine.processes.pids["worker-0"], signal.SIGKILL)
+
+        coordinator.when_lost = when_lost
+
+    result, said = trained("ssgd", {"worker-1": (4, "killed")}, watch=watch)
+    assert result.summary["iterations"][2:] == [ITERATIONS] * 2
+    (weight,) = (value.double()[0] for value in result.parameters.values())
+    # Worker 0 waits in all-reduce 4, which is over with it or without.
+    both = [by_hand("ssgd", {1: 4, 0: last}) for last in (4, 5)]
+    assert any(torch.allclose(weight, one, atol=1e-5) for one in both)
+    assert sorted(line.split()[0] for line in said) == ["worker-0", "worker-1"]
+
+
+@pytest.mark.parametrize("sync", ["ssgd", "psgd"])
+def test_with_all_workers_lost_the_run_is(tmp_path, sync):
+    happens = {f"worker-{number}": (3, "killed") for number in range(WORKERS)}
+    with pytest.raises(RunError, match=r"^worker-\d was killed by SIGKILL before it was done$"):
+        run(config(sync, happens), tmp_path / "out")
+    assert '"status": "failed"' in (tmp_path / "out" / "summary.json").read_text()
+
+
+@pytest.mark.parametrize("sync", ["ssgd", "local-sgd", "hpsgd"])
+def test_who_does_not_come_to_an_all_reduce_is_named_with_those_who_waited(monkeypatch, sync):
+    monkeypatch.setattr("outpace.real.run._EARLY_END_S", 0.5)
+    change = {**SYNCS[sync], "timeout_s": 1.0}
+    with pytest.raises(RunError) as caught:
+        run(config(change, {"worker-1": (4, "asleep")}), log=lambda _: None)
+    number = {"ssgd": "4", "local-sgd": "1", "hpsgd": "[1-4]"}[sync]
+    assert re.fullmatch(
+        rf"worker-1 did not come to all-reduce {number} within 1 s \(sync.timeout_s\); "
+        "worker-0, worker-2, worker-3 waited",
+        str(caught.value),
+    )

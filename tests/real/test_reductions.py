@@ -1,0 +1,440 @@
+"""All-reduces over torch.distributed, and what becomes of one in which somebody is lost."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from functools import partial
+
+import pytest
+import torch
+
+from outpace.kernel import Kernel
+from outpace.messages import Phantom
+from outpace.pieces import Pieces
+from outpace.real import reductions
+from outpace.real.bell import Bell
+from outpace.real.bodies import Broken, Joins
+from outpace.real.clock import RealClock
+from outpace.real.group import Group, Meeting, host_store, own_address
+from outpace.real.line import Line
+from outpace.real.reductions import Gathered, Reductions
+
+HOST = "127.0.0.1"
+
+
+class Team:
+    """Workers of one thread, each of which has its own for all-reduces.
+
+    When a group breaks, or somebody is gone, those who are still `here` form the next one.
+    """
+
+    def __init__(self, workers: int, **how) -> None:
+        self.kernel = Kernel(RealClock())
+        self._store, port = host_store(HOST)
+        self._meeting = Meeting((HOST, port), HOST, "gloo")
+        self.here, self.generation = list(range(workers)), 0
+        self._regroups = how.pop("regroups", True)
+        self.ended, self.joined, self.broken = defaultdict(list), defaultdict(list), []
+        like = how.pop("like", torch.empty(0))
+        settings = {
+            "elements": 3, "exact": 0, "wire": torch.uint8 if like is None else like.dtype,
+            "least": lambda members: 0, **how,
+        }  # fmt: skip
+        self.workers = [
+            Reductions(
+                self.kernel, self.kernel._clock, me, workers, like=like,
+                tell=partial(self._hear, me), ended=self.ended[me].append, **settings,
+            )
+            for me in range(workers)
+        ]  # fmt: skip
+        self._meet()
+
+    def _meet(self) -> None:
+        self.met = [
+            self.workers[me].connect(self._meeting, self.generation, self.here) for me in self.here
+        ]
+
+    def _hear(self, me: int, body) -> None:
+        if isinstance(body, Joins):
+            self.joined[me].append(body.number)
+        elif isinstance(body, Broken) and body.generation == self.generation:
+            self.broken.append(body.reason)
+            if self._regroups and len(self.broken) < 2:
+                self.regroup()
+
+    def regroup(self) -> None:
+        self.generation += 1
+        self._meet()
+
+    def lose(self, worker: int) -> None:
+        """It is there no more; who is left hears of it when the group breaks."""
+        self.here.remove(worker)
+        self.workers[worker].leave()
+
+    def run(self, *programs) -> None:
+        """These coroutines, to their end."""
+        for program in programs:
+            self.kernel.spawn(program, program.__name__)
+        self.kernel.run()
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.leave()
+
+
+@pytest.fixture
+def team():
+    made = []
+
+    def make(*arguments, **how) -> Team:
+        made.append(Team(*arguments, **how))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_everybody_has_the_sum_and_knows_who_gave_what(team, dtype):
+    three = team(3, like=torch.empty(0, dtype=dtype))
+    found = {}
+
+    async def work(me: int) -> None:
+        for number in range(4):
+            gives = (me, number) != (1, 2)
+            value = torch.tensor([1.0, me, number], dtype=dtype) if gives else None
+            part = three.workers[me].begin(value, 10 * me + 300)
+            reduced = await part.result()
+            assert reduced.total is not None  # while its buffer has it
+            found[me, number] = reduced, part
+
+    three.run(*(work(me) for me in range(3)))
+    for (_, number), (reduced, part) in found.items():
+        who = [0, 2] if number == 2 else [0, 1, 2]
+        count = len(who)
+        assert reduced.members == count
+        assert reduced.weight == sum(10 * me + 300 for me in who)
+        expected = torch.tensor([count, sum(who), count * number], dtype=dtype)
+        assert torch.equal(reduced.total, expected)
+        assert part.members == [0, 1, 2]
+        assert part.joined <= part.began <= part.ended
+    for number in range(4):
+        began = {found[me, number][1].began for me in range(3)}
+        assert began == {max(found[me, number][1].joined for me in range(3))}
+    assert three.joined == {me: [0, 1, 2, 3] for me in range(3)}
+    assert three.broken == []
+
+
+def test_values_are_rounded_on_the_wire_but_for_those_that_are_exact(team):
+    two = team(2, elements=3, exact=1, wire=torch.bfloat16)
+    found = []
+
+    async def work(me: int) -> None:
+        value = torch.tensor([1 + 2**-12, 256.0, 1 + 2**-12])
+        blocks = {0: value, 1: Pieces([value[:2], value[2:]])}
+        part = two.workers[me].begin(blocks[me], 1)
+        reduced = await part.result()
+        found.append((reduced.mean, part.bytes_sent))
+
+    two.run(work(0), work(1))
+    for mean, sent in found:
+        assert mean.dtype == torch.float32
+        assert mean.tolist() == [1.0, 256.0, 1 + 2**-12]
+        numbers = 2 * reductions.DIGITS + 1
+        assert sent == 2 * 2 + 4 * numbers  # 2·(N − 1)/N of the buffer
+
+
+def test_phantoms_travel_as_bytes(team):
+    two = team(2, like=None, elements=1000)
+    found = []
+
+    async def work(me: int) -> None:
+        part = two.workers[me].begin(Phantom(1000), 1)
+        found.append((await part.result(), part.bytes_sent))
+
+    two.run(work(0), work(1))
+    for reduced, sent in found:
+        assert reduced.mean == Phantom(1000)
+        assert sent == 1000 + 2 * reductions.DIGITS
+
+
+def test_the_first_ones_values_are_for_all(team):
+    two = team(2)
+    values = [torch.full((3,), float(me + 1)) for me in range(2)]
+
+    async def work(me: int) -> None:
+        await two.met[me]
+        await two.workers[me].share(values[me])
+
+    two.run(work(0), work(1))
+    assert values[1].tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("gone", [0, 1, 2])
+def test_one_of_three_leaves_while_the_others_are_in_an_all_reduce(team, gone):
+    three = team(3)
+    found = {}
+
+    async def work(me: int) -> None:
+        for number in range(3):
+            if (me, number) == (gone, 1):
+                three.lose(me)
+                return
+            part = three.workers[me].begin(torch.full((3,), 10.0**me), 1)
+            found[me, number] = (await part.result()).total.tolist()[0], part.members
+
+    three.run(*(work(me) for me in range(3)))
+    rest = [me for me in range(3) if me != gone]
+    for me in rest:
+        assert found[me, 0] == (111, [0, 1, 2])
+        assert found[me, 1] == found[me, 2] == (111 - 10**gone, rest)
+        assert [part.number for part in three.ended[me]] == [0, 1, 2]
+    assert three.broken
+
+
+def test_the_last_one_adds_up_alone(team):
+    two = team(2)
+    found = []
+
+    async def alone() -> None:
+        for _ in range(2):
+            found.append((await two.workers[0].begin(torch.ones(3), 1).result()).mean.tolist())
+
+    two.lose(1)
+    two.run(alone())
+    assert found == [[1, 1, 1]] * 2
+
+
+# -- groups of memory, in which an operation may fail for some of them ----------------------------
+
+
+class Memory:
+    """All groups. fails: (generation, worker): how many operations it comes through."""
+
+    def __init__(self, fails) -> None:
+        self.fails = fails
+        self.operations = defaultdict(dict)
+        self.changed = threading.Condition()
+
+    def group(self, meeting, generation, members, me):
+        return _InMemory(self, generation, members, me)
+
+
+class _InMemory:
+    def __init__(self, memory, generation, members, me) -> None:
+        self._memory, self._generation, self._members, self._me = memory, generation, members, me
+        self._count = 0
+
+    def all_reduce(self, values) -> None:
+        values.copy_(sum(self._meet(values).values()))
+
+    def broadcast(self, values, source) -> None:
+        values.copy_(self._meet(values)[source])
+
+    def _meet(self, values):
+        """What all give. It fails for some after the others have it."""
+        memory, key = self._memory, (self._generation, self._count)
+        self._count += 1
+        with memory.changed:
+            memory.operations[key][self._me] = values.clone()
+            memory.changed.notify_all()
+            memory.changed.wait_for(lambda: len(memory.operations[key]) == len(self._members))
+        if self._count > memory.fails.get((self._generation, self._me), 99):
+            raise RuntimeError("somebody is gone")
+        return memory.operations[key]
+
+
+# Of a new group the first operation tells who has come how far; then one who has a result gives
+# it to those who have not, if there are any; then comes what is pending.
+EVENED = 1
+
+
+@pytest.fixture
+def memory(monkeypatch):
+    """Only worker 0 has the result of the first all-reduce; then nothing fails."""
+    found = Memory({(0, 1): EVENED, (0, 2): EVENED})
+    monkeypatch.setattr(reductions, "Group", found.group)
+    return found
+
+
+@pytest.mark.usefixtures("memory")
+@pytest.mark.parametrize("has_begun", [False, True], ids=["it is over", "the next has begun"])
+def test_who_has_a_result_gives_it_to_the_others_though_somebody_in_it_is_gone(team, has_begun):
+    three = team(3, regroups=False)
+    found = {}
+
+    async def ahead() -> None:
+        first, *_ = three.workers
+        found[0, 0] = (await first.begin(torch.full((3,), 1.0), 1).result()).mean.tolist()
+        following = first.begin(torch.full((3,), 1.0), 1) if has_begun else None
+        three.here.remove(2)
+        three.regroup()
+        following = following or first.begin(torch.full((3,), 1.0), 1)
+        found[0, 1] = (await following.result()).mean.tolist()
+
+    async def behind(me: int) -> None:
+        for number in range(2):
+            part = three.workers[me].begin(torch.full((3,), 10.0**me), 1)
+            found[me, number] = (await part.result()).mean.tolist()
+
+    three.kernel.spawn(behind(2), "who is gone", daemon=True)
+    three.run(ahead(), behind(1))
+    assert found == {
+        (0, 0): [37.0] * 3, (1, 0): [37.0] * 3, (0, 1): [5.5] * 3, (1, 1): [5.5] * 3
+    }  # fmt: skip
+    assert [part.members for part in three.ended[1]] == [[0, 1, 2], [0, 1]]
+
+
+def test_a_result_that_came_from_who_is_gone_now_and_did_not_come_to_all_is_begun_anew(
+    team, memory
+):
+    memory.fails[1, 2] = EVENED  # worker 0 gives it to worker 1; then it is gone
+    three = team(3, regroups=False)
+    found = {}
+
+    async def work(me: int) -> None:
+        part = three.workers[me].begin(torch.full((3,), 10.0**me), 1)
+        found[me] = (await part.result()).total.tolist()
+        if me == 0:
+            three.regroup()
+            told = three.workers[1]._bell._actions  # whose thread has it, and not this one
+            deadline = time.monotonic() + 10
+            while told.qsize() < 2 and time.monotonic() < deadline:
+                time.sleep(0.001)
+            three.here.remove(0)
+            three.regroup()
+
+    three.run(*(work(me) for me in range(3)))
+    assert found == {0: [111] * 3, 1: [110] * 3, 2: [110] * 3}
+
+
+def test_workers_that_have_come_to_quite_different_places_say_so(team, memory):
+    memory.fails = {}
+    two = team(2)
+    two.workers[0]._done = 2
+    two.regroup()
+
+    async def wait() -> None:
+        while not two.broken:
+            await two.kernel.sleep(0.01)
+
+    two.run(wait())
+    assert two.broken[0] == "workers have come to all-reduces 0 and 2"
+
+
+# -- what it is made of --------------------------------------------------------------------------
+
+
+def test_a_sum_is_taken_while_the_next_is_gathered():
+    gathered = Gathered(torch.empty(0), 4)
+    for first, second in (([1.0, 2.0], [3.0, 4.0]), ([10.0, 20.0], [30.0, 40.0])):
+        gathered.add(Pieces([torch.tensor(first), torch.tensor(second)]))
+    total, count = gathered.take()
+    assert gathered.count == 0
+    gathered.add(torch.full((4,), 7.0))
+    assert (total.tolist(), count) == ([11, 22, 33, 44], 2)
+    assert gathered.take()[0].tolist() == [7] * 4
+
+
+class Lines:
+    """A line, a bell, and what was heard in this thread."""
+
+    def __init__(self, make_group) -> None:
+        self.clock, self.heard = RealClock(), []
+        self.bell = Bell(self.clock)
+        self.line = Line(self.bell, make_group, lambda reason: self.heard.append(reason))
+
+    def hear(self, count: int) -> None:
+        while len(self.heard) < count:
+            self.clock(None)
+
+
+def test_a_line_does_one_thing_after_the_other_and_tells_in_this_thread():
+    lines = Lines(lambda: "a group")
+    here = threading.current_thread()
+
+    def job(number: int, group: object):
+        assert group == "a group"
+        assert threading.current_thread() is not here
+        return lambda: lines.heard.append((number, threading.current_thread()))
+
+    for number in range(10):
+        lines.line.do(partial(job, number))
+    lines.hear(10)
+    assert lines.heard == [(number, here) for number in range(10)]
+    lines.line.close(10.0)
+    assert not lines.line._thread.is_alive()
+
+
+def test_a_line_says_once_why_it_can_do_no_more():
+    def fails(group: object):
+        raise RuntimeError("no more")
+
+    lines = Lines(lambda: None)
+    lines.line.do(fails)
+    lines.line.do(fails)
+    lines.hear(1)
+    assert lines.heard == ["no more"]
+    assert not lines.bell.left
+
+
+def test_an_abandoned_line_tells_nothing():
+    goes_on = threading.Event()
+    lines = Lines(lambda: None)
+    lines.line.do(lambda group: goes_on.wait() and (lambda: lines.heard.append("late")))
+    lines.line.abandon()
+    lines.bell.ring(lambda: lines.heard.append("in time"))
+    goes_on.set()
+    lines.line._thread.join()
+    lines.bell.ring(lambda: lines.heard.append("the last"))
+    lines.hear(2)
+    assert lines.heard == ["in time", "the last"]
+
+
+def test_a_bell_wakes_the_clock_and_what_it_left_is_known():
+    clock, heard = RealClock(), []
+    bell = Bell(clock)
+    thread = threading.Thread(
+        target=lambda: [bell.ring(partial(heard.append, n)) for n in range(3)]
+    )
+    thread.start()
+    while len(heard) < 3:
+        clock(None)
+    thread.join()
+    assert heard == [0, 1, 2]
+    bell.silence()
+    bell.ring(partial(heard.append, 3))
+    assert clock(clock.now) is not None
+    assert heard == [0, 1, 2]
+    (left,) = bell.left
+    left()
+    assert heard == [0, 1, 2, 3]
+    bell.close()
+
+
+def test_a_group_sums_shares_and_swaps():
+    store, port = host_store(HOST)
+    assert own_address(f"tcp://{HOST}:1") == HOST
+    found = {}
+
+    def work(me: int) -> None:
+        group = Group(Meeting((HOST, port), HOST, "gloo"), 0, [2, 5, 7], me)
+        values = torch.tensor([float(me)])
+        group.all_reduce(values)
+        given = torch.tensor([me])
+        group.broadcast(given, 5)
+        theirs = torch.zeros(1)
+        if me != 7:
+            group.swap(torch.tensor([float(me)]), theirs, 7 - me, 3)
+        found[me] = values.item(), given.item(), theirs.item()
+
+    threads = [threading.Thread(target=work, args=(me,)) for me in (2, 5, 7)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {2: (14, 5, 5), 5: (14, 5, 2), 7: (14, 5, 0)}
+    assert store is not None
