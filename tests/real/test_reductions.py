@@ -228,8 +228,12 @@ class _InMemory:
         self._memory, self._generation, self._members, self._me = memory, generation, members, me
         self._count = 0
 
-    def all_reduce(self, values) -> None:
-        values.copy_(sum(self._meet(values).values()))
+    def all_reduce(self, pieces) -> None:
+        for values in pieces:
+            values.copy_(sum(self._meet(values).values()))
+
+    def close(self) -> None:
+        pass
 
     def broadcast(self, values, source) -> None:
         values.copy_(self._meet(values)[source])

@@ -106,8 +106,7 @@ class Group:
             _wait(self._group.broadcast([values], options), values)
 
     def close(self) -> None:
-        """Let those go who wait for it; what is under way may go on."""
-        self._group = None
+        """It goes with the thread that uses it: to end it here would be to wait for that."""
 
     def swap(self, mine: torch.Tensor, theirs: torch.Tensor, other: int, tag: int) -> None:
         """Give that worker mine, and take theirs."""

@@ -64,6 +64,10 @@ class Line:
                 del job  # and what it holds
         except RuntimeError as error:
             self._tell(partial(self._broken, str(error)))
+        finally:  # the others in it, who may wait for this one, see it go
+            if self._group is not None:
+                self._group.close()
+                self._group = None
 
     def _tell(self, done: Done) -> None:
         def unless_abandoned() -> None:
