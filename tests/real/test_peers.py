@@ -102,14 +102,14 @@ LOST = {
     [
         *(("ssgd", lost) for lost in LOST),
         ("local-sgd", "worker 0"), ("local-sgd", "all but one"),
-        ("local-sgd", "a worker that stands still"),
         ("psgd", "worker 0"), ("psgd", "all but one"),
         ("diloco", "two at once"),
     ],
 )  # fmt: skip
 def test_the_others_go_on_and_their_steps_are_those_of_who_took_part(sync, lost):
     happens = LOST[lost]
-    result, said = trained(sync, happens, lease_s=2.0)
+    stands_still = any(what == "stopped" for _, what in happens.values())
+    result, said = trained(sync, happens, lease_s=2.0 if stands_still else 10.0)
     assert result.summary["status"] == "complete"
     lasts = {int(name[-1]): when for name, (when, _) in happens.items()}
     (weight,) = (value.double()[0] for value in result.parameters.values())
@@ -204,13 +204,13 @@ def test_with_all_workers_lost_the_run_is(tmp_path, sync):
     assert '"status": "failed"' in (tmp_path / "out" / "summary.json").read_text()
 
 
-@pytest.mark.parametrize("sync", ["ssgd", "local-sgd", "hpsgd"])
+@pytest.mark.parametrize("sync", ["ssgd", "hpsgd"])
 def test_who_does_not_come_to_an_all_reduce_is_named_with_those_who_waited(monkeypatch, sync):
     monkeypatch.setattr("outpace.real.run._EARLY_END_S", 0.5)
     change = {**SYNCS[sync], "timeout_s": 1.0}
     with pytest.raises(RunError) as caught:
         run(config(change, {"worker-1": (4, "asleep")}), log=lambda _: None)
-    number = {"ssgd": "4", "local-sgd": "1", "hpsgd": "[1-4]"}[sync]
+    number = {"ssgd": "4", "hpsgd": "[1-4]"}[sync]
     assert re.fullmatch(
         rf"worker-1 did not come to all-reduce {number} within 1 s \(sync.timeout_s\); "
         "worker-0, worker-2, worker-3 waited",

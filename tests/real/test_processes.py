@@ -220,7 +220,7 @@ def test_an_interrupted_run_ends_in_order(start, how):
 
 
 @linux
-@pytest.mark.parametrize("kind", ["ssgd", "hpsgd", "local-sgd", "psgd"])
+@pytest.mark.parametrize("kind", ["hpsgd", "local-sgd"])
 def test_an_interrupted_run_without_servers_ends_in_order(start, kind):
     every = {"every": 4} if kind == "local-sgd" else {}
     command = start(servers=1, sync={"kind": kind, **every}, evaluate={"every_updates": 3})
