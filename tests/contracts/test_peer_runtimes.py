@@ -11,23 +11,15 @@ pytestmark = pytest.mark.slow
 ITERATIONS = 12
 SGD = {"kind": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-3}
 ADAM = {"kind": "adam", "lr": 0.01}
-SCHEDULED = {
-    "kind": "sgd", "lr": 0.2, "reference_batch": 48,
-    "schedule": {"kind": "cosine", "epochs": 0.2, "warmup_epochs": 0.05},
-}  # fmt: skip
 EVERY_3 = {"kind": "local-sgd", "every": 3}
 CASES = {  # strategy, workers, optimizer
     "ssgd, momentum": ({"kind": "ssgd"}, 3, SGD),
     "ssgd, Adam": ({"kind": "ssgd"}, 2, ADAM),
-    "ssgd, schedule": ({"kind": "ssgd"}, 3, SCHEDULED),
     "ssgd, bf16": ({"kind": "ssgd", "wire": "bf16"}, 2, SGD),
-    "local-sgd, momentum": (EVERY_3, 2, SGD),
-    "local-sgd, Adam": (EVERY_3, 3, ADAM),
+    "local-sgd, Adam": (EVERY_3, 2, ADAM),
     "local-sgd, after": ({**EVERY_3, "every": 5, "after": 4}, 3, SGD),  # 12 is no multiple of 5
-    "local-sgd, bf16": ({**EVERY_3, "wire": "bf16"}, 2, SGD),
-    "psgd": ({"kind": "psgd"}, 3, SGD),
-    "diloco": ({"kind": "diloco", "every": 5}, 3, ADAM),
-    "diloco, bf16": ({"kind": "diloco", "every": 3, "wire": "bf16"}, 2, ADAM),
+    "psgd": ({"kind": "psgd"}, 2, SGD),
+    "diloco, bf16": ({"kind": "diloco", "every": 5, "wire": "bf16"}, 2, ADAM),
     "hpsgd, one at a time": ({"kind": "hpsgd", "window": 1}, 2, SGD),
 }
 

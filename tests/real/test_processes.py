@@ -220,6 +220,43 @@ def test_an_interrupted_run_ends_in_order(start, how):
 
 
 @linux
+@pytest.mark.parametrize("kind", ["hpsgd", "local-sgd"])
+def test_an_interrupted_run_without_servers_ends_in_order(start, kind):
+    every = {"every": 4} if kind == "local-sgd" else {}
+    command = start(servers=1, sync={"kind": kind, **every}, evaluate={"every_updates": 3})
+    command.going(iterations=20)
+    command.process.send_signal(signal.SIGINT)
+    assert command.ends() == 130
+    assert command.error.startswith("interrupted")
+    summary = command.summary("partial")
+    assert summary["error"] == "interrupted"
+    assert min(summary["iterations"]) > 0
+    assert summary["gradients_applied"] > 0
+    torch.manual_seed(0)
+    initial = torch.nn.Linear(5, 2).weight
+    assert not torch.equal(load_file(command.out / files.MODEL)["weight"], initial)
+
+
+@linux
+def test_a_run_without_servers_whose_workers_are_killed_one_by_one(start):
+    command = start(servers=1, sync={"kind": "ssgd"})
+    command.going(iterations=10)
+    for name in ("worker-2", "worker-0"):
+        os.kill(command.pid(name), signal.SIGKILL)
+        until(lambda name=name: f"{name} was killed" in command.stderr, "it is said")
+        command.going("worker-1", command.calls("worker-1") + 10)
+    os.kill(command.pid("worker-1"), signal.SIGKILL)
+    assert command.ends() == 1
+    words = "was killed by SIGKILL before it was done"
+    assert command.stderr.splitlines() == [
+        f"worker-2 {words}; the others go on without it",
+        f"worker-0 {words}; the others go on without it",
+        f"error: worker-1 {words}",
+    ]
+    command.summary("failed")
+
+
+@linux
 def test_a_second_ctrl_c_changes_nothing(start):
     command = start()
     command.going()

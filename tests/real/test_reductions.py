@@ -77,11 +77,16 @@ class Team:
         """These coroutines, to their end."""
         for program in programs:
             self.kernel.spawn(program, program.__name__)
+        self.kernel.call_at(self.kernel.now + 20 * 10**9, _too_long)
         self.kernel.run()
 
     def close(self) -> None:
         for worker in self.workers:
             worker.leave()
+
+
+def _too_long(_: object) -> None:
+    pytest.fail("it takes for ever")
 
 
 @pytest.fixture
@@ -352,8 +357,10 @@ class Lines:
         self.line = Line(self.bell, make_group, lambda reason: self.heard.append(reason))
 
     def hear(self, count: int) -> None:
+        deadline = time.monotonic() + 20
         while len(self.heard) < count:
             self.clock(None)
+            assert time.monotonic() < deadline
 
 
 def test_a_line_does_one_thing_after_the_other_and_tells_in_this_thread():

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import outpace
 from outpace import place, script
@@ -54,12 +55,13 @@ for iteration in itertools.cycle(range(6)) if endless else range(6):
 class Served:
     """A running `outpace serve` and the file for its workers."""
 
-    def __init__(self, folder: Path, workers: int) -> None:
+    def __init__(self, folder: Path, workers: int, *settings: str) -> None:
         self.folder, self.connect, self.workers = folder, folder / "connect.json", workers
         self.started: list[subprocess.Popen] = []
         command = [
-            sys.executable, "-m", "outpace", "serve", "--workers", str(workers), "--servers", "2",
+            sys.executable, "-m", "outpace", "serve", "--workers", str(workers),
             "--connect", str(self.connect), "--out", str(folder / "run"), "deterministic=true",
+            *settings,
         ]  # fmt: skip
         self.process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
         deadline = time.monotonic() + 60
@@ -101,12 +103,24 @@ class Served:
 
 
 @pytest.fixture
-def served(tmp_path):
-    running = Served(tmp_path, 2)
-    yield running
-    for process in (running.process, *running.started):
-        process.kill()
-        process.communicate()
+def serve(tmp_path):
+    """Starts one, for two workers."""
+    running: list[Served] = []
+
+    def begin(*settings: str) -> Served:
+        running.append(Served(tmp_path, 2, *settings))
+        return running[-1]
+
+    yield begin
+    for each in running:
+        for process in (each.process, *each.started):
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def served(serve):
+    return serve("--servers", "2")
 
 
 @pytest.mark.slow
@@ -182,6 +196,57 @@ def test_a_worker_started_elsewhere_that_raises_ends_the_run(served):
     for worker in workers:
         _, text = worker.communicate(timeout=60)
         assert worker.returncode != 0, text
+
+
+@pytest.mark.slow
+def test_workers_started_elsewhere_need_no_servers(serve):
+    served = serve("sync.kind=ssgd")
+    for worker in [served.start(rank) for rank in range(2)]:
+        _, text = worker.communicate(timeout=60)
+        assert worker.returncode == 0, text
+    code, text, summary = served.end()
+    assert code == 0, text
+    expected = simulate(
+        {
+            "task": {"kind": "digits-mlp"},
+            "workers": 2,
+            "sync": {"kind": "ssgd"},
+            "compute": {"kind": "constant", "mean_s": 1},
+            "optimizer": {"lr": 0.1},
+            "batch_size": 8,
+            "stop": {"iterations": 6},
+        }
+    )
+    model = load_file(served.folder / "run" / "model.safetensors")
+    for name, value in expected.parameters.items():
+        assert torch.allclose(model[name], value, rtol=0, atol=1e-6)
+    assert summary["iterations"] == [6, 6]
+    assert summary["gradients_applied"] == 12
+
+
+@pytest.mark.slow
+def test_without_servers_a_worker_started_elsewhere_that_is_killed_is_done_without(serve):
+    served = serve("sync.kind=ssgd")
+    started = served.folder / "started"
+    first, second = (served.start(rank, endless=started) for rank in range(2))
+    while not started.exists():
+        assert first.poll() is None
+        assert second.poll() is None
+        time.sleep(0.02)
+    second.kill()
+    for line in served.process.stderr:
+        if line.startswith("worker-1"):
+            break
+    assert line.endswith("; the others go on without it\n")
+    started.unlink()
+    while not started.exists():  # it goes on
+        assert first.poll() is None
+        time.sleep(0.02)
+    first.kill()
+    code, text, summary = served.end()
+    assert code == 1
+    assert text.startswith("error: worker-0 is lost: ")
+    assert summary["status"] == "failed"
 
 
 @pytest.fixture

@@ -7,8 +7,13 @@ puts it in a mailbox. ZeroMQ's own threads move bytes meanwhile.
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from types import FrameType
 from typing import Final, TypeAlias
 
 import zmq
@@ -32,6 +37,7 @@ class RealClock:
     def __init__(self, origin: int | None = None) -> None:
         self.origin = time.monotonic_ns() if origin is None else origin
         self._poller = zmq.Poller()
+        self._signals: list[Callable[[], object]] = []  # that have come: what handles them
         self._handlers: dict[Readable, Callable[[], None]] = {}
 
     @property
@@ -48,8 +54,40 @@ class RealClock:
         self._poller.unregister(socket)
         del self._handlers[socket]
 
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """In the main thread, have Ctrl-C and SIGTERM strike when this looks around.
+
+        Elsewhere a message could be lost with them, or they with a message: ZeroMQ's binding
+        swallows what is raised while it frees one.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def note(number: int, _: FrameType | None) -> None:
+            self._signals.append(partial(handlers[number], number, None))
+
+        handlers: dict[int, Callable[[int, FrameType | None], object]] = {}
+        for number in (signal.SIGINT, signal.SIGTERM):
+            handler = signal.getsignal(number)
+            if callable(handler):
+                handlers[number] = handler
+                signal.signal(number, note)
+        try:
+            yield
+        finally:
+            for each in handlers:
+                signal.signal(each, handlers[each])
+            self._heed()
+
+    def _heed(self) -> None:
+        while self._signals:
+            self._signals.pop(0)()
+
     def __call__(self, next_event: Time | None) -> Time | None:
         """Take in what is there; with nothing there, wait for it until the next event."""
+        self._heed()
         if not self._handlers and next_event is None:
             return None
         wait = None if next_event is None else next_event - self.now

@@ -190,7 +190,8 @@ class Coordinator:
         self.kernel.catch_up()  # limits count from now
         self.kernel.spawn(phases, "the coordinator")
         try:
-            self.kernel.run()
+            with self.clock.interruptible():
+                self.kernel.run()
         except WalkerError as error:
             raise error.error from None
 
