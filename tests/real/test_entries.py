@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from outpace.real.entries import DIGITS, Entry, digits_of, entries_in
 
 ENTRIES = st.builds(
-    Entry, gives=st.booleans(), weight=st.integers(0, 2**32 - 1), joined=st.integers(0, 2**56 - 1)
+    Entry, weight=st.integers(0, 2**32 - 1), joined=st.integers(0, 2**56 - 1)
 )
 
 

@@ -364,11 +364,12 @@ class Lines:
 
 
 def test_a_line_does_one_thing_after_the_other_and_tells_in_this_thread():
-    lines = Lines(lambda: "a group")
+    a_group = _InMemory(None, 0, [], 0)
+    lines = Lines(lambda: a_group)
     here = threading.current_thread()
 
     def job(number: int, group: object):
-        assert group == "a group"
+        assert group is a_group
         assert threading.current_thread() is not here
         return lambda: lines.heard.append((number, threading.current_thread()))
 
@@ -376,7 +377,8 @@ def test_a_line_does_one_thing_after_the_other_and_tells_in_this_thread():
         lines.line.do(partial(job, number))
     lines.hear(10)
     assert lines.heard == [(number, here) for number in range(10)]
-    lines.line.close(10.0)
+    lines.line.abandon()
+    lines.line._thread.join(10.0)
     assert not lines.line._thread.is_alive()
 
 
