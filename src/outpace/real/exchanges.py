@@ -70,7 +70,8 @@ class Exchanges:
         if isinstance(body, Meet):
             self._begin(body)
         elif isinstance(body, Alone):
-            self._end(self._clock.now, self._clock.now)
+            now = self._clock.now
+            self._end(now, now)
         elif self._meet is not None and self._meet.number == body.number:
             self._give_up(self._meet)
 

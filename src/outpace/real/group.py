@@ -105,10 +105,11 @@ class Group:
     def swap(self, mine: torch.Tensor, theirs: torch.Tensor, other: int, tag: int) -> None:
         """Give that worker mine, and take theirs."""
         rank = self._members.index(other)
-        begin = [(self._group.send, mine), (self._group.recv, theirs)]
-        if self._group.rank() > rank:  # one begins by taking: NCCL does one after the other
-            begin.reverse()
-        for work, values in [(start([values], rank, tag), values) for start, values in begin]:
+        steps = [(self._group.send, mine), (self._group.recv, theirs)]
+        if rank < self._group.rank():  # NCCL does one after the other: the lower gives first
+            steps.reverse()
+        begun = [(begin([values], rank, tag), values) for begin, values in steps]
+        for work, values in begun:
             _wait(work, values)
 
 

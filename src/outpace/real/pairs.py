@@ -40,8 +40,9 @@ class Pairs(Membership):
 
     def take(self, name: str, body: Body) -> bool:
         if isinstance(body, Seeks):
-            self._draw(name, body.iteration)
-            self._start()
+            if name in self.here:
+                self._draw(name, body.iteration)
+                self._start()
         elif isinstance(body, Met):
             if self._busy.get(name) == body.number:
                 del self._busy[name]
