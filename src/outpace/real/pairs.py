@@ -4,10 +4,11 @@ Who asks for it is given a partner, drawn as in virtual time among those who are
 two are told to meet once both are free, first come, first served. Each says when it is over for
 it, which frees it; so an average waits for none but its two workers, and they for no other one.
 
-If one of them goes in between, the other is told to give it up; if that one had asked for it, it
-asks again. It may have the average already, when whoever died had not yet taken its own half, or
-the other way round: then the mean of those who remain is moved by that half. Among those who stay,
-or leave in order, an average comes about on both sides or on none (see `exchanges`).
+If one of them goes in between, the other is told to give it up, unless it is over; if that one had
+asked for it, it asks again. Between workers that stay, or leave in order, an average comes about
+on both sides or on neither (see `exchanges`). Who is lost in the middle of one may have its half
+of it while the other has not, or the other way round, never twice: what is lost is at most the
+half of one difference, besides all that the lost worker had.
 """
 
 from __future__ import annotations
