@@ -209,6 +209,13 @@ def test_averages_begin_first_come_first_served_once_both_are_free():
     assert told.meets == [(1, 3)]
 
 
+def test_who_is_lost_is_given_no_partner_whatever_it_said():
+    told = Told(3)
+    told.pairs.lose("worker-0")
+    told.pairs.take("worker-0", Seeks(0))
+    assert told.said == []
+
+
 def test_who_cannot_reach_a_partner_that_is_still_there_ends_the_run():
     told = Told(2)
     told.pairs.take("worker-0", Seeks(0))
