@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Final
 
 import torch
 
@@ -25,7 +26,7 @@ from outpace.real.group import Group, Meeting
 from outpace.real.line import Done, Line
 from outpace.units import Time, nanoseconds
 
-_LOOK_EVERY_S = 0.1  # whether the run ends early
+_LOOK_EVERY_S: Final = 0.1  # whether the run ends early
 
 
 class Exchanges:
@@ -102,9 +103,7 @@ class Exchanges:
         change = theirs.sub_(mine).div_(2) if changes else None
         return partial(self._finish, meet, mine.nbytes, change, ended)
 
-    def _finish(
-        self, meet: Meet, nbytes: int, change: torch.Tensor | None, ended: Time
-    ) -> None:  # fmt: skip
+    def _finish(self, meet: Meet, nbytes: int, change: torch.Tensor | None, ended: Time) -> None:
         if change is not None:
             self._change(change)
         self._meet = None
@@ -123,6 +122,7 @@ class Exchanges:
         return pair
 
     def _give_up(self, meet: Meet) -> None:
+        """Whatever still comes of it; it is with somebody who is never met again."""
         self._lines.pop(self._other(meet)).abandon()
         self._meet = None
         self._tell(Met(meet.number))

@@ -215,6 +215,8 @@ class Peer(Trainee):
         if version is not None and gradient is not None:
             self._versions.append(version)
         self.kernel.catch_up()  # takes in what came while this process computed
+        if self.stopped is not None:
+            await self.kernel.sleep(0)  # a program that waits for nobody would never end
         return gradient
 
     def begin_all_reduce(self, value: Block | None, weight: int = 1) -> Part:
@@ -261,7 +263,7 @@ class Peer(Trainee):
         )  # fmt: skip
 
     def _computed_within(self, began: Time, ended: Time) -> Time:
-        """How long, since it last joined others."""
+        """For how long, of the time since it last joined others."""
         spans = [*self._busy]
         if self._busy_since is not None:
             spans.append((self._busy_since, ended))
