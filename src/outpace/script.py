@@ -73,7 +73,8 @@ def abortable() -> Iterator[Computation]:
 
     It stops where the next of the model's innermost modules is entered, forward or backward,
     and the block ends there. `work.stopped` says so: what the block assigns may be missing
-    then. The model's buffers are put back. Without effect with other strategies, or alone.
+    then. The model's buffers are put back. With `gossip` nothing is stopped: partners
+    are served in here. Without effect with other strategies, or alone.
     """
     if HERE.worker is None:
         yield Computation()

@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 
 from outpace.real.entries import DIGITS, Entry, digits_of, entries_in
 
-ENTRIES = st.builds(
-    Entry, weight=st.integers(0, 2**32 - 1), joined=st.integers(0, 2**56 - 1)
-)
+ENTRIES = st.builds(Entry, weight=st.integers(0, 2**32 - 1), joined=st.integers(0, 2**56 - 1))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])

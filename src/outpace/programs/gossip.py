@@ -6,8 +6,18 @@ al., ICML 2018, algorithm 1).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from outpace.messages import value_of
 from outpace.programs.peers import PeerContext
+from outpace.randomness import generator
+
+
+def partner_of(worker: int, iteration: int, others: Sequence[int], seed: int) -> int | None:
+    """With whom it averages beside that iteration: one of these at random; None: nobody is left."""
+    if not others:
+        return None
+    return others[int(generator(seed, "partner", worker, iteration).integers(len(others)))]
 
 
 async def gossip_worker(me: PeerContext) -> None:

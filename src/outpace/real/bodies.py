@@ -182,6 +182,47 @@ class Regroup(_Body, tag="regroup"):
     members: list[Index]
 
 
+# -- the same, in pairs (gossip) -----------------------------------------------------------
+
+
+class Seeks(_Body, tag="seeks"):
+    """A worker wants to average with another, beside this iteration."""
+
+    iteration: Count
+
+
+class Meet(_Body, tag="meet"):
+    """Coordinator to both: average now, the one who asked for it with its partner."""
+
+    number: Count
+    seeker: Index
+    partner: Index
+    began: Count  # when both were free: the time of the run
+
+
+class Met(_Body, tag="met"):
+    """For this worker that average is over."""
+
+    number: Count
+
+
+class Missed(_Body, tag="missed"):
+    """This worker cannot reach the other in that average."""
+
+    number: Count
+    reason: Text
+
+
+class Parted(_Body, tag="parted"):
+    """Coordinator to a worker: the other in that average is gone; give it up, unless it is over."""
+
+    number: Count
+
+
+class Alone(_Body, tag="alone"):
+    """Coordinator to a worker: nobody is left to average with."""
+
+
 # -- members and coordinator -----------------------------------------------------------
 
 
@@ -299,7 +340,7 @@ Body: TypeAlias = (
     More | PushBody | PullBody | LeaveBody | ReplyBody | Initialize | Fetch | Snapshot
     | Join | Plan | Extras | Ready | Go | ReadAll | Change | Rows | Left | Finished | Failed
     | Notice | Stop | Refused | AckBody | DoneBody | CloseBody | AbortBody | Joins | Broken
-    | Regroup
+    | Regroup | Seeks | Meet | Met | Missed | Parted | Alone
 )  # fmt: skip
 
 

@@ -52,6 +52,7 @@ from outpace.real.gate import Gate, Log, Refusals, Session
 from outpace.real.group import host_store
 from outpace.real.member import COORDINATOR, boot_id
 from outpace.real.membership import Membership
+from outpace.real.pairs import Pairs
 from outpace.real.peer_snapshots import PeerSnapshots
 from outpace.real.scheduler import BarrierScheduler, CutOffScheduler, Place, Scheduler
 from outpace.real.snapshots import Evaluate, Snapshots
@@ -59,6 +60,7 @@ from outpace.real.sockets import LOOPBACK, Listener
 from outpace.real.wire import Expect, block_elements, head_of
 from outpace.recorder import Totals
 from outpace.strategy import has_own_parameters, timeout_of
+from outpace.sync import Gossip
 from outpace.trace import SCHEMA, Trace
 from outpace.units import Time, nanoseconds, seconds
 
@@ -130,9 +132,11 @@ class Coordinator:
         if peers is not None:
             self._host = address.removeprefix("tcp://")
             self._store = host_store(self._host)
-            self.membership = Membership(
-                self.kernel, self.workers, timeout_of(peers), self.listener.send
-            )
+            tell = self.listener.send
+            if isinstance(peers, Gossip):
+                self.membership = Pairs(self.kernel, self.workers, experiment.seed, tell)
+            else:
+                self.membership = Membership(self.kernel, self.workers, timeout_of(peers), tell)
         place = Place(experiment, self.kernel, self.clock, self.listener, trace)
         self._scheduler: Scheduler | None = None
         if experiment.barrier == "global":

@@ -64,19 +64,21 @@ def own_address(endpoint: str) -> str:
 
 
 class Group:
-    """One generation: `members` (workers' numbers), of whom this is `me`.
+    """One generation, or a pair: `members` (workers' numbers), of whom this is `me`.
+
+    name: they all give it the same, and no other group of the run has it.
 
     Raises RuntimeError here and in all its methods if somebody cannot be reached.
     """
 
-    def __init__(self, meeting: Meeting, generation: int, members: Sequence[int], me: int) -> None:
+    def __init__(self, meeting: Meeting, name: int | str, members: Sequence[int], me: int) -> None:
         self._members = list(members)
         self._group: Any = None
         if len(members) == 1:
             return
         host, port = meeting.store
         store = dist.TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=_MEET)
-        shared = dist.PrefixStore(f"generation {generation}", store)
+        shared = dist.PrefixStore(f"group {name}", store)
         rank = self._members.index(me)
         if meeting.backend == "nccl":
             options = dist.ProcessGroupNCCL.Options()
@@ -111,10 +113,12 @@ class Group:
     def swap(self, mine: torch.Tensor, theirs: torch.Tensor, other: int, tag: int) -> None:
         """Give that worker mine, and take theirs."""
         rank = self._members.index(other)
-        sent = self._group.send([mine], rank, tag)
-        received = self._group.recv([theirs], rank, tag)
-        _wait(sent, mine)
-        _wait(received, theirs)
+        steps = [(self._group.send, mine), (self._group.recv, theirs)]
+        if rank < self._group.rank():  # NCCL does one after the other: the lower gives first
+            steps.reverse()
+        begun = [(begin([values], rank, tag), values) for begin, values in steps]
+        for work, values in begun:
+            _wait(work, values)
 
 
 def _wait(work: Any, values: torch.Tensor) -> None:

@@ -15,7 +15,7 @@ from outpace.kernel import Kernel
 from outpace.real.bodies import Body, Broken, Joins, LeaveBody, Regroup
 from outpace.units import nanoseconds
 
-_FIND_OUT_S: Final = 30.0  # whom a group has lost
+FIND_OUT_S: Final = 30.0  # whom a group has lost
 
 
 class Membership:
@@ -45,7 +45,7 @@ class Membership:
         elif isinstance(body, Broken):
             self._broken = max(self._broken, body.generation)
             if body.generation == self._generation and not self._regroup():
-                due = self._kernel.now + nanoseconds(_FIND_OUT_S)
+                due = self._kernel.now + nanoseconds(FIND_OUT_S)
                 self._kernel.call_at(due, self._require_regrouped, (name, body))
         elif isinstance(body, LeaveBody):
             self._left.add(name)

@@ -12,18 +12,22 @@ from outpace.config import Experiment
 from outpace.digest import parameters_digest
 from outpace.kernel import Future
 from outpace.messages import Block, Phantom, Value, whole
-from outpace.programs.peers import CommonParameters, Exchange, OwnParameters, Parameters
+from outpace.programs.peers import CommonParameters, OwnParameters, Parameters
 from outpace.programs.peers import Gathered as GatheredProtocol
 from outpace.real.bodies import (
+    Alone,
     Body,
     Go,
     LeaveBody,
+    Meet,
+    Parted,
     Plan,
     ReadAll,
     Ready,
     Regroup,
     Snapshot,
 )
+from outpace.real.exchanges import Exchanges, Pair
 from outpace.real.group import Backend, Meeting, own_address
 from outpace.real.member import Link
 from outpace.real.reductions import Gathered, Part, Reductions
@@ -31,7 +35,7 @@ from outpace.real.trainee import Trainee
 from outpace.real.wire import head_of
 from outpace.replicas import GatheredInPlace
 from outpace.strategy import has_own_parameters, pattern_of, peer_program, wire_of
-from outpace.sync import Hpsgd
+from outpace.sync import Gossip, Hpsgd
 from outpace.trace import NONE
 from outpace.units import Time
 
@@ -55,6 +59,8 @@ class Peer(Trainee):
         self._address = own_address(link.endpoint)
         self._store = "", 0
         self._reductions: Reductions
+        self.is_sought = isinstance(sync, Gossip)  # may others average with it at any time?
+        self._exchanges: Exchanges | None = None
         self._like: torch.Tensor | None = None  # empty, of the parameters' dtype, where they are
         self._elements = 0
         self._iteration = -1  # the last that was computed
@@ -98,6 +104,13 @@ class Peer(Trainee):
 
     @abstractmethod
     def own(self) -> OwnParameters: ...
+
+    def change_own(self, by: torch.Tensor) -> None:
+        """Add this to its own parameters, as soon as may be."""
+        own = self.own()
+        now = whole(own.read())
+        assert isinstance(now, torch.Tensor)
+        own.replace(now + by)
 
     @abstractmethod
     def now_trained(self) -> Value:
@@ -149,6 +162,9 @@ class Peer(Trainee):
             self.start_from(parameters)
         await self.agree_on_extras()
         self.prepare()
+        if self.is_sought:
+            self._exchanges = self._new_exchanges()
+            await self._exchanges.connect()
         self.coordinator.send(Ready())
         self.start_clock(await self.order(Go))
         self.kernel.spawn(self.report(), f"{self.name}'s report", daemon=True)
@@ -171,11 +187,22 @@ class Peer(Trainee):
             return torch.uint8
         return torch.bfloat16 if self._wire == "bf16" else self._like.dtype
 
-    def _meet(self, generation: int, members: Sequence[int]) -> Future[None]:
+    @property
+    def _meeting(self) -> Meeting:
         on_gpu = self._like is not None and self._like.is_cuda
         backend: Backend = "nccl" if on_gpu else "gloo"
-        meeting = Meeting(self._store, self._address, backend)
-        return self._reductions.connect(meeting, generation, members)
+        return Meeting(self._store, self._address, backend)
+
+    def _meet(self, generation: int, members: Sequence[int]) -> Future[None]:
+        return self._reductions.connect(self._meeting, generation, members)
+
+    def _new_exchanges(self) -> Exchanges:
+        others = [worker for worker in range(self.workers) if worker != self.worker]
+        return Exchanges(
+            self.kernel, self.clock, self.worker, others, self._meeting,
+            read=lambda: self.own().read(), change=self.change_own, tell=self.coordinator.send,
+            ended=self._exchanged,
+        )  # fmt: skip
 
     def finish(self) -> None:
         self.say_last()
@@ -184,10 +211,15 @@ class Peer(Trainee):
     def say_last(self) -> None:
         """Once, what it has at the end."""
         if not self._has_left:
+            if self._exchanges is not None:
+                self._exchanges.leave(in_order=self._ends_in_order)
             self._has_left = True
             self._reductions.leave()
             self._send_snapshot(0)
             self.coordinator.send(LeaveBody(self.worker))
+
+    def _ends_in_order(self) -> bool:
+        return self.stopped is None or not self.stopped.early
 
     # -- the context of the program ----------------------------------------------------
 
@@ -203,6 +235,8 @@ class Peer(Trainee):
         if version is not None and gradient is not None:
             self._versions.append(version)
         self.kernel.catch_up()  # takes in what came while this process computed
+        if self.stopped is not None:
+            await self.kernel.sleep(0)  # a program that waits for nobody would never end
         return gradient
 
     def begin_all_reduce(self, value: Block | None, weight: int = 1) -> Part:
@@ -211,8 +245,11 @@ class Peer(Trainee):
         self._joined_after = self._iteration
         return self._reductions.begin(value, weight)
 
-    def begin_exchange(self, iteration: int) -> Exchange:
-        raise NotImplementedError
+    def begin_exchange(self, iteration: int) -> Pair:
+        assert self._exchanges is not None
+        self._busy.clear()
+        self._joined_after = iteration
+        return self._exchanges.begin(iteration)
 
     def leave(self) -> None:
         self.say_last()
@@ -236,17 +273,27 @@ class Peer(Trainee):
             # What comes of all-reduce n is commit n.
             stale = (part.number - version for version in self._given)
             self.recorder.gradients_applied(part.weight, stale)
-        spans = [*self._busy]
-        if self._busy_since is not None:
-            spans.append((self._busy_since, part.ended))
-        overlap = sum(
-            max(0, min(end, part.ended) - max(begin, part.joined)) for begin, end in spans
-        )
         self.recorder.totals.bytes_sent += part.bytes_sent
         self.recorder.all_reduced(
             self.worker, self._joined_after, part.joined, part.began, part.ended, part.number,
-            len(part.members), part.weight, overlap, counts=self.worker == part.members[0],
+            len(part.members), part.weight, self._computed_within(part.joined, part.ended),
+            counts=self.worker == part.members[0],
         )  # fmt: skip
+
+    def _exchanged(self, pair: Pair) -> None:
+        self.recorder.totals.messages += 2
+        self.recorder.totals.bytes_sent += 2 * pair.nbytes
+        self.recorder.all_reduced(
+            self.worker, self._joined_after, pair.joined, pair.began, pair.ended, pair.number,
+            2, 1, self._computed_within(pair.joined, pair.ended), counts=True,
+        )  # fmt: skip
+
+    def _computed_within(self, began: Time, ended: Time) -> Time:
+        """For how long, of the time since it last joined others."""
+        spans = [*self._busy]
+        if self._busy_since is not None:
+            spans.append((self._busy_since, ended))
+        return sum(max(0, min(end, ended) - max(begin, began)) for begin, end in spans)
 
     # -- what becomes of the parameters --------------------------------------------------
 
@@ -282,6 +329,9 @@ class Peer(Trainee):
         if isinstance(body, Regroup):
             if not self._has_left:
                 self._meet(body.generation, body.members)
+        elif isinstance(body, Meet | Parted | Alone):
+            if self._exchanges is not None and not self._has_left:
+                self._exchanges.take(body)
         elif isinstance(body, ReadAll):
             if self._version >= body.version:
                 self._send_snapshot(body.request)

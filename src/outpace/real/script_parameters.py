@@ -89,6 +89,9 @@ class InPlace:
 
     Implements `CommonParameters` and `OwnParameters`. changed: told how many gradients a commit
     has. stepped: told of a step of one's own.
+
+    While the script computes a gradient the model must stay as it is: what is to be added to it
+    meanwhile is added when that is over.
     """
 
     def __init__(
@@ -97,9 +100,31 @@ class InPlace:
     ) -> None:  # fmt: skip
         self._script, self._tail = script, tail
         self._changed, self._stepped = changed, stepped
+        self._is_in_use = False
+        self._later: torch.Tensor | None = None  # to be added
 
     def read(self) -> Value:
-        return self._script.flat()
+        flat = self._script.flat()
+        return flat if self._later is None else flat.add_(self._later)
+
+    def begin_gradient(self) -> None:
+        """The script computes one from now on."""
+        self._is_in_use = True
+
+    def end_gradient(self) -> None:
+        self._is_in_use = False
+        self._add()
+
+    def change(self, by: torch.Tensor) -> None:
+        """Add this, which is given away, at once or later; to who reads it is there at once."""
+        self._later = by if self._later is None else self._later.add_(by)
+        if not self._is_in_use:
+            self._add()
+
+    def _add(self) -> None:
+        if self._later is not None:
+            self._script.load([self.read()])
+            self._later = None
 
     def replica(self) -> ScriptReplica:
         raise AssertionError("hpsgd has parameters beside the model's")

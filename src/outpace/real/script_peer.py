@@ -30,7 +30,7 @@ from outpace.real.scripted import ScriptGradients, ScriptModel
 from outpace.replicas import Common, SharedModel
 from outpace.strategy import common_optimizer
 from outpace.sync import DiLoCo, Hpsgd, LocalSgd, Ssgd
-from outpace.tasks.boundaries import Computation
+from outpace.tasks.boundaries import Boundaries, Computation
 
 
 class ScriptPeer(Peer):
@@ -58,6 +58,8 @@ class ScriptPeer(Peer):
         self._iteration_now = 0
         self._final = Mailbox[Block](self.kernel, "the final parameters")
         self._is_over = False
+        self._boundaries = Boundaries(script.model if self.is_sought else None)
+        self._look_around = self.now_and_then(lambda: False)
 
     @staticmethod
     def require_fit(script: ScriptModel, experiment: Experiment) -> None:
@@ -124,6 +126,9 @@ class ScriptPeer(Peer):
             return WithBuffers(self._in_place, self._buffers)
         return self._in_place
 
+    def change_own(self, by: torch.Tensor) -> None:
+        self._in_place.change(by)
+
     def now_trained(self) -> Value:
         if isinstance(self._sync, DiLoCo):
             return self._outer.newest.value
@@ -143,8 +148,10 @@ class ScriptPeer(Peer):
         self._iteration_now = iteration
         started = self.now
         drawn_s = self._run_time(self.worker, iteration, started) if self._run_time else 0.0
+        self._in_place.begin_gradient()
         self.kernel.stop()  # back to the user, once this walker waits
         gradient: Pieces | None = await self.kernel.wait()
+        self._in_place.end_gradient()
         if not self._is_over:
             self.recorder.gradient_computed(self.worker)
             await self.stretch(started, drawn_s)
@@ -172,8 +179,9 @@ class ScriptPeer(Peer):
 
     @contextmanager
     def stopping(self) -> Iterator[Computation]:
-        """Nothing stops it."""
-        yield Computation()
+        """Nothing stops it; whoever averages with this worker need not wait for its end."""
+        with self._boundaries.stopping_at(self._look_around) as computation:
+            yield computation
 
     async def goodbye(self, program: Walker[None], *, fetch: bool) -> None:
         self._is_over = True

@@ -17,6 +17,7 @@ from outpace.slicing import layers_within
 from outpace.strategy import common_optimizer, replica_step
 from outpace.sync import DiLoCo
 from outpace.tasks import CuttableWorkload
+from outpace.tasks.boundaries import Boundaries
 from outpace.updaters import Optimizer
 
 
@@ -30,6 +31,9 @@ class TaskPeer(Peer):
         workload.cut([slice(0, sum(workload.layers))])
         self._experiment, self._workload = experiment, workload
         self._gradients = TaskGradients(self, experiment, workload)
+        # Who is sought looks around while it computes, and is not stopped.
+        self._boundaries = Boundaries(workload.model if self.is_sought else None)
+        self._look_around = self.now_and_then(lambda: False)
         (initial,) = workload.initial_parameters()
         self._initial = whole(initial)
         self._model: SharedModel
@@ -82,7 +86,8 @@ class TaskPeer(Peer):
         return at.version if isinstance(at, Common | Replica) else None
 
     async def gradient_at(self, at: Parameters, iteration: int) -> Block | None:
-        (gradient,) = await self._gradients.execute([at.read()], iteration)
+        with self._boundaries.stopping_at(self._look_around):
+            (gradient,) = await self._gradients.execute([at.read()], iteration)
         return gradient
 
     def _block(self, optimizer: Optimizer) -> ParameterBlock:

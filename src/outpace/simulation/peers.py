@@ -17,8 +17,8 @@ from outpace.config import Experiment
 from outpace.control import ControlFunction
 from outpace.kernel import Future
 from outpace.messages import Block, worker_name
+from outpace.programs.gossip import partner_of
 from outpace.programs.peers import Parameters
-from outpace.randomness import generator
 from outpace.replicas import (
     Common,
     GatheredInPlace,
@@ -148,10 +148,7 @@ class PeerSimulation(VirtualRun):
 
     def _partner(self, worker: int, iteration: int) -> int | None:
         others = [n for n in range(self.experiment.workers) if n != worker and n not in self._left]
-        if not others:
-            return None
-        source = generator(self.experiment.seed, "partner", worker, iteration)
-        return others[source.integers(len(others))]
+        return partner_of(worker, iteration, others, self.experiment.seed)
 
     def leave(self, worker: int) -> None:
         """Nobody waits for it any more."""

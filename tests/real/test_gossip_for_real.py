@@ -1,0 +1,170 @@
+"""Gossip in real processes: the mean stays, nobody is held up by more than a module, or is lost."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from outpace.experiment import Result, run
+from outpace.randomness import generator
+
+pytestmark = pytest.mark.slow
+SCRIPT = Path(__file__).parent / "scripts" / "gossip.py"
+STEPS, LR, SEED = 12, 0.1, 5
+# The gradient is noise alone, another for each worker and iteration: it is known beforehand.
+NOISE = {"kind": "quadratic", "eigenvalues": [0.0, 0.0, 0.0], "noise": 1.0}
+# Worker 0 is quick; worker 1 does not return before it is through six slow layers.
+SLOW = """\
+import multiprocessing, os, signal, time
+import torch
+import outpace
+
+NAME = multiprocessing.current_process().name
+
+class Slow(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(3))
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        {before}
+        return x * self.weight
+
+def make_task():
+    x = torch.ones(8, 3)
+    model = torch.nn.Sequential(*(Slow() for _ in range(6)))
+    return outpace.Task(model, lambda output, y: (output - y).square().mean(), (x, 2 * x))
+"""
+
+
+def gossip(log: Any = print, **changes: Any) -> Result:
+    base = {
+        "task": NOISE, "workers": 2, "seed": SEED, "sync": {"kind": "gossip"},
+        "optimizer": {"kind": "sgd", "lr": LR}, "batch_size": 4, "stop": {"iterations": STEPS},
+    }  # fmt: skip
+    return run({**base, **changes}, log=log)
+
+
+def rows(result: Result, event: str, worker: int | None = None) -> list[dict[str, Any]]:
+    return [
+        row
+        for row in result.trace.to_pylist()
+        if row["event"] == event and worker in (None, row["worker"])
+    ]
+
+
+def noise(worker: int, steps: int = STEPS) -> torch.Tensor:
+    """The sum of its gradients."""
+    drawn = [generator(SEED, "gradient noise", worker, step) for step in range(steps)]
+    return sum((torch.from_numpy(source.standard_normal(3)) for source in drawn), torch.zeros(()))
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.parametrize("optimizer", [{}, {"momentum": 0.9}])
+def test_the_mean_of_the_parameters_is_changed_by_gradients_alone(workers, optimizer):
+    momentum = optimizer.get("momentum", 0.0)
+    # Workers leave at different times, the last one alone.
+    speeds = {"kind": "shifted-exponential", "shift_s": 0.001, "mean_s": 0.003}
+    result = gossip(
+        workers=workers, compute=speeds, optimizer={"kind": "sgd", "lr": LR, **optimizer}
+    )
+    assert result.summary["status"] == "complete"
+    assert result.summary["iterations"] == [STEPS] * workers
+    expected = torch.ones(3, dtype=torch.float64)
+    for worker in range(workers):
+        trace = torch.zeros(3, dtype=torch.float64)
+        for step in range(STEPS):
+            gradient = noise(worker, step + 1) - noise(worker, step)
+            trace = momentum * trace + gradient
+            expected -= LR * trace / workers
+    torch.testing.assert_close(result.parameters["w"], expected, rtol=1e-12, atol=1e-12)
+    averages = rows(result, "all-reduce")
+    assert len(averages) == result.summary["synchronizations"] > workers * STEPS // 2
+    assert len({row["version"] for row in averages}) == len(averages)
+    for row in averages:
+        assert row["clock"] == 2
+        assert row["start_ns"] <= row["computed_ns"] <= row["end_ns"]
+    beside = [(row["worker"], row["iteration"]) for row in averages]
+    assert len(set(beside)) == len(beside)  # one in every step
+
+
+def test_who_computes_is_averaged_with_at_the_next_of_its_modules(tmp_path):
+    (tmp_path / "task.py").write_text(
+        SLOW.format(before="time.sleep(0.03 if NAME == 'worker-1' else 0)")
+    )
+    task = {"kind": "python", "target": f"{tmp_path / 'task.py'}:make_task"}
+    result = gossip(task=task, stop={"iterations": 6}, optimizer={"kind": "sgd", "lr": 1e-3})
+    steps = rows(result, "iteration", 1)
+    averages = rows(result, "all-reduce", 0)
+    assert averages
+
+    def within(step: dict[str, Any]) -> int:
+        """How many averages began and ended while worker 1 computed."""
+        return sum(
+            step["start_ns"] < row["start_ns"] and row["end_ns"] < step["computed_ns"]
+            for row in averages
+        )
+
+    assert max(map(within, steps)) > 1
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="as its neighbours")
+@pytest.mark.parametrize("workers", [2, 4])
+def test_the_others_go_on_without_one_that_is_killed(tmp_path, workers):
+    kill = "os.kill(os.getpid(), signal.SIGKILL)"
+    (tmp_path / "task.py").write_text(
+        SLOW.format(before=f"NAME == 'worker-1' and self.calls == 6 and {kill}; time.sleep(0.001)")
+    )
+    task = {"kind": "python", "target": f"{tmp_path / 'task.py'}:make_task"}
+    said: list[str] = []
+    result = gossip(
+        log=said.append, task=task, workers=workers, stop={"iterations": 40},
+        optimizer={"kind": "sgd", "lr": 1e-3},
+    )  # fmt: skip
+    assert result.summary["status"] == "complete"
+    done = result.summary["iterations"]
+    assert [done[n] for n in range(workers) if n != 1] == [40] * (workers - 1)
+    assert done[1] <= 5
+    assert any(text.startswith("worker-1 ") and "go on without it" in text for text in said)
+    for row in rows(result, "iteration"):
+        assert row["end_ns"] is not None
+    if workers > 2:  # the others average to the end
+        last = max(row["iteration"] for row in rows(result, "all-reduce"))
+        assert last > 30
+
+
+@pytest.mark.parametrize("is_abortable", [True, False])
+@pytest.mark.parametrize("steps", [(12, 12), (9, 4, 7)])
+def test_scripts_are_averaged_with_between_their_steps(is_abortable, steps):
+    scale_of = runpy.run_path(str(SCRIPT))["scale_of"]
+    task = {
+        "kind": "script", "path": str(SCRIPT), "arguments": [str(is_abortable), *map(str, steps)]
+    }  # fmt: skip
+    result = run({"task": task, "workers": len(steps), "sync": {"kind": "gossip"}})
+    assert result.summary["iterations"] == list(steps)
+    assert result.summary["synchronizations"] > 0
+    total = sum(scale_of(rank, step) for rank, n in enumerate(steps) for step in range(n))
+    for value in result.parameters.values():
+        expected = torch.full((4,), -total / len(steps), dtype=torch.float64)
+        torch.testing.assert_close(value, expected, rtol=1e-12, atol=0)
+
+
+def test_who_waits_for_nobody_ends_with_the_time_of_the_run_too():
+    result = gossip(sync={"kind": "psgd"}, stop={"virtual_time_s": 0.2})
+    assert result.summary["status"] == "complete"
+
+
+def test_a_run_whose_time_is_over_ends_with_whole_averages():
+    result = gossip(workers=4, stop={"virtual_time_s": 0.4})
+    assert result.summary["status"] == "complete"
+    done = [len(rows(result, "iteration", worker)) for worker in range(4)]
+    assert min(done) > 0
+    expected = 1 - LR * sum(noise(worker, steps) for worker, steps in enumerate(done)) / 4
+    torch.testing.assert_close(result.parameters["w"], expected, rtol=1e-12, atol=1e-12)

@@ -1,0 +1,237 @@
+"""The coordinator of gossip, whatever comes late: nobody is in two averages, everybody is served.
+
+Messages of a worker to the coordinator, and back, keep their order; otherwise anything may happen
+before anything else, and workers leave, or are lost, at any time.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from outpace.errors import RunError
+from outpace.kernel import Kernel
+from outpace.messages import worker_name
+from outpace.programs.gossip import partner_of
+from outpace.real.bodies import Alone, LeaveBody, Meet, Met, Missed, Parted, Seeks
+from outpace.real.pairs import Pairs
+
+SEED = 7
+picks = st.integers(0, 10**6)
+
+
+class Worker:
+    def __init__(self, number: int) -> None:
+        self.number, self.name = number, worker_name(number)
+        self.to, self.said = deque(), deque()  # on their way, from the coordinator and to it
+        self.seeks = None  # beside which iteration
+        self.meet = None
+        self.left = self.lost = False
+
+    @property
+    def here(self):
+        return not self.left and not self.lost
+
+
+class Gossip(RuleBasedStateMachine):
+    @initialize(workers=st.integers(2, 5))
+    def begin(self, workers):
+        self.workers = [Worker(n) for n in range(workers)]
+        by_name = {worker.name: worker for worker in self.workers}
+        self.pairs = Pairs(
+            Kernel(), list(by_name), SEED, lambda name, body: by_name[name].to.append(body)
+        )
+        self.iteration = 0
+        self.met = defaultdict(set)  # number -> who has begun it
+        self.done = defaultdict(set)  # and who has the average
+        self.members = {}
+
+    def one(self, pick, able):
+        found = [worker for worker in self.workers if able(worker)]
+        return found[pick % len(found)] if found else None
+
+    # -- what workers do -------------------------------------------------------------------
+
+    @rule(pick=picks)
+    def ask(self, pick):
+        if worker := self.one(pick, lambda worker: worker.here and worker.seeks is None):
+            worker.seeks = self.iteration
+            worker.said.append(Seeks(self.iteration))
+            self.iteration += 1
+
+    @rule(pick=picks)
+    def look(self, pick):
+        """One takes in the next of what the coordinator said."""
+        worker = self.one(pick, lambda worker: worker.to)
+        if worker is None:
+            return
+        body = worker.to.popleft()
+        if not worker.here:
+            return
+        if isinstance(body, Meet):
+            assert worker.meet is None  # never two at a time
+            worker.meet = body
+            self.met[body.number].add(worker.number)
+            self.members[body.number] = {body.seeker, body.partner}
+            assert worker.number in self.members[body.number]
+            assert body.seeker != body.partner
+        elif isinstance(body, Alone):
+            assert worker.seeks is not None
+            assert not any(other.here for other in self.workers if other is not worker)
+            worker.seeks = None
+        elif worker.meet is not None and worker.meet.number == body.number:
+            sought = worker.meet.seeker == worker.number
+            self.over(worker)
+            if sought:
+                worker.said.append(Seeks(worker.seeks))
+
+    @rule(pick=picks)
+    def average(self, pick):
+        """One has it, since both have begun."""
+        worker = self.one(pick, lambda worker: worker.here and self.may_average(worker))
+        if worker is not None:
+            self.done[worker.meet.number].add(worker.number)
+            if worker.meet.seeker == worker.number:
+                worker.seeks = None
+            self.over(worker)
+
+    def may_average(self, worker):
+        return worker.meet is not None and len(self.met[worker.meet.number]) == 2
+
+    def over(self, worker):
+        worker.said.append(Met(worker.meet.number))
+        worker.meet = None
+
+    @rule(pick=picks)
+    def leave(self, pick):
+        worker = self.one(pick, lambda worker: worker.here and worker.meet is None)
+        if worker is not None and pick % 4 == 0:
+            worker.left = True
+            worker.said.append(LeaveBody(worker.number))
+
+    # -- what the coordinator hears --------------------------------------------------------
+
+    @rule(pick=picks)
+    def hear(self, pick):
+        if worker := self.one(pick, lambda worker: worker.said):
+            assert self.pairs.take(worker.name, worker.said.popleft())
+
+    @rule(pick=picks, is_heard=st.booleans())
+    def lose(self, pick, is_heard):
+        """What it has said is heard before that, or afterwards."""
+        worker = self.one(pick, lambda worker: worker.here)
+        if worker is not None and pick % 8 == 0:
+            worker.lost = True
+            while is_heard and worker.said:
+                self.pairs.take(worker.name, worker.said.popleft())
+            self.pairs.lose(worker.name)
+
+    # -- what is always true ----------------------------------------------------------------
+
+    @invariant()
+    def an_average_comes_about_on_both_sides_unless_one_is_lost(self):
+        for number, done in self.done.items():
+            members = [self.workers[n] for n in self.members[number]]
+            for worker in members:
+                has_it_yet_to_come = worker.meet is not None and worker.meet.number == number
+                is_done = worker.number in done
+                assert is_done or has_it_yet_to_come or any(member.lost for member in members)
+
+    def teardown(self):
+        """Once nobody asks any more, everybody is served."""
+        if not hasattr(self, "workers"):
+            return
+        while self.is_busy():
+            self.hear(0)
+            self.look(0)
+            self.average(0)
+        for worker in self.workers:
+            if worker.here:
+                assert worker.seeks is None
+                assert worker.meet is None
+
+    def is_busy(self):
+        return any(
+            worker.to or worker.said or (worker.here and self.may_average(worker))
+            for worker in self.workers
+        )
+
+
+TestGossip = Gossip.TestCase
+
+
+class Told:
+    def __init__(self, workers: int) -> None:
+        self.kernel = Kernel()
+        self.said = []
+        names = [worker_name(n) for n in range(workers)]
+        self.pairs = Pairs(self.kernel, names, SEED, lambda name, body: self.said.append(body))
+
+    def wait(self):
+        async def sleep():
+            await self.kernel.sleep(60)
+
+        self.kernel.spawn(sleep())
+        try:
+            self.kernel.run()
+        finally:
+            self.kernel.close()
+
+    @property
+    def meets(self):
+        """What is new, once for each average."""
+        found = [(body.seeker, body.partner) for body in self.said if isinstance(body, Meet)]
+        assert found[::2] == found[1::2]  # both are told
+        self.said.clear()
+        return found[::2]
+
+
+def beside(seeker, partner, workers):
+    """An iteration in which that one is drawn."""
+    others = [n for n in range(workers) if n != seeker]
+    return next(n for n in range(1000) if partner_of(seeker, n, others, SEED) == partner)
+
+
+def test_averages_begin_first_come_first_served_once_both_are_free():
+    told = Told(4)
+    for seeker, partner in ((0, 1), (2, 1), (3, 2), (1, 3)):
+        told.pairs.take(worker_name(seeker), Seeks(beside(seeker, partner, 4)))
+    assert told.meets == [(0, 1), (3, 2)]  # which nothing hinders, though 2 waits itself
+    told.pairs.take("worker-1", Met(0))
+    assert told.meets == []  # both others are busy
+    told.pairs.take("worker-2", Met(1))
+    assert told.meets == [(2, 1)]
+    told.pairs.take("worker-3", Met(1))
+    told.pairs.take("worker-1", Met(2))
+    assert told.meets == [(1, 3)]
+
+
+def test_who_is_lost_is_given_no_partner_whatever_it_said():
+    told = Told(3)
+    told.pairs.lose("worker-0")
+    told.pairs.take("worker-0", Seeks(0))
+    assert told.said == []
+
+
+def test_who_cannot_reach_a_partner_that_is_still_there_ends_the_run():
+    told = Told(2)
+    told.pairs.take("worker-0", Seeks(0))
+    told.pairs.take("worker-0", Missed(0, "worker-1: no route"))
+    with pytest.raises(RunError, match="worker-0 cannot reach worker-1: no route"):
+        told.wait()
+
+
+def test_who_cannot_reach_one_that_is_lost_asks_again():
+    told = Told(3)
+    told.pairs.take("worker-0", Seeks(beside(0, 1, 3)))
+    told.pairs.take("worker-0", Missed(0, "worker-1: it is silent"))
+    told.said.clear()
+    told.pairs.lose("worker-1")
+    assert told.said == [Parted(0)]
+    told.pairs.take("worker-0", Met(0))
+    told.pairs.take("worker-0", Seeks(beside(0, 1, 3)))
+    assert told.meets == [(0, 2)]
+    told.wait()
