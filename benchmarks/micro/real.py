@@ -34,6 +34,7 @@ from typing import Any
 import torch
 import zmq
 from benchmarks.micro.harness import Measurement, in_turn, ratio, value
+from benchmarks.micro.steps import GivenLoss
 
 from outpace.config import Experiment
 from outpace.experiment import as_experiment, run
@@ -380,19 +381,6 @@ def ddp(elements: int, steps: int) -> float:
             result_out.close()
             results.append(result_in)
         return statistics.median(first_of(results))
-
-
-class GivenLoss(torch.autograd.Function):
-    """A loss whose gradient is there already."""
-
-    @staticmethod
-    def forward(ctx: Any, parameters: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
-        ctx.gradient = gradient
-        return parameters.new_zeros(())
-
-    @staticmethod
-    def backward(ctx: Any, _: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return ctx.gradient, None
 
 
 class GivenModel(torch.nn.Module):

@@ -26,14 +26,14 @@ from outpace.real.script_parameters import (
     Tail,
     WithBuffers,
 )
-from outpace.real.scripted import ScriptGradients, ScriptModel
+from outpace.real.scripted import OfScript, ScriptGradients, ScriptModel
 from outpace.replicas import Common, SharedModel
 from outpace.strategy import common_optimizer
 from outpace.sync import DiLoCo, Hpsgd, LocalSgd, Ssgd
 from outpace.tasks.boundaries import Boundaries, Computation
 
 
-class ScriptPeer(Peer):
+class ScriptPeer(OfScript, Peer):
     """The script's own optimizer takes the steps, in every worker."""
 
     def __init__(
@@ -75,21 +75,6 @@ class ScriptPeer(Peer):
             raise ConfigError(f"the replica of hpsgd takes plain steps: use SGD, not {kind}")
 
     # -- what is trained ----------------------------------------------------------
-
-    @property
-    def layers(self) -> list[int]:
-        return self._script.layers
-
-    @property
-    def layout(self) -> str:
-        return self._script.layout
-
-    @property
-    def extras(self) -> torch.Tensor:
-        return self._script.extras
-
-    def take_extras(self, data: torch.Tensor) -> None:
-        self._script.take_extras(data)
 
     @property
     def tail(self) -> int:

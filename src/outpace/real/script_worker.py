@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-import torch
-
 from outpace.config import Experiment
 from outpace.kernel import Walker
 from outpace.messages import Block, StepSettings
@@ -14,14 +12,14 @@ from outpace.programs.context import Stopped
 from outpace.python_optimizer import PythonOptimizer
 from outpace.real.bodies import Fetch, Initialize
 from outpace.real.member import Link
-from outpace.real.scripted import ScriptGradients, ScriptModel
+from outpace.real.scripted import OfScript, ScriptGradients, ScriptModel
 from outpace.real.wire import head_of
 from outpace.real.worker import EndsIt, Worker
 from outpace.tasks.boundaries import Boundaries, Computation
 from outpace.torch_optimizers import require_known
 
 
-class ScriptWorker(Worker):
+class ScriptWorker(OfScript, Worker):
     """The servers take the steps of the script's optimizer."""
 
     def __init__(
@@ -50,21 +48,6 @@ class ScriptWorker(Worker):
         script.settings()  # raises if they cannot travel
 
     # -- what is trained ----------------------------------------------------------
-
-    @property
-    def layers(self) -> list[int]:
-        return self._script.layers
-
-    @property
-    def layout(self) -> str:
-        return self._script.layout
-
-    @property
-    def extras(self) -> torch.Tensor:
-        return self._script.extras
-
-    def take_extras(self, data: torch.Tensor) -> None:
-        self._script.take_extras(data)
 
     def cut(self, slices: Sequence[slice]) -> list[Block]:
         self._slices = list(slices)

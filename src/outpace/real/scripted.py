@@ -144,6 +144,27 @@ class ScriptModel:
         return [number for number, p in enumerate(self.parameters) if p.grad is None]
 
 
+class OfScript:
+    """What a `Trainee` says of what it trains, if that is a script's model."""
+
+    _script: ScriptModel
+
+    @property
+    def layers(self) -> list[int]:
+        return self._script.layers
+
+    @property
+    def layout(self) -> str:
+        return self._script.layout
+
+    @property
+    def extras(self) -> torch.Tensor:
+        return self._script.extras
+
+    def take_extras(self, data: torch.Tensor) -> None:
+        self._script.take_extras(data)
+
+
 class ScriptGradients:
     """Of one worker; those that cannot be used are refused, or end the run.
 
