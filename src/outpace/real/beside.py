@@ -85,9 +85,9 @@ class GroupBeside:
         raise RuntimeError("a process beside the training swaps nothing")
 
     def close(self) -> None:
-        """End the process."""
+        """End the process, whoever waits for it."""
         self._process.kill()
-        self._process.communicate()
+        self._process.wait()
 
     def _ask(self, what: dict[str, Any]) -> None:
         self._tell(what)
