@@ -16,9 +16,7 @@ CASES = {  # strategy, workers, optimizer
     "ssgd, momentum": ({"kind": "ssgd"}, 3, SGD),
     "ssgd, Adam": ({"kind": "ssgd"}, 2, ADAM),
     "ssgd, bf16": ({"kind": "ssgd", "wire": "bf16"}, 2, SGD),
-    "local-sgd, Adam": (EVERY_3, 2, ADAM),
     "local-sgd, after": ({**EVERY_3, "every": 5, "after": 4}, 3, SGD),  # 12 is no multiple of 5
-    "psgd": ({"kind": "psgd"}, 2, SGD),
     "diloco, bf16": ({"kind": "diloco", "every": 5, "wire": "bf16"}, 2, ADAM),
     "hpsgd, one at a time": ({"kind": "hpsgd", "window": 1}, 2, SGD),
 }

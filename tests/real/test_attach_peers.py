@@ -55,7 +55,7 @@ def alone(model: Any, optimizer: Any) -> Any:
 # -- two workers that compute the same are one --------------------------------------------
 
 
-@pytest.mark.parametrize("case", FEATURES["CASES"])
+@pytest.mark.parametrize("case", ["sgd", "adam_clipped", "mine"])
 def test_workers_with_the_same_data_do_what_plain_pytorch_does(tmp_path, case):
     said: list[str] = []
     result = launch("features.py", case, tmp_path, log=said.append)
@@ -164,7 +164,7 @@ def test_diloco_is_one_process_with_an_outer_optimizer(tmp_path):
         assert farthest(torch.load(tmp_path / f"{rank}.pt"), model.state_dict()) < 1e-6
 
 
-@pytest.mark.parametrize("kind", ["local-sgd", "diloco, overlapped", "hpsgd, delayed"])
+@pytest.mark.parametrize("kind", ["diloco, overlapped", "hpsgd, delayed"])
 def test_who_has_less_data_leaves_and_all_end_with_the_same_parameters(tmp_path, kind):
     result = launch("peers.py", "uneven", tmp_path, workers=3, sync=KINDS[kind])
     assert result.summary["iterations"] == [STEPS, STEPS - 1, STEPS - 2]
@@ -180,7 +180,7 @@ def test_who_has_less_data_leaves_and_all_end_with_the_same_parameters(tmp_path,
     assert torch.equal(first["tied.weight"], first["body.weight"])
 
 
-@pytest.mark.parametrize("kind", ["ssgd", "hpsgd", "hpsgd, delayed"])
+@pytest.mark.parametrize("kind", ["ssgd", "hpsgd"])
 def test_what_workers_have_in_common_is_the_same_whatever_their_pace_and_schedule(tmp_path, kind):
     versions = {}  # version -> worker -> parameters
 
@@ -229,7 +229,7 @@ def test_what_a_script_does_wrong_is_said_with_its_worker(case, kind, words):
         launch("wrong.py", case)
 
 
-@pytest.mark.parametrize("kind", ["local-sgd", "hpsgd"])
+@pytest.mark.parametrize("kind", ["ssgd", "hpsgd"])
 def test_a_gradient_that_is_not_finite_is_left_out(kind):
     said: list[str] = []
     result = launch("wrong.py", "nan", sync=KINDS[kind], log=said.append)
