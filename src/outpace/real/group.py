@@ -22,7 +22,7 @@ dist: Any = torch.distributed  # whose parts are not all declared
 
 Backend: TypeAlias = Literal["gloo", "nccl"]
 
-_MEET: Final = timedelta(seconds=120)  # for the slowest to come to the end of a step
+_MEET: Final = timedelta(hours=1)  # for the slowest to come to the end of a step
 # How long to wait in an operation is the coordinator's affair, who knows the workers.
 _FOR_EVER: Final = timedelta(days=365)
 
