@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from benchmarks.papers import hpsgd_accuracy, hpsgd_scaling
+from benchmarks.papers import hpsgd_accuracy, hpsgd_real, hpsgd_scaling
 from benchmarks.papers.hpsgd_accuracy import CUTOFFS, PSSP, Split
 from benchmarks.papers.hpsgd_scaling import HPSGD, LOCAL, PSGD, SSGD, Found, Ring, Row, Steps
 
@@ -163,3 +163,30 @@ def test_accuracy_runs_and_keeps_what_it_found(tmp_path):
     slow = results["two slow"]
     assert slow[PSGD]["gradients_per_s"] > slow[SSGD]["gradients_per_s"]
     assert "test accuracy" in (tmp_path / "accuracy.html").read_text()
+
+
+# -- for real ------------------------------------------------------------------------------
+
+
+def pair(virtual_s: float, wall_s: float, apart: float = 0.0) -> hpsgd_real.Pair:
+    summary = {"accuracy": 0.9, "synchronizations": 3, "seconds": {"wait": 0.0}}
+    return hpsgd_real.Pair(virtual_s, wall_s, summary, summary, apart)
+
+
+@pytest.mark.parametrize(
+    ("changed", "wrong"),
+    [
+        ({}, []),
+        ({"SSGD": pair(9.0, 9.6)}, [0]),
+        ({"Local SGD": pair(6.0, 6.1, apart=1e-4)}, [1]),
+        ({"HPSGD": pair(5.0, 6.2)}, [0, 3]),
+    ],
+)
+def test_what_is_not_as_virtual_time_said_is_found(changed, wrong):
+    as_said = {
+        "SSGD": pair(9.0, 9.1), "Local SGD": pair(6.0, 6.1), "HPSGD": pair(5.0, 5.1, apart=0.1),
+        "PSGD": pair(4.9, 4.95),
+    }  # fmt: skip
+    rows = {name: [one] for name, one in {**as_said, **changed}.items()}
+    found = hpsgd_real.claims(rows)
+    assert [place for place, claim in enumerate(found) if claim.agrees is False] == wrong
