@@ -16,10 +16,11 @@ from outpace.pieces import Pieces
 from outpace.real import reductions
 from outpace.real.bell import Bell
 from outpace.real.bodies import Broken, Joins
+from outpace.real.buffers import Gathered
 from outpace.real.clock import RealClock
 from outpace.real.group import Group, Meeting, host_store, own_address
 from outpace.real.line import Line
-from outpace.real.reductions import Gathered, Reductions
+from outpace.real.reductions import Reductions
 
 HOST = "127.0.0.1"
 

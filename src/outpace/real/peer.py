@@ -27,10 +27,11 @@ from outpace.real.bodies import (
     Regroup,
     Snapshot,
 )
+from outpace.real.buffers import Gathered
 from outpace.real.exchanges import Exchanges, Pair
 from outpace.real.group import Backend, Meeting, own_address
 from outpace.real.member import Link
-from outpace.real.reductions import Gathered, Part, Reductions
+from outpace.real.reductions import Part, Reductions
 from outpace.real.trainee import Trainee
 from outpace.real.wire import head_of
 from outpace.replicas import GatheredInPlace

@@ -10,7 +10,7 @@ from outpace.aggregate import all_finite
 from outpace.errors import DivergenceError
 from outpace.messages import StepSettings, Value, parts, whole
 from outpace.pieces import Pieces
-from outpace.real.reductions import split_like
+from outpace.real.buffers import split_like
 from outpace.real.scripted import ScriptModel
 from outpace.torch_optimizers import TorchOptimizer
 
