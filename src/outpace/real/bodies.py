@@ -237,6 +237,7 @@ class Join(_Body, tag="join"):
     layers: list[Count] = []  # how many elements each of the parameters has
     dtype: Name = ""
     digest: Name = ""  # of the parameters it would start from
+    gpu: Name = ""  # which one they are on; empty: they are on a CPU, or on several
 
 
 class Plan(_Body, tag="plan"):
@@ -250,6 +251,7 @@ class Plan(_Body, tag="plan"):
     digest: Name  # of the parameters all start from: worker 0's
     store: Text = ""  # host and port, through which workers without servers meet
     share: bool = False  # do some of them have other parameters?
+    backend: Name = "gloo"  # of torch.distributed
 
     @property
     def slices(self) -> list[slice]:

@@ -49,7 +49,7 @@ from outpace.real.bodies import (
 )
 from outpace.real.clock import RealClock
 from outpace.real.gate import Gate, Log, Refusals, Session
-from outpace.real.group import host_store
+from outpace.real.group import backend_for, host_store
 from outpace.real.member import COORDINATOR, boot_id
 from outpace.real.membership import Membership
 from outpace.real.pairs import Pairs
@@ -321,6 +321,7 @@ class Coordinator:
             [self._keys[name] for name in self.servers] if self._keys else [],
             first.layers, [0, *(part.stop for part in self._slices)], first.dtype, first.digest,
             store, any(join.digest != first.digest for join in others),
+            backend_for([join.gpu for join in (first, *others)]),
         )  # fmt: skip
 
     def _tell(self, names: list[str], body: Body) -> None:

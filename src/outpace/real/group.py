@@ -53,6 +53,18 @@ def host_store(host: str) -> tuple[Any, int]:
     return store, port
 
 
+def gpu_of(device: torch.device | None) -> str:
+    """A name that no other GPU has; empty for a CPU, or None (several)."""
+    if device is None or device.type != "cuda":
+        return ""
+    return str(torch.cuda.get_device_properties(device).uuid)[:64]
+
+
+def backend_for(gpus: Sequence[str]) -> Backend:
+    """NCCL if each worker has a GPU of its own, which NCCL wants; `gpu_of` each."""
+    return "nccl" if all(gpus) and len(set(gpus)) == len(gpus) else "gloo"
+
+
 def own_address(endpoint: str) -> str:
     """At which this machine is reached by whoever it reaches at that endpoint (tcp://...)."""
     host = endpoint.removeprefix("tcp://").rpartition(":")[0]

@@ -29,7 +29,7 @@ from outpace.real.bodies import (
 )
 from outpace.real.buffers import Gathered
 from outpace.real.exchanges import Exchanges, Pair
-from outpace.real.group import Backend, Meeting, own_address
+from outpace.real.group import Backend, Meeting, gpu_of, own_address
 from outpace.real.member import Link
 from outpace.real.reductions import Part, Reductions
 from outpace.real.trainee import Trainee
@@ -59,6 +59,7 @@ class Peer(Trainee):
         self._costs = Costs(paths)
         self._address = own_address(link.endpoint)
         self._store = "", 0
+        self._backend: Backend = "gloo"
         self._reductions: Reductions
         self.is_sought = isinstance(sync, Gossip)  # may others average with it at any time?
         self._exchanges: Exchanges | None = None
@@ -81,6 +82,15 @@ class Peer(Trainee):
     @abstractmethod
     def parameters(self) -> torch.Tensor | Phantom:
         """A copy of the initial ones, as one vector, where they are exchanged from."""
+
+    @property
+    def device(self) -> torch.device | None:
+        """That the parameters are on."""
+        return None
+
+    def parameters_on_gpu(self) -> torch.Tensor:
+        """The same there, from where they are exchanged from now on."""
+        raise AssertionError("tasks are computed on the CPU")
 
     @abstractmethod
     def start_from(self, parameters: torch.Tensor) -> None:
@@ -143,9 +153,11 @@ class Peer(Trainee):
         digest = parameters_digest([parameters])
         self.join(
             layout=self.layout, digest=digest, layers=self.layers, dtype=head.dtype,
-            extras=self.extras.numel(),
+            extras=self.extras.numel(), gpu=gpu_of(self.device),
         )  # fmt: skip
         plan = await self.order(Plan)
+        if plan.backend == "nccl":
+            self._backend, parameters = "nccl", self.parameters_on_gpu()
         host, _, port = plan.store.rpartition(":")
         self._store = host, int(port)
         self._elements = head.elements
@@ -190,9 +202,7 @@ class Peer(Trainee):
 
     @property
     def _meeting(self) -> Meeting:
-        on_gpu = self._like is not None and self._like.is_cuda
-        backend: Backend = "nccl" if on_gpu else "gloo"
-        return Meeting(self._store, self._address, backend)
+        return Meeting(self._store, self._address, self._backend)
 
     def _meet(self, generation: int, members: Sequence[int]) -> Future[None]:
         return self._reductions.connect(self._meeting, generation, members)

@@ -85,6 +85,14 @@ class ScriptPeer(OfScript, Peer):
     def averages(self) -> bool:
         return isinstance(self._sync, Ssgd)
 
+    @property
+    def device(self) -> torch.device | None:
+        return self._script.device
+
+    def parameters_on_gpu(self) -> torch.Tensor:
+        self._script.exchanged_there = True
+        return self._script.flat()
+
     def parameters(self) -> torch.Tensor:
         return self._script.flat()
 

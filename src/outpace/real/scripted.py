@@ -32,6 +32,7 @@ class ScriptModel:
         self.dtype = self.parameters[0].dtype
         devices = {p.device for p in self.parameters}
         self.device = devices.pop() if len(devices) == 1 else None  # None: several
+        self.exchanged_there = False  # on that device, rather than on the CPU?
         step = type(optimizer).step
         # Its hooks run around the step that the script takes, not around this one too.
         self._own_step = getattr(step, "__wrapped__", step) if hasattr(step, "hooked") else step
@@ -107,7 +108,8 @@ class ScriptModel:
         """A copy of tensors like the parameters, as one vector."""
         if self.device is None:
             tensors = [tensor.cpu() for tensor in tensors]
-        return torch.cat([tensor.reshape(-1) for tensor in tensors]).cpu()
+        flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+        return flat if self.exchanged_there else flat.cpu()
 
     def load(self, blocks: Sequence[Block]) -> None:
         """Put these into the model."""
