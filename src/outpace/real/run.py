@@ -153,6 +153,8 @@ class RealRun:
                 self._experiment,
             )  # fmt: skip
             self._wrote_connect = True
+            if self._experiment.peers is not None:
+                self._log("what workers send each other is neither encrypted nor authenticated")
             self._log(
                 f"waiting for {len(self._workers)} workers: start them with "
                 f"{CONNECT}={self._outside.connect}"
