@@ -82,8 +82,10 @@ class RealClock:
             self._heed()
 
     def _heed(self) -> None:
-        while self._signals:
-            self._signals.pop(0)()
+        """If one raises, those after it are gone: they were the same wish."""
+        come, self._signals = self._signals, []
+        for handle in come:
+            handle()
 
     def __call__(self, next_event: Time | None) -> Time | None:
         """Take in what is there; with nothing there, wait for it until the next event."""

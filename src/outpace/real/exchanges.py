@@ -83,6 +83,11 @@ class Exchanges:
         for line in self._lines.values():
             line.abandon()
 
+    def join(self, limit_s: float) -> None:
+        """After `leave`, wait until what it has begun is over."""
+        for line in self._lines.values():
+            line.join(limit_s)
+
     def _begin(self, meet: Meet) -> None:
         self._meet = meet
         mine = whole(self._read())

@@ -55,6 +55,10 @@ class Line:
         if self._group is not None:
             self._group.close()
 
+    def join(self, limit_s: float) -> None:
+        """After `abandon`, wait for its end: a process should not end under it."""
+        self._thread.join(limit_s)
+
     def _work(self) -> None:
         torch.set_num_threads(self._threads)
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import Final
 
 import torch
 
@@ -40,6 +41,8 @@ from outpace.sync import Gossip, Hpsgd
 from outpace.trace import NONE
 from outpace.units import Time
 
+_LINE_ENDS_S: Final = 2.0  # what others break off may take for ever
+
 
 class Peer(Trainee):
     """Subclasses say what it trains. The context of the program; implements `PeerContext`."""
@@ -60,6 +63,7 @@ class Peer(Trainee):
         self._address = own_address(link.endpoint)
         self._store = "", 0
         self._backend: Backend = "gloo"
+        self._has_met = False
         self._reductions: Reductions
         self.is_sought = isinstance(sync, Gossip)  # may others average with it at any time?
         self._exchanges: Exchanges | None = None
@@ -163,6 +167,7 @@ class Peer(Trainee):
         self._elements = head.elements
         if isinstance(parameters, torch.Tensor):
             self._like = parameters.new_empty(0)
+        self._has_met = True
         self._reductions = Reductions(
             self.kernel, self.clock, self.worker, self.workers, like=self._like,
             elements=self._numbers, exact=self.tail, wire=self._wire_dtype,
@@ -218,6 +223,15 @@ class Peer(Trainee):
     def finish(self) -> None:
         self.say_last()
         super().finish()
+
+    def close(self) -> None:
+        if self._exchanges is not None:
+            self._exchanges.leave(in_order=lambda: False)
+            self._exchanges.join(_LINE_ENDS_S)
+        if self._has_met:
+            self._reductions.leave()
+            self._reductions.join(_LINE_ENDS_S)
+        super().close()
 
     def say_last(self) -> None:
         """Once, what it has at the end."""

@@ -127,6 +127,11 @@ class Reductions:
         if self._line is not None:
             self._line.abandon()
 
+    def join(self, limit_s: float) -> None:
+        """After `leave`, wait until what it has begun is over."""
+        if self._line is not None:
+            self._line.join(limit_s)
+
     @property
     def _now_line(self) -> Line:
         assert self._line is not None, "not connected"

@@ -220,16 +220,16 @@ class ScriptGradients:
     def _may_be_used(self, gradient: Gradient, iteration: int) -> bool:
         if all_finite(gradient):
             return True
-        if not all_finite(Pieces([p.detach().reshape(-1) for p in self._script.parameters])):
-            raise DivergenceError(  # no gradient will ever be
-                f"the parameters of {self._name} stopped being finite before its iteration "
-                f"{iteration}; try a smaller learning rate"
-            )
         self.refuse(iteration)
         return False
 
     def refuse(self, iteration: int) -> None:
         """Say that it is not finite. Raises DivergenceError if that is not to be refused."""
+        if not all_finite(Pieces([p.detach().reshape(-1) for p in self._script.parameters])):
+            raise DivergenceError(  # no gradient will ever be
+                f"the parameters of {self._name} stopped being finite before its iteration "
+                f"{iteration}; try a smaller learning rate"
+            )
         what = f"the gradient of {self._name} is not finite in its iteration {iteration}"
         if not self._refuse:
             raise DivergenceError(f"{what}; try a smaller learning rate")
