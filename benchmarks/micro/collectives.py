@@ -28,7 +28,7 @@ LIMIT_S = 120.0
 
 
 def measure(quick: bool) -> list[Measurement]:
-    repetitions, steps = (2, 24) if quick else (5, 60)
+    repetitions, steps = (2, 24) if quick else (5, 40)
     alone, overlapped, synchronous, ddp = in_turn(
         [
             partial(mean_step, "psgd", steps),

@@ -91,28 +91,17 @@ class Wire:
         return iter(self._pieces[:-1])
 
     def write(self, value: Block, share: float) -> Iterator[torch.Tensor]:
-        """The same with so much of the values."""
+        """The same with so much of the values, which are looked at while they travel."""
         self.is_finite = True
         if isinstance(value, Phantom):
             yield from self.clear()
             return
         tensors = deque(tensor.reshape(-1) for tensor in parts(value))
         for piece in self._pieces:
-            place = piece
-            while len(place):
-                source = tensors.popleft()
-                fits = min(len(place), len(source))
-                part = source[:fits]
-                if share == 1:
-                    place[:fits].copy_(part)
-                else:
-                    torch.mul(part, share, out=place[:fits])
-                self.is_finite = self.is_finite and _is_finite(part)
-                place = place[fits:]
-                if fits < len(source):
-                    tensors.appendleft(source[fits:])
+            written = list(_filled(piece, tensors, share))
             if piece is not self._pieces[-1]:
                 yield piece
+            self.is_finite = self.is_finite and all(map(_is_finite, written))
 
     def total(self, dtype: torch.dtype) -> torch.Tensor:
         """A copy of the values."""
@@ -154,6 +143,24 @@ class WireSum:
         if missing != 1:  # who did not give anything
             values = values * missing
         return Pieces(split_like(values, self._given.parts)) if self._given else values
+
+
+def _filled(
+    piece: torch.Tensor, tensors: deque[torch.Tensor], share: float
+) -> Iterator[torch.Tensor]:
+    """Fill it with so much of the next numbers of these, which are taken away: what they were."""
+    while len(piece):
+        source = tensors.popleft()
+        fits = min(len(piece), len(source))
+        part = source[:fits]
+        if share == 1:
+            piece[:fits].copy_(part)
+        else:
+            torch.mul(part, share, out=piece[:fits])
+        yield part
+        piece = piece[fits:]
+        if fits < len(source):
+            tensors.appendleft(source[fits:])
 
 
 def _is_finite(part: torch.Tensor) -> bool:

@@ -25,6 +25,7 @@ Backend: TypeAlias = Literal["gloo", "nccl"]
 _MEET: Final = timedelta(hours=1)  # for the slowest to come to the end of a step
 # How long to wait in an operation is the coordinator's affair, who knows the workers.
 _FOR_EVER: Final = timedelta(days=365)
+_AT_ONCE: Final = 4  # pieces of an all-reduce
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,7 @@ class Group:
         options = dist.ProcessGroupGloo._Options()
         options._devices = [dist.ProcessGroupGloo.create_device(hostname=meeting.host)]
         options._timeout = _FOR_EVER
+        options._threads = _AT_ONCE
         self._group = dist.ProcessGroupGloo(shared, rank, len(members), options)
 
     def all_reduce(self, pieces: Iterable[torch.Tensor]) -> None:
