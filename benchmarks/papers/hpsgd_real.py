@@ -68,8 +68,11 @@ def claims(rows: Mapping[str, list[Pair]]) -> list[Claim]:
     worst = max(rows, key=lambda name: abs(_ratio(rows[name]) - 1))
     apart = max((pair.apart, name) for name in IN_STEP for pair in rows[name])
     waits = max(pair.real["seconds"]["wait"] for pair in rows["HPSGD"])
-    ordered = sorted(rows, key=lambda name: float(np.mean([p.virtual_s for p in rows[name]])))
-    for_real = sorted(rows, key=lambda name: float(np.mean([p.wall_s for p in rows[name]])))
+    said = {
+        name: float(np.mean([pair.virtual_s for pair in pairs])) for name, pairs in rows.items()
+    }
+    seen = {name: float(np.mean([pair.wall_s for pair in pairs])) for name, pairs in rows.items()}
+    apart_enough = [(a, b) for a in said for b in said if said[a] * (1 + WITHIN) < said[b]]
     return [
         Claim(
             "4 workers",
@@ -93,8 +96,8 @@ def claims(rows: Mapping[str, list[Pair]]) -> list[Claim]:
         Claim(
             "4 workers",
             "(ours) strategies are as fast, relative to each other, as virtual time said",
-            f"for real: {', '.join(for_real)}",
-            ordered == for_real,
+            f"for real: {', '.join(sorted(seen, key=lambda name: seen[name]))}",
+            all(seen[a] < seen[b] for a, b in apart_enough),
         ),
     ]
 

@@ -62,7 +62,8 @@ class GroupBeside:
         self._ask(
             {
                 "store": meeting.store, "host": meeting.host, "backend": meeting.backend,
-                "generation": generation, "members": list(members), "me": me,
+                "deterministic": meeting.deterministic, "generation": generation,
+                "members": list(members), "me": me,
                 "threads": torch.get_num_threads(),
             }
         )  # fmt: skip
@@ -131,7 +132,9 @@ def main() -> None:
 
     first = json.loads(next(lines))
     torch.set_num_threads(first["threads"])
-    meeting = Meeting(tuple(first["store"]), first["host"], first["backend"])
+    meeting = Meeting(
+        tuple(first["store"]), first["host"], first["backend"], first["deterministic"]
+    )
     try:
         group = Group(meeting, first["generation"], first["members"], first["me"])
     except RuntimeError as error:

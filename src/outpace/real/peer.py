@@ -62,6 +62,7 @@ class Peer(Trainee):
         self._costs = Costs(paths)
         self._address = own_address(link.endpoint)
         self._store = "", 0
+        self._deterministic = experiment.deterministic
         self._backend: Backend = "gloo"
         self._has_met = False
         self._reductions: Reductions
@@ -207,7 +208,7 @@ class Peer(Trainee):
 
     @property
     def _meeting(self) -> Meeting:
-        return Meeting(self._store, self._address, self._backend)
+        return Meeting(self._store, self._address, self._backend, self._deterministic)
 
     def _meet(self, generation: int, members: Sequence[int]) -> Future[None]:
         return self._reductions.connect(self._meeting, generation, members)
