@@ -51,3 +51,9 @@ def test_both_runtimes_reach_the_same_parameters(sync, workers, optimizer):
     assert farthest(expected.parameters, moved.parameters) > 1e-2, "else this shows nothing"
     for name in ("iterations", "gradients_applied", "synchronizations", "mean_window", "staleness"):
         assert result.summary[name] == expected.summary[name], name
+
+
+@pytest.mark.parametrize("sync", [{"kind": "ssgd"}, {"kind": "local-sgd", "every": 5}])
+def test_sums_in_the_order_of_the_workers_are_bitwise_those_of_virtual_time(sync):
+    same = config(sync, 5, SGD, task={"kind": "digits-cnn"}, deterministic=True)
+    assert farthest(run(same).parameters, simulate(same).parameters) == 0
