@@ -19,6 +19,11 @@ CASES = {  # strategy, workers, optimizer
     "local-sgd, after": ({**EVERY_3, "every": 5, "after": 4}, 3, SGD),  # 12 is no multiple of 5
     "diloco, bf16": ({"kind": "diloco", "every": 5, "wire": "bf16"}, 2, ADAM),
     "hpsgd, one at a time": ({"kind": "hpsgd", "window": 1}, 2, SGD),
+    "hpsgd, in a process beside": (
+        {"kind": "hpsgd", "window": 1, "synchronizer": "process"},
+        2,
+        SGD,
+    ),
 }
 
 
@@ -57,3 +62,14 @@ def test_both_runtimes_reach_the_same_parameters(sync, workers, optimizer):
 def test_sums_in_the_order_of_the_workers_are_bitwise_those_of_virtual_time(sync):
     same = config(sync, 5, SGD, task={"kind": "digits-cnn"}, deterministic=True)
     assert farthest(run(same).parameters, simulate(same).parameters) == 0
+
+
+def test_all_reduces_take_at_least_what_the_network_they_are_stretched_to_would():
+    latency_s = 0.03
+    network = {"latency_s": latency_s, "stretch": True}
+    result = run(config({"kind": "hpsgd"}, 3, SGD, network=network))
+    rows = [row for row in result.trace.to_pylist() if row["event"] == "all-reduce"]
+    assert len(rows) == 3 * result.summary["synchronizations"]
+    ring_ns = 2 * (3 - 1) * latency_s * 1e9
+    assert all(row["end_ns"] - row["computed_ns"] >= ring_ns for row in rows)
+    assert result.summary["synchronizations"] < ITERATIONS

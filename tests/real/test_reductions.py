@@ -395,6 +395,16 @@ def test_a_line_says_once_why_it_can_do_no_more():
     assert not lines.bell.left
 
 
+def test_what_goes_wrong_in_a_line_for_another_reason_is_raised_in_this_thread():
+    def mistaken(group: object):
+        raise ValueError("a mistake")
+
+    lines = Lines(lambda: None)
+    lines.line.do(mistaken)
+    with pytest.raises(ValueError, match="a mistake"):
+        lines.hear(1)
+
+
 def test_an_abandoned_line_tells_nothing():
     goes_on = threading.Event()
     lines = Lines(lambda: None)

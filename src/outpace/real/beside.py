@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -113,6 +114,7 @@ class GroupBeside:
 
 def main() -> None:
     """The process itself."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher's business
     lines = iter(sys.stdin)
     known: dict[str, torch.Tensor] = {}
     answers = os.fdopen(os.dup(1), "w")

@@ -117,7 +117,11 @@ class Coordinator:
         refusals = Refusals(log)
         self._gate = Gate(self._context, self.clock, refusals)
         self._gate.admitted.update({key: name for name, key in keys.items()})
+        self._host = address.removeprefix("tcp://")
+        self._store: tuple[Any, int] | None = None
         try:
+            if peers is not None:
+                self._store = host_store(self._host)
             self.listener = Listener(
                 self._context, self.clock, session, refusals,
                 names=dict.fromkeys([*self.servers, *self.workers]), expected=self._expected,
@@ -127,11 +131,8 @@ class Coordinator:
             self._gate.close()
             self._context.term()
             raise
-        self._store: tuple[Any, int] | None = None
         self.membership: Membership | None = None
         if peers is not None:
-            self._host = address.removeprefix("tcp://")
-            self._store = host_store(self._host)
             tell = self.listener.send
             if isinstance(peers, Gossip):
                 self.membership = Pairs(self.kernel, self.workers, experiment.seed, tell)
@@ -185,6 +186,7 @@ class Coordinator:
             self._scheduler.close()
         self.listener.close()
         self._gate.close()
+        self._store = None
         self._context.term()
 
     def _new_mailbox(self) -> Mailbox[tuple[str, Body]]:
@@ -397,7 +399,7 @@ class Coordinator:
                     self.snapshots.leave(body, block)
                 else:
                     self.snapshots.add(body, block)
-            elif isinstance(body, Fetch):
+            elif isinstance(body, Fetch) and self.membership is not None:
                 self._awaiting_final.append(name)
                 self._give_final()
             elif isinstance(body, Extras):

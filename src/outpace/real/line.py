@@ -68,6 +68,10 @@ class Line:
                 del job  # and what it holds
         except RuntimeError as error:
             self._tell(partial(self._broken, str(error)))
+        except (
+            Exception
+        ) as error:  # nobody's leaving: the training's thread shall not wait for ever
+            self._tell(partial(_raise, error))
         finally:  # the others in it, who may wait for this one, see it go
             if self._group is not None:
                 self._group.close()
@@ -79,3 +83,7 @@ class Line:
                 done()
 
         self._bell.ring(unless_abandoned)
+
+
+def _raise(error: Exception) -> None:
+    raise error

@@ -8,10 +8,11 @@ all-reduce ends the run, after a while.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
 from outpace.errors import RunError
-from outpace.kernel import Kernel
+from outpace.kernel import Alarm, Kernel
 from outpace.real.bodies import Body, Broken, Joins, LeaveBody, Regroup
 from outpace.units import nanoseconds
 
@@ -32,6 +33,7 @@ class Membership:
         self._joined = dict.fromkeys(self._numbers, 0)  # how many all-reduces
         self._generation, self._broken = 0, -1  # of groups: the last, and the last that broke
         self._group = list(self._numbers)  # who belongs to it
+        self._alarm: Alarm | None = None  # for those who have not come to the newest all-reduce
 
     @property
     def here(self) -> list[str]:
@@ -60,11 +62,13 @@ class Membership:
         self._regroup()
 
     def _join(self, name: str, number: int) -> None:
-        first = number >= max(self._joined.values())
-        self._joined[name] = number + 1
-        if first:
+        # Who begins the next one has the result of the last, so all had come to that.
+        if number >= max(self._joined.values()):
+            if self._alarm is not None:
+                self._kernel.call_off(self._alarm)
             due = self._kernel.now + nanoseconds(self._timeout_s)
-            self._kernel.call_at(due, self._require_all, number)
+            self._alarm = self._kernel.set_alarm(due, partial(self._require_all, number))
+        self._joined[name] = number + 1
         self._regroup_if_missed()
 
     def _regroup_if_missed(self) -> None:
@@ -88,6 +92,7 @@ class Membership:
         return True
 
     def _require_all(self, number: int) -> None:
+        self._alarm = None
         here = self.here
         late = [name for name in here if self._joined[name] <= number]
         if late and len(late) < len(here):

@@ -174,8 +174,8 @@ class Reductions:
             wire.is_summed = all(entry.part is not InIt.SPOILED for entry in table.values())
         wire.is_summed = False  # when it is used again
         total = None
-        if not part.awaited and self._like is not None:  # there is time to copy it
-            total = wire.total(self._like.dtype)
+        if self._like is not None and self._share == 1 and not part.awaited:
+            total = wire.total(self._like.dtype)  # there is time to copy it
         return partial(self._finish, part, table or self._table_in(wire), total, self._clock.now)
 
     def _table_in(self, wire: Wire) -> dict[int, Entry]:

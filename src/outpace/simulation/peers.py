@@ -14,7 +14,6 @@ from outpace.blocks import ParameterBlock, parameter_block
 from outpace.cluster import Paths
 from outpace.cluster.run_times import RunTime
 from outpace.config import Experiment
-from outpace.control import ControlFunction
 from outpace.kernel import Future
 from outpace.messages import Block, worker_name
 from outpace.programs.gossip import partner_of
@@ -31,9 +30,8 @@ from outpace.replicas import (
 from outpace.simulation.collectives import AllReduces, Part
 from outpace.simulation.control import SimulationControl
 from outpace.simulation.exchanges import Exchanges, Pair
-from outpace.simulation.network import Log
 from outpace.simulation.routes import Formula, Messages, Route
-from outpace.simulation.virtual import Computing, Progress, VirtualRun, run_time_of
+from outpace.simulation.virtual import Computing, VirtualRun, run_time_of
 from outpace.strategy import (
     common_optimizer,
     pattern_of,
@@ -42,28 +40,14 @@ from outpace.strategy import (
     wire_of,
 )
 from outpace.tasks import CuttableWorkload
-from outpace.trace import NONE, Trace
+from outpace.trace import NONE
 from outpace.units import Time
 
 
 class PeerSimulation(VirtualRun):
     """One without servers."""
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        workload: CuttableWorkload,
-        trace: Trace,
-        *,
-        progress: Progress | None = None,
-        message_log: Log | None = None,
-        tie_seed: int | None = None,
-        control: ControlFunction | None = None,
-    ) -> None:
-        super().__init__(
-            experiment, workload, trace, progress=progress, message_log=message_log,
-            tie_seed=tie_seed, control=control,
-        )  # fmt: skip
+    def _set_up(self, experiment: Experiment, workload: CuttableWorkload) -> None:
         sync = experiment.peers
         assert sync is not None
         (initial,) = workload.initial_parameters()

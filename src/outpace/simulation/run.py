@@ -17,7 +17,6 @@ import numpy as np
 from outpace.blocks import parameter_block
 from outpace.cluster.run_times import RunTime
 from outpace.config import Experiment
-from outpace.control import ControlFunction
 from outpace.errors import ProtocolError
 from outpace.kernel import Kernel
 from outpace.messages import (
@@ -40,9 +39,9 @@ from outpace.recorder import Totals
 from outpace.runtimes.table import Seconds
 from outpace.shard import Shard
 from outpace.simulation.control import SimulationControl
-from outpace.simulation.network import Log, Network
+from outpace.simulation.network import Network
 from outpace.simulation.service import Service
-from outpace.simulation.virtual import Computing, Progress, VirtualRun, run_time_of
+from outpace.simulation.virtual import Computing, VirtualRun, run_time_of
 from outpace.strategy import (
     cut_off_rule,
     scheduler_shard,
@@ -52,28 +51,13 @@ from outpace.strategy import (
 )
 from outpace.sync import CutOff
 from outpace.tasks import CuttableWorkload
-from outpace.trace import Trace
 from outpace.units import Time, nanoseconds, seconds
 
 
 class Simulation(VirtualRun):
     """One with servers."""
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        workload: CuttableWorkload,
-        trace: Trace,
-        *,
-        progress: Progress | None = None,
-        message_log: Log | None = None,
-        tie_seed: int | None = None,
-        control: ControlFunction | None = None,
-    ) -> None:
-        super().__init__(
-            experiment, workload, trace, progress=progress, message_log=message_log,
-            tie_seed=tie_seed, control=control,
-        )  # fmt: skip
+    def _set_up(self, experiment: Experiment, workload: CuttableWorkload) -> None:
         self._followed = experiment.policies.initial()
         self._shards = [
             Shard(

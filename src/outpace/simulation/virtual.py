@@ -78,8 +78,13 @@ class VirtualRun(ABC):
         self._evaluated_at: Any = None  # what `_changes` was at the last evaluation
         self._pending: deque[tuple[int, EvaluationJob]] = deque()  # rows to be filled in
         self._control: Control
+        self._set_up(experiment, workload)
 
     # -- what it consists of -----------------------------------------------------
+
+    @abstractmethod
+    def _set_up(self, experiment: Experiment, workload: CuttableWorkload) -> None:
+        """Make what it consists of. The last thing that is done before it can be driven."""
 
     @abstractmethod
     def parameters(self) -> list[Block]:
