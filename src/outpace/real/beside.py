@@ -63,7 +63,8 @@ class GroupBeside:
         self._ask(
             {
                 "store": meeting.store, "host": meeting.host, "backend": meeting.backend,
-                "deterministic": meeting.deterministic, "generation": generation,
+                "deterministic": meeting.deterministic, "timeout_s": meeting.timeout_s,
+                "generation": generation,
                 "members": list(members), "me": me,
                 "threads": torch.get_num_threads(),
             }
@@ -134,9 +135,9 @@ def main() -> None:
 
     first = json.loads(next(lines))
     torch.set_num_threads(first["threads"])
-    meeting = Meeting(
-        tuple(first["store"]), first["host"], first["backend"], first["deterministic"]
-    )
+    store = tuple(first.pop("store"))
+    place = {name: first[name] for name in ("host", "backend", "deterministic", "timeout_s")}
+    meeting = Meeting(store, **place)
     try:
         group = Group(meeting, first["generation"], first["members"], first["me"])
     except RuntimeError as error:

@@ -24,9 +24,9 @@ dist: Any = torch.distributed  # whose parts are not all declared
 
 Backend: TypeAlias = Literal["gloo", "nccl"]
 
-_MEET: Final = timedelta(hours=1)  # for the slowest to come to the end of a step
 # How long to wait in an operation is the coordinator's affair, who knows the workers.
 _FOR_EVER: Final = timedelta(days=365)
+_LONGEST_S: Final = 86_400.0
 _AT_ONCE: Final = 4  # pieces of an all-reduce
 
 
@@ -42,6 +42,7 @@ class Meeting:
     host: str
     backend: Backend
     deterministic: bool = False
+    timeout_s: float = 1800.0  # for the slowest to come to the end of a step
 
 
 def host_store(host: str) -> tuple[Any, int]:
@@ -98,7 +99,8 @@ class Group:
         if len(members) == 1:
             return
         host, port = meeting.store
-        store = dist.TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=_MEET)
+        limit = timedelta(seconds=min(meeting.timeout_s, _LONGEST_S))
+        store = dist.TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=limit)
         shared = dist.PrefixStore(f"group {name}", store)
         rank = self._members.index(me)
         if meeting.backend == "nccl":

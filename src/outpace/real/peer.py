@@ -36,7 +36,13 @@ from outpace.real.reductions import Part, Reductions
 from outpace.real.trainee import Trainee
 from outpace.real.wire import head_of
 from outpace.replicas import GatheredInPlace
-from outpace.strategy import has_own_parameters, pattern_of, peer_program, wire_of
+from outpace.strategy import (
+    has_own_parameters,
+    pattern_of,
+    peer_program,
+    timeout_of,
+    wire_of,
+)
 from outpace.sync import Gossip, Hpsgd
 from outpace.trace import NONE
 from outpace.units import Time
@@ -56,6 +62,7 @@ class Peer(Trainee):
         self.has_own = has_own_parameters(sync)
         self._wire = wire_of(sync)
         self._pattern = pattern_of(sync)
+        self._timeout_s = timeout_of(sync)
         self._beside = isinstance(sync, Hpsgd) and sync.synchronizer == "process"
         law = experiment.network
         paths = Paths(law, experiment.machines) if law is not None and law.stretch else None
@@ -208,7 +215,9 @@ class Peer(Trainee):
 
     @property
     def _meeting(self) -> Meeting:
-        return Meeting(self._store, self._address, self._backend, self._deterministic)
+        return Meeting(
+            self._store, self._address, self._backend, self._deterministic, self._timeout_s
+        )
 
     def _meet(self, generation: int, members: Sequence[int]) -> Future[None]:
         return self._reductions.connect(self._meeting, generation, members)
