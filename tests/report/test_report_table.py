@@ -145,3 +145,10 @@ def test_what_belongs_to_a_strategy_and_stands_elsewhere_is_said():
     assert strategies([run]) == [
         "ssp + asp, from 2.5 s on bsp, own conditions, pull 75 %, global barrier, sliced by layers"
     ]
+
+
+def test_how_long_an_all_reduce_may_wait_tells_no_strategies_apart_but_a_quorum_s_timeout_does():
+    average = {"kind": "local-sgd", "every": 8, "all_reduce": "ring", "timeout_s": 1800.0}
+    quorum = {"kind": "partial-push", "quorum": 3, "timeout_s": 0.5}
+    runs = [Run("a", {}, {"sync": sync}, "", {}, Path("nowhere")) for sync in (average, quorum)]
+    assert strategies(runs) == ["local-sgd, every 8", "partial-push, quorum 3, timeout_s 0.5"]

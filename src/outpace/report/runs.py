@@ -156,7 +156,8 @@ def strategies(runs: Sequence[Run]) -> list[str]:
     """What tells their strategies apart, in short: `ssp, staleness 3`.
 
     Numbers are said; words only where another run with that kind of strategy has others. Of
-    cut-offs, which have many numbers, the model is, and else only what others have otherwise.
+    cut-offs, which have many numbers, the model is, and else only what others have otherwise. How
+    long an all-reduce may wait before it ends the run says nothing of how it went.
     """
 
     def words(run: Run) -> list[str]:
@@ -166,6 +167,8 @@ def strategies(runs: Sequence[Run]) -> list[str]:
             if run.kind == "cutoff"
             else {key for key, value in run.sync.items() if _number(value) is not None}
         )
+        if "all_reduce" in run.sync:
+            always.discard("timeout_s")
         return [
             f"{key} {Path(value).name if key == 'file' else value}"
             for key, value in run.sync.items()
