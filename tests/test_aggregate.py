@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outpace.aggregate import TreeSum, tree_sum
+from outpace.blocks.sums import TreeSum, tree_sum
 
 MODERATE = settings(deadline=None, max_examples=100)
 

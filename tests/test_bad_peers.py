@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from outpace.config import experiment_from
+from outpace.config.experiment import experiment_from
 from outpace.errors import ConfigError
-from outpace.experiment import simulate
-from outpace.real.attach import attached
+from outpace.experiment.running import simulate
+from outpace.real.node.script.attach import attached
 from outpace.sync import Asp, Ssgd
 from test_cli import outpace, refused
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from outpace.blocks import ParameterBlock, copy_of, difference, parameter_block, plus
-from outpace.messages import Phantom, whole
-from outpace.pieces import Pieces
-from outpace.updaters import Sgd
+from outpace.blocks.block import Phantom, whole
+from outpace.blocks.pieces import Pieces
+from outpace.optim import Sgd
+from outpace.sync.parameter_block import ParameterBlock, copy_of, difference, parameter_block, plus
 
 LARGE = 3 * 2**18 + 5  # elements: several of the pieces in which a large block is worked on
 

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.torch import load_file
 
-from outpace import folder as files
 from outpace.cli import main
+from outpace.record import folder as files
 
 CONFIG = """\
 seed: 0

@@ -7,9 +7,9 @@ import pytest
 from handmade import Page
 from tables import assert_same, table
 
-from outpace.experiment import simulate
+from outpace.experiment.running import simulate
 from outpace.predict.models import MODELS, Kind, load
-from outpace.runtimes import read, write
+from outpace.predict.recorded import read, write
 from test_cli import outpace, refused
 
 CONFIG = {

@@ -20,7 +20,7 @@ from outpace.cluster import (
     Slow,
 )
 from outpace.errors import ConfigError
-from outpace.units import SECOND
+from outpace.support.units import SECOND
 
 N = 20_000
 LAWS = [

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from outpace.cluster import Constant
-from outpace.config import Experiment, Stop, experiment_from
+from outpace.config.experiment import Experiment, Stop, experiment_from
 from outpace.errors import ConfigError
+from outpace.support.yaml_files import parse_yaml, with_overrides, write_yaml
 from outpace.sync import Bsp
 from outpace.tasks import PythonTask, Timing
-from outpace.yamlfile import parse_yaml, with_overrides, write_yaml
 
 BASE = """\
 task: {kind: timing}

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from outpace.errors import ConfigError
-from outpace.experiment import run, simulate
+from outpace.experiment.running import run, simulate
 
 REGIMES = [{"factor": 1.0, "dwell_s": 1.0}, {"factor": 4.0, "dwell_s": 1.0}]
 SLOWING = {

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from outpace import strategy
-from outpace.config import experiment_from
-from outpace.experiment import run
-from outpace.messages import Close, Done
+from outpace.config.experiment import experiment_from
+from outpace.engine import wiring as strategy
+from outpace.experiment.running import run
 from outpace.predict.interface import Wait
-from outpace.programs.cutoff import cut_off
-from outpace.units import nanoseconds, seconds
+from outpace.support.units import nanoseconds, seconds
+from outpace.sync.messages import Close, Done
+from outpace.sync.programs.cutoff import cut_off
 
 
 class OutOfMessages(Exception):

@@ -4,8 +4,8 @@ import dataclasses
 from pathlib import Path
 
 import outpace
-from outpace.comparison import variants_from
-from outpace.yamlfile import read_yaml
+from outpace.experiment.comparison import variants_from
+from outpace.support.yaml_files import read_yaml
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from outpace.errors import ConfigError
-from outpace.folder import free_folder
+from outpace.record.folder import free_folder
 
 
 def test_runs_that_start_at_once_get_a_folder_each(tmp_path):

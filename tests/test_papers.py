@@ -12,9 +12,9 @@ from benchmarks.papers.curves import Curve, read_curve
 from benchmarks.papers.sharpness import bound, growth, sharpness
 
 from outpace import Task
-from outpace.comparison import variants_from
-from outpace.experiment import simulate
-from outpace.yamlfile import read_yaml
+from outpace.experiment.comparison import variants_from
+from outpace.experiment.running import simulate
+from outpace.support.yaml_files import read_yaml
 
 PAPERS = Path(__file__).parents[1] / "benchmarks" / "papers"
 

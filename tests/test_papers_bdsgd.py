@@ -11,9 +11,9 @@ from benchmarks.papers import bdsgd_fig5, bdsgd_real, bdsgd_training
 from benchmarks.papers.curves import Curve
 from benchmarks.papers.cutoff_training import ALL, Measured, measured, with_models
 
-from outpace.config import experiment_from
+from outpace.config.experiment import experiment_from
 from outpace.predict import models
-from outpace.yamlfile import read_yaml, with_overrides
+from outpace.support.yaml_files import read_yaml, with_overrides
 
 PAPERS = Path(__file__).parents[1] / "benchmarks" / "papers"
 FEW = {

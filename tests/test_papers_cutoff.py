@@ -15,7 +15,7 @@ from benchmarks.papers.cutoff_rows import Fits, Settings, clusters, measure
 from benchmarks.papers.cutoff_truth import Knowing, Known
 
 from outpace.predict.rules.making import MODELS
-from outpace.yamlfile import read_yaml
+from outpace.support.yaml_files import read_yaml
 
 PAPERS = Path(__file__).parents[1] / "benchmarks" / "papers"
 MAKE = {

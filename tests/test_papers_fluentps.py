@@ -11,9 +11,9 @@ import pytest
 from benchmarks.papers.curves import Curve, read_curve
 from benchmarks.papers.pace import Pace, accuracy, accuracy_between, pace
 
-from outpace.comparison import variants_from
-from outpace.experiment import simulate
-from outpace.yamlfile import read_yaml, with_overrides
+from outpace.experiment.comparison import variants_from
+from outpace.experiment.running import simulate
+from outpace.support.yaml_files import read_yaml, with_overrides
 
 PAPERS = Path(__file__).parents[1] / "benchmarks" / "papers"
 TIMES_ONLY = ("task={kind: timing, parameters: 1000}",)

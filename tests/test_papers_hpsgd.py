@@ -12,11 +12,11 @@ from benchmarks.papers import hpsgd_accuracy, hpsgd_real, hpsgd_scaling
 from benchmarks.papers.hpsgd_accuracy import CUTOFFS, PSSP, Split
 from benchmarks.papers.hpsgd_scaling import HPSGD, LOCAL, PSGD, SSGD, Found, Ring, Row, Steps
 
-from outpace.config import experiment_from
-from outpace.experiment import simulate
+from outpace.config.experiment import experiment_from
+from outpace.experiment.running import simulate
+from outpace.support.yaml_files import read_yaml, with_overrides
 from outpace.sync import POLICIES
 from outpace.tasks.models import layer_sizes
-from outpace.yamlfile import read_yaml, with_overrides
 
 PAPERS = Path(__file__).parents[1] / "benchmarks" / "papers"
 RESNET_BYTES = 4 * sum(layer_sizes("resnet-101"))

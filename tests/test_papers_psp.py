@@ -14,9 +14,9 @@ from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curve, read_curve
 from benchmarks.papers.psp import SETTINGS, LateReplies, final_error, runs_of, seconds_to_error
 
-from outpace.comparison import compare, variants_from
-from outpace.experiment import simulate
-from outpace.yamlfile import merged, read_yaml
+from outpace.experiment.comparison import compare, variants_from
+from outpace.experiment.running import simulate
+from outpace.support.yaml_files import merged, read_yaml
 
 PAPERS = Path(__file__).parents[1] / "benchmarks" / "papers"
 NODES = 8  # for 32

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outpace.randomness import CHUNK, Stream, generator
+from outpace.support.randomness import CHUNK, Stream, generator
 
 MODERATE = settings(deadline=None, max_examples=60)
 SEEDS = st.integers(0, 2**63 - 1)

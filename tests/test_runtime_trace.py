@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from outpace import strategy
-from outpace.config import experiment_from
+from outpace.config.experiment import experiment_from
+from outpace.engine import wiring as strategy
 from outpace.errors import ConfigError, RunError
-from outpace.experiment import run, simulate
+from outpace.experiment.running import run, simulate
 
 TIMES = {0: [0.25, 0.5, 0.125], 1: [1.0, 2.0, 4.0]}
 HEAD = "worker,iteration,seconds\n"

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shard_driver import Account
 
-from outpace.blocks import parameter_block
 from outpace.errors import ProtocolError
-from outpace.messages import Close, Leave, Pull, Push, SetPolicy
-from outpace.shard import Outcome, Shard
+from outpace.optim import Sgd
 from outpace.sync import Bsp, CutOff, Scale
-from outpace.updaters import Sgd
+from outpace.sync.messages import Close, Leave, Pull, Push, SetPolicy
+from outpace.sync.parameter_block import parameter_block
+from outpace.sync.shard import Outcome, Shard
 
 WORKERS = 4
 

@@ -3,7 +3,7 @@
 import pytest
 
 from outpace.errors import RunError
-from outpace.experiment import simulate
+from outpace.experiment.running import simulate
 
 # Worker 0 takes 1 s, worker 1 takes 3 s (slow by a factor); no network.
 BASE = {

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from outpace.blocks.slicing import Slicing, layers_within, slices_of
 from outpace.errors import ConfigError
-from outpace.experiment import simulate
-from outpace.slicing import Slicing, layers_within, slices_of
+from outpace.experiment.running import simulate
 
 LAYERS = st.lists(st.integers(1, 50), min_size=1, max_size=30)
 

@@ -11,10 +11,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from outpace.blocks.block import StepSettings
 from outpace.errors import ConfigError
-from outpace.messages import StepSettings
-from outpace.python_optimizer import PythonOptimizer
-from outpace.torch_optimizers import KNOWN, TorchOptimizer, plain_settings, require_known
+from outpace.optim.python import PythonOptimizer
+from outpace.optim.torch_optimizers import KNOWN, TorchOptimizer, plain_settings, require_known
 
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "SGD": [{"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}, {"maximize": True}],

@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.micro.harness import Measurement, in_turn, ratio
 
-from outpace.experiment import run
+from outpace.experiment.running import run
 
 SCRIPT = Path(__file__).parent / "steps.py"
 ELEMENTS, COMPUTE_MS, REDUCE_S = 6_250_000, 60, 0.18

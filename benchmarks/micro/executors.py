@@ -9,13 +9,13 @@ from typing import Any
 
 from benchmarks.micro.harness import Measurement, host_seconds, in_turn, ratio, value
 
-from outpace.config import experiment_from
+from outpace.config.experiment import experiment_from
 from outpace.errors import ConfigError
-from outpace.experiment import simulate
+from outpace.experiment.running import simulate
+from outpace.record.trace import MemorySink, Trace
 from outpace.simulation.run import Simulation
 from outpace.simulation.virtual import one_thread_own_randomness
 from outpace.tasks import CuttableWorkload
-from outpace.trace import MemorySink, Trace
 
 FASHION = {"kind": "fashion-mnist-cnn"}  # 421,642 parameters, 11 ms per gradient
 DIGITS = {"kind": "digits-mlp"}  # 4,810 parameters, 0.1 ms

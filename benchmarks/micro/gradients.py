@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from benchmarks.micro.harness import Measurement, host_seconds, in_turn, ratio
 
-from outpace.experiment import simulate
-from outpace.tasks.digits import digits_cnn
+from outpace.experiment.running import simulate
+from outpace.tasks.data.digits import digits_cnn
 from outpace.tasks.sampler import Sampler
 
 WORKERS, BATCH_SIZE, SEED = 64, 32, 0

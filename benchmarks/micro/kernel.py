@@ -10,8 +10,8 @@ from benchmarks.micro.harness import Measurement, host_seconds, in_turn, ratio
 
 from outpace.cluster import NetworkLaw
 from outpace.kernel import Kernel, Mailbox
-from outpace.simulation.network import Network
-from outpace.units import SECOND
+from outpace.simulation.network.serialised import Network
+from outpace.support.units import SECOND
 
 PAIRS = 64
 LATENCY_S, BANDWIDTH = 0.001, 1.25e8

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.micro.harness import Measurement, in_turn, value
 
-from outpace.experiment import simulate
+from outpace.experiment.running import simulate
 
 SERVERS = 8
 SHORT, LONG = 50, 200  # iterations

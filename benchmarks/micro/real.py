@@ -36,22 +36,22 @@ import zmq
 from benchmarks.micro.harness import Measurement, in_turn, ratio, value
 from benchmarks.micro.steps import GivenLoss
 
-from outpace.config import Experiment
-from outpace.experiment import as_experiment, run
+from outpace.blocks.block import Block
+from outpace.config.experiment import Experiment
+from outpace.experiment.running import as_experiment, run
 from outpace.kernel import Kernel, Mailbox
-from outpace.messages import Block
-from outpace.real import child
-from outpace.real.bodies import Body, Initialize, PushBody, ReplyBody
-from outpace.real.clock import RealClock
-from outpace.real.coordinator import Coordinator
-from outpace.real.gate import Refusals, Session, new_keys
-from outpace.real.launcher import Processes
-from outpace.real.member import COORDINATOR, Link
+from outpace.real.coordinator.coordinator import Coordinator
+from outpace.real.net.bodies import Body, Initialize, PushBody, ReplyBody
+from outpace.real.net.clock import RealClock
+from outpace.real.net.gate import Refusals, Session, new_keys
+from outpace.real.net.sockets import LOOPBACK, Caller, Listener
+from outpace.real.net.wire import head_of
+from outpace.real.node.member import COORDINATOR, Link
+from outpace.real.node.worker import Worker
+from outpace.real.process import child
+from outpace.real.process.launcher import Processes
 from outpace.real.run import LEASE_S, RealRun
-from outpace.real.sockets import LOOPBACK, Caller, Listener
-from outpace.real.wire import head_of
-from outpace.real.worker import Worker
-from outpace.trace import MemorySink, Trace
+from outpace.record.trace import MemorySink, Trace
 
 MB = 250_000  # float32 elements
 SMALL = 1024  # 4 KB

@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.micro.harness import Measurement, value
 from benchmarks.micro.messages import peak_megabytes
 
-from outpace.experiment import simulate
+from outpace.experiment.running import simulate
 
 
 def measure(quick: bool) -> list[Measurement]:

@@ -11,9 +11,9 @@ import random
 
 from benchmarks.micro.harness import Measurement, host_seconds, value
 
-from outpace.blocks import parameter_block
-from outpace.messages import Message, Phantom, Pull, Push
-from outpace.shard import Shard
+from outpace.blocks.block import Phantom
+from outpace.optim import Sgd
+from outpace.support.units import SECOND, Time
 from outpace.sync import (
     Asp,
     Bsp,
@@ -28,8 +28,9 @@ from outpace.sync import (
     Pssp,
     Ssp,
 )
-from outpace.units import SECOND, Time
-from outpace.updaters import Sgd
+from outpace.sync.messages import Message, Pull, Push
+from outpace.sync.parameter_block import parameter_block
+from outpace.sync.shard import Shard
 
 GOALS = {32: 8.0, 2048: 10.0}  # workers: µs
 MESSAGES = 40_000

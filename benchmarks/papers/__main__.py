@@ -18,10 +18,10 @@ from benchmarks.papers.claims import Claim, show
 from benchmarks.papers.curves import read_curve
 
 from outpace.cli.base import progress_bars
-from outpace.comparison import compare, variants_from
-from outpace.experiment import report_on
-from outpace.folder import REPORT, free_folder
-from outpace.yamlfile import read_yaml, with_overrides
+from outpace.experiment.comparison import compare, variants_from
+from outpace.experiment.running import report_on
+from outpace.record.folder import REPORT, free_folder
+from outpace.support.yaml_files import read_yaml, with_overrides
 
 HERE = Path(__file__).parent
 NAMES = sorted(path.stem for path in HERE.glob("*.yaml"))

@@ -25,7 +25,7 @@ from plotly.subplots import make_subplots
 from rich.console import Console
 from rich.table import Table
 
-from outpace.report.figure import colour
+from outpace.report.figures.figure import colour
 
 CHEN, BDSGD = "Chen", "deep Markov"
 FASTER: Final = {"5.34": 1.0, "2.83": 7.8, "0.24": 7.6}  # per cent, published

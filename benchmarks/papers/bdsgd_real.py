@@ -28,11 +28,11 @@ from benchmarks.papers.cutoff_training import (
 )
 
 from outpace import run as run_for_real
-from outpace.config import experiment_from
-from outpace.experiment import report_on
-from outpace.folder import TRACE
-from outpace.recording import read_source
-from outpace.runtimes import RunTimes, write
+from outpace.config.experiment import experiment_from
+from outpace.experiment.running import report_on
+from outpace.predict.recorded import RunTimes, write
+from outpace.record.folder import TRACE
+from outpace.record.run_times import read_source
 
 WORKERS: Final = 8
 BURSTS: Final = (2, 5)  # workers that are slow for a while, now and then

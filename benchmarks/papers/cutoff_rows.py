@@ -23,14 +23,14 @@ from benchmarks.papers.cutoff_truth import Knowing
 
 from outpace.predict import models
 from outpace.predict.interface import Filter, Model, Rule
+from outpace.predict.recorded import RunTimes, read
+from outpace.predict.recorded.bytedance import read_bytedance
+from outpace.predict.recorded.table import Nodes
 from outpace.predict.replay import Replay, replay
-from outpace.predict.rules.hedge import Hedge
+from outpace.predict.rules.decisions.objective import Aim
 from outpace.predict.rules.making import LEARNED, make_rule
-from outpace.predict.rules.objective import Aim
-from outpace.runtimes import RunTimes, read
-from outpace.runtimes.bytedance import read_bytedance
-from outpace.runtimes.table import Nodes
-from outpace.tasks.files import DATA
+from outpace.predict.rules.wrappers.hedge import Hedge
+from outpace.tasks.data.files import DATA
 
 FIT_SEED: Final = 10_000  # runs to learn from have seeds from here on
 FIT_SHARE: Final = 0.6  # of a recording

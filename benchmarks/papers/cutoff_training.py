@@ -18,10 +18,10 @@ from plotly.subplots import make_subplots
 from rich.console import Console
 from rich.table import Table
 
-from outpace.comparison import compare, variants_from
+from outpace.experiment.comparison import compare, variants_from
 from outpace.predict import models
-from outpace.report.figure import colour, dash
-from outpace.runtimes import RunTimes, write
+from outpace.predict.recorded import RunTimes, write
+from outpace.report.figures.figure import colour, dash
 
 HERE: Final = Path(__file__).parent
 ALL: Final = "wait for all"  # the strategy that the others are compared with

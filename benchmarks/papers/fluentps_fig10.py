@@ -8,7 +8,7 @@ from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curve
 from benchmarks.papers.pace import Pace, mean_pace
 
-from outpace.config import Experiment
+from outpace.config.experiment import Experiment
 
 SIZES = (64, 128)
 PSSP = ("PSSP 0.1", "PSSP 0.3", "PSSP 0.5")

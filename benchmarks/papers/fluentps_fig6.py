@@ -9,7 +9,7 @@ from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curve
 from benchmarks.papers.pace import Pace, listed, pace, percent_less
 
-from outpace.config import Experiment
+from outpace.config.experiment import Experiment
 
 SYSTEMS = ("PS-Lite", "FluentPS", "EPS")
 WORKERS = (8, 16, 32)

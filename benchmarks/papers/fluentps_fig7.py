@@ -9,10 +9,10 @@ from benchmarks.papers.curves import Curve
 from benchmarks.papers.pace import accuracy, listed
 from benchmarks.papers.sharpness import bound, sharpness
 
-from outpace.config import Experiment
+from outpace.config.experiment import Experiment
+from outpace.optim import Sgd
 from outpace.simulation.virtual import one_thread_own_randomness
 from outpace.tasks.supervised import SupervisedWorkload
-from outpace.updaters import Sgd
 
 WORKERS = (2, 4, 8, 16, 32, 64)
 SOME = (4, 8, 16, 64)  # of the variants that tell the cache and the sum apart

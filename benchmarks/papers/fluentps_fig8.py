@@ -8,7 +8,7 @@ from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curve
 from benchmarks.papers.pace import accuracy_between, pace
 
-from outpace.config import Experiment
+from outpace.config.experiment import Experiment
 
 FIGURES: dict[str, list[str]] = {}
 MIDWAY = (16500 / 29800, 23500 / 29800)  # of the time that soft takes for all

@@ -8,10 +8,10 @@ from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curve
 from benchmarks.papers.pace import Pace, listed, pace, percent_less
 
-from outpace.config import Experiment
-from outpace.sync.pssp import Pssp
-from outpace.sync.ssp import Ssp
-from outpace.theory import equivalent_staleness
+from outpace.config.experiment import Experiment
+from outpace.sync.policies.pssp import Pssp
+from outpace.sync.policies.ssp import Ssp
+from outpace.sync.theory import equivalent_staleness
 
 PAIRS = ("AB", "CD", "EF", "GH")  # PSSP and SSP
 FIGURES = {

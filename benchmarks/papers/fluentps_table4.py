@@ -9,7 +9,7 @@ from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curve
 from benchmarks.papers.pace import Pace, listed, pace
 
-from outpace.config import Experiment
+from outpace.config.experiment import Experiment
 
 CLUSTERS = {
     "64x1": "AlexNet, 64 workers x 1 server, s = 3",

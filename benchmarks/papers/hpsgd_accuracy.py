@@ -24,10 +24,10 @@ from plotly.subplots import make_subplots
 from rich.console import Console
 from rich.table import Table
 
-from outpace.comparison import compare, variants_from
-from outpace.folder import TRACE
-from outpace.report.figure import colour
-from outpace.runtimes import write
+from outpace.experiment.comparison import compare, variants_from
+from outpace.predict.recorded import write
+from outpace.record.folder import TRACE
+from outpace.report.figures.figure import colour
 from outpace.sync import POLICIES
 
 PICTURE: Final = "accuracy.html"

@@ -14,8 +14,8 @@ from rich.table import Table
 
 from outpace import run as run_for_real
 from outpace import simulate
-from outpace.config import experiment_from
-from outpace.experiment import Result, report_on
+from outpace.config.experiment import experiment_from
+from outpace.experiment.running import Result, report_on
 
 HERE: Final = Path(__file__).parent
 WITHIN: Final = (

@@ -17,9 +17,9 @@ from benchmarks.papers.curves import read_curve
 from benchmarks.papers.pace import listed
 from plotly.subplots import make_subplots
 
-from outpace.comparison import compare, variants_from
-from outpace.folder import TRACE
-from outpace.report.figure import colour
+from outpace.experiment.comparison import compare, variants_from
+from outpace.record.folder import TRACE
+from outpace.report.figures.figure import colour
 from outpace.tasks.models import layer_sizes
 
 HERE: Final = Path(__file__).parent

@@ -9,10 +9,10 @@ from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curve
 from benchmarks.papers.sharpness import bound, sharpness
 
-from outpace.config import Experiment
+from outpace.config.experiment import Experiment
+from outpace.optim import Sgd
 from outpace.simulation.virtual import one_thread_own_randomness
 from outpace.tasks.supervised import SupervisedWorkload
-from outpace.updaters import Sgd
 
 LATENCIES = (0, 1, 10, 100)  # ms
 MANY = (8, 16, 32, 64)  # workers

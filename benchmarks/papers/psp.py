@@ -12,7 +12,7 @@ from math import comb
 
 from benchmarks.papers.curves import Curve
 
-from outpace.config import Experiment
+from outpace.config.experiment import Experiment
 
 
 @dataclass(frozen=True, slots=True)

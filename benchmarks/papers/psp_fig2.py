@@ -15,8 +15,8 @@ from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curve
 from benchmarks.papers.psp import late_replies
 
-from outpace.config import Experiment
-from outpace.folder import MESSAGES
+from outpace.config.experiment import Experiment
+from outpace.record.folder import MESSAGES
 
 NORMAL, DELAYED = SCENARIOS = ("normal", "4 s delay")
 FIGURES = {"runs": list(SCENARIOS)}

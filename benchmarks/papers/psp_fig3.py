@@ -9,7 +9,7 @@ from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curve
 from benchmarks.papers.psp import SETTINGS, final_error
 
-from outpace.config import Experiment
+from outpace.config.experiment import Experiment
 
 FIGURES = {"figure-3": [setting.name for setting in SETTINGS]}
 SAME = 0.03  # errors

@@ -8,7 +8,7 @@ from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curve
 from benchmarks.papers.psp import LEAST, PULL, PUSH, SETTINGS, SYNC, final_error, seconds_to_error
 
-from outpace.config import Experiment
+from outpace.config.experiment import Experiment
 
 FIGURES = {"figure-4": [setting.name for setting in SETTINGS]}
 ABOVE = 0.02  # the error to get down to is so much above the worst final one of the first three

@@ -20,7 +20,7 @@ from benchmarks.papers.psp import (
     runs_of,
 )
 
-from outpace.config import Experiment
+from outpace.config.experiment import Experiment
 from outpace.sync import PartialPush
 
 FIGURES = {"table-1": [f"{setting.name} seed 0" for setting in SETTINGS]}

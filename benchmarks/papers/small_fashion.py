@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from outpace import Task
-from outpace.tasks.fashion import fashion_mnist_cnn
+from outpace.tasks.data.fashion import fashion_mnist_cnn
 
 _SAMPLES = 10_000  # a fifth of CIFAR-10: with a fifth of the batch, epochs as long as published
 

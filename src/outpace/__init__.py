@@ -11,35 +11,50 @@ the user's own model in virtual time, and then run unchanged for real.
 
 from __future__ import annotations
 
+from outpace.support import version
+
+__version__ = version.VERSION
+
 TYPE_CHECKING = False  # not from typing: until the command guards itself, little is imported
 if TYPE_CHECKING:
     from typing import Any
 
-    from outpace.comparison import Row, Variant, compare, variants_from
-    from outpace.config import Evaluate, Experiment, Stop, experiment_from
-    from outpace.control import Control
+    from outpace.config.experiment import Evaluate, Experiment, Stop, experiment_from
+    from outpace.engine.control import Control
     from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError
-    from outpace.experiment import Result, run, simulate
+    from outpace.experiment.comparison import Row, Variant, compare, variants_from
+    from outpace.experiment.running import Result, run, simulate
     from outpace.script import abortable, attach, finish, rank, sampler, world_size
-    from outpace.simulation.api import Simulator, Worker
+    from outpace.simulation.by_hand import Simulator, Worker
     from outpace.tasks import Task
 
-__version__ = "0.1.0"
-
 _HOME = {
-    "Row": "comparison", "Variant": "comparison", "compare": "comparison",
-    "variants_from": "comparison",
-    "Evaluate": "config", "Experiment": "config", "Stop": "config", "experiment_from": "config",
-    "ConfigError": "errors", "DivergenceError": "errors", "OutpaceError": "errors",
+    "ConfigError": "errors",
+    "Control": "engine.control",
+    "DivergenceError": "errors",
+    "Evaluate": "config.experiment",
+    "Experiment": "config.experiment",
+    "OutpaceError": "errors",
+    "Result": "experiment.running",
+    "Row": "experiment.comparison",
     "RunError": "errors",
-    "Control": "control",
-    "Result": "experiment", "run": "experiment", "simulate": "experiment",
-    "abortable": "script", "attach": "script", "finish": "script", "rank": "script",
-    "sampler": "script",
-    "world_size": "script",
-    "Simulator": "simulation.api", "Worker": "simulation.api",
+    "Simulator": "simulation.by_hand",
+    "Stop": "config.experiment",
     "Task": "tasks",
-}  # fmt: skip
+    "Variant": "experiment.comparison",
+    "Worker": "simulation.by_hand",
+    "abortable": "script",
+    "attach": "script",
+    "compare": "experiment.comparison",
+    "experiment_from": "config.experiment",
+    "finish": "script",
+    "rank": "script",
+    "run": "experiment.running",
+    "sampler": "script",
+    "simulate": "experiment.running",
+    "variants_from": "experiment.comparison",
+    "world_size": "script",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -70,6 +85,7 @@ __all__ = [
     "Task",
     "Variant",
     "Worker",
+    "__version__",
     "abortable",
     "attach",
     "compare",

@@ -40,7 +40,7 @@ from types import coroutine
 from typing import Any, Final, Generic, NoReturn, TypeAlias, TypeVar
 
 from outpace.errors import RunError
-from outpace.units import Time, seconds
+from outpace.support.units import Time, seconds
 
 T = TypeVar("T")
 Clock: TypeAlias = Callable[[Time | None], Time | None]

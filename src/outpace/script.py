@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar, cast
 import torch
 
 from outpace.errors import ConfigError, OutpaceError
-from outpace.place import CONNECT, HERE
+from outpace.support.place import CONNECT, HERE
 from outpace.tasks.boundaries import Computation
 
 ModelT = TypeVar("ModelT", bound=torch.nn.Module)
@@ -49,8 +49,8 @@ def attach(model: ModelT, optimizer: OptimizerT) -> tuple[ModelT, OptimizerT]:
         return model, optimizer
     if HERE.worker is not None:
         raise ConfigError("outpace.attach was called already: one model per script")
-    from outpace.real.attach import attached
-    from outpace.real.member import report_failure
+    from outpace.real.node.member import report_failure
+    from outpace.real.node.script.attach import attached
 
     try:
         HERE.worker = attached(HERE.link, HERE.number, HERE.experiment, model, optimizer)
@@ -125,7 +125,7 @@ def _in_a_run() -> bool:
         HERE.looked = True
         place = _place()
         if CONNECT in os.environ:
-            from outpace.real.rendezvous import join_from_file
+            from outpace.real.process.rendezvous import join_from_file
 
             _say_errors_in_words()
             join_from_file(os.environ[CONNECT], place)

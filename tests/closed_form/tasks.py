@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from outpace import Task
-from outpace.tasks.digits import digits_mlp
+from outpace.tasks.data.digits import digits_mlp
 
 
 def double_digits() -> Task:

@@ -7,8 +7,8 @@ import math
 import pyarrow.parquet as pq
 import pytest
 
-from outpace.experiment import simulate
-from outpace.units import nanoseconds
+from outpace.experiment.running import simulate
+from outpace.support.units import nanoseconds
 
 MS = 1_000_000  # ns
 T = 0.06  # seconds of a step

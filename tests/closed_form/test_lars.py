@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from outpace.blocks import parameter_block
-from outpace.experiment import simulate
-from outpace.messages import whole
+from outpace.blocks.block import whole
+from outpace.experiment.running import simulate
+from outpace.optim import Lars
+from outpace.support.user_code import load_target
+from outpace.sync.parameter_block import parameter_block
 from outpace.tasks.sampler import Sampler
-from outpace.tasks.target import load_target
-from outpace.updaters import Lars
 
 SEED, BATCH, WORKERS, ITERATIONS = 3, 16, 4, 12
 DOUBLE = f"{Path(__file__).with_name('tasks.py')}:double_digits"

@@ -11,14 +11,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outpace.blocks import FreshBlock, TensorBlock, parameter_block
+from outpace.blocks.block import whole
 from outpace.errors import ConfigError
-from outpace.experiment import simulate
-from outpace.messages import whole
+from outpace.experiment.running import simulate
+from outpace.optim import Sgd
+from outpace.optim.schedules import Constant, Cosine, StepDecay
+from outpace.support.user_code import load_target
+from outpace.sync.parameter_block import FreshBlock, TensorBlock, parameter_block
 from outpace.tasks.sampler import Sampler
-from outpace.tasks.target import load_target
-from outpace.updaters import Sgd
-from outpace.updaters.schedules import Constant, Cosine, StepDecay
 
 SEED, BATCH, WORKERS, ITERATIONS = 3, 16, 4, 12
 DOUBLE = f"{Path(__file__).with_name('tasks.py')}:double_digits"

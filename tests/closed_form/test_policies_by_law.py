@@ -11,16 +11,17 @@ import pytest
 import torch
 from scipy import stats
 
-from outpace.blocks import parameter_block
-from outpace.experiment import simulate
-from outpace.messages import Phantom, Pull, Push
-from outpace.randomness import Stream
-from outpace.recorder import Recorder
-from outpace.shard import Shard, View
+from outpace.blocks.block import Phantom
+from outpace.experiment.running import simulate
+from outpace.optim import Sgd
+from outpace.record.recorder import Recorder
+from outpace.record.trace import MemorySink, Trace
+from outpace.support.randomness import Stream
 from outpace.sync import Coin, DynamicPssp, Policy, PspSampling, Pssp
-from outpace.sync.coins import coin_of, sample_of
-from outpace.trace import MemorySink, Trace
-from outpace.updaters import Sgd
+from outpace.sync.messages import Pull, Push
+from outpace.sync.parameter_block import parameter_block
+from outpace.sync.policies.coins import coin_of, sample_of
+from outpace.sync.shard import Shard, View
 
 WORKERS, SERVERS, ITERATIONS = 5, 2, 25
 CHANCE = 1e-4  # of a test failing by chance, if its seed were another one

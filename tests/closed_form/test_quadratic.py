@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from outpace.errors import ConfigError
-from outpace.experiment import simulate
+from outpace.experiment.running import simulate
 
 
 def run(*, eigenvalues=(1.0,), noise=0.0, workers=1, lr, updates, sync=None, slow=(), **changes):

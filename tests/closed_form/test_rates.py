@@ -10,7 +10,7 @@ import math
 
 import pytest
 
-from outpace.experiment import simulate
+from outpace.experiment.running import simulate
 
 WITHIN = 4.0  # standard errors
 

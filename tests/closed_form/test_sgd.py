@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from outpace.aggregate import tree_sum
-from outpace.experiment import simulate
-from outpace.tasks.digits import digits_cnn
+from outpace.blocks.sums import tree_sum
+from outpace.experiment.running import simulate
+from outpace.tasks.data.digits import digits_cnn
 from outpace.tasks.sampler import Sampler
 
 SEED, BATCH = 3, 16
@@ -96,6 +96,6 @@ def test_bsp_is_large_batch_sgd():
 
 
 def digits_double():
-    from outpace.tasks.target import load_target
+    from outpace.support.user_code import load_target
 
     return load_target(DOUBLE)()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from outpace.experiment import simulate
+from outpace.experiment.running import simulate
 from tasks import normalised_digits
 
 TASKS = Path(__file__).with_name("tasks.py")

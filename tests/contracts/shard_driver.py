@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 import torch
 
-from outpace.blocks import parameter_block
-from outpace.messages import Close, Leave, Pull, Push, Reply, SetPolicy
-from outpace.shard import NOBODY, Outcome, Shard
+from outpace.optim import Sgd
 from outpace.sync import Policy
-from outpace.updaters import Sgd
+from outpace.sync.messages import Close, Leave, Pull, Push, Reply, SetPolicy
+from outpace.sync.parameter_block import parameter_block
+from outpace.sync.shard import NOBODY, Outcome, Shard
 
 
 @dataclass

@@ -8,9 +8,9 @@ import pytest
 from test_runtimes import every_runtime, rows
 
 from outpace.errors import ConfigError, PolicyError, RunError
-from outpace.experiment import run, simulate
-from outpace.python_policy import PythonPolicy
+from outpace.experiment.running import run, simulate
 from outpace.sync import Asp, Bsp, Ssp
+from outpace.sync.python import PythonPolicy
 
 WORKERS, SERVERS = 3, 2
 MINE = """\

@@ -12,7 +12,7 @@ from tables import table
 from test_runtimes import ITERATIONS, SERVERS, WORKERS, config, every_runtime, rows
 
 from outpace.errors import ConfigError
-from outpace.experiment import simulate
+from outpace.experiment.running import simulate
 from outpace.predict.models import MODELS, Kind, fit, save
 
 RULES = {

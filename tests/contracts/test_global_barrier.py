@@ -10,14 +10,14 @@ import pytest
 import torch
 from test_runtimes import BOUNDS, ITERATIONS, SERVERS, WORKERS, config, every_runtime, rows
 
-from outpace.config import experiment_from
-from outpace.experiment import simulate
+from outpace.config.experiment import experiment_from
+from outpace.experiment.running import simulate
 from outpace.kernel import Kernel
-from outpace.real.bodies import PullBody, PushBody, Ready
-from outpace.real.clock import RealClock
-from outpace.real.scheduler import BarrierScheduler, Place
-from outpace.report.perfetto import write_perfetto
-from outpace.trace import Rows
+from outpace.real.coordinator.scheduler import BarrierScheduler, Place
+from outpace.real.net.bodies import PullBody, PushBody, Ready
+from outpace.real.net.clock import RealClock
+from outpace.record.trace import Rows
+from outpace.report.perfetto.export import write_perfetto
 
 every_sync = pytest.mark.parametrize("sync", ["bsp", "ssp"])
 GLOBAL = {"barrier": "global"}

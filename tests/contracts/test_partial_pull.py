@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_runtimes import BOUNDS, ITERATIONS, SERVERS, WORKERS, config, every_runtime, rows
 
-from outpace.config import Experiment, Stop, experiment_from
-from outpace.experiment import simulate
-from outpace.messages import Leave, Pull, Push
-from outpace.programs.partial_pull import PartialPull, Unanswered
-from outpace.real.turns import Turns
+from outpace.config.experiment import Experiment, Stop, experiment_from
+from outpace.experiment.running import simulate
+from outpace.real.net.turns import Turns
 from outpace.sync import DropStragglers
+from outpace.sync.messages import Leave, Pull, Push
+from outpace.sync.programs.partial_pull import PartialPull, Unanswered
 from outpace.tasks import Timing
 
 every_sync = pytest.mark.parametrize("sync", ["bsp", "ssp"])

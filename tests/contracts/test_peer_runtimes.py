@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from outpace.experiment import run, simulate
+from outpace.experiment.running import run, simulate
 
 pytestmark = pytest.mark.slow
 

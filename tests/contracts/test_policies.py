@@ -11,11 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shard_driver import Driver
 
-from outpace.config import experiment_from, to_plain
+from outpace.config.experiment import experiment_from, to_plain
 from outpace.errors import ProtocolError
-from outpace.experiment import simulate
-from outpace.messages import Leave, Pull, Push
-from outpace.shard import Outcome
+from outpace.experiment.running import simulate
 from outpace.sync import (
     POLICIES,
     Apply,
@@ -35,6 +33,8 @@ from outpace.sync import (
     Ssp,
     SspTable,
 )
+from outpace.sync.messages import Leave, Pull, Push
+from outpace.sync.shard import Outcome
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 import torch
 
-from outpace.experiment import run, simulate
+from outpace.experiment.running import run, simulate
 
 RUNTIMES = {"virtual time": simulate, "real processes": run}
 SYNCS = {

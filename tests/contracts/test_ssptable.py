@@ -8,9 +8,9 @@ from functools import cache
 import pytest
 from test_runtimes import ITERATIONS, SERVERS, WORKERS, config, every_runtime, rows
 
-from outpace.experiment import simulate
-from outpace.messages import Pull, Push
-from outpace.real.turns import Turns
+from outpace.experiment.running import simulate
+from outpace.real.net.turns import Turns
+from outpace.sync.messages import Pull, Push
 
 STALENESS = 2
 TABLE = {"kind": "ssptable", "staleness": STALENESS}

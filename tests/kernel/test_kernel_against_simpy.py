@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outpace.kernel import Kernel, Mailbox, TimedOut
-from outpace.units import SECOND
+from outpace.support.units import SECOND
 
 MODERATE = settings(deadline=None, max_examples=50)
 DELAYS = st.lists(st.integers(0, 6), max_size=6)

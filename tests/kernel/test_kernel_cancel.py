@@ -14,7 +14,7 @@ from outpace.kernel import (
     TimedOut,
     WalkerCancelled,
 )
-from outpace.units import SECOND
+from outpace.support.units import SECOND
 
 MODERATE = settings(deadline=None, max_examples=80)
 TIE_SEEDS = [None, 0, 1, 2, 3]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outpace.kernel import DeadlockError, Kernel, Mailbox, TimedOut
-from outpace.units import SECOND
+from outpace.support.units import SECOND
 
 
 class Outside:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outpace.kernel import Kernel, Mailbox
-from outpace.units import SECOND
+from outpace.support.units import SECOND
 
 MODERATE = settings(deadline=None, max_examples=60)
 NANOSECONDS = st.integers(0, 5)  # few values, so that ties are common

@@ -7,7 +7,7 @@ import pytest
 
 from outpace.errors import RunError
 from outpace.kernel import DeadlockError, Kernel, Mailbox, State, WalkerError
-from outpace.units import SECOND
+from outpace.support.units import SECOND
 
 
 async def sleep(kernel, duration_s, seen=None):

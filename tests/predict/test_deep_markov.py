@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from outpace import generators
 from outpace.errors import ConfigError
 from outpace.predict.deep_markov import DeepMarkov, fit
-from outpace.runtimes.table import RunTimes
+from outpace.predict.recorded.table import RunTimes
+from outpace.support import generators
 
 WORKERS = 8
 NAN = math.nan

@@ -13,7 +13,7 @@ import torch
 
 from outpace.errors import ConfigError
 from outpace.predict.pooled import Pooled, fit
-from outpace.runtimes import RunTimes, read, write
+from outpace.predict.recorded import RunTimes, read, write
 
 
 @pytest.fixture(scope="module")

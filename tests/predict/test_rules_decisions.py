@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outpace.predict.rules.count import best_count
-from outpace.predict.rules.count_or_deadline import best_count_or_deadline
-from outpace.predict.rules.deadline import best_deadline
-from outpace.predict.rules.objective import Rate, Throughput, objective
+from outpace.predict.rules.decisions.count import best_count
+from outpace.predict.rules.decisions.count_or_deadline import best_count_or_deadline
+from outpace.predict.rules.decisions.deadline import best_deadline
+from outpace.predict.rules.decisions.objective import Rate, Throughput, objective
 
 
 @st.composite

@@ -11,8 +11,8 @@ from scenarios import Always, Scenarios, best_stopping
 
 from outpace.predict.interface import Wait
 from outpace.predict.replay import replay
-from outpace.predict.rules.count_or_deadline import best_count_or_deadline
-from outpace.predict.rules.objective import Throughput
+from outpace.predict.rules.decisions.count_or_deadline import best_count_or_deadline
+from outpace.predict.rules.decisions.objective import Throughput
 from outpace.predict.rules.predicted import Predicted
 from outpace.predict.rules.replan import Replan
 

@@ -9,11 +9,11 @@ import pytest
 
 from outpace.predict.interface import Wait
 from outpace.predict.replay import replay
-from outpace.predict.rules.count import best_count
-from outpace.predict.rules.deadline import best_deadline
+from outpace.predict.rules.decisions.count import best_count
+from outpace.predict.rules.decisions.deadline import best_deadline
+from outpace.predict.rules.decisions.objective import Throughput
 from outpace.predict.rules.fixed import share_of
 from outpace.predict.rules.making import make_rule
-from outpace.predict.rules.objective import Throughput
 from outpace.predict.rules.oracle import Oracle
 from outpace.predict.rules.rolling import Rolling
 from outpace.predict.rules.window import Window

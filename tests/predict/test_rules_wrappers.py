@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from outpace.predict.interface import Wait
-from outpace.predict.rules.every import Every
-from outpace.predict.rules.fallback import Fallback
 from outpace.predict.rules.fixed import Fixed
-from outpace.predict.rules.warm_up import WarmUp
+from outpace.predict.rules.wrappers.every import Every
+from outpace.predict.rules.wrappers.fallback import Fallback
+from outpace.predict.rules.wrappers.warm_up import WarmUp
 
 ROW, ALL = np.array([1.0, 2.0]), np.zeros(2, dtype=bool)
 

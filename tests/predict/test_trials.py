@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from outpace.errors import ConfigError
+from outpace.predict.recorded import RunTimes
 from outpace.predict.trials import trials
-from outpace.runtimes import RunTimes
 
 NODE = np.arange(12) // 4
 PLAIN = ["all", "fixed", "elfving", "last", "mean-5", "last-20", "last-5"]

@@ -17,10 +17,10 @@ import pytest
 import torch
 
 import outpace
-from outpace.aggregate import tree_sum
+from outpace.blocks.sums import tree_sum
 from outpace.errors import ConfigError, DivergenceError, RunError
-from outpace.experiment import Result, run
-from outpace.real.attach import attached
+from outpace.experiment.running import Result, run
+from outpace.real.node.script.attach import attached
 
 pytestmark = pytest.mark.slow
 SCRIPTS = Path(__file__).parent / "scripts"

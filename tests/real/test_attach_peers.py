@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from outpace.errors import ConfigError, DivergenceError, RunError
-from outpace.experiment import Result, run
-from outpace.real.bodies import ReadAll, Snapshot
+from outpace.experiment.running import Result, run
+from outpace.real.net.bodies import ReadAll, Snapshot
 from test_cli import outpace as outpace_command
 
 pytestmark = pytest.mark.slow

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from outpace.real.clock import RealClock
+from outpace.real.net.clock import RealClock
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

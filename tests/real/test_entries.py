@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outpace.real.entries import DIGITS, Entry, digits_of, entries_in
+from outpace.real.collective.entries import DIGITS, Entry, digits_of, entries_in
 
 ENTRIES = st.builds(Entry, weight=st.integers(0, 2**32 - 1), joined=st.integers(0, 2**56 - 1))
 

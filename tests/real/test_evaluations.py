@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from outpace.errors import RunError
-from outpace.real.clock import RealClock
-from outpace.real.evaluations import Evaluations
+from outpace.real.coordinator.evaluations import Evaluations
+from outpace.real.net.clock import RealClock
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from outpace.kernel import Kernel
-from outpace.real.bodies import Alone, Meet, Met, Missed, Parted, Seeks
-from outpace.real.clock import RealClock
-from outpace.real.exchanges import Exchanges
-from outpace.real.group import Meeting, host_store
+from outpace.real.collective.exchanges import Exchanges
+from outpace.real.collective.group import Meeting, host_store
+from outpace.real.net.bodies import Alone, Meet, Met, Missed, Parted, Seeks
+from outpace.real.net.clock import RealClock
 
 HOST = "127.0.0.1"
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from outpace.experiment import Result, run
-from outpace.randomness import generator
+from outpace.experiment.running import Result, run
+from outpace.support.randomness import generator
 
 pytestmark = pytest.mark.slow
 SCRIPT = Path(__file__).parent / "scripts" / "gossip.py"

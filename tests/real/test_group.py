@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from outpace.real.group import backend_for, gpu_of
+from outpace.real.collective.group import backend_for, gpu_of
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,11 @@ import pytest
 import torch
 import zmq
 
-from outpace.config import experiment_from
+from outpace.blocks.block import Block
+from outpace.config.experiment import experiment_from
 from outpace.errors import OutpaceError
-from outpace.experiment import run, simulate
-from outpace.messages import Block
-from outpace.real.bodies import (
+from outpace.experiment.running import run, simulate
+from outpace.real.net.bodies import (
     BlockHead,
     Body,
     Fetch,
@@ -36,12 +36,12 @@ from outpace.real.bodies import (
     ReplyBody,
     Snapshot,
 )
-from outpace.real.clock import RealClock
-from outpace.real.gate import Gate, Keys, Refusals, Session, new_keys
-from outpace.real.member import COORDINATOR, Link
-from outpace.real.server import Server
-from outpace.real.sockets import Caller, Listener
-from outpace.real.wire import HEADER_BYTES, Outgoing, WireError, head_of
+from outpace.real.net.clock import RealClock
+from outpace.real.net.gate import Gate, Keys, Refusals, Session, new_keys
+from outpace.real.net.sockets import Caller, Listener
+from outpace.real.net.wire import HEADER_BYTES, Outgoing, WireError, head_of
+from outpace.real.node.member import COORDINATOR, Link
+from outpace.real.node.server import Server
 
 RUN, EPOCH = 4567, 1
 WORKERS = ["worker-0", "worker-1", "worker-2"]

@@ -7,10 +7,10 @@ import io
 import pytest
 from rich.console import Console
 
-from outpace.config import experiment_from
-from outpace.experiment import run
+from outpace.config.experiment import experiment_from
+from outpace.experiment.running import run
 from outpace.real.live import Sample, gathering, overview, picture, rows, share_done, shown, watch
-from outpace.recorder import Totals
+from outpace.record.recorder import Totals
 
 
 def experiment(workers: int = 2, **changes):

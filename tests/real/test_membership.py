@@ -7,9 +7,9 @@ import torch
 
 from outpace.errors import RunError
 from outpace.kernel import Kernel
-from outpace.real.bodies import BlockHead, Broken, Joins, LeaveBody, ReadAll, Regroup, Snapshot
-from outpace.real.membership import Membership
-from outpace.real.peer_snapshots import PeerSnapshots
+from outpace.real.coordinator.membership import Membership
+from outpace.real.coordinator.peer_snapshots import PeerSnapshots
+from outpace.real.net.bodies import BlockHead, Broken, Joins, LeaveBody, ReadAll, Regroup, Snapshot
 
 NAMES = ["worker-0", "worker-1", "worker-2"]
 

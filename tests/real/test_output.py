@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from outpace.experiment import run
-from outpace.real.clock import RealClock
-from outpace.real.output import Output, print_line
+from outpace.experiment.running import run
+from outpace.real.net.clock import RealClock
+from outpace.real.process.output import Output, print_line
 
 TALKS = Path(__file__).parent / "scripts" / "talks.py"
 

@@ -18,10 +18,10 @@ import torch
 from test_perfetto import read
 from test_report_timeline import by_name, drawn
 
-from outpace import folder as files
 from outpace.errors import RunError
-from outpace.experiment import Result, run
-from outpace.report.perfetto import write_perfetto
+from outpace.experiment.running import Result, run
+from outpace.record import folder as files
+from outpace.report.perfetto.export import write_perfetto
 from outpace.tasks.sampler import Sampler
 
 pytestmark = [

@@ -20,12 +20,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from outpace import folder as files
 from outpace.errors import ConfigError, RunError
-from outpace.experiment import run, simulate
-from outpace.real import coordinator
-from outpace.real.clock import RealClock
-from outpace.real.launcher import Processes
+from outpace.experiment.running import run, simulate
+from outpace.real.coordinator import coordinator
+from outpace.real.net.clock import RealClock
+from outpace.real.process.launcher import Processes
+from outpace.record import folder as files
 from outpace.report import write_report
 
 pytestmark = pytest.mark.slow

@@ -10,17 +10,17 @@ from functools import partial
 import pytest
 import torch
 
+from outpace.blocks.block import Phantom
+from outpace.blocks.pieces import Pieces
 from outpace.kernel import Kernel
-from outpace.messages import Phantom
-from outpace.pieces import Pieces
-from outpace.real import reductions
-from outpace.real.bell import Bell
-from outpace.real.bodies import Broken, Joins
-from outpace.real.buffers import Gathered
-from outpace.real.clock import RealClock
-from outpace.real.group import Group, Meeting, host_store, own_address
-from outpace.real.line import Line
-from outpace.real.reductions import Reductions
+from outpace.real.collective import reductions
+from outpace.real.collective.bell import Bell
+from outpace.real.collective.buffers import Gathered
+from outpace.real.collective.group import Group, Meeting, host_store, own_address
+from outpace.real.collective.line import Line
+from outpace.real.collective.reductions import Reductions
+from outpace.real.net.bodies import Broken, Joins
+from outpace.real.net.clock import RealClock
 
 HOST = "127.0.0.1"
 

@@ -16,19 +16,20 @@ import torch
 from safetensors.torch import load_file
 
 import outpace
-from outpace import place, script
-from outpace.config import experiment_from
+from outpace import script
+from outpace.config.experiment import experiment_from
 from outpace.errors import ConfigError
-from outpace.experiment import run, simulate
-from outpace.real import rendezvous
-from outpace.real.gate import Session, new_keys
-from outpace.real.member import Link
-from outpace.real.rendezvous import write_rendezvous
+from outpace.experiment.running import run, simulate
+from outpace.real.net.gate import Session, new_keys
+from outpace.real.node.member import Link
+from outpace.real.process import rendezvous
+from outpace.real.process.rendezvous import write_rendezvous
 from outpace.real.run import Outside
+from outpace.support import place
 
 SCRIPT = """
 import itertools, os, pathlib, torch, outpace
-from outpace.tasks.digits import digits_mlp
+from outpace.tasks.data.digits import digits_mlp
 from outpace.tasks.sampler import Sampler
 
 torch.manual_seed(0)

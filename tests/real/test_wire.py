@@ -16,11 +16,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outpace.aggregate import all_finite
-from outpace.messages import Block, Phantom
-from outpace.messages import whole as in_one
-from outpace.real import wire
-from outpace.real.bodies import (
+from outpace.blocks.block import Block, Phantom
+from outpace.blocks.block import whole as in_one
+from outpace.blocks.sums import all_finite
+from outpace.real.net import wire
+from outpace.real.net.bodies import (
     DTYPES,
     PHANTOM,
     BlockHead,
@@ -35,8 +35,8 @@ from outpace.real.bodies import (
     Ready,
     Snapshot,
 )
-from outpace.real.wire import HEADER_BYTES, PIECE_BYTES, Incoming, Outgoing, WireError, head_of
-from outpace.recorder import Totals
+from outpace.real.net.wire import HEADER_BYTES, PIECE_BYTES, Incoming, Outgoing, WireError, head_of
+from outpace.record.recorder import Totals
 
 RUN, EPOCH = 1234567890123, 3
 KINDS = [kind for kind in typing.get_args(Body) if kind is not More]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from outpace.errors import RunError
-from outpace.experiment import simulate
+from outpace.experiment.running import simulate
 
 CONFIG: dict[str, Any] = {
     "task": {"kind": "digits-mlp"},

@@ -10,11 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from outpace import folder as files
-from outpace.metrics import METRICS
-from outpace.shard import NOBODY, Outcome
+from outpace.record import folder as files
+from outpace.record.metrics import METRICS
+from outpace.record.trace import ParquetSink, Trace
 from outpace.sync.decision import Decision, Reason
-from outpace.trace import ParquetSink, Trace
+from outpace.sync.shard import NOBODY, Outcome
 
 MS = 1_000_000  # ns
 

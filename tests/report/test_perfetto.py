@@ -17,15 +17,15 @@ import pytest
 from handmade import MS, make_run, write_waiting_trace
 from typer.testing import CliRunner, Result
 
-from outpace import folder as files
 from outpace.cli import app
 from outpace.errors import ConfigError
-from outpace.experiment import simulate
-from outpace.report import perfetto as module
-from outpace.report.perfetto import PERFETTO, write_perfetto
-from outpace.shard import NOBODY, Outcome
+from outpace.experiment.running import simulate
+from outpace.record import folder as files
+from outpace.record.trace import ParquetSink, Trace
+from outpace.report.perfetto import export as module
+from outpace.report.perfetto.export import PERFETTO, write_perfetto
 from outpace.sync.decision import Decision, Reason
-from outpace.trace import ParquetSink, Trace
+from outpace.sync.shard import NOBODY, Outcome
 
 
 @dataclass

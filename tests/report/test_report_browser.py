@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from outpace.predict.recorded import RunTimes
 from outpace.report import write_report
 from outpace.report.run_times import facts_of, write_run_times
-from outpace.runtimes import RunTimes
 
 CHROMIUM = next((p for name in ("chromium", "chromium-browser", "google-chrome")
                  if (p := shutil.which(name))), None)  # fmt: skip

@@ -12,22 +12,22 @@ import pytest
 from handmade import MS, Page, make_run
 from test_perfetto import read
 
-from outpace import folder as files
-from outpace.experiment import simulate
+from outpace.experiment.running import simulate
 from outpace.predict.interface import Wait
-from outpace.report import closed as module
+from outpace.record import folder as files
+from outpace.record.trace import ParquetSink, Trace
 from outpace.report import write_report
-from outpace.report.closed import CutOffs, Gathered
-from outpace.report.cut_offs import cut_offs
-from outpace.report.events import read_events, read_totals
+from outpace.report.figures.cut_offs import cut_offs
+from outpace.report.figures.lanes import MOST, choose_lanes
+from outpace.report.figures.timeline import FEWEST, FIRST, timeline
 from outpace.report.findings import findings
-from outpace.report.lanes import MOST, choose_lanes
 from outpace.report.page import _totals
-from outpace.report.perfetto import write_perfetto
-from outpace.report.reading import Unreadable
-from outpace.report.runs import read_runs, strategies
-from outpace.report.timeline import FEWEST, FIRST, timeline
-from outpace.trace import ParquetSink, Trace
+from outpace.report.perfetto.export import write_perfetto
+from outpace.report.read import closed as module
+from outpace.report.read.closed import CutOffs, Gathered
+from outpace.report.read.errors import Unreadable
+from outpace.report.read.events import read_events, read_totals
+from outpace.report.read.runs import read_runs, strategies
 
 
 def rows(folder: Path, event: str) -> list[dict[str, Any]]:

@@ -6,13 +6,13 @@ import pyarrow.parquet as pq
 import pytest
 from handmade import make_run
 
-from outpace import folder as files
-from outpace.report.figure import colour, dash
+from outpace.record import folder as files
+from outpace.report.figures.figure import colour, dash
+from outpace.report.figures.progress import progress
+from outpace.report.figures.split import split_of_runs
+from outpace.report.figures.staleness import staleness
 from outpace.report.page import _totals
-from outpace.report.progress import progress
-from outpace.report.runs import read_runs
-from outpace.report.split import split_of_runs
-from outpace.report.staleness import staleness
+from outpace.report.read.runs import read_runs
 from outpace.report.words import label, number, percent, size, times
 
 

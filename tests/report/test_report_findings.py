@@ -9,7 +9,7 @@ from handmade import make_run, write_waiting_trace
 
 from outpace.report.findings import findings
 from outpace.report.page import _totals
-from outpace.report.runs import read_runs
+from outpace.report.read.runs import read_runs
 from outpace.report.target import common_target
 
 BSP = {"sync": {"kind": "bsp"}}

@@ -12,8 +12,8 @@ import plotly.graph_objects as go
 import pytest
 from handmade import Page, make_run, write_waiting_trace
 
-from outpace import folder as files
 from outpace.errors import ConfigError
+from outpace.record import folder as files
 from outpace.report import write_report
 
 SECTIONS = {"summary-table", "progress", "time-split", "timeline", "staleness", "configuration"}

@@ -12,9 +12,9 @@ from handmade import MS, Page
 from test_perfetto import read
 from test_report_timeline import by_name, drawn
 
-from outpace import folder as files
-from outpace.experiment import report_on, simulate
-from outpace.report.perfetto import write_perfetto
+from outpace.experiment.running import report_on, simulate
+from outpace.record import folder as files
+from outpace.report.perfetto.export import write_perfetto
 
 # Steps of 100 ms, worker 1's of 150; an all-reduce takes 2·1·40 = 80 ms.
 CONFIG = {

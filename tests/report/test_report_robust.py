@@ -9,12 +9,12 @@ import pytest
 from handmade import Page, make_run, write_waiting_trace
 from typer.testing import CliRunner, Result
 
-from outpace import folder as files
 from outpace.cli import app
-from outpace.report import events as module
+from outpace.record import folder as files
 from outpace.report import page as page_module
 from outpace.report import write_report
-from outpace.report.events import read_events, read_totals
+from outpace.report.read import events as module
+from outpace.report.read.events import read_events, read_totals
 
 NOT_A_REPORT = "<html><title>my own page</title></html>"
 

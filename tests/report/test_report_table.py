@@ -7,7 +7,7 @@ from pathlib import Path
 from handmade import Page, make_run
 
 from outpace.report import write_report
-from outpace.report.runs import Run, strategies
+from outpace.report.read.runs import Run, strategies
 
 
 def table(tmp_path: Path, *folders: Path) -> Page:

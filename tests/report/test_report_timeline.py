@@ -10,15 +10,15 @@ import pyarrow.parquet as pq
 import pytest
 from handmade import MS, make_run, write_waiting_trace
 
-from outpace import folder as files
-from outpace.report import events as module
-from outpace.report.events import Totals, read_events, read_totals
-from outpace.report.lanes import MOST, choose_lanes, first_span, span_around
+from outpace.record import folder as files
+from outpace.report.figures.lanes import MOST, choose_lanes, first_span, span_around
+from outpace.report.figures.split import shown_workers, split_of_workers
+from outpace.report.figures.timeline import timeline
 from outpace.report.page import _totals
-from outpace.report.reading import Unreadable
-from outpace.report.runs import Run, read_runs
-from outpace.report.split import shown_workers, split_of_workers
-from outpace.report.timeline import timeline
+from outpace.report.read import events as module
+from outpace.report.read.errors import Unreadable
+from outpace.report.read.events import Totals, read_events, read_totals
+from outpace.report.read.runs import Run, read_runs
 
 
 def drawn(*folders: Path) -> list[Any]:
@@ -147,7 +147,7 @@ def test_the_longest_wait_is_in_its_span(simulated):
 
 
 def test_of_many_workers_those_waited_for_are_shown(tmp_path, monkeypatch):
-    from outpace.experiment import simulate
+    from outpace.experiment.running import simulate
 
     config = {
         "task": {"kind": "timing", "parameters": 100},

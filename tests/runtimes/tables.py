@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from outpace.runtimes import RunTimes
+from outpace.predict.recorded import RunTimes
 
 
 def table(seconds, *, censored=None, node=None) -> RunTimes:

@@ -12,8 +12,8 @@ import pytest
 from tables import assert_same, table
 
 from outpace.errors import ConfigError
-from outpace.recording import read_source
-from outpace.runtimes.bytedance import COLUMNS, read_bytedance
+from outpace.predict.recorded.bytedance import COLUMNS, read_bytedance
+from outpace.record.run_times import read_source
 
 DATA = Path(os.environ.get("OUTPACE_DATA", "../shared/data")).resolve() / "bytedance-straggler"
 NAMES = ("dp_rank", "step", "mb_id", "optype", "duration")

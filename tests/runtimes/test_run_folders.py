@@ -8,12 +8,12 @@ import pyarrow.parquet as pq
 import pytest
 from tables import assert_same, table
 
-from outpace import folder as files
 from outpace.errors import ConfigError
-from outpace.experiment import simulate
-from outpace.recording import Of, read_source
-from outpace.shard import Outcome
-from outpace.trace import ParquetSink, Trace
+from outpace.experiment.running import simulate
+from outpace.record import folder as files
+from outpace.record.run_times import Of, read_source
+from outpace.record.trace import ParquetSink, Trace
+from outpace.sync.shard import Outcome
 
 NAN = float("nan")
 S = 10**9  # ns

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as arrays
 from tables import assert_same, table
 
 from outpace.errors import ConfigError
-from outpace.runtimes import read, read_nodes, read_run_times, write
+from outpace.predict.recorded import read, read_nodes, read_run_times, write
 
 DATA = Path(os.environ.get("OUTPACE_DATA", "../shared/data")).resolve()
 JOB = DATA / "alibaba-pai-minibatch-time" / "job_1_norm.csv"

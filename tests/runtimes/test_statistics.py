@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tables import table
 
-from outpace.runtimes.statistics import SLOW, ordered, slowness, throughput
+from outpace.predict.recorded.statistics import SLOW, ordered, slowness, throughput
 
 NAN = float("nan")
 

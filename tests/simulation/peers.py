@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import torch
 
-from outpace.config import Evaluate, Experiment, Stop
+from outpace.config.experiment import Evaluate, Experiment, Stop
+from outpace.optim import Sgd
+from outpace.record.trace import MemorySink, Trace
 from outpace.simulation.peers import PeerSimulation
 from outpace.tasks import Quadratic
 from outpace.tasks.quadratic import QuadraticWorkload
-from outpace.trace import MemorySink, Trace
-from outpace.updaters import Sgd
 
 BASE = 4  # a digit says how often a gradient is in a sum
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from outpace.comparison import compare, variants_from
 from outpace.errors import ConfigError
-from outpace.experiment import simulate
-from outpace.yamlfile import read_yaml
+from outpace.experiment.comparison import compare, variants_from
+from outpace.experiment.running import simulate
+from outpace.support.yaml_files import read_yaml
 
 
 def configuration(task: str = "digits-mlp", seed: int = 0, **compute):

@@ -7,9 +7,9 @@ import math
 import pytest
 
 from outpace.errors import ConfigError, PolicyError, RunError
-from outpace.experiment import simulate
-from outpace.python_policy import PythonPolicy
+from outpace.experiment.running import simulate
 from outpace.sync import Bsp, Decision, Reason, Ssp, SspTable
+from outpace.sync.python import PythonPolicy
 
 
 def config(**changes):

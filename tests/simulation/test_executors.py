@@ -15,16 +15,16 @@ from typing import Any
 import pytest
 import torch
 
-from outpace.config import Experiment, experiment_from
+from outpace.config.experiment import Experiment, experiment_from
 from outpace.errors import ConfigError, DivergenceError, RunError
-from outpace.experiment import simulate
+from outpace.experiment.running import simulate
+from outpace.record.trace import MemorySink, Trace
 from outpace.simulation.executors import Gradients
 from outpace.simulation.executors.auto import AutoExecutor
 from outpace.simulation.executors.job import GradientJob
 from outpace.simulation.run import Simulation
 from outpace.simulation.virtual import one_thread_own_randomness
 from outpace.tasks import PythonTask
-from outpace.trace import MemorySink, Trace
 
 TASKS = Path(__file__).parent / "tasks_for_executors.py"
 AHEAD = 8  # gradients

@@ -9,11 +9,11 @@ from wire import Wire
 
 from outpace.cluster import Link, Machines, NetworkLaw, Pair
 from outpace.errors import ConfigError
-from outpace.experiment import simulate
+from outpace.experiment.running import simulate
 from outpace.kernel import Kernel
-from outpace.simulation import fair
-from outpace.simulation.fair import Flow, Resource, max_min, network_of
-from outpace.units import SECOND
+from outpace.simulation.network.fair import Flow, Resource, max_min, network_of
+from outpace.simulation.network.serialised import fair
+from outpace.support.units import SECOND
 
 MB = 1_000_000
 MS = SECOND // 1000

@@ -15,10 +15,10 @@ from test_peers import MS, networks, timings
 
 from outpace.cluster import Link, NetworkLaw, Paths
 from outpace.kernel import Kernel
-from outpace.simulation.exchanges import Exchanges
-from outpace.simulation.network import Network
+from outpace.simulation.collective.exchanges import Exchanges
+from outpace.simulation.collective.routes import Formula
+from outpace.simulation.network.serialised import Network
 from outpace.simulation.peers import PeerSimulation
-from outpace.simulation.routes import Formula
 from outpace.sync import Gossip
 
 

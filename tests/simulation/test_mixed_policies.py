@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outpace.experiment import simulate
+from outpace.experiment.running import simulate
 
 WORKERS = 4
 buffers = st.sampled_from(["lazy", "soft"])

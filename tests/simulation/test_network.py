@@ -12,9 +12,9 @@ from wire import Wire
 
 from outpace.cluster import Link, NetworkLaw
 from outpace.kernel import Kernel
-from outpace.simulation import network as network_module
-from outpace.simulation.network import Network
-from outpace.units import SECOND
+from outpace.simulation.network.serialised import Network
+from outpace.simulation.network.serialised import serialised as network_module
+from outpace.support.units import SECOND
 
 MODERATE = settings(deadline=None, max_examples=80)
 MB = 1_000_000

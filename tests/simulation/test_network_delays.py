@@ -6,14 +6,14 @@ import pytest
 from wire import Wire
 
 from outpace.cluster import Delay, Lateness, Machines, NetworkLaw
-from outpace.config import experiment_from
+from outpace.config.experiment import experiment_from
 from outpace.errors import ConfigError
 from outpace.kernel import Kernel
-from outpace.messages import Leave, Pull, Push, Reply
-from outpace.simulation.fair import network_of
+from outpace.record.trace import MemorySink, Trace
+from outpace.simulation.network.fair import network_of
 from outpace.simulation.run import Simulation
-from outpace.trace import MemorySink, Trace
-from outpace.units import SECOND
+from outpace.support.units import SECOND
+from outpace.sync.messages import Leave, Pull, Push, Reply
 
 MB = 1_000_000
 MS = SECOND // 1000

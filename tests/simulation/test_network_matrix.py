@@ -9,12 +9,12 @@ import pytest
 from wire import Wire
 
 from outpace.cluster import Link, Machines, Matrix, NetworkLaw, Pair
-from outpace.config import experiment_from
+from outpace.config.experiment import experiment_from
 from outpace.errors import ConfigError
-from outpace.experiment import check, simulate
+from outpace.experiment.running import check, simulate
 from outpace.kernel import Kernel
-from outpace.simulation.fair import network_of
-from outpace.units import SECOND
+from outpace.simulation.network.fair import network_of
+from outpace.support.units import SECOND
 
 MS = SECOND // 1000
 RTT = Path(os.environ.get("OUTPACE_DATA", "../shared/data")).resolve() / "netlatency/rtt_slice0.npz"

@@ -6,10 +6,10 @@ import pytest
 from wire import Wire
 
 from outpace.cluster import Link, Machines, NetworkLaw, Pair, Paths
-from outpace.config import experiment_from
+from outpace.config.experiment import experiment_from
 from outpace.errors import ConfigError
-from outpace.experiment import simulate
-from outpace.units import SECOND
+from outpace.experiment.running import simulate
+from outpace.support.units import SECOND
 
 MB = 1_000_000
 MS = SECOND // 1000

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from peers import BASE, Run, digits
 
-from outpace.blocks import parameter_block
 from outpace.cluster import NetworkLaw
-from outpace.replicas import Common, SharedModel
+from outpace.optim import Sgd
 from outpace.sync import DiLoCo, Hpsgd, LocalSgd, Psgd, Ssgd
-from outpace.updaters import Sgd
+from outpace.sync.parameter_block import parameter_block
+from outpace.sync.peers.parameters import Common, SharedModel
 
 MS = 1_000_000  # ns
 HPSGD = {"immediate": Hpsgd(), "delayed": Hpsgd(commit="delayed")}

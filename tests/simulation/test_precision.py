@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from peers import Run
 
-from outpace.aggregate import tree_sum
+from outpace.blocks.block import Phantom
+from outpace.blocks.deferred import Deferred
+from outpace.blocks.pieces import Pieces
+from outpace.blocks.sums import tree_sum
 from outpace.cluster import NetworkLaw
-from outpace.deferred import Deferred
-from outpace.messages import Phantom
-from outpace.pieces import Pieces
-from outpace.precision import bytes_on_the_wire, rounded
+from outpace.simulation.collective.precision import bytes_on_the_wire, rounded
 from outpace.sync import DiLoCo, Hpsgd, LocalSgd, Ssgd
 
 

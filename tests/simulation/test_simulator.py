@@ -13,7 +13,7 @@ import outpace
 from outpace.cluster import NetworkLaw
 from outpace.errors import ConfigError, RunError
 from outpace.kernel import DeadlockError
-from outpace.simulation.api import Delivered, size_of
+from outpace.simulation.by_hand import Delivered, size_of
 
 PING_PONG = Path(__file__).parents[2] / "examples" / "ping_pong.py"
 

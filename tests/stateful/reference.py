@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from outpace.messages import Pull
-from outpace.shard import Outcome
 from outpace.sync import Apply, Buffer
-from outpace.sync.coins import coin_of, sample_of
+from outpace.sync.messages import Pull
+from outpace.sync.policies.coins import coin_of, sample_of
+from outpace.sync.shard import Outcome
 
 SIZE = 3
 

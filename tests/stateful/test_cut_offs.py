@@ -21,11 +21,11 @@ from hypothesis.stateful import (
 )
 from shard_driver import Account
 
-from outpace.blocks import parameter_block
-from outpace.messages import Close, Leave, Pull, Push
-from outpace.shard import Outcome, Shard
+from outpace.optim import Sgd
 from outpace.sync import CutOff, Scale
-from outpace.updaters import Sgd
+from outpace.sync.messages import Close, Leave, Pull, Push
+from outpace.sync.parameter_block import parameter_block
+from outpace.sync.shard import Outcome, Shard
 
 MOST = 12  # iterations: 4^12 is exact in float64
 any_of = st.integers(0, 10**6)

@@ -14,10 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from outpace.errors import RunError
 from outpace.kernel import Kernel
-from outpace.messages import worker_name
-from outpace.programs.gossip import partner_of
-from outpace.real.bodies import Alone, LeaveBody, Meet, Met, Missed, Parted, Seeks
-from outpace.real.pairs import Pairs
+from outpace.real.coordinator.pairs import Pairs
+from outpace.real.net.bodies import Alone, LeaveBody, Meet, Met, Missed, Parted, Seeks
+from outpace.sync.messages import worker_name
+from outpace.sync.peers.gossip import partner_of
 
 SEED = 7
 picks = st.integers(0, 10**6)

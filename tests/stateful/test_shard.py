@@ -22,11 +22,9 @@ from hypothesis.stateful import (
 )
 from reference import SIZE, Reference, UserPolicy
 
-from outpace.blocks import parameter_block
+from outpace.blocks.block import Phantom
 from outpace.errors import ProtocolError
-from outpace.messages import Close, Leave, Phantom, Pull, Push, Reply, SetPolicy
-from outpace.python_policy import Condition, Conditioned
-from outpace.shard import NOBODY, Outcome, Shard
+from outpace.optim import Sgd
 from outpace.sync import (
     Apply,
     Asp,
@@ -43,7 +41,10 @@ from outpace.sync import (
     Scale,
     Ssp,
 )
-from outpace.updaters import Sgd
+from outpace.sync.messages import Close, Leave, Pull, Push, Reply, SetPolicy
+from outpace.sync.parameter_block import parameter_block
+from outpace.sync.python import Condition, Conditioned
+from outpace.sync.shard import NOBODY, Outcome, Shard
 
 SUM = Scale.SUM
 buffers = st.sampled_from(Buffer)

@@ -12,17 +12,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outpace.config import experiment_from
+from outpace.config.experiment import experiment_from
 from outpace.errors import ConfigError
-from outpace.experiment import simulate
+from outpace.experiment.running import simulate
 from outpace.tasks import CharGpt
-from outpace.tasks.char_gpt import (
+from outpace.tasks.data.text import read_characters, standard_library
+from outpace.tasks.models.char_gpt import (
     Transformer,
     char_gpt,
     next_character_accuracy,
     next_character_loss,
 )
-from outpace.tasks.text import read_characters, standard_library
 
 SHAKESPEARE = Path(os.environ.get("OUTPACE_DATA", "../shared/data")).resolve() / (
     "tinyshakespeare/input.txt"

@@ -12,10 +12,11 @@ import pytest
 import torch
 
 from outpace.errors import ConfigError
-from outpace.tasks import Cifar10, Cifar10Resnet, cifar
-from outpace.tasks.cifar import ARCHIVE, TEST, TRAIN, UNPACKED, read_archive, read_files
-from outpace.tasks.files import DataSet
-from outpace.tasks.pixels import Pixels
+from outpace.tasks import Cifar10, Cifar10Resnet
+from outpace.tasks.data import cifar
+from outpace.tasks.data.cifar import ARCHIVE, TEST, TRAIN, UNPACKED, read_archive, read_files
+from outpace.tasks.data.files import DataSet
+from outpace.tasks.data.pixels import Pixels
 
 NAMES = (*TRAIN, TEST)
 PICTURES = 3  # in each of the small files

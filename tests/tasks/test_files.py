@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 import torch
 
-from outpace.config import experiment_from
+from outpace.config.experiment import experiment_from
 from outpace.errors import ConfigError
-from outpace.experiment import simulate
-from outpace.tasks.fashion import FASHION_MNIST, fashion_mnist_cnn, read_idx
-from outpace.tasks.files import DataSet
+from outpace.experiment.running import simulate
+from outpace.tasks.data.fashion import FASHION_MNIST, fashion_mnist_cnn, read_idx
+from outpace.tasks.data.files import DataSet
 
 CONTENT = {"a.bin": b"first", "b.bin": b"second" * 100_000}
 CHECKSUMS = {name: hashlib.sha256(data).hexdigest() for name, data in CONTENT.items()}

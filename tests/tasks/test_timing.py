@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from outpace.config import experiment_from, to_plain
+from outpace.blocks.slicing import even_slices
+from outpace.config.experiment import experiment_from, to_plain
 from outpace.errors import ConfigError
-from outpace.experiment import simulate
-from outpace.slicing import even_slices
+from outpace.experiment.running import simulate
 from outpace.tasks import Timing
 from outpace.tasks.models import layer_sizes
 

@@ -118,7 +118,7 @@ def _number(value: float | None, form: str) -> str:
 @contextmanager
 def folder_for(out: Path | None, source: str | Path) -> Iterator[Path]:
     """Where a run of that file goes: `out`, or a folder of its own under runs/."""
-    from outpace.folder import free_folder
+    from outpace.record.folder import free_folder
 
     if out is not None:
         yield out
@@ -151,7 +151,7 @@ def say(kind: str, lines: Sequence[str]) -> None:
 
 
 def say_where(out: Path) -> None:
-    from outpace.folder import REPORT
+    from outpace.record.folder import REPORT
 
     if (out / REPORT).exists():
         typer.echo(f"report: {out / REPORT}")

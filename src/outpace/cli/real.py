@@ -45,7 +45,7 @@ def run(
     A script (.py) calls outpace.attach; its own arguments come after --, as in
     outpace run train.py --workers 4 sync.kind=ssp sync.staleness=3 -- --epochs 2
     """
-    from outpace.yamlfile import read_yaml
+    from outpace.support.yaml_files import read_yaml
 
     arguments: Sequence[str] = context.obj or ()
     if config.suffix == ".py":
@@ -101,11 +101,11 @@ def _run(
     data: dict[str, Any], overrides: list[str], source: str, folder: Path, out: Path | None,
     insecure: bool, outside: Any = None,
 ) -> None:  # fmt: skip
-    from outpace.config import experiment_from
-    from outpace.experiment import run as run_for_real
-    from outpace.folder import SUMMARY
+    from outpace.config.experiment import experiment_from
+    from outpace.experiment.running import run as run_for_real
     from outpace.real.live import watch
-    from outpace.yamlfile import with_overrides
+    from outpace.record.folder import SUMMARY
+    from outpace.support.yaml_files import with_overrides
 
     data = with_overrides(data, overrides)
     if "variants" in data:

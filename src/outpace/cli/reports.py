@@ -28,7 +28,7 @@ def report(
     ] = None,
 ) -> None:
     """Make the report of one run, or one report over several."""
-    from outpace.folder import REPORT
+    from outpace.record.folder import REPORT
     from outpace.report import distinct, is_report, runs_in, write_report
 
     folders, repeated = distinct(folders)
@@ -64,7 +64,7 @@ def export(
     ] = None,
 ) -> None:
     """Write the trace of a run for a tool that shows traces."""
-    from outpace.report.perfetto import PERFETTO, write_perfetto
+    from outpace.report.perfetto.export import PERFETTO, write_perfetto
     from outpace.report.words import SPACE, size
 
     if not perfetto:

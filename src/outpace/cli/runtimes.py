@@ -14,7 +14,7 @@ from outpace.cli.base import app, errors_in_words, print_rows, progress_bars
 from outpace.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
-    from outpace.recording import Source
+    from outpace.record.run_times import Source
 
 runtimes = typer.Typer(
     help="Run times of workers: convert and look at what was recorded, fit models to it.",
@@ -49,7 +49,7 @@ def convert(
     workers_per_node: _PerNode = None,
 ) -> None:
     """Write run times as Parquet: worker, node, iteration, seconds, censored."""
-    from outpace.runtimes import write
+    from outpace.predict.recorded import write
 
     if out.suffix != ".parquet":
         raise ConfigError(f"{out}: run times are written as .parquet")
@@ -177,7 +177,7 @@ def replay(
 
 
 def _read(source: Path, of: str | None, workers_per_node: int | None) -> Source:
-    from outpace.recording import Of, read_source
+    from outpace.record.run_times import Of, read_source
 
     if of is not None and of not in list(Of):
         raise ConfigError(f"--of {of}: no such times are known.{did_you_mean(of, map(str, Of))}")

@@ -22,9 +22,9 @@ from outpace.errors import ConfigError
 @errors_in_words
 def simulate(config: Config, overrides: Overrides = None, out: Out = None) -> None:
     """Run one experiment in virtual time, with real gradients."""
-    from outpace.config import experiment_from
-    from outpace.experiment import simulate as run
-    from outpace.yamlfile import read_yaml, with_overrides
+    from outpace.config.experiment import experiment_from
+    from outpace.experiment.running import simulate as run
+    from outpace.support.yaml_files import read_yaml, with_overrides
 
     if config.suffix == ".py":
         raise ConfigError(f"{config}: a script can only be run for real: outpace run {config}")
@@ -43,9 +43,9 @@ def simulate(config: Config, overrides: Overrides = None, out: Out = None) -> No
 @errors_in_words
 def compare(config: Config, overrides: Overrides = None, out: Out = None) -> None:
     """Run the variants of an experiment on the same seeds and data, and compare them."""
-    from outpace.comparison import compare as run
-    from outpace.comparison import variants_from
-    from outpace.yamlfile import read_yaml, with_overrides
+    from outpace.experiment.comparison import compare as run
+    from outpace.experiment.comparison import variants_from
+    from outpace.support.yaml_files import read_yaml, with_overrides
 
     data = with_overrides(read_yaml(config), overrides or [])
     variants = variants_from(data, str(config), config.parent)

@@ -14,9 +14,9 @@ from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias
 
 from outpace.cluster.links import Paths
-from outpace.messages import worker_name
+from outpace.support.units import SECOND, Time
 from outpace.sync import AllReduce
-from outpace.units import SECOND, Time
+from outpace.sync.messages import worker_name
 
 Pattern: TypeAlias = AllReduce | Literal["exchange"]
 Round: TypeAlias = list[tuple[int, int]]  # (sender, receiver)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from fnmatch import filter as matching
 from typing import Final, Literal
 
-from outpace.checks import not_negative, require
 from outpace.cluster.machines import Machines
-from outpace.messages import Pull, Push, Reply, server_name
-from outpace.randomness import Stream
-from outpace.units import Time, nanoseconds
+from outpace.support.checks import not_negative, require
+from outpace.support.randomness import Stream
+from outpace.support.units import Time, nanoseconds
+from outpace.sync.messages import Pull, Push, Reply, server_name
 
 _TYPES: Final = {"push": Push, "pull": Pull, "reply": Reply}
 

@@ -10,12 +10,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
 
-from outpace.checks import not_negative, require
 from outpace.cluster.delays import Delay
 from outpace.cluster.machines import Machines
 from outpace.cluster.matrix import Matrix
 from outpace.errors import ConfigError, did_you_mean
-from outpace.units import Time, nanoseconds
+from outpace.support.checks import not_negative, require
+from outpace.support.units import Time, nanoseconds
 
 
 @dataclass(frozen=True, slots=True)

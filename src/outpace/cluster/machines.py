@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from outpace.messages import SCHEDULER, server_name, worker_name
+from outpace.sync.messages import SCHEDULER, server_name, worker_name
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from outpace.checks import LARGEST, require
 from outpace.errors import ConfigError, did_you_mean
+from outpace.support.checks import LARGEST, require
 
 _UNITS: Final = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 _SUFFIXES: Final = (".npz", ".npy", ".csv", ".txt")

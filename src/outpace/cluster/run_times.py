@@ -13,11 +13,11 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from outpace.checks import LARGEST, not_negative, positive, require
 from outpace.errors import ConfigError, RunError
-from outpace.randomness import Stream, generator
-from outpace.runtimes import read_nodes, read_run_times
-from outpace.units import Time, nanoseconds
+from outpace.predict.recorded import read_nodes, read_run_times
+from outpace.support.checks import LARGEST, not_negative, positive, require
+from outpace.support.randomness import Stream, generator
+from outpace.support.units import Time, nanoseconds
 
 RunTime: TypeAlias = Callable[[int, int, Time], float]  # worker, iteration, now -> seconds
 _Periods: TypeAlias = dict[int, list[tuple[float, Time, float]]]  # worker -> factor, from, to

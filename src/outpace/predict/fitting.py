@@ -6,7 +6,7 @@ from typing import Protocol
 
 from outpace.predict.interface import Model
 from outpace.predict.models import fit
-from outpace.runtimes.table import RunTimes
+from outpace.predict.recorded.table import RunTimes
 
 
 class Fitting(Protocol):

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Protocol
 
 from torch import Tensor
 
-from outpace.runtimes.table import Mask, Nodes, Seconds
+from outpace.predict.recorded.table import Mask, Nodes, Seconds
 
 
 class Prediction(Protocol):

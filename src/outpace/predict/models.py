@@ -18,9 +18,9 @@ from torch import Tensor
 
 from outpace.errors import ConfigError, did_you_mean
 from outpace.predict.interface import Model
-from outpace.replacing import replace_file
-from outpace.runtimes.table import RunTimes
-from outpace.threads import one_thread
+from outpace.predict.recorded.table import RunTimes
+from outpace.support.replacing import replace_file
+from outpace.support.threads import one_thread
 
 Progress = Callable[[float], None]  # the share that is done
 

@@ -10,10 +10,10 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from outpace.checks import require
 from outpace.predict.interface import Rule, Wait
+from outpace.predict.recorded.table import Mask, Seconds
 from outpace.predict.rules.iteration import play, shown
-from outpace.runtimes.table import Mask, Seconds
+from outpace.support.checks import require
 
 Clock: TypeAlias = Callable[[], float]
 

@@ -11,9 +11,9 @@ import numpy as np
 from outpace.errors import ConfigError
 from outpace.predict.fitting import AtOnce
 from outpace.predict.interface import Model
+from outpace.predict.recorded.table import RunTimes
 from outpace.predict.replay import Replay, replay
 from outpace.predict.rules.making import LEARNED, ROLLING, WARM_UP, make_rule
-from outpace.runtimes.table import RunTimes
 
 _PLAIN: Final = ("all", "fixed", "elfving", *ROLLING)
 _DECISIONS: Final = ("count", "deadline", "replan", "hedge")

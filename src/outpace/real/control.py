@@ -12,19 +12,19 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from outpace.config import Experiment, plain, sync_from
-from outpace.control import ConditionLike, Control
+from outpace.config.experiment import Experiment, plain, sync_from
+from outpace.engine.control import ConditionLike, Control
 from outpace.errors import ConfigError
-from outpace.messages import server_name
-from outpace.paths import with_paths
-from outpace.policies import Sync, policy_of
-from outpace.python_policy import Followed, PythonPolicy
-from outpace.real.bodies import Change
-from outpace.tasks.target import absolute_target
-from outpace.units import Time
+from outpace.real.net.bodies import Change
+from outpace.support.paths import with_paths
+from outpace.support.units import Time
+from outpace.support.user_code import absolute_target
+from outpace.sync.assignment import Sync, policy_of
+from outpace.sync.messages import server_name
+from outpace.sync.python import Followed, PythonPolicy
 
 if TYPE_CHECKING:
-    from outpace.real.coordinator import Coordinator
+    from outpace.real.coordinator.coordinator import Coordinator
 
 
 class RealControl(Control):

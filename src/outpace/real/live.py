@@ -16,13 +16,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from outpace.config import Experiment
-from outpace.messages import server_name, worker_name
-from outpace.recorder import Totals
-from outpace.units import seconds
+from outpace.config.experiment import Experiment
+from outpace.record.recorder import Totals
+from outpace.support.units import seconds
+from outpace.sync.messages import server_name, worker_name
 
 if TYPE_CHECKING:
-    from outpace.real.coordinator import Coordinator
+    from outpace.real.coordinator.coordinator import Coordinator
     from outpace.real.run import RealRun
 
 EVERY_S: Final = 0.25

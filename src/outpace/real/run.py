@@ -13,32 +13,33 @@ from typing import Any, Final
 
 import torch
 
-from outpace.config import Experiment
-from outpace.control import ControlFunction
+from outpace.blocks.block import Block
+from outpace.config.experiment import Experiment
+from outpace.engine.control import ControlFunction
+from outpace.engine.wiring import cut_off_rule
 from outpace.errors import ConfigError, OutpaceError
-from outpace.messages import Block, server_name, worker_name
-from outpace.metrics import Metrics
-from outpace.place import CONNECT
 from outpace.predict.interface import Model, Rule
-from outpace.real import child
-from outpace.real.bodies import Snapshot
 from outpace.real.control import RealControl
-from outpace.real.coordinator import Coordinator
-from outpace.real.evaluations import Evaluations
-from outpace.real.fitting import FittingBeside
-from outpace.real.gate import Keys, Log, Session, new_keys
-from outpace.real.launcher import Processes
-from outpace.real.member import COORDINATOR, Link
-from outpace.real.output import print_line
-from outpace.real.rendezvous import write_rendezvous
-from outpace.real.sockets import LOOPBACK
+from outpace.real.coordinator.coordinator import Coordinator
+from outpace.real.coordinator.evaluations import Evaluations
+from outpace.real.coordinator.fitting import FittingBeside
+from outpace.real.net.bodies import Snapshot
+from outpace.real.net.gate import Keys, Log, Session, new_keys
+from outpace.real.net.sockets import LOOPBACK
+from outpace.real.node.member import COORDINATOR, Link
+from outpace.real.process import child
+from outpace.real.process.launcher import Processes
+from outpace.real.process.output import print_line
+from outpace.real.process.rendezvous import write_rendezvous
 from outpace.real.training import Training
-from outpace.recorder import Totals
-from outpace.strategy import cut_off_rule
+from outpace.record.metrics import Metrics
+from outpace.record.recorder import Totals
+from outpace.record.trace import Trace
+from outpace.support.place import CONNECT
+from outpace.support.units import Time, seconds
 from outpace.sync import CutOff
+from outpace.sync.messages import server_name, worker_name
 from outpace.tasks import Evaluation
-from outpace.trace import Trace
-from outpace.units import Time, seconds
 
 LEASE_S: Final = 10.0
 _EARLY_END_S: Final = 5.0  # for workers to come to the end of a step when the run ends early

@@ -10,12 +10,12 @@ from typing import Any, Protocol
 
 import torch
 
-from outpace.config import Experiment
+from outpace.blocks.block import Block, parts
+from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError
-from outpace.messages import Block, parts
-from outpace.real import child
-from outpace.real.bodies import DTYPES
-from outpace.real.packing import product, unpacked
+from outpace.real.net.bodies import DTYPES
+from outpace.real.node.packing import product, unpacked
+from outpace.real.process import child
 from outpace.tasks import (
     CuttableWorkload,
     Evaluation,

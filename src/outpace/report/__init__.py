@@ -1,7 +1,7 @@
 """Reports: one HTML file over one run or several, made from their folders alone."""
 
-from outpace.report.folders import distinct, runs_in
 from outpace.report.frame import is_report
 from outpace.report.page import write_report
+from outpace.report.read.folders import distinct, runs_in
 
 __all__ = ["distinct", "is_report", "runs_in", "write_report"]

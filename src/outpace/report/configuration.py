@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from outpace.report.runs import Run
+from outpace.report.read.runs import Run
 from outpace.report.table import NOTHING
 from outpace.report.words import escaped
-from outpace.yamlfile import write_yaml
+from outpace.support.yaml_files import write_yaml
 
 _ABSENT: Final = object()
 

@@ -11,9 +11,9 @@ from string import Template
 from typing import Final
 
 from outpace.errors import ConfigError
-from outpace.replacing import replace_file
-from outpace.report.figure import Figure
+from outpace.report.figures.figure import Figure
 from outpace.report.words import embedded, escaped
+from outpace.support.replacing import replace_file
 
 # One of them is near the start of every page; the second in those older than the first.
 _MARKS: Final = (b'<meta name="generator" content="outpace">', b'<p class="brand">Outpace</p>')

@@ -8,19 +8,19 @@ from string import Template
 from typing import Final
 
 from outpace.report.configuration import configuration
-from outpace.report.cut_offs import cut_offs, section
-from outpace.report.events import Totals, read_totals
-from outpace.report.figure import Figure
+from outpace.report.figures.cut_offs import cut_offs, section
+from outpace.report.figures.figure import Figure
+from outpace.report.figures.progress import progress
+from outpace.report.figures.split import split_of_runs, split_of_workers
+from outpace.report.figures.staleness import staleness
+from outpace.report.figures.timeline import timeline
 from outpace.report.findings import findings
 from outpace.report.frame import Page, asset, plotly, write_page
-from outpace.report.progress import progress
-from outpace.report.reading import Unreadable, reading
-from outpace.report.runs import Run, read_runs
-from outpace.report.split import split_of_runs, split_of_workers
-from outpace.report.staleness import staleness
+from outpace.report.read.errors import Unreadable, reading
+from outpace.report.read.events import Totals, read_totals
+from outpace.report.read.runs import Run, read_runs
 from outpace.report.table import summary_table, summary_tiles
 from outpace.report.target import common_target
-from outpace.report.timeline import timeline
 from outpace.report.words import escaped, listed
 
 _MOST_WORKERS: Final = 1_000_000

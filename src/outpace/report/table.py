@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from outpace.report.figure import colour
-from outpace.report.runs import Run, clock, strategies
+from outpace.report.figures.figure import colour
+from outpace.report.read.runs import Run, clock, strategies
 from outpace.report.words import SPACE, escaped, listed, number, percent, seconds, size
 
 NOTHING: Final = "–"

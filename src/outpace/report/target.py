@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from outpace.report.runs import Run
+from outpace.report.read.runs import Run
 
 
 def common_target(runs: Sequence[Run]) -> float | None:

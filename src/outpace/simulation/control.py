@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from outpace.config import Experiment
-from outpace.control import ConditionLike, Control
+from outpace.config.experiment import Experiment
+from outpace.engine.control import ConditionLike, Control
 from outpace.kernel import Kernel, Mailbox
-from outpace.messages import Message, SetPolicy
-from outpace.policies import Sync, policy_of
-from outpace.python_policy import Condition, Followed
-from outpace.recorder import Totals
+from outpace.record.recorder import Totals
+from outpace.support.units import Time
 from outpace.sync import Policy
-from outpace.units import Time
+from outpace.sync.assignment import Sync, policy_of
+from outpace.sync.messages import Message, SetPolicy
+from outpace.sync.python import Condition, Followed
 
 
 class SimulationControl(Control):

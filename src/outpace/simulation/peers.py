@@ -10,15 +10,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from outpace.blocks import ParameterBlock, parameter_block
+from outpace.blocks.block import Block
 from outpace.cluster import Paths
 from outpace.cluster.run_times import RunTime
-from outpace.config import Experiment
+from outpace.config.experiment import Experiment
+from outpace.engine.wiring import (
+    common_optimizer,
+    pattern_of,
+    peer_program,
+    replica_step,
+    wire_of,
+)
 from outpace.kernel import Future
-from outpace.messages import Block, worker_name
-from outpace.programs.gossip import partner_of
-from outpace.programs.peers import Parameters
-from outpace.replicas import (
+from outpace.record.trace import NONE
+from outpace.simulation.collective.all_reduces import AllReduces, Part
+from outpace.simulation.collective.exchanges import Exchanges, Pair
+from outpace.simulation.collective.routes import Formula, Messages, Route
+from outpace.simulation.control import SimulationControl
+from outpace.simulation.virtual import Computing, VirtualRun, run_time_of
+from outpace.support.units import Time
+from outpace.sync.messages import worker_name
+from outpace.sync.parameter_block import ParameterBlock, parameter_block
+from outpace.sync.peers.context import Parameters
+from outpace.sync.peers.gossip import partner_of
+from outpace.sync.peers.parameters import (
     Common,
     GatheredInPlace,
     Own,
@@ -27,21 +42,7 @@ from outpace.replicas import (
     average,
     average_both,
 )
-from outpace.simulation.collectives import AllReduces, Part
-from outpace.simulation.control import SimulationControl
-from outpace.simulation.exchanges import Exchanges, Pair
-from outpace.simulation.routes import Formula, Messages, Route
-from outpace.simulation.virtual import Computing, VirtualRun, run_time_of
-from outpace.strategy import (
-    common_optimizer,
-    pattern_of,
-    peer_program,
-    replica_step,
-    wire_of,
-)
 from outpace.tasks import CuttableWorkload
-from outpace.trace import NONE
-from outpace.units import Time
 
 
 class PeerSimulation(VirtualRun):

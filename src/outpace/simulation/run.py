@@ -14,14 +14,31 @@ from typing import Any
 
 import numpy as np
 
-from outpace.blocks import parameter_block
+from outpace.blocks.block import Block
 from outpace.cluster.run_times import RunTime
-from outpace.config import Experiment
+from outpace.config.experiment import Experiment
+from outpace.engine.wiring import (
+    cut_off_rule,
+    scheduler_shard,
+    server_policy,
+    server_program,
+    worker_program,
+)
 from outpace.errors import ProtocolError
 from outpace.kernel import Kernel
-from outpace.messages import (
+from outpace.predict.fitting import AtOnce
+from outpace.predict.interface import Model, Rule, Wait
+from outpace.predict.recorded.table import Seconds
+from outpace.record.recorder import Totals
+from outpace.simulation.control import SimulationControl
+from outpace.simulation.network.serialised import Network
+from outpace.simulation.service import Service
+from outpace.simulation.virtual import Computing, VirtualRun, run_time_of
+from outpace.support.randomness import Stream
+from outpace.support.units import Time, nanoseconds, seconds
+from outpace.sync import CutOff
+from outpace.sync.messages import (
     SCHEDULER,
-    Block,
     Leave,
     Message,
     Reply,
@@ -29,29 +46,12 @@ from outpace.messages import (
     size_bytes,
     worker_name,
 )
-from outpace.predict.fitting import AtOnce
-from outpace.predict.interface import Model, Rule, Wait
-from outpace.programs.context import Stopped
-from outpace.programs.cutoff import cut_off
-from outpace.programs.parameter_server import parameter_server
-from outpace.randomness import Stream
-from outpace.recorder import Totals
-from outpace.runtimes.table import Seconds
-from outpace.shard import Shard
-from outpace.simulation.control import SimulationControl
-from outpace.simulation.network import Network
-from outpace.simulation.service import Service
-from outpace.simulation.virtual import Computing, VirtualRun, run_time_of
-from outpace.strategy import (
-    cut_off_rule,
-    scheduler_shard,
-    server_policy,
-    server_program,
-    worker_program,
-)
-from outpace.sync import CutOff
+from outpace.sync.parameter_block import parameter_block
+from outpace.sync.programs.context import Stopped
+from outpace.sync.programs.cutoff import cut_off
+from outpace.sync.programs.parameter_server import parameter_server
+from outpace.sync.shard import Shard
 from outpace.tasks import CuttableWorkload
-from outpace.units import Time, nanoseconds, seconds
 
 
 class Simulation(VirtualRun):

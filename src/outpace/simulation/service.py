@@ -14,8 +14,8 @@ from collections.abc import Callable
 
 from outpace.cluster import ServiceLaw
 from outpace.kernel import Kernel, Mailbox
-from outpace.messages import Message, Pull, Push, Reply
-from outpace.units import Time, nanoseconds, seconds
+from outpace.support.units import Time, nanoseconds, seconds
+from outpace.sync.messages import Message, Pull, Push, Reply
 
 
 class Service:

@@ -16,24 +16,24 @@ from typing import Any
 
 import torch
 
+from outpace.blocks.block import Block
+from outpace.blocks.slicing import layers_within
 from outpace.cluster.run_times import RunTime
-from outpace.config import Experiment
-from outpace.control import Control, ControlFunction
+from outpace.config.experiment import Experiment
+from outpace.engine.control import Control, ControlFunction
 from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError
-from outpace.generators import left_as_they_were
 from outpace.kernel import DeadlockError, Kernel, WalkerError
-from outpace.messages import Block
-from outpace.metrics import Metrics
 from outpace.predict.interface import Model
-from outpace.recorder import Recorder, Totals
+from outpace.record.metrics import Metrics
+from outpace.record.recorder import Recorder, Totals
+from outpace.record.trace import Trace
 from outpace.simulation.executors import EvaluationJob, Gradients
-from outpace.simulation.fair import network_of
-from outpace.simulation.network import Log
-from outpace.slicing import layers_within
+from outpace.simulation.network.fair import network_of
+from outpace.simulation.network.serialised import Log
+from outpace.support.generators import left_as_they_were
+from outpace.support.threads import one_thread
+from outpace.support.units import Time, nanoseconds, seconds
 from outpace.tasks import CuttableWorkload, Evaluation, require_accuracy
-from outpace.threads import one_thread
-from outpace.trace import Trace
-from outpace.units import Time, nanoseconds, seconds
 
 _END_OF_TIME: Time = 2**63 - 1  # 292 years; the trace keeps times in 64 bits
 Progress = Callable[[float], None]  # share of the run done, in [0, 1]

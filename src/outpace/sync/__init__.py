@@ -6,25 +6,25 @@ those without servers, whose workers average among themselves.
 
 from typing import TypeAlias
 
-from outpace.sync.asp import Asp
-from outpace.sync.at_once import AtOnce
-from outpace.sync.bsp import Bsp
-from outpace.sync.cutoff import CutOff
 from outpace.sync.decision import ANYBODY, ASK_AGAIN, Decision, Reason
-from outpace.sync.diloco import DiLoCo
-from outpace.sync.drop_stragglers import DropStragglers
-from outpace.sync.dsps import Dsps
-from outpace.sync.gossip import Gossip
-from outpace.sync.hpsgd import Commit, Hpsgd
-from outpace.sync.local_sgd import LocalSgd
-from outpace.sync.partial_push import PartialPush
+from outpace.sync.peers.diloco_settings import DiLoCo
+from outpace.sync.peers.gossip_settings import Gossip
+from outpace.sync.peers.hpsgd_settings import Commit, Hpsgd
+from outpace.sync.peers.local_sgd_settings import LocalSgd
+from outpace.sync.peers.psgd_settings import Psgd
+from outpace.sync.peers.ssgd_settings import AllReduce, Ssgd, Wire
+from outpace.sync.policies.asp import Asp
+from outpace.sync.policies.at_once import AtOnce
+from outpace.sync.policies.bsp import Bsp
+from outpace.sync.policies.cutoff import CutOff
+from outpace.sync.policies.drop_stragglers import DropStragglers
+from outpace.sync.policies.dsps import Dsps
+from outpace.sync.policies.partial_push import PartialPush
+from outpace.sync.policies.psp_sampling import PspSampling
+from outpace.sync.policies.pssp import Coin, DynamicPssp, Pssp
+from outpace.sync.policies.ssp import Ssp
+from outpace.sync.policies.ssptable import SspTable
 from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView
-from outpace.sync.psgd import Psgd
-from outpace.sync.psp_sampling import PspSampling
-from outpace.sync.pssp import Coin, DynamicPssp, Pssp
-from outpace.sync.ssgd import AllReduce, Ssgd, Wire
-from outpace.sync.ssp import Ssp
-from outpace.sync.ssptable import SspTable
 
 POLICIES: dict[str, type[Policy]] = {
     "bsp": Bsp, "asp": Asp, "ssp": Ssp, "pssp": Pssp, "dynamic-pssp": DynamicPssp, "dsps": Dsps,

@@ -11,9 +11,9 @@ import math
 from enum import StrEnum
 from typing import Protocol
 
-from outpace.messages import Pull
+from outpace.support.units import Time
 from outpace.sync.decision import Decision
-from outpace.units import Time
+from outpace.sync.messages import Pull
 
 
 class Buffer(StrEnum):

@@ -1,5 +1,6 @@
 """Models, data, losses and their evaluation."""
 
+from outpace.support.user_code import brief
 from outpace.tasks.data_kinds import (
     CharGpt,
     Cifar10,
@@ -12,7 +13,6 @@ from outpace.tasks.data_kinds import (
 from outpace.tasks.guarded import evaluation_of, gradient_of, require_accuracy
 from outpace.tasks.kinds import PythonTask, Quadratic, Script, TaskKind, Timing
 from outpace.tasks.making import CuttableWorkload
-from outpace.tasks.target import brief
 from outpace.tasks.task import Evaluation, Task, Workload
 
 __all__ = [

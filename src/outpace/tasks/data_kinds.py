@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from outpace.checks import require
-from outpace.tasks.char_gpt import char_gpt
-from outpace.tasks.cifar import cifar10
-from outpace.tasks.digits import digits_cnn, digits_mlp
-from outpace.tasks.fashion import fashion_mnist, fashion_mnist_cnn
+from outpace.support.checks import require
+from outpace.tasks.data.cifar import cifar10
+from outpace.tasks.data.digits import digits_cnn, digits_mlp
+from outpace.tasks.data.fashion import fashion_mnist, fashion_mnist_cnn
 from outpace.tasks.making import CuttableWorkload, supervised
 from outpace.tasks.models import require_model
+from outpace.tasks.models.char_gpt import char_gpt
 
 _DEPTHS: Final = (20, 50, 56, 101, 110)
 

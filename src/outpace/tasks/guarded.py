@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from outpace.blocks.block import Block
 from outpace.errors import ConfigError, RunError
-from outpace.messages import Block
-from outpace.tasks.target import brief
+from outpace.support.user_code import brief
 from outpace.tasks.task import Evaluation, Workload
 
 

@@ -6,15 +6,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from outpace.checks import not_negative, require
 from outpace.errors import ConfigError
-from outpace.generators import left_as_they_were
+from outpace.support.checks import not_negative, require
+from outpace.support.generators import left_as_they_were
+from outpace.support.user_code import absolute_target, brief, load_target, require_target
 from outpace.tasks.data_kinds import DataTask
 from outpace.tasks.making import CuttableWorkload, supervised
 from outpace.tasks.models import layer_sizes, require_model
 from outpace.tasks.quadratic import QuadraticWorkload
 from outpace.tasks.supervised import SupervisedWorkload
-from outpace.tasks.target import absolute_target, brief, load_target, require_target
 from outpace.tasks.task import Task
 from outpace.tasks.timing import TimingWorkload
 

@@ -8,8 +8,8 @@ from typing import Protocol
 import torch
 
 from outpace.errors import ConfigError
+from outpace.support.user_code import brief
 from outpace.tasks.supervised import SupervisedWorkload
-from outpace.tasks.target import brief
 from outpace.tasks.task import Task, Workload
 
 

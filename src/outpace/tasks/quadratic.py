@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from outpace.messages import Block, whole
-from outpace.randomness import generator
+from outpace.blocks.block import Block, whole
+from outpace.support.randomness import generator
 from outpace.tasks.task import Evaluation
 
 _START = 1.0

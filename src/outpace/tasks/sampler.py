@@ -7,7 +7,7 @@ from functools import lru_cache
 import torch
 
 from outpace.errors import ConfigError
-from outpace.randomness import generator
+from outpace.support.randomness import generator
 
 _CACHED_INDICES = 4_000_000
 

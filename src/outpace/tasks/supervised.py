@@ -10,13 +10,13 @@ from typing import Any, Final
 import torch
 from torch.nn.modules.batchnorm import _NormBase
 
-from outpace import generators
+from outpace.blocks.block import Block
+from outpace.blocks.pieces import Pieces
 from outpace.errors import ConfigError
-from outpace.messages import Block
-from outpace.pieces import Pieces
+from outpace.support import generators
+from outpace.support.user_code import brief
 from outpace.tasks.sampler import Sampler
 from outpace.tasks.stacked import Stacked
-from outpace.tasks.target import brief
 from outpace.tasks.task import Data, Evaluation, Task, fraction_correct
 
 _EVALUATION_BATCH: Final = 100

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias
 
 import torch
 
-from outpace.messages import Block
+from outpace.blocks.block import Block
 
 Data: TypeAlias = tuple[torch.Tensor, torch.Tensor] | torch.utils.data.Dataset[Any]
 Loss: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from outpace.messages import Block, Phantom
+from outpace.blocks.block import Block, Phantom
 from outpace.tasks.task import Evaluation
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import outpace
-from outpace.tasks.digits import digits_cnn
+from outpace.tasks.data.digits import digits_cnn
 from outpace.tasks.sampler import Sampler
 
 STEPS = 8

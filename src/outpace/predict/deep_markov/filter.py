@@ -10,7 +10,7 @@ from outpace.predict.deep_markov.history import log_times
 from outpace.predict.deep_markov.mixture import Mixture
 from outpace.predict.deep_markov.network import Network
 from outpace.predict.deep_markov.scale import Scale
-from outpace.runtimes.table import Mask, Seconds
+from outpace.predict.recorded.table import Mask, Seconds
 
 COMPONENTS = 100  # of a prediction: the paper's K
 _CLOCK_S = 1e-9  # nothing takes less

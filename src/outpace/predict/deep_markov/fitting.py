@@ -13,8 +13,8 @@ from outpace.predict.deep_markov.filter import DeepMarkovFilter
 from outpace.predict.deep_markov.history import checked, first_filled
 from outpace.predict.deep_markov.model import DeepMarkov, Shape
 from outpace.predict.deep_markov.scale import Scale
-from outpace.runtimes.table import RunTimes
-from outpace.threads import one_thread
+from outpace.predict.recorded.table import RunTimes
+from outpace.support.threads import one_thread
 
 LARGE = 512  # workers: with more, their sorted run times are modelled unless somebody says else
 _MOST_STEPS, _LEAST_STEPS = 1500, 200

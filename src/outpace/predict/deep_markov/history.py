@@ -10,7 +10,7 @@ from torch import Tensor
 
 from outpace.errors import ConfigError
 from outpace.predict.deep_markov.gaussian import draw_above
-from outpace.runtimes.table import RunTimes, Seconds
+from outpace.predict.recorded.table import RunTimes, Seconds
 
 _MORE = 4  # iterations that a run must have beyond one window
 _NARROWEST = 1e-3  # of a worker's log run times, where they do not vary

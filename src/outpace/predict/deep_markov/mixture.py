@@ -11,7 +11,7 @@ from torch import Tensor
 
 from outpace.predict.deep_markov.gaussian import draw_above, log_above, log_density
 from outpace.predict.deep_markov.history import log_times
-from outpace.runtimes.table import Seconds
+from outpace.predict.recorded.table import Seconds
 
 _LEAST = 0.1  # the effective number of components that conditioning leaves, as a fraction
 

@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from outpace.checks import require
 from outpace.errors import ConfigError
-from outpace.generators import left_as_they_were
 from outpace.predict.deep_markov.filter import DeepMarkovFilter
 from outpace.predict.deep_markov.network import Network
 from outpace.predict.deep_markov.scale import Scale
-from outpace.runtimes.table import Nodes
+from outpace.predict.recorded.table import Nodes
+from outpace.support.checks import require
+from outpace.support.generators import left_as_they_were
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from outpace.runtimes.table import Mask, Seconds
+from outpace.predict.recorded.table import Mask, Seconds
 
 _LEFT_WHOLE = 0.25  # share of the runs, and of the iterations of the others a tenth of that
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from outpace.runtimes.table import Nodes
+from outpace.predict.recorded.table import Nodes
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from outpace.predict.pooled.layout import Layout
 from outpace.predict.pooled.network import Network, State
 from outpace.predict.pooled.prediction import Forecast
 from outpace.predict.pooled.tracks import Features, advance, begin, reference
-from outpace.runtimes.table import Mask, Nodes, Seconds
+from outpace.predict.recorded.table import Mask, Nodes, Seconds
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from outpace.predict.pooled.law import Law, log_parts, posterior
 from outpace.predict.pooled.layout import Layout
+from outpace.predict.recorded.table import Seconds
 from outpace.predict.truncated import normal_above
-from outpace.runtimes.table import Seconds
 
 _NEAR: Final = 4.0  # up to here single precision has digits enough for draws from a tail
 

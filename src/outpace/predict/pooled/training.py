@@ -17,15 +17,15 @@ import torch
 from torch import Tensor
 
 from outpace.errors import ConfigError
-from outpace.generators import left_as_they_were
 from outpace.predict.pooled.cutting import cut
 from outpace.predict.pooled.law import log_likelihood
 from outpace.predict.pooled.layout import Layout
 from outpace.predict.pooled.model import Pooled
 from outpace.predict.pooled.network import Network, State
 from outpace.predict.pooled.tracks import Features, Tracks, advance, begin, reference
-from outpace.runtimes.table import Mask, RunTimes
-from outpace.threads import one_thread
+from outpace.predict.recorded.table import Mask, RunTimes
+from outpace.support.generators import left_as_they_were
+from outpace.support.threads import one_thread
 
 FEWEST: Final = 20  # iterations of a history
 _ROUNDS: Final = 80

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from outpace.checks import require
 from outpace.predict.interface import Wait
-from outpace.predict.rules.count import best_count
+from outpace.predict.recorded.table import Mask, Seconds
+from outpace.predict.rules.decisions.count import best_count
+from outpace.predict.rules.decisions.objective import Throughput
 from outpace.predict.rules.normal_order import normal_scores
-from outpace.predict.rules.objective import Throughput
-from outpace.runtimes.table import Mask, Seconds
+from outpace.support.checks import require
 
 
 class Elfving:

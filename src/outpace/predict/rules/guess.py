@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from outpace.runtimes.table import Mask, Seconds
+from outpace.predict.recorded.table import Mask, Seconds
 
 _WHOLE: Final = 20  # iterations in which nobody was cut off, whose times are remembered
 _FAST: Final = 0.2  # an iteration's times are seen relative to this quantile

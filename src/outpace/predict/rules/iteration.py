@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from outpace.predict.interface import Rule, Wait
-from outpace.runtimes.table import Mask, Seconds
+from outpace.predict.recorded.table import Mask, Seconds
 
 
 @dataclass(frozen=True, slots=True)

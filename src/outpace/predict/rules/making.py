@@ -6,27 +6,27 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from outpace.checks import require
 from outpace.errors import ConfigError, did_you_mean
 from outpace.predict.fitting import Fitting
 from outpace.predict.interface import Model, Rule, Wait
-from outpace.predict.rules.count import best_count
-from outpace.predict.rules.count_or_deadline import best_count_or_deadline
-from outpace.predict.rules.deadline import best_deadline
+from outpace.predict.recorded.table import Nodes, Seconds
+from outpace.predict.rules.decisions.count import best_count
+from outpace.predict.rules.decisions.count_or_deadline import best_count_or_deadline
+from outpace.predict.rules.decisions.deadline import best_deadline
+from outpace.predict.rules.decisions.objective import Aim, objective
+from outpace.predict.rules.decisions.plan import Decision
 from outpace.predict.rules.elfving import Elfving
-from outpace.predict.rules.every import Every
-from outpace.predict.rules.fallback import Fallback
 from outpace.predict.rules.fixed import CHEN, Fixed, share_of
-from outpace.predict.rules.hedge import Hedge
-from outpace.predict.rules.learning import Learning
-from outpace.predict.rules.objective import Aim, objective
 from outpace.predict.rules.oracle import Oracle
-from outpace.predict.rules.plan import Decision
 from outpace.predict.rules.predicted import Predicted
 from outpace.predict.rules.replan import Replan
 from outpace.predict.rules.rolling import Rolling
-from outpace.predict.rules.warm_up import WarmUp
-from outpace.runtimes.table import Nodes, Seconds
+from outpace.predict.rules.wrappers.every import Every
+from outpace.predict.rules.wrappers.fallback import Fallback
+from outpace.predict.rules.wrappers.hedge import Hedge
+from outpace.predict.rules.wrappers.learning import Learning
+from outpace.predict.rules.wrappers.warm_up import WarmUp
+from outpace.support.checks import require
 
 WARM_UP: Final = 20  # iterations
 SAMPLES: Final = 100

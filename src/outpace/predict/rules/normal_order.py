@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 import torch
 
-from outpace.checks import require
-from outpace.runtimes.table import Seconds
+from outpace.predict.recorded.table import Seconds
+from outpace.support.checks import require
 
 _APPROXIMATE: Final = 9  # from this sample size on; at 8 the outermost would be 1.7 % off
 _GRID: Final = 4001  # of the integral, over ± 10: exact to twelve digits

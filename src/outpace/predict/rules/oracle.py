@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 
 from outpace.predict.interface import Wait
-from outpace.predict.rules.count import best_count
+from outpace.predict.recorded.table import Mask, Seconds
+from outpace.predict.rules.decisions.count import best_count
+from outpace.predict.rules.decisions.objective import Objective
 from outpace.predict.rules.iteration import came
-from outpace.predict.rules.objective import Objective
-from outpace.runtimes.table import Mask, Seconds
 
 
 class Oracle:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from outpace.checks import require
 from outpace.predict.interface import Filter, Wait
+from outpace.predict.recorded.table import Mask, Seconds
+from outpace.predict.rules.decisions.objective import Objective
+from outpace.predict.rules.decisions.plan import Decision
 from outpace.predict.rules.iteration import came
-from outpace.predict.rules.objective import Objective
-from outpace.predict.rules.plan import Decision
-from outpace.runtimes.table import Mask, Seconds
+from outpace.support.checks import require
 
 
 class Predicted:

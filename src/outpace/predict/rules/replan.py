@@ -10,13 +10,13 @@ from typing import Final
 
 import numpy as np
 
-from outpace.checks import require
 from outpace.predict.interface import Filter, Prediction, Wait
-from outpace.predict.rules.count_or_deadline import best_count_or_deadline, best_ends
+from outpace.predict.recorded.table import Mask, Seconds
+from outpace.predict.rules.decisions.count_or_deadline import best_count_or_deadline, best_ends
+from outpace.predict.rules.decisions.objective import Objective
+from outpace.predict.rules.decisions.plan import Plan
 from outpace.predict.rules.iteration import came
-from outpace.predict.rules.objective import Objective
-from outpace.predict.rules.plan import Plan
-from outpace.runtimes.table import Mask, Seconds
+from outpace.support.checks import require
 
 REVIEWS: Final = 8  # in an iteration
 _SHARE: Final = 0.05  # of an iteration's time, for all of its reviews

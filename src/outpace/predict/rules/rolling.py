@@ -8,11 +8,11 @@ from typing import Final
 import numpy as np
 
 from outpace.predict.interface import Wait
+from outpace.predict.recorded.table import Mask, Seconds
+from outpace.predict.rules.decisions.objective import Objective
+from outpace.predict.rules.decisions.plan import Decision
 from outpace.predict.rules.iteration import came
-from outpace.predict.rules.objective import Objective
-from outpace.predict.rules.plan import Decision
 from outpace.predict.rules.window import Window
-from outpace.runtimes.table import Mask, Seconds
 
 _REFUTED: Final = 0.25  # of those it counted on
 

@@ -7,7 +7,7 @@ from collections import deque
 
 import numpy as np
 
-from outpace.runtimes.table import Mask, Seconds
+from outpace.predict.recorded.table import Mask, Seconds
 
 
 class Window:

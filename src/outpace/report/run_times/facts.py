@@ -7,8 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from outpace.report.words import number, percent, plural, seconds
-from outpace.runtimes.statistics import (
+from outpace.predict.recorded.statistics import (
     SLOW,
     Ordered,
     Slowness,
@@ -17,7 +16,8 @@ from outpace.runtimes.statistics import (
     slowness,
     throughput,
 )
-from outpace.runtimes.table import RunTimes
+from outpace.predict.recorded.table import RunTimes
+from outpace.report.words import number, percent, plural, seconds
 
 _WORTH: Final = 0.005  # a gain below it is not spoken of
 

@@ -7,11 +7,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from outpace.report.figure import Choice, Figure, Plot, View, axis
+from outpace.predict.recorded.statistics import fast
+from outpace.predict.recorded.table import RunTimes, Seconds
+from outpace.report.figures.figure import Choice, Figure, Plot, View, axis
 from outpace.report.run_times.blocks import Blocks, means
 from outpace.report.words import plural
-from outpace.runtimes.statistics import fast
-from outpace.runtimes.table import RunTimes, Seconds
 
 _ROWS: Final = 240
 _COLUMNS: Final = 400

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from outpace.report.figure import Choice, Figure, Plot, View, axis, colour
+from outpace.report.figures.figure import Choice, Figure, Plot, View, axis, colour
 from outpace.report.run_times.facts import Facts
 
 _POINTS: Final = 500  # per line

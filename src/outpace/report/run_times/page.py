@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from string import Template
 
+from outpace.predict.recorded.statistics import SLOW
 from outpace.report.frame import Page, asset, plotly, write_page
 from outpace.report.run_times.facts import Facts
 from outpace.report.run_times.heat import heat
@@ -12,7 +13,6 @@ from outpace.report.run_times.order import order_statistics
 from outpace.report.run_times.rates import rates_figure
 from outpace.report.run_times.stragglers import stragglers
 from outpace.report.words import escaped
-from outpace.runtimes.statistics import SLOW
 
 
 def write_run_times(facts: Facts, name: str, definition: str, path: Path) -> None:

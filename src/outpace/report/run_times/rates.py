@@ -6,10 +6,10 @@ from typing import Final
 
 import numpy as np
 
-from outpace.report.figure import Figure, Plot, View, axis, colour
+from outpace.predict.recorded.table import Mask
+from outpace.report.figures.figure import Figure, Plot, View, axis, colour
 from outpace.report.run_times.facts import Facts
 from outpace.report.words import number, percent
-from outpace.runtimes.table import Mask
 
 _POINTS: Final = 800
 

@@ -8,10 +8,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from outpace.report.figure import PHASES, Choice, Figure, Plot, View, axis
+from outpace.predict.recorded.statistics import SLOW
+from outpace.report.figures.figure import PHASES, Choice, Figure, Plot, View, axis
 from outpace.report.run_times.facts import Facts
 from outpace.report.words import percent, plural
-from outpace.runtimes.statistics import SLOW
 
 _BARS: Final = 40
 _BINS: Final = 40

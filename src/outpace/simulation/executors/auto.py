@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from outpace.config import Experiment
-from outpace.messages import Block
+from outpace.blocks.block import Block
+from outpace.config.experiment import Experiment
 from outpace.simulation.executors.job import Executor, Job, Outcome
 from outpace.simulation.executors.processes import ProcessExecutor, Unusable, cores
 from outpace.simulation.executors.serial import SerialExecutor

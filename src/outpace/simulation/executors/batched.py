@@ -16,12 +16,12 @@ from typing import Any, Final
 
 import torch
 
+from outpace.blocks.block import Block, whole
 from outpace.errors import ConfigError, RunError
-from outpace.messages import Block, whole
 from outpace.simulation.executors.job import Job, Outcome
+from outpace.support.units import Time
 from outpace.tasks import Workload, brief, gradient_of
 from outpace.tasks.supervised import SupervisedWorkload
-from outpace.units import Time
 
 TOLERANCE: Final = 1e-4  # of the norm of a gradient; float32 differs by about 1e-6
 _REPETITIONS: Final = 3

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 import torch
 
-from outpace.config import Experiment
+from outpace.config.experiment import Experiment
 from outpace.errors import OutpaceError, RunError
 from outpace.simulation.executors.arena import Arena
 from outpace.simulation.executors.job import EVALUATION

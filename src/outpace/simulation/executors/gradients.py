@@ -7,17 +7,17 @@ from typing import Any
 
 import torch
 
-from outpace import host
-from outpace.config import Experiment
+from outpace.blocks.block import Block, whole
+from outpace.config import executors as host
+from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError
-from outpace.messages import Block, whole
 from outpace.simulation.executors.auto import AutoExecutor
 from outpace.simulation.executors.batched import BatchedExecutor
 from outpace.simulation.executors.job import EvaluationJob, Executor, GradientJob, Told
 from outpace.simulation.executors.processes import ProcessExecutor, cores
 from outpace.simulation.executors.serial import SerialExecutor
+from outpace.support.units import Time
 from outpace.tasks import CuttableWorkload, Evaluation, evaluation_of
-from outpace.units import Time
 
 
 class Gradients:

@@ -9,10 +9,10 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import torch
 
-from outpace.deferred import Deferred
-from outpace.messages import Block
+from outpace.blocks.block import Block
+from outpace.blocks.deferred import Deferred
+from outpace.support.units import Time
 from outpace.tasks import Evaluation, Workload, evaluation_of, gradient_of
-from outpace.units import Time
 
 Gradient: TypeAlias = tuple[float | None, Sequence[Block]]  # with its loss
 Outcome: TypeAlias = Gradient | Evaluation

@@ -31,15 +31,15 @@ from typing import Any, Final, cast
 
 import torch
 
-from outpace import forking
-from outpace.config import Experiment
+from outpace.blocks.block import Block, whole
+from outpace.config.experiment import Experiment
 from outpace.errors import RunError
-from outpace.messages import Block, whole
 from outpace.simulation.executors.arena import Arena, Layout
 from outpace.simulation.executors.child import NO_TASK, compute
 from outpace.simulation.executors.job import EVALUATION, Job, Outcome
+from outpace.support import forking
+from outpace.support.units import Time
 from outpace.tasks import Evaluation, Workload, gradient_of
-from outpace.units import Time
 
 _ORDERS: Final = 2  # of a process at a time
 _SPARE: Final = 4  # slots for parameters that nobody computes with at the moment

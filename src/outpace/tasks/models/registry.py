@@ -9,8 +9,8 @@ from typing import Final, TypeAlias
 import torch
 from torch import nn
 
-from outpace.checks import require
 from outpace.errors import did_you_mean
+from outpace.support.checks import require
 from outpace.tasks.models.alexnet import alexnet
 from outpace.tasks.models.cifar_resnet import cifar_resnet
 from outpace.tasks.models.densenet import densenet_121, densenet_bc

@@ -1,0 +1,115 @@
+"""Sums gradients in a fixed binary tree, so that the order of arrival does not matter.
+
+Floating-point addition is not associative: summing 32 gradients as they arrive gives
+another last bit each time. Here the leaf of worker n is node `size + n` of a heap-
+numbered binary tree; two children are added when both are there, and those without a
+sibling pass up at the end. The sum depends on who contributed, not on when.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+import torch
+
+from outpace.blocks.pieces import Pieces
+
+Gradient: TypeAlias = torch.Tensor | Pieces
+
+
+def all_finite(tensor: Gradient) -> bool:
+    """False if an entry of this 1-D tensor is infinite or not a number.
+
+    A dot product with itself costs a twentieth of isfinite().all(). It overflows, to
+    infinity, where entries are merely beyond 1e19: as good as diverged. Half precision
+    overflows far earlier and is looked at entry by entry.
+    """
+    if isinstance(tensor, Pieces):
+        return all(map(all_finite, tensor.parts)) if tensor.finite is None else tensor.finite
+    if tensor.element_size() < 4:
+        return bool(torch.isfinite(tensor).all())
+    return math.isfinite(torch.dot(tensor, tensor))
+
+
+def norm_of(block: object) -> float:
+    """The Euclidean norm of a 1-D block; 0 of one that nobody computes with."""
+    if isinstance(block, Pieces):
+        return math.hypot(*map(norm_of, block.parts))
+    if not isinstance(block, torch.Tensor):
+        return 0.0
+    return float(
+        torch.linalg.vector_norm(block, dtype=torch.promote_types(block.dtype, torch.float32))
+    )
+
+
+class TreeSum:
+    """The sum of at most one gradient of each worker. It owns what is added to it."""
+
+    __slots__ = ("_pending", "_size", "count")
+
+    def __init__(self, workers: int) -> None:
+        self.count = 0
+        self._size = 1 << (workers - 1).bit_length()
+        self._pending: dict[int, Any] = {}  # node -> sum of its subtree
+
+    def add(self, worker: int, gradient: Gradient) -> None:
+        """Add it, in place where it can."""
+        self.count += 1
+        pending = self._pending
+        node = self._size + worker
+        while (sibling := pending.pop(node ^ 1, None)) is not None:
+            gradient = sibling.add_(gradient)  # all are pieces, or none
+            node >>= 1
+        pending[node] = gradient
+
+    def total(self) -> Any:
+        """The sum, a Gradient. Raises ValueError if nothing was added."""
+        if not self._pending:
+            raise ValueError("nothing was added to this sum")
+        # The deepest nodes have the highest numbers; a merge makes a lower one.
+        nodes = [-node for node in self._pending]
+        heapq.heapify(nodes)
+        while nodes[0] != -1:
+            node = -heapq.heappop(nodes)
+            gradient = self._pending.pop(node)
+            sibling = self._pending.pop(node ^ 1, None)
+            if sibling is not None:
+                gradient = sibling.add_(gradient)
+                heapq.heappop(nodes)  # the sibling: it comes right after
+            self._pending[node >> 1] = gradient
+            heapq.heappush(nodes, -(node >> 1))
+        return self._pending[1]
+
+
+class ArrivalSum:
+    """The sum in the order of arrival: one buffer, and another last bit each time."""
+
+    __slots__ = ("_sum", "count")
+
+    def __init__(self, workers: int) -> None:
+        self.count = 0
+        self._sum: Any = None
+
+    def add(self, worker: int, gradient: Gradient) -> None:
+        """Add it; the first one becomes the sum."""
+        self.count += 1
+        self._sum = gradient if self._sum is None else self._sum.add_(gradient)
+
+    def total(self) -> Any:
+        """The sum, a Gradient. Raises ValueError if nothing was added."""
+        if self._sum is None:
+            raise ValueError("nothing was added to this sum")
+        return self._sum
+
+
+def tree_sum(gradients: Iterable[torch.Tensor]) -> torch.Tensor:
+    """The sum of the gradients of workers 0, 1, ... as a shard computes it; they are kept."""
+    copies = [gradient.clone() for gradient in gradients]
+    total = TreeSum(len(copies))
+    for worker, gradient in enumerate(copies):
+        total.add(worker, gradient)
+    summed: torch.Tensor = total.total()
+    return summed

@@ -1,0 +1,131 @@
+"""What a user's own code may ask and change while a run goes on, in every runtime.
+
+    def control(run):
+        run.at(10.0, lambda: run.set_policy("*", Asp()))
+        run.set_pull_condition("server-0", "mine.py:may_answer")
+
+    outpace.simulate("experiment.yaml", control=control)
+
+`control` is called once, when the run starts, and so is what it hands to `at`, between two
+events of the run. No pull that waits is forgotten at a change: it is judged again.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, TypeAlias, get_args
+
+from outpace.config.experiment import Experiment
+from outpace.errors import ConfigError, RunError
+from outpace.support.checks import not_negative
+from outpace.support.units import Time, nanoseconds, seconds
+from outpace.support.user_code import brief
+from outpace.sync import Peers, SspTable
+from outpace.sync.assignment import EVERYWHERE, Sync, matching, without_servers
+from outpace.sync.messages import server_name
+
+ConditionLike: TypeAlias = Callable[..., Any] | str | None
+
+
+class Control(ABC):
+    """A run that goes on. `keys` are patterns of servers' names: `server-0`, `server-*`, `*`.
+
+    All methods raise ConfigError, before anything has changed, for keys that match nothing,
+    and for what cannot be.
+    """
+
+    def __init__(self, experiment: Experiment) -> None:
+        self._experiment = experiment
+
+    @property
+    def now_s(self) -> float:
+        """Seconds since the start of the run."""
+        return seconds(self._now())
+
+    @property
+    def servers(self) -> list[str]:
+        """Their names."""
+        if self._experiment.peers is not None:
+            return []
+        return [server_name(server) for server in range(self._experiment.servers)]
+
+    def at(self, time_s: float, action: Callable[[], None]) -> None:
+        """Call `action()` at that time of the run, at once if it is over."""
+        if not isinstance(time_s, int | float) or not not_negative(time_s):
+            raise ConfigError(f"the time of an action must be from 0 to 1e9 s, not {time_s}")
+
+        def act(_: object) -> None:
+            try:
+                action()
+            except (ConfigError, RunError):
+                raise
+            except Exception as error:
+                raise RunError(f"the action at {time_s} s raised {brief(error)}") from error
+
+        self._call_at(max(self._now(), nanoseconds(time_s)), act)
+
+    def set_policy(self, keys: str, sync: Sync) -> None:
+        """From now on these servers follow this policy. Conditions stay in force."""
+        self._require_changeable()
+        if not isinstance(sync, Sync):
+            known = ", ".join(kind.__name__ for kind in get_args(Sync))
+            raise ConfigError(f"a policy must be one of {known}, not {sync!r}")
+        if isinstance(sync, Peers):
+            raise ConfigError(f"{without_servers(sync)}: all follow it all the time, or none")
+        for kind, why in EVERYWHERE.items():
+            if (sync.kind == kind) != (getattr(self._experiment.sync, "kind", None) == kind):
+                raise ConfigError(f"{kind} {why}: all follow it all the time, or none")
+        if problems := list(self._experiment.policies.wrong_with("sync", sync)):
+            raise ConfigError("\n".join(problems))
+        for server in self._matching(keys):
+            self._set_policy(server, sync)
+
+    def set_pull_condition(self, keys: str, condition: ConditionLike) -> None:
+        """From now on these servers answer a pull if condition(pull, view) says so.
+
+        A function, or the name of one, as `python_policy.Conditions` has it; None: the
+        policy's own. In a real run only names that are in the configuration's `conditions`.
+        """
+        self._set_conditions(keys, "pull", condition)
+
+    def set_push_condition(self, keys: str, condition: ConditionLike) -> None:
+        """From now on these servers advance if condition(view) says so; as for pulls."""
+        self._set_conditions(keys, "push", condition)
+
+    @abstractmethod
+    def summary(self) -> dict[str, Any]:
+        """What has happened so far, as in summary.json; in a real run as was last reported."""
+
+    def _set_conditions(self, keys: str, which: str, condition: ConditionLike) -> None:
+        self._require_changeable()
+        if not (condition is None or isinstance(condition, str) or callable(condition)):
+            raise ConfigError(f"a {which} condition must be a function or its name: {condition!r}")
+        if which == "push" and isinstance(self._experiment.sync, SspTable):
+            raise ConfigError("with ssptable no push condition: its workers count on everybody's")
+        for server in self._matching(keys):
+            self._set_condition(server, which, condition)
+
+    def _require_changeable(self) -> None:
+        if self._experiment.peers is not None:
+            raise ConfigError(f"sync: {without_servers(self._experiment.peers)}")
+        if self._experiment.barrier == "global":
+            raise ConfigError("barrier: global: its scheduler follows one policy all the time")
+
+    def _matching(self, keys: str) -> list[int]:
+        return matching(keys, self._experiment.servers)
+
+    @abstractmethod
+    def _now(self) -> Time: ...
+
+    @abstractmethod
+    def _call_at(self, time: Time, action: Callable[[object], None]) -> None: ...
+
+    @abstractmethod
+    def _set_policy(self, server: int, sync: Sync) -> None: ...
+
+    @abstractmethod
+    def _set_condition(self, server: int, which: str, condition: ConditionLike) -> None: ...
+
+
+ControlFunction: TypeAlias = Callable[[Control], None]

@@ -1,0 +1,107 @@
+"""Runs the variants of one experiment: same seeds, same data, one after the other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from outpace.config.experiment import Experiment, experiment_from
+from outpace.errors import ConfigError, RunError
+from outpace.experiment.running import Result, check, report_on, simulate
+from outpace.record import folder as files
+from outpace.simulation.virtual import Progress
+from outpace.support.yaml_files import merged
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A named experiment."""
+
+    name: str
+    experiment: Experiment
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What became of a variant: a result, or the error that ended it."""
+
+    variant: Variant
+    summary: dict[str, Any]
+    result: Result | None
+    error: str | None
+
+
+def variants_from(data: Mapping[str, Any], source: str, folder: Path) -> list[Variant]:
+    """The variants of a configuration. Raises ConfigError for all that is wrong in any."""
+    base = {key: value for key, value in data.items() if key != "variants"}
+    entries = data.get("variants")
+    if not isinstance(entries, list) or not entries:
+        raise ConfigError(
+            f"{source}: variants must be a list of mappings such as "
+            "{name: BSP, sync: {kind: bsp}}"
+        )
+    variants, problems, names = [], [], set()
+    for place, entry in enumerate(entries):
+        where = f"{source}: variants[{place}]"
+        if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
+            problems.append(f"{where} must be a mapping with a name, not {entry!r}")
+            continue
+        name = entry["name"]
+        if not re.fullmatch(r"[^\s/\\.][^/\\\x00-\x1f]{0,99}", name) or name == files.REPORT:
+            problems.append(f"{where}.name names a folder too: {name!r} cannot be one")
+        if name.casefold() in names:
+            problems.append(f"{where}.name: there already is a variant {name!r}")
+        names.add(name.casefold())
+        over = {key: value for key, value in entry.items() if key != "name"}
+        try:
+            experiment = experiment_from(merged(base, over), f"{where} ({name})", folder)
+        except ConfigError as error:
+            problems.append(str(error))
+        else:
+            variants.append(Variant(name, experiment))
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return variants
+
+
+def compare(
+    variants: Sequence[Variant],
+    out: Path | None = None,
+    *,
+    progress: Callable[[Variant], Progress | None] = lambda _: None,
+) -> list[Row]:
+    """Run each variant, into a folder of its name under `out` if given.
+
+    A run that fails is a row like the others, and the others go on. Raises ConfigError
+    before anything is written if `out` exists and is not empty.
+    """
+    for variant in variants:
+        try:
+            check(variant.experiment)
+        except ConfigError as error:
+            raise ConfigError(f"variant {variant.name}: {error}") from error
+    if out is not None:
+        files.new_folder(out)
+    rows: list[Row] = []
+    try:
+        for variant in variants:
+            rows.append(_run(variant, out, progress(variant)))
+    finally:  # after Ctrl-C, too: over what there is
+        if out is not None and rows:
+            report_on([out / row.variant.name for row in rows], out / files.REPORT)
+    return rows
+
+
+def _run(variant: Variant, out: Path | None, progress: Progress | None) -> Row:
+    place = None if out is None else out / variant.name
+    try:
+        result = simulate(variant.experiment, place, progress=progress)
+    except RunError as error:
+        summary = {"status": "failed", "error": str(error)}
+        if place is not None:
+            summary = files.read_summary(place)
+        return Row(variant, summary, None, str(error))
+    return Row(variant, result.summary, result, None)

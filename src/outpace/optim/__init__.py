@@ -1,0 +1,14 @@
+"""How an aggregated gradient changes parameters."""
+
+from typing import TypeAlias
+
+from outpace.optim.elementwise import Adagrad, Adam, AdamW, RmsProp, Sgd
+from outpace.optim.lars import Lars
+from outpace.optim.step import Optimizer, Step, Updater, in_one
+
+UpdaterKind: TypeAlias = Sgd | Adam | AdamW | Adagrad | RmsProp | Lars
+
+__all__ = [
+    "Adagrad", "Adam", "AdamW", "Lars", "Optimizer", "RmsProp", "Sgd", "Step", "Updater",
+    "UpdaterKind", "in_one",
+]  # fmt: skip

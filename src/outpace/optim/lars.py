@@ -1,0 +1,65 @@
+"""LARS, which gives each layer a learning rate of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from outpace.blocks.block import StepSettings
+from outpace.blocks.sums import Gradient
+from outpace.optim.step import Step, Updater, in_one
+from outpace.support.checks import positive, require
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lars(Updater):
+    """You, Gitman and Ginsburg, Large Batch Training of Convolutional Networks, 2017, alg. 1.
+
+    For each layer, a parameter tensor w with gradient g, with c = trust_coefficient and
+    β = weight_decay: v ← momentum·v + lr·λ·(g + β·w) and w ← w − v, where
+    λ = c·‖w‖ / (‖g‖ + β·‖w‖). Where w is zero, λ is 1: or it would be zero for ever.
+
+    The norms are those of what one server has of a layer. With `slicing: layers` it has
+    all of it; with `even` a layer that is cut is treated as several.
+    Raises ValueError unless 0 <= momentum < 1 and trust_coefficient > 0.
+    """
+
+    kind: Literal["lars"] = "lars"
+    momentum: float = 0.9
+    trust_coefficient: float = 0.001
+
+    def __post_init__(self) -> None:
+        Updater.__post_init__(self)
+        require(0 <= self.momentum < 1, "momentum", "in [0, 1)", self.momentum)
+        trust = self.trust_coefficient
+        require(positive(trust), "trust_coefficient", "a positive number, at most 1e9", trust)
+
+    def on(self, parameters: torch.Tensor, layers: Sequence[slice] = ()) -> Step:
+        parts = layers or [slice(0, parameters.numel())]
+        velocity = torch.zeros_like(parameters)
+        tensors = [(part, parameters[part], velocity[part]) for part in parts]
+
+        def step(
+            gradient: Gradient, divisor: float, _: StepSettings | None, progress: float
+        ) -> None:
+            gradient = in_one(gradient)
+            if divisor != 1:
+                gradient.div_(divisor)
+            rate = self.rate(progress)
+            for part, w, v in tensors:
+                g = gradient[part]
+                trust = self._trust(w, g)
+                g.add_(w, alpha=self.weight_decay)
+                v.mul_(self.momentum).add_(g, alpha=rate * trust)
+                w.sub_(v)
+
+        return step
+
+    def _trust(self, w: torch.Tensor, g: torch.Tensor) -> float:
+        """λ of this layer."""
+        size = torch.linalg.vector_norm(w).item()
+        force = torch.linalg.vector_norm(g).item() + self.weight_decay * size
+        return self.trust_coefficient * size / force if size > 0 and force > 0 else 1.0

@@ -1,0 +1,66 @@
+"""An optimizer that a user's own function makes, named in the launch configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from outpace.blocks.block import StepSettings
+from outpace.errors import ConfigError
+from outpace.optim import Step
+from outpace.optim.torch_optimizers import Groups, TorchOptimizer
+from outpace.support.user_code import absolute_target, brief, load_target, require_target
+
+
+@dataclass(frozen=True, slots=True)
+class PythonOptimizer:
+    """`target` is `file.py:function` or `module:function`: parameter groups → optimizer.
+
+    A script's groups come with the settings that they have there. The optimizer must work
+    element by element: a server may own half of a tensor.
+    """
+
+    target: str
+    kind: Literal["python"] = "python"
+
+    def __post_init__(self) -> None:
+        require_target(self.target)
+
+    def absolute(self, folder: Path) -> PythonOptimizer:
+        """With the path of its file seen from `folder`."""
+        return replace(self, target=absolute_target(self.target, folder))
+
+    def refusal(self, settings: StepSettings | None) -> str:
+        return "" if settings is None else "the optimizer of this run takes no settings"
+
+    def on(self, parameters: torch.Tensor, layers: Sequence[slice] = ()) -> Step:
+        """What takes one step on these parameters (1-D, changed in place)."""
+        whole = [[(0, 0, parameters.numel())]]
+        return self.of_groups(whole, [{}]).on(parameters)
+
+    def of_groups(self, groups: Groups, settings: Sequence[dict[str, Any]]) -> TorchOptimizer:
+        """The same for a script's parameter groups. Raises ConfigError if it cannot be made."""
+        try:
+            function = load_target(self.target, "optimizer.target")
+        except ConfigError as error:
+            raise ConfigError(str(error).replace("task.", "optimizer.", 1)) from error
+
+        def make(groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+            try:
+                made = function(groups)
+            except Exception as error:
+                raise ConfigError(
+                    f"optimizer.target: {self.target} raised {brief(error)}"
+                ) from error
+            if not isinstance(made, torch.optim.Optimizer):
+                raise ConfigError(
+                    f"optimizer.target: {self.target} must return a torch.optim.Optimizer, "
+                    f"not {type(made).__name__}"
+                )
+            return made
+
+        return TorchOptimizer(self.target, groups, settings, make)

@@ -1,0 +1,157 @@
+"""How the learning rate changes while training goes on: a pure function of progress.
+
+Progress is counted in iterations of all workers, in fractions too, from 0. A
+configuration may count in epochs, passes through the training data, which `in_iterations`
+converts for a run.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise
+from typing import Any, Literal, Self, TypeAlias
+
+from outpace.errors import ConfigError
+from outpace.support.checks import positive, require
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _WarmUp(ABC):
+    """The gradual warm-up that every schedule may begin with.
+
+    For so many epochs or iterations the schedule's factor is multiplied by what grows
+    linearly from `warmup_from` to 1 (Goyal et al., Accurate, Large Minibatch SGD, 2017,
+    section 2.2). The schedule itself counts from the start of the run, too.
+    """
+
+    kind: str = ""
+    warmup_epochs: float | None = None
+    warmup_iterations: float | None = None
+    warmup_from: float = 0.0
+
+    def __post_init__(self) -> None:
+        for key in ("warmup_epochs", "warmup_iterations"):
+            _require_length(key, getattr(self, key))
+        _require_not_both(self, "warmup_epochs", "warmup_iterations")
+        require(0 <= self.warmup_from <= 1, "warmup_from", "in [0, 1]", self.warmup_from)
+
+    def at(self, iterations: float) -> float:
+        """What the learning rate is multiplied by after so many iterations."""
+        assert self.warmup_epochs is None  # see `in_iterations`
+        factor = self._after(iterations)
+        length = self.warmup_iterations
+        if length is not None and iterations < length:
+            factor *= self.warmup_from + (1 - self.warmup_from) * iterations / length
+        return factor
+
+    def in_iterations(self, samples: int | None, batch: int) -> Self:
+        """The same, counted in iterations alone, of so many samples each.
+
+        samples: of an epoch. Raises ConfigError if it counts in epochs and there are none.
+        """
+        changes: dict[str, Any] = {}
+        for key in (entry.name for entry in fields(self) if entry.name.endswith("epochs")):
+            epochs = getattr(self, key)
+            if epochs is None:
+                continue
+            instead = key.replace("epochs", "iterations")
+            if samples is None:
+                raise ConfigError(
+                    f"optimizer.schedule.{key}: this task has no training samples and so no "
+                    f"epochs; use {instead}"
+                )
+            many = isinstance(epochs, tuple)
+            # Divided last: where an epoch ends with an iteration, that very number.
+            counted = tuple(n * samples / batch for n in (epochs if many else [epochs]))
+            changes |= {key: None, instead: counted if many else counted[0]}
+        return replace(self, **changes)
+
+    @abstractmethod
+    def _after(self, iterations: float) -> float:
+        """The factor but for the warm-up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constant(_WarmUp):
+    """Always the same."""
+
+    kind: Literal["constant"] = "constant"
+
+    def _after(self, iterations: float) -> float:
+        return 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepDecay(_WarmUp):
+    """Multiplied by `factor` again at each of these times."""
+
+    kind: Literal["step"] = "step"
+    at_epochs: tuple[float, ...] | None = None
+    at_iterations: tuple[float, ...] | None = None
+    factor: float = 0.1
+
+    def __post_init__(self) -> None:
+        _WarmUp.__post_init__(self)
+        _require_one_of(self, "at_epochs", "at_iterations")
+        for key in ("at_epochs", "at_iterations"):
+            times: tuple[float, ...] | None = getattr(self, key)
+            if times is not None:
+                rising = all(map(positive, times)) and all(a < b for a, b in pairwise(times))
+                require(
+                    len(times) > 0 and rising,
+                    key, "a list of positive numbers that increase, at most 1e9", list(times),
+                )  # fmt: skip
+        require(0 < self.factor <= 1, "factor", "in (0, 1]", self.factor)
+
+    def _after(self, iterations: float) -> float:
+        assert self.at_iterations is not None
+        return float(self.factor ** bisect_right(self.at_iterations, iterations))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cosine(_WarmUp):
+    """Half a cosine from 1 down to `final`, where it stays after so many epochs or iterations.
+
+    final + (1 − final)·(1 + cos(π·t/T)) / 2 (Loshchilov and Hutter, SGDR, 2017, equation
+    5, without restarts).
+    """
+
+    kind: Literal["cosine"] = "cosine"
+    epochs: float | None = None
+    iterations: float | None = None
+    final: float = 0.0
+
+    def __post_init__(self) -> None:
+        _WarmUp.__post_init__(self)
+        _require_one_of(self, "epochs", "iterations")
+        for key in ("epochs", "iterations"):
+            _require_length(key, getattr(self, key))
+        require(0 <= self.final <= 1, "final", "in [0, 1]", self.final)
+
+    def _after(self, iterations: float) -> float:
+        assert self.iterations is not None
+        share = min(1.0, iterations / self.iterations)
+        return self.final + (1 - self.final) * (1 + math.cos(math.pi * share)) / 2
+
+
+Schedule: TypeAlias = Constant | StepDecay | Cosine
+
+
+def _require_one_of(schedule: _WarmUp, one: str, other: str) -> None:
+    given, instead = getattr(schedule, one), getattr(schedule, other)
+    require(given is not None or instead is not None, one, f"given, or {other}", given)
+    _require_not_both(schedule, one, other)
+
+
+def _require_not_both(schedule: _WarmUp, one: str, other: str) -> None:
+    given = getattr(schedule, one)
+    both = given is not None and getattr(schedule, other) is not None
+    require(not both, one, f"left out where {other} is given", given)
+
+
+def _require_length(key: str, length: float | None) -> None:
+    fits = length is None or positive(length)
+    require(fits, key, "a positive number, at most 1e9", length)

@@ -1,0 +1,213 @@
+"""A user's torch optimizer, run by the servers.
+
+`attach` sends its name, its parameter groups and their settings; a server makes the same
+optimizer on its part of the parameters. It must work element by element, as those on the
+list do: a server may own half of a tensor. The step is torch's own, unfused and one
+tensor at a time, so in float32 and float64 it is bitwise that of one process (unless that
+one asked for a fused step, which rounds otherwise; so do torch's bfloat16 and float16
+kernels on the last few elements of a tensor).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Container, Sequence
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import torch
+
+from outpace.blocks.block import StepSettings
+from outpace.blocks.sums import Gradient
+from outpace.errors import ConfigError
+from outpace.optim import Step, in_one
+
+KNOWN: Final = {
+    kind.__name__: kind
+    for kind in (
+        torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop,
+        torch.optim.Adagrad, torch.optim.Adadelta, torch.optim.Adamax, torch.optim.NAdam,
+        torch.optim.RAdam, torch.optim.ASGD, torch.optim.Rprop,
+    )
+}  # fmt: skip
+_FORCED: Final = {"foreach": False, "fused": False, "differentiable": False, "capturable": False}
+
+Groups: TypeAlias = Sequence[Sequence[tuple[int, int, int]]]
+Factory: TypeAlias = Callable[[list[dict[str, Any]]], torch.optim.Optimizer]
+
+
+def require_known(kind: type[torch.optim.Optimizer]) -> None:
+    """Raise ConfigError unless servers have this very class, whatever others are called."""
+    if KNOWN.get(kind.__name__) is not kind:
+        raise ConfigError(_unknown(kind.__name__))
+
+
+def _unknown(name: str) -> str:
+    return (
+        f"the optimizer {name} is not one that servers know "
+        f"(torch's {', '.join(sorted(KNOWN))}); name a function that makes it in the launch "
+        "configuration: optimizer.kind=python optimizer.target=mine.py:make_optimizer"
+    )
+
+
+def plain_settings(group: dict[str, Any], needed: Container[str]) -> dict[str, Any]:
+    """The settings of a parameter group that can travel: numbers, truths, text, lists of them.
+
+    Raises ConfigError if one of those needed cannot.
+    """
+    found = {}
+    for key, value in group.items():
+        if key in ("params", "param_names"):
+            continue
+        plain = _plain(value)
+        if plain is not _UNFIT:
+            found[key] = plain
+        elif key in needed:
+            raise ConfigError(
+                f"the optimizer's setting {key} is a {type(value).__name__}, which cannot be "
+                "sent to the servers: make it a number"
+            )
+    return found
+
+
+_UNFIT: Final = object()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic) or (isinstance(value, torch.Tensor) and value.numel() == 1):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple):
+        entries = [_plain(entry) for entry in value]
+        return _UNFIT if any(entry is _UNFIT for entry in entries) else entries
+    return _UNFIT
+
+
+class TorchOptimizer:
+    """`name` from KNOWN, or what `factory` makes of parameter groups."""
+
+    def __init__(
+        self, name: str, groups: Groups, settings: Sequence[dict[str, Any]],
+        factory: Factory | None = None,
+    ) -> None:  # fmt: skip
+        """groups: for each parameter group, (parameter number, low, high) of its pieces.
+
+        Raises ConfigError if there is no such optimizer, or none with these settings.
+        """
+        self.groups, self.settings = groups, settings
+        if factory is None and name not in KNOWN:
+            raise ConfigError(_unknown(name))
+        self._make: Factory = factory or partial(_known, KNOWN[name], settings)
+        self._like: Sequence[dict[str, Any]] = [{}] * len(groups)  # values that new ones resemble
+        if factory is None:
+            self._learn(KNOWN[name]([torch.nn.Parameter(torch.empty(1))]).defaults)
+        if refusal := self.refusal(StepSettings(list(settings))):
+            raise ConfigError(refusal)
+        if factory is not None:
+            self._learn(self._made([_empty_group() for _ in groups]).defaults)
+
+    def _learn(self, defaults: dict[str, Any]) -> None:
+        self._like = [{**group, **defaults} for group in self.settings]
+
+    def _made(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+        """Of groups with their settings. Raises ConfigError."""
+        for group, settings in zip(groups, self.settings, strict=True):
+            group.update({key: _as(value, None) for key, value in settings.items()})
+        try:
+            optimizer = self._make(groups)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"the optimizer cannot be made: {error}") from error
+        _set(optimizer, self.settings)
+        return optimizer
+
+    def refusal(self, settings: StepSettings | None) -> str:
+        """Why these cannot be set, whoever sends them; empty if they can."""
+        if settings is None:
+            return ""
+        if len(settings.groups) != len(self.groups):
+            return (
+                f"settings of {len(settings.groups)} parameter groups came for {len(self.groups)}"
+            )
+        for group, like in zip(settings.groups, self._like, strict=True):
+            for key, value in group.items():
+                if key in like and not _is_like(value, like[key]):
+                    return f"the optimizer's setting {key} cannot be {value!r}"
+        return ""
+
+    def on(self, parameters: torch.Tensor, layers: Sequence[slice] = ()) -> Step:
+        """What takes one step on these parameters (1-D, changed in place)."""
+        pieces: dict[int, list[tuple[torch.nn.Parameter, slice]]] = {}
+        groups: list[dict[str, Any]] = []
+        for ranges in self.groups:
+            members = []
+            for number, low, high in ranges:
+                variable = torch.nn.Parameter(parameters[low:high])
+                pieces.setdefault(number, []).append((variable, slice(low, high)))
+                members.append(variable)
+            groups.append({"params": members} if members else _empty_group())
+        optimizer = self._made(groups)
+        everything = [piece for group in pieces.values() for piece in group]
+
+        def step(
+            gradient: Gradient, divisor: float, settings: StepSettings | None, progress: float
+        ) -> None:
+            gradient = in_one(gradient)
+            if divisor != 1:
+                gradient.div_(divisor)
+            if settings is not None:
+                _set(optimizer, settings.groups)
+            for variable, part in everything:
+                variable.grad = gradient[part]
+            for number in settings.unused if settings is not None else ():
+                for variable, _ in pieces.get(number, ()):
+                    variable.grad = None
+            optimizer.step()
+
+        return step
+
+
+def _empty_group() -> dict[str, Any]:
+    return {"params": [torch.nn.Parameter(torch.empty(0))]}
+
+
+def _known(
+    kind: type[torch.optim.Optimizer], settings: Sequence[dict[str, Any]],
+    groups: list[dict[str, Any]],
+) -> torch.optim.Optimizer:  # fmt: skip
+    first: Any = settings[0] if settings else {}
+    at_once = {key: first[key] for key in ("initial_accumulator_value",) if key in first}
+    return kind(groups, **at_once)
+
+
+def _set(optimizer: torch.optim.Optimizer, settings: Sequence[dict[str, Any]]) -> None:
+    """Give each group its settings; those that the optimizer does not have are left out."""
+    for group, wanted in zip(optimizer.param_groups, settings, strict=True):
+        group.update({key: _as(v, group[key]) for key, v in wanted.items() if key in group})
+        group.update({key: value for key, value in _FORCED.items() if key in group})
+
+
+def _as(value: Any, like: Any) -> Any:
+    """Tuples have become lists on their way."""
+    return tuple(value) if isinstance(value, list) and not isinstance(like, list) else value
+
+
+def _is_like(value: Any, default: Any) -> bool:
+    """A hostile or broken peer must not set a learning rate of "hello", or of NaN."""
+    if isinstance(default, bool) or default is None:
+        text = default is None and isinstance(value, str)
+        return text or value is None or _is_number(value)
+    if isinstance(default, tuple | list):
+        return (
+            isinstance(value, list | tuple)
+            and len(value) == len(default)
+            and all(map(_is_like, value, default))
+        )
+    if isinstance(default, str):
+        return isinstance(value, str)
+    return _is_number(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)

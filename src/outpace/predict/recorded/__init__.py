@@ -1,0 +1,7 @@
+"""Run times of the workers of a cluster, as recorded: a table, its files, what it shows."""
+
+from outpace.predict.recorded.reading import read, read_nodes, read_run_times
+from outpace.predict.recorded.table import RunTimes
+from outpace.predict.recorded.writing import write
+
+__all__ = ["RunTimes", "read", "read_nodes", "read_run_times", "write"]

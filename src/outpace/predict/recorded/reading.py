@@ -1,0 +1,120 @@
+"""Run times from a file, as a table, or worker by worker to be replayed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outpace.errors import ConfigError
+from outpace.predict.recorded.columns import first
+from outpace.predict.recorded.rows import Rows, read_rows
+from outpace.predict.recorded.table import Nodes, RunTimes
+from outpace.predict.recorded.validity import consecutive_nodes, require_valid
+
+
+def read(path: Path, workers_per_node: int | None = None) -> RunTimes:
+    """A table from CSV or Parquet; see `rows` for the columns.
+
+    An iteration that a worker has no row of is NaN: it was not there. workers_per_node: so
+    many consecutive workers are on a node, whatever the file says; left out, and if it says
+    nothing, all are on one. Raises ConfigError with worker and iteration for what is no time,
+    and for workers and iterations that are not numbered 0, 1, 2, ...
+    """
+    rows = read_rows(path)
+    workers = _counted(rows.worker, "worker", path)
+    shape = _counted(rows.iteration, "iteration", path), workers
+    row = first(~np.isfinite(rows.seconds))
+    if row is not None:
+        raise ConfigError(
+            f"{path}: worker {rows.worker[row]}, iteration {rows.iteration[row]}: "
+            f"{rows.seconds[row]:g} is no time in seconds; leave the row out if nobody knows it"
+        )
+    seconds, censored = np.full(shape, np.nan), np.zeros(shape, np.bool_)
+    at = rows.iteration, rows.worker
+    seconds[at], censored[at] = rows.seconds, rows.censored
+    if workers_per_node is None and rows.node is not None:
+        node = _nodes(rows.worker, rows.node, workers, path)
+    else:
+        node = consecutive_nodes(workers, workers_per_node)
+    return require_valid(RunTimes(seconds, censored, node), path)
+
+
+def read_run_times(path: Path) -> dict[int, NDArray[np.float64]]:
+    """The seconds of each worker's iterations, from 0 on, to be replayed.
+
+    Raises ConfigError, naming worker and iteration, for gaps, repetitions, what is no time,
+    and what was cut off before it ended.
+    """
+    rows = read_rows(path)
+    workers, starts = np.unique(rows.worker, return_index=True)
+    found = {}
+    for worker, part in zip(
+        workers, np.split(np.arange(len(rows.worker)), starts[1:]), strict=True
+    ):
+        found[int(worker)] = _one(rows, part, path)
+    return found
+
+
+def read_nodes(path: Path, workers: int) -> Nodes | None:
+    """The nodes of the workers 0 to `workers` - 1; None if the file does not say.
+
+    Raises ConfigError if it has others, or one on two nodes.
+    """
+    rows = read_rows(path)
+    if rows.node is None:
+        return None
+    known = _counted(rows.worker, "worker", path)
+    if known != workers:
+        raise ConfigError(f"{path}: has run times of {known} workers, and there are {workers}")
+    return _nodes(rows.worker, rows.node, workers, path)
+
+
+def _one(rows: Rows, part: NDArray[np.int64], path: Path) -> NDArray[np.float64]:
+    worker, times = rows.worker[part[0]], rows.seconds[part]
+    row = first(rows.iteration[part] != np.arange(len(part)))
+    if row is not None:
+        raise ConfigError(
+            f"{path}: worker {worker} lacks iteration {row}: "
+            "its iterations must be 0, 1, 2, ... without a gap"
+        )
+    row = first(~(np.isfinite(times) & (times >= 0)))
+    if row is not None:
+        raise ConfigError(
+            f"{path}: worker {worker}, iteration {row}: {times[row]:g} is no time in seconds; "
+            "it must be a finite number from 0 on"
+        )
+    row = first(rows.censored[part])
+    if row is not None:
+        raise ConfigError(
+            f"{path}: worker {worker}, iteration {row} was cut off after {times[row]:g} s, and "
+            "nobody knows how long it would have taken: replay a run that waited for all"
+        )
+    return times
+
+
+def _counted(values: NDArray[np.int64], noun: str, path: Path) -> int:
+    """How many there are, if they are 0, 1, 2, ..."""
+    known = np.unique(values)
+    place = first(known != np.arange(len(known)))
+    if place is not None:
+        raise ConfigError(
+            f"{path}: has no rows of {noun} {place}, but of {noun} {known[-1]}: "
+            "they must be 0, 1, 2, ... without a gap"
+        )
+    return len(known)
+
+
+def _nodes(
+    worker: NDArray[np.int64], node: NDArray[np.int64], workers: int, path: Path
+) -> Nodes:  # fmt: skip
+    found = np.zeros(workers, np.int64)
+    found[worker] = node
+    row = first(found[worker] != node)
+    if row is not None:
+        raise ConfigError(
+            f"{path}: worker {worker[row]} is on node {node[row]} and on node "
+            f"{found[worker[row]]}; a worker stays on one"
+        )
+    return found

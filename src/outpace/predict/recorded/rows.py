@@ -1,0 +1,84 @@
+"""The rows of a file of run times, in the order of worker and iteration.
+
+Columns worker, iteration, seconds; and, if it likes, node and censored. Or as Alibaba
+released those of its jobs (cluster-trace-gpu-v2020, mini-batch-time): columns worker, time,
+batch_time_norm; there a worker's rows in order of time are its iterations, and its times are
+normalised: not seconds, but as good to compare.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from outpace.errors import ConfigError
+from outpace.predict.recorded.columns import first, numbers, read_columns, whole_numbers
+
+_OWN: Final = ("worker", "iteration", "seconds")
+_ALIBABA: Final = ("worker", "time", "batch_time_norm")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """Each worker and iteration at most once; nothing is said of the seconds.
+
+    node: None if the file has no such column.
+    """
+
+    worker: NDArray[np.int64]
+    iteration: NDArray[np.int64]
+    seconds: NDArray[np.float64]
+    censored: NDArray[np.bool_]
+    node: NDArray[np.int64] | None
+
+
+def read_rows(path: Path) -> Rows:
+    """Raises ConfigError for an unknown layout, repetitions, and numbers that are none."""
+    table = read_columns(path)
+    names = set(table.column_names)
+    own = names.issuperset(_OWN)
+    if not own and not names.issuperset(_ALIBABA):
+        raise ConfigError(
+            f"{path}: needs the columns {', '.join(_OWN)} (or {', '.join(_ALIBABA)}), "
+            f"and has {', '.join(table.column_names) or 'none'}"
+        )
+    if not table.num_rows:
+        raise ConfigError(f"{path}: has no rows")
+    worker_name, place_name, seconds_name = _OWN if own else _ALIBABA
+    worker = whole_numbers(table, worker_name, path)
+    place = whole_numbers(table, place_name, path)
+    order = np.lexsort((place, worker))
+    worker, place = worker[order], place[order]
+    row = first((np.diff(worker) == 0) & (np.diff(place) == 0))
+    if row is not None:
+        raise ConfigError(f"{path}: worker {worker[row]} has iteration {place[row]} twice")
+    return Rows(
+        worker,
+        place if own else _places(worker),
+        numbers(table, seconds_name, path)[order],
+        _censored(table, path)[order] if own else np.zeros(len(worker), np.bool_),
+        whole_numbers(table, "node", path)[order] if own and "node" in names else None,
+    )
+
+
+def _places(worker: NDArray[np.int64]) -> NDArray[np.int64]:
+    """0, 1, 2, ... for each of the sorted workers."""
+    _, starts, counts = np.unique(worker, return_index=True, return_counts=True)
+    return np.arange(len(worker)) - np.repeat(starts, counts)
+
+
+def _censored(table: pa.Table, path: Path) -> NDArray[np.bool_]:
+    if "censored" not in table.column_names:
+        return np.zeros(table.num_rows, np.bool_)
+    values = numbers(table, "censored", path)
+    row = first((values != 0) & (values != 1))
+    if row is not None:
+        raise ConfigError(
+            f"{path}, row {row + 1}: censored must be true or false, not {values[row]:g}"
+        )
+    return values.astype(np.bool_)

@@ -1,0 +1,65 @@
+"""What a cut-off rule maximises, of n gradients that take s seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from outpace.predict.recorded.table import Seconds
+from outpace.support.checks import require
+
+Aim: TypeAlias = Literal["throughput", "rate"]
+AIMS: Final = ("throughput", "rate")
+
+
+class Objective(Protocol):
+    """Linear in n, so that draws which are at the same time can be scored by their sum."""
+
+    def score(self, n: ArrayLike, s: ArrayLike, draws: ArrayLike = 1) -> Seconds:
+        """The sum over so many draws that have n gradients among them, all after s seconds."""
+
+    def observe(self, n: int, s: float) -> None:
+        """An iteration has ended after s seconds with n gradients."""
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """Ω = n / s of each iteration by itself: the paper's (BDSGD, section 3)."""
+
+    def score(self, n: ArrayLike, s: ArrayLike, draws: ArrayLike = 1) -> Seconds:
+        return np.asarray(np.asarray(n) / np.asarray(s), dtype=np.float64)
+
+    def observe(self, n: int, s: float) -> None:
+        pass
+
+
+@dataclass(slots=True)
+class Rate:
+    """Gradients per second over the whole run: n − λ s with λ = gradients / seconds so far.
+
+    The mean of n / s is not the run's rate: a short iteration with few gradients counts in
+    it as much as a long one with many. The rate Σn / Σs is largest where E[n] − λ E[s] is,
+    for λ the largest rate itself (Dinkelbach 1967); the running rate approaches it.
+    """
+
+    gradients: float = 0.0
+    seconds: float = 0.0
+
+    def score(self, n: ArrayLike, s: ArrayLike, draws: ArrayLike = 1) -> Seconds:
+        if not self.seconds:  # nothing is known of the rate
+            return Throughput().score(n, s)
+        rate = self.gradients / self.seconds * np.asarray(draws)
+        return np.asarray(np.asarray(n) - rate * np.asarray(s), dtype=np.float64)
+
+    def observe(self, n: int, s: float) -> None:
+        self.gradients += n
+        self.seconds += s
+
+
+def objective(aim: Aim) -> Objective:
+    """A new one, for one rule of one run. Raises ValueError for an unknown aim."""
+    require(aim in AIMS, "objective", f"one of {', '.join(AIMS)}", aim)
+    return Rate() if aim == "rate" else Throughput()

@@ -1,0 +1,98 @@
+"""A cold start: the model is fitted to the beginning of the run that it then decides."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from outpace.errors import OutpaceError
+from outpace.predict.fitting import Fitting
+from outpace.predict.interface import Model, Rule, Wait
+from outpace.predict.recorded.table import Mask, Nodes, RunTimes, Seconds
+
+AGAIN: Final = 3  # times as many iterations as at the last fit
+LONGEST: Final = 1000  # iterations that it is fitted to: the last
+_SHOWN: Final = 100  # of them to a new rule: what lies further back says nothing of the next
+
+
+class Learning:
+    """Waits for all at first; follows the rule that `make` makes once a model is fitted to that.
+
+    The fit is repeated when the run is three times as long, and so on: what begins later is
+    not in the warm-up. While the first goes on, and for good if it fails, `meanwhile`
+    decides. A rule that is made has observed the last 100 iterations. `note` is told from
+    which iteration on it decides, `say` why it never will.
+    """
+
+    def __init__(
+        self,
+        fitting: Fitting,
+        make: Callable[[Model], Rule],
+        meanwhile: Rule,
+        *,
+        node: Nodes,
+        warmup: int,
+        note: Callable[[str], None] = lambda _: None,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._fitting, self._make = fitting, make
+        self._rule = meanwhile
+        self._node, self._warmup = node, warmup
+        self._note, self._say = note, say
+        self._rows: deque[tuple[Seconds, Mask, float]] = deque(maxlen=LONGEST)
+        self._seen = 0  # iterations
+        self._fit_at: float = warmup
+        self._fits = False
+
+    def begin(self) -> Wait:
+        if self._fits or self._seen >= self._fit_at:
+            self._learn()
+        return Wait() if self._seen < self._warmup else self._rule.begin()
+
+    def review(self, arrived: Seconds, elapsed_s: float) -> Wait:
+        return self._rule.review(arrived, elapsed_s)
+
+    def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
+        self._seen += 1
+        self._rows.append((seconds, censored, ended_s))
+        self._rule.observe(seconds, censored, ended_s)
+
+    def _learn(self) -> None:
+        """Begin a fit, or see whether it is done."""
+        try:
+            if not self._fits:
+                self._fit_at, self._fits = AGAIN * self._seen, True
+                self._fitting.start(self._history())
+            if not self._fitting.done():
+                return
+            model = self._fitting.model
+            assert model is not None
+            self._rule = self._made(model)
+        except Exception as error:
+            instead = "the earlier one" if self._fitting.model else "the last iterations"
+            known = isinstance(error, OutpaceError)
+            why = str(error) if known else f"{type(error).__name__}: {error}"
+            self._say(f"no model could be fitted, {instead} will decide: {why}")
+            self._fit_at = np.inf
+        else:
+            fitted_to = self._fit_at // AGAIN
+            self._note(
+                f"a {model.kind} model was fitted to {min(fitted_to, LONGEST)} iterations; "
+                f"it decides from iteration {self._seen} on"
+            )
+        self._fits = False
+
+    def _made(self, model: Model) -> Rule:
+        rule = self._make(model)
+        for place, (seconds, censored, ended_s) in enumerate(list(self._rows)[-_SHOWN:]):
+            if place < self._warmup and not censored.any():
+                rule.begin()  # one that compares rules sees how they would have done
+            rule.observe(seconds, censored, ended_s)
+        return rule
+
+    def _history(self) -> RunTimes:
+        seconds, censored, _ = zip(*self._rows, strict=True)
+        return RunTimes(np.array(seconds), np.array(censored), self._node)

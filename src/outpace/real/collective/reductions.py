@@ -1,0 +1,262 @@
+"""A worker's part in all-reduces over torch.distributed.
+
+What goes over the wire is a copy of the values, with an entry of each worker behind them
+(`entries`): so who loses the others in the middle of one still has what it gave, and begins it
+anew with those who remain. If one of these has the result already, the others take it from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import torch
+
+from outpace.blocks.block import Block
+from outpace.kernel import Future, Kernel
+from outpace.real.collective.bell import Bell
+from outpace.real.collective.beside import GroupBeside, SharedMemory
+from outpace.real.collective.buffers import PhantomSum, Wire, WireSum
+from outpace.real.collective.entries import DIGITS, Entry, digits_of, entries_in
+from outpace.real.collective.entries import Part as InIt
+from outpace.real.collective.group import Group, Meeting
+from outpace.real.collective.line import Done, Line, Synchronizing
+from outpace.real.net.bodies import Body, Broken, Joins
+from outpace.real.net.clock import RealClock
+from outpace.support.units import Time
+from outpace.sync.parameter_block import BlockSum
+from outpace.sync.peers.context import Reduced
+
+
+class Reductions:
+    """Belongs to the thread of the training. me: of so many workers.
+
+    like: an empty tensor of the values' dtype, where they are; None: they are phantoms, which
+    travel as bytes. elements: how many. wire: the dtype in which they travel, but for so many at
+    the end that are `exact`. averages: only means are asked for, of gradients in pieces, which
+    need not stay as they are. beside: in a process rather than in a thread. tell: the
+    coordinator. ended: told of each that is over. least: how long one of these members shall take
+    at least (ns).
+    """
+
+    def __init__(
+        self, kernel: Kernel, clock: RealClock, me: int, workers: int, *, like: torch.Tensor | None,
+        elements: int, exact: int, wire: torch.dtype, averages: bool = False, beside: bool = False,
+        tell: Callable[[Body], None], ended: Callable[[Part], None],
+        least: Callable[[Sequence[int]], Time],
+    ) -> None:  # fmt: skip
+        self._kernel, self._clock, self._bell = kernel, clock, Bell(clock)
+        self._me, self._workers = me, workers
+        self._like, self._elements, self._exact = like, elements, exact
+        self._wire = wire
+        self._memory = SharedMemory() if beside else None
+        self._rounds = like is not None and like.dtype != wire
+        self._share = 1 / workers if averages and not self._rounds else 1.0
+        self._tell, self._told_of, self._least = tell, ended, least
+        self._line: Line | None = None
+        self._wires: list[Wire] = []  # of the last that is over, and of the next
+        self._done = 0  # those whose result is here
+        self._pending: Part | None = None
+
+    def connect(self, meeting: Meeting, generation: int, members: Sequence[int]) -> Future[None]:
+        """From now on with these. What was begun before and is not over is begun anew.
+
+        Done once they have met.
+        """
+        if self._line is not None:
+            self._line.abandon()
+        kind: Callable[..., Synchronizing] = Group
+        if self._memory is not None:
+            kind = partial(GroupBeside, self._memory)
+        make_group = partial(kind, meeting, generation, list(members), self._me)
+        self._line = Line(self._bell, make_group, partial(self._broken, generation))
+        part = self._pending
+        if part is not None:  # an operation of the old group may still write into its buffer
+            part.wire = self._wires[part.number % 2] = self._new_wire()
+        met = Future[None](self._kernel, "the other workers")
+        self._line.do(partial(self._even_out, self._done, list(self._wires), members, met))
+        if part is not None:
+            self._line.do(partial(self._reduce, part, part.wire))
+        return met
+
+    def share(self, values: torch.Tensor, source: int = 0) -> Future[None]:
+        """Have all take that worker's values instead of theirs; done when they are here."""
+        shared = Future[None](self._kernel, "the initial parameters")
+
+        def take(group: Synchronizing) -> Done:
+            buffer = self._new(len(values), values.dtype)
+            buffer.copy_(values)
+            group.broadcast(buffer, source)
+            values.copy_(buffer)
+            return partial(shared.set, None)
+
+        self._now_line.do(take)
+        return shared
+
+    def begin(self, value: Block | None, weight: int) -> Part:
+        """Take part in the next; see `PeerContext.begin_all_reduce`."""
+        assert self._pending is None, "the last one is not over"
+        if not self._wires:
+            self._wires = [self._new_wire(), self._new_wire()]
+        number = self._done
+        part = self._pending = Part(
+            self._kernel, self._me, number, value, weight, self._wires[number % 2], self._clock.now
+        )
+        self._tell(Joins(number))
+        self._now_line.do(partial(self._reduce, part, part.wire))
+        return part
+
+    def _new_wire(self) -> Wire:
+        entries = self._workers * DIGITS
+        if not self._rounds or self._like is None:
+            return Wire([self._new(self._elements + entries, self._wire)], self._elements)
+        rounded, exact = self._elements - self._exact, self._exact
+        last = self._new(exact + entries, self._like.dtype)
+        return Wire([self._new(rounded, self._wire), last] if rounded else [last], self._elements)
+
+    def _new(self, elements: int, dtype: torch.dtype) -> torch.Tensor:
+        """An empty buffer that the group can get at."""
+        if self._memory is not None:
+            return self._memory.empty(elements, dtype)
+        return torch.empty(
+            elements, dtype=dtype, device=None if self._like is None else self._like.device
+        )
+
+    def leave(self) -> None:
+        """It takes part no more."""
+        if self._line is not None:
+            self._line.abandon()
+
+    def join(self, limit_s: float) -> None:
+        """After `leave`, wait until what it has begun is over."""
+        if self._line is not None:
+            self._line.join(limit_s)
+
+    @property
+    def _now_line(self) -> Line:
+        assert self._line is not None, "not connected"
+        return self._line
+
+    def _broken(self, generation: int, reason: str) -> None:
+        self._tell(Broken(generation, reason[:1000]))
+
+    # -- in the thread of the line ---------------------------------------------------
+
+    # What it works on it is given: an abandoned one shall not touch the buffers of its successor.
+
+    def _even_out(
+        self, done: int, wires: Sequence[Wire], members: Sequence[int], met: Future[None],
+        group: Synchronizing,
+    ) -> Done:  # fmt: skip
+        """Who has the result of one that others have not gives it to them."""
+        counts = self._new(self._workers, torch.int64).zero_()
+        counts[self._me] = done
+        group.all_reduce([counts])
+        known = [int(counts[member]) for member in members]
+        most = max(known)
+        if min(known) < most - 1:
+            raise RuntimeError(f"workers have come to all-reduces {min(known)} and {most}")
+        if min(known) < most:
+            wire = wires[(most - 1) % 2]
+            if done == most and not wire.is_intact:
+                raise RuntimeError(f"the result of all-reduce {most - 1} was written over")
+            for buffer in wire.buffers:
+                group.broadcast(buffer, members[known.index(most)])
+            wire.is_summed = done < most
+        return partial(met.set, None)
+
+    def _reduce(self, part: Part, wire: Wire, group: Synchronizing) -> Done:
+        table: dict[int, Entry] = {}
+        while not wire.is_summed:
+            group.all_reduce(self._written(part, wire))
+            table = self._table_in(wire)
+            # Who has spoilt it has nothing in it the next time.
+            wire.is_summed = all(entry.part is not InIt.SPOILED for entry in table.values())
+        wire.is_summed = False  # when it is used again
+        total = None
+        if self._like is not None and self._share == 1 and not part.awaited:
+            total = wire.total(self._like.dtype)  # there is time to copy it
+        return partial(self._finish, part, table or self._table_in(wire), total, self._clock.now)
+
+    def _table_in(self, wire: Wire) -> dict[int, Entry]:
+        rows: list[list[float]] = wire.numbers.view(self._workers, DIGITS).tolist()
+        return entries_in(rows)
+
+    def _written(self, part: Part, wire: Wire) -> Iterator[torch.Tensor]:
+        """What it has in it, piece by piece, and then its entry."""
+        kind = InIt.VALUE
+        if part.value is None or not part.is_finite:
+            yield from wire.clear()
+            kind = InIt.NOTHING
+        else:
+            yield from wire.write(part.value, self._share)
+            part.is_finite = wire.is_finite
+            if not part.is_finite:
+                kind = InIt.SPOILED
+        numbers = wire.numbers.view(self._workers, DIGITS).zero_()
+        numbers[self._me] = numbers.new_tensor(digits_of(Entry(kind, part.weight, part.joined)))
+        yield wire.last
+
+    # -- and back --------------------------------------------------------------------
+
+    def _finish(
+        self, part: Part, table: dict[int, Entry], total: torch.Tensor | None, ended: Time
+    ) -> None:
+        part.wire.is_intact = True
+        self._done += 1
+        self._pending = None  # whoever is lost from now on, this one need not begin anew
+        began = max(entry.joined for entry in table.values())
+        part.ended = max(ended, began + self._least(list(table)))
+        if part.ended > self._clock.now:
+            self._kernel.call_at(part.ended, lambda _: self._end(part, table, total, began))
+        else:
+            self._end(part, table, total, began)
+
+    def _end(
+        self, part: Part, table: dict[int, Entry], total: torch.Tensor | None, began: Time
+    ) -> None:
+        part.began, part.members = began, sorted(table)
+        given = [entry.weight for entry in table.values() if entry.part is InIt.VALUE]
+        values: BlockSum
+        if self._like is None:
+            values = PhantomSum(self._elements, len(given))
+        else:
+            values = WireSum(
+                part.wire, part.value, total, self._like.dtype, len(given), self._share
+            )
+        reduced = Reduced(values, sum(given))
+        part.value = None
+        self._told_of(part)
+        part.arrived.set(reduced)
+
+
+class Part:
+    """This worker's part in one of them. Implements `Reduction`."""
+
+    def __init__(
+        self, kernel: Kernel, worker: int, number: int, value: Block | None, weight: int,
+        wire: Wire, joined: Time,
+    ) -> None:  # fmt: skip
+        self.worker, self.number, self.value, self.weight = worker, number, value, weight
+        self.wire, self.joined = wire, joined
+        self.gives = value is not None
+        self.is_finite = True  # the value; else it was not given
+        self.awaited = False  # is the training waiting for it?
+        self.began: Time
+        self.ended: Time
+        self.members: list[int]
+        self.arrived = Future[Reduced](kernel, f"the result of all-reduce {number}")
+
+    @property
+    def done(self) -> bool:
+        return self.arrived.done
+
+    @property
+    def bytes_sent(self) -> int:
+        """By this worker, in a ring."""
+        size = sum(buffer.nbytes for buffer in self.wire.buffers)
+        return 2 * (len(self.members) - 1) * size // len(self.members)
+
+    async def result(self) -> Reduced:
+        self.awaited = True
+        return await self.arrived

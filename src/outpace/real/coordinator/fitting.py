@@ -1,0 +1,74 @@
+"""A run-time model fitted beside a run: in a process of its own, that gives way to others."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import pickle
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
+from typing import Final
+
+from outpace.errors import ConfigError, RunError
+from outpace.predict.interface import Model
+from outpace.predict.recorded.table import RunTimes
+from outpace.support import forking
+
+_NICE: Final = 10
+
+
+class FittingBeside:
+    """Each fit has a process, which ends with it, or by `close`."""
+
+    def __init__(self, kind: str, seed: int) -> None:
+        self.model: Model | None = None
+        self._kind, self._seed = kind, seed
+        self._process: ForkServerProcess | None = None
+        self._answer: Connection | None = None
+
+    def start(self, history: RunTimes) -> None:
+        self._answer, theirs = multiprocessing.Pipe(duplex=False)
+        with theirs:
+            self._process = forking.start(
+                "fit", _fit, theirs, self._kind, pickle.dumps(history), self._seed
+            )
+
+    def done(self) -> bool:
+        assert self._answer is not None, "no fit was started"
+        if not self._answer.poll():
+            return False
+        try:
+            found = pickle.loads(self._answer.recv_bytes())  # of our own process
+        except EOFError:
+            raise RunError(f"the process that fitted the {self._kind} model ended") from None
+        finally:
+            self.close()
+        if isinstance(found, str):
+            raise ConfigError(found)
+        self.model = found
+        return True
+
+    def close(self) -> None:
+        """Without waiting for it to be fitted. Idempotent."""
+        if self._answer is not None:
+            self._answer.close()
+            self._answer = None
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+            self._process.close()
+            self._process = None
+
+
+def _fit(answer: Connection, kind: str, history: bytes, seed: int) -> None:
+    from outpace.predict.models import fit
+
+    with contextlib.suppress(OSError):
+        os.nice(_NICE)
+    found: Model | str
+    try:
+        found = fit(kind, [pickle.loads(history)], seed=seed)
+    except ConfigError as error:
+        found = str(error)
+    answer.send_bytes(pickle.dumps(found))

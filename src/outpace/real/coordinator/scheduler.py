@@ -1,0 +1,173 @@
+"""Who decides for all servers at once, in the coordinator: holds a barrier, or cuts off.
+
+Workers report to it over the connection that they have to the coordinator.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from outpace.blocks.block import Block
+from outpace.config.experiment import Experiment
+from outpace.engine.wiring import most_unanswered, scheduler_shard
+from outpace.errors import ProtocolError
+from outpace.kernel import Kernel, Mailbox
+from outpace.predict.interface import Rule, Wait
+from outpace.real.net.bodies import Body
+from outpace.real.net.clock import RealClock
+from outpace.real.net.sockets import Listener
+from outpace.real.net.translation import for_scheduler, for_shard, reply_body, scheduler_body
+from outpace.real.net.turns import Turns
+from outpace.record.recorder import Recorder
+from outpace.record.trace import Rows
+from outpace.support.units import Time, nanoseconds, seconds
+from outpace.sync.messages import SCHEDULER, Done, Leave, Message, Pull, Push, Reply, worker_name
+from outpace.sync.programs.cutoff import cut_off
+from outpace.sync.programs.parameter_server import parameter_server
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What it shares with the coordinator."""
+
+    experiment: Experiment
+    kernel: Kernel
+    clock: RealClock
+    listener: Listener
+    rows: Rows
+
+
+class Scheduler(ABC):
+    """The context of its program."""
+
+    def __init__(self, place: Place) -> None:
+        self.recorder = Recorder(place.rows, lambda shard, version: None)
+        self._kernel, self._clock, self._listener = place.kernel, place.clock, place.listener
+        self._mailbox = self._new_mailbox()
+        workers = range(place.experiment.workers)
+        self._numbers = {worker_name(worker): worker for worker in workers}
+
+    def start(self) -> None:
+        self._kernel.spawn(self._program(), f"the {SCHEDULER}", daemon=True)
+
+    def stop(self) -> None:
+        """Its program was ended: what still comes is kept from it."""
+        self._mailbox = self._new_mailbox()
+
+    def take(self, peer: str, body: Body, block: Block | None) -> bool:
+        """Take in what is for it; is it?"""
+        messages = self._messages(body, block)
+        for message in messages:
+            if message.worker != self._numbers.get(peer):
+                self._listener.refuse(peer, f"it speaks for worker {message.worker}")
+            elif not self._may_come(message):
+                self._listener.refuse(peer, "it does not wait for the answer to its pull")
+            else:
+                self._mailbox.put(message)
+        return bool(messages)
+
+    def close(self) -> None:  # noqa: B027  # not all have something to close
+        """The run has ended."""
+
+    @abstractmethod
+    def _program(self) -> Coroutine[Any, Any, None]: ...
+
+    @abstractmethod
+    def _messages(self, body: Body, block: Block | None) -> list[Push | Pull | Leave | Done]:
+        """What this body says to it."""
+
+    def _may_come(self, message: Push | Pull | Leave | Done) -> bool:
+        """Is it this worker's turn?"""
+        return True
+
+    def _new_mailbox(self) -> Mailbox[Message]:
+        return Mailbox(self._kernel, f"the mailbox of the {SCHEDULER}")
+
+    # -- the context -----------------------------------------------------------------
+
+    @property
+    def now(self) -> Time:
+        return self._clock.now
+
+    async def recv(self) -> Message:
+        while True:
+            message = await self._mailbox.get()
+            if self._may_be_heard(message):
+                return message
+
+    async def recv_within(self, timeout_s: float) -> Message | None:
+        self._kernel.catch_up()
+        until = self.now + nanoseconds(timeout_s)
+        while True:
+            message = await self._mailbox.get_within(seconds(max(0, until - self.now)))
+            if message is None or self._may_be_heard(message):
+                return message
+
+    @abstractmethod
+    def send(self, to: str, *messages: Message) -> None: ...
+
+    def refuse(self, message: Message, error: ProtocolError) -> None:
+        assert isinstance(message, Push | Pull | Leave | Done)
+        self._listener.refuse(worker_name(message.worker), str(error))
+
+    def _may_be_heard(self, message: Message) -> bool:
+        assert isinstance(message, Push | Pull | Leave | Done)
+        return not self._listener.refused(worker_name(message.worker))
+
+
+class BarrierScheduler(Scheduler):
+    """Of a global barrier: a shard without parameters."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self.shard = scheduler_shard(place.experiment, self.recorder)
+        self._turns = Turns(most_unanswered(place.experiment))
+
+    def close(self) -> None:
+        self.shard.close(self._clock.now)
+
+    def _program(self) -> Coroutine[Any, Any, None]:
+        return parameter_server(self)
+
+    def _messages(self, body: Body, block: Block | None) -> list[Push | Pull | Leave | Done]:
+        return [*for_shard(body, block)]
+
+    def _may_come(self, message: Push | Pull | Leave | Done) -> bool:
+        assert not isinstance(message, Done)
+        return self._turns.take(message)
+
+    def send(self, to: str, *messages: Message) -> None:
+        for reply in messages:
+            assert isinstance(reply, Reply)
+            assert reply.parameters is not None
+            self._turns.answered(reply.worker, reply.iteration)
+            self.recorder.totals.messages += 1
+            self._listener.send(to, reply_body(reply, reply.parameters), reply.parameters)
+
+
+class CutOffScheduler(Scheduler):
+    """Ends iterations as `rule` says."""
+
+    def __init__(self, place: Place, rule: Rule) -> None:
+        super().__init__(place)
+        self._experiment, self._rule = place.experiment, rule
+
+    def _program(self) -> Coroutine[Any, Any, None]:
+        return cut_off(self, self._rule, self._experiment.workers, self._experiment.servers)
+
+    def _messages(self, body: Body, block: Block | None) -> list[Push | Pull | Leave | Done]:
+        message = for_scheduler(body)
+        return [] if message is None else [message]
+
+    def send(self, to: str, *messages: Message) -> None:
+        for message in messages:
+            self.recorder.totals.messages += 1
+            self._listener.send(to, scheduler_body(message))
+
+    def iteration_closed(
+        self, iteration: int, opened: Time, ended: Time, wait: Wait, count: int
+    ) -> None:
+        self.recorder.iteration_closed(iteration, opened, ended, wait, count)

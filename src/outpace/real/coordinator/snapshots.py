@@ -1,0 +1,94 @@
+"""The parameters of a run, asked for by the coordinator and put together.
+
+Nothing is sent unasked, so that parameters cannot heap up where evaluating is slower than
+training: of the versions to evaluate two are asked for ahead, one that is under way while
+the other is evaluated. Who has passed a version answers with what it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
+
+from outpace.blocks.block import Block
+from outpace.real.net.bodies import ReadAll, Snapshot
+
+# Of blocks and the snapshot that stands for them; to be told when it is done.
+Evaluate: TypeAlias = Callable[[list[Block], Snapshot, Callable[[], None]], None]
+Part: TypeAlias = tuple[Snapshot, Block]
+Tell: TypeAlias = Callable[[int, ReadAll], None]  # a source
+
+
+class Snapshots:
+    """Those of servers, each of which has a part. `evaluate` gets all but the last."""
+
+    def __init__(self, servers: int, tell: Tell, evaluate: Evaluate) -> None:
+        self.final: list[Block] | None = None
+        self.final_at: Snapshot | None = None  # with version and time
+        self._servers, self._tell, self._evaluate = range(servers), tell, evaluate
+        self._requests = self._last = 0
+        self._every = 0
+        self._parts: dict[int, dict[int, Part]] = {}  # by request and source
+        self._awaited: dict[int, int] = {}  # request -> the version it waits for
+        self._asked: set[int] = set()  # by `ask_now`, and not evaluated yet
+
+    @property
+    def _sources(self) -> Iterable[int]:
+        """Whose parts make up the parameters."""
+        return self._servers
+
+    def _put_together(self, parts: Mapping[int, Part]) -> tuple[list[Block], Snapshot]:
+        """The parameters, and what stands for them."""
+        return [parts[server][1] for server in self._servers], parts[0][0]
+
+    def ask_now(self) -> None:
+        """Evaluate the parameters there are, unless it was asked before and is still to come."""
+        if not self._asked:
+            self._asked.add(self._ask())
+
+    def _ask(self, version: int = 0) -> int:
+        """Ask for the parameters, as soon as a source has that version."""
+        self._requests += 1
+        self._parts[self._requests] = {}
+        if version:
+            self._awaited[self._requests] = version
+        self._ask_of(self._sources, self._requests)
+        return self._requests
+
+    def _ask_of(self, sources: Iterable[int], request: int) -> None:
+        for source in sources:
+            self._tell(source, ReadAll(request, self._awaited.get(request, 0)))
+
+    def ask_for_last(self) -> None:
+        """The next ones are the final ones."""
+        self._last = self._ask()
+
+    def ask_each(self, every: int) -> None:
+        """From now on evaluate the versions that are multiples of this."""
+        self._every = every
+        for ahead in (1, 2):
+            self._ask(ahead * every)
+
+    def add(self, body: Snapshot, block: Block) -> None:
+        """Somebody has answered. Without effect if nobody asked."""
+        if body.request in self._parts:
+            self._parts[body.request][body.shard] = body, block
+            self._use(body.request)
+
+    def _use(self, request: int) -> None:
+        """If all parts are there."""
+        parts = self._parts[request]
+        if not parts.keys() >= set(self._sources):
+            return
+        del self._parts[request]
+        blocks, at = self._put_together(parts)
+        if request == self._last:
+            self.final, self.final_at = blocks, at
+            return
+        self._evaluate(blocks, at, lambda: self._evaluated(request, at.version))
+
+    def _evaluated(self, request: int, version: int) -> None:
+        self._asked.discard(request)
+        if self._awaited.pop(request, 0):
+            newest = version // self._every * self._every
+            self._ask(max([*self._awaited.values(), newest]) + self._every)

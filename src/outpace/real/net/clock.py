@@ -1,0 +1,109 @@
+"""The kernel's clock in real time: waits for the next event by polling sockets.
+
+One thread does everything: the kernel asks the clock for the time of the next event,
+the clock waits on all sockets at once, and what comes in is handed to its handler, which
+puts it in a mailbox. ZeroMQ's own threads move bytes meanwhile.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from types import FrameType
+from typing import Final, TypeAlias
+
+import zmq
+
+from outpace.support.units import Time
+
+Readable: TypeAlias = "zmq.Socket[bytes] | int"
+
+_MILLISECOND: Final = 1_000_000
+_MOST_MS: Final = 1000  # look up from a wait now and then, for signals
+
+
+class RealClock:
+    """Nanoseconds since `origin` (of time.monotonic_ns), moving by themselves.
+
+    On one machine all processes share that clock; a process elsewhere is given an origin
+    of its own. The handler of a socket need not take in all that is there: what it leaves
+    is there at the next look, after whoever it woke has run.
+    """
+
+    def __init__(self, origin: int | None = None) -> None:
+        self.origin = time.monotonic_ns() if origin is None else origin
+        self._poller = zmq.Poller()
+        self._signals: list[Callable[[], object]] = []  # that have come: what handles them
+        self._handlers: dict[Readable, Callable[[], None]] = {}
+
+    @property
+    def now(self) -> Time:
+        return time.monotonic_ns() - self.origin
+
+    def watch(self, socket: Readable, handler: Callable[[], None]) -> None:
+        """Call the handler whenever the socket, or file descriptor, can be read."""
+        self._poller.register(socket, zmq.POLLIN)
+        self._handlers[socket] = handler
+
+    def forget(self, socket: Readable) -> None:
+        """Stop watching it."""
+        self._poller.unregister(socket)
+        del self._handlers[socket]
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """In the main thread, have Ctrl-C and SIGTERM strike when this looks around.
+
+        Elsewhere a message could be lost with them, or they with a message: ZeroMQ's binding
+        swallows what is raised while it frees one.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def note(number: int, _: FrameType | None) -> None:
+            self._signals.append(partial(handlers[number], number, None))
+
+        handlers: dict[int, Callable[[int, FrameType | None], object]] = {}
+        for number in (signal.SIGINT, signal.SIGTERM):
+            handler = signal.getsignal(number)
+            if callable(handler):
+                handlers[number] = handler
+                signal.signal(number, note)
+        try:
+            yield
+        finally:
+            for each in handlers:
+                signal.signal(each, handlers[each])
+            self._heed()
+
+    def _heed(self) -> None:
+        """If one raises, those after it are gone: they were the same wish."""
+        come, self._signals = self._signals, []
+        for handle in come:
+            handle()
+
+    def __call__(self, next_event: Time | None) -> Time | None:
+        """Take in what is there; with nothing there, wait for it until the next event."""
+        self._heed()
+        if not self._handlers and next_event is None:
+            return None
+        wait = None if next_event is None else next_event - self.now
+        if wait is None:
+            timeout_ms = _MOST_MS
+        elif wait <= 0:
+            timeout_ms = 0
+        else:  # rounded down, the rest is slept: a poll counts in whole milliseconds
+            timeout_ms = min(wait // _MILLISECOND, _MOST_MS)
+        ready = self._poller.poll(timeout_ms)
+        for socket, _ in ready:
+            handler = self._handlers.get(socket)
+            if handler is not None:  # another one may have closed it
+                handler()
+        if not ready and timeout_ms == 0 and wait is not None and wait > 0:
+            time.sleep(wait / 1e9)
+        return self.now

@@ -1,0 +1,217 @@
+"""What servers and workers have in common: a kernel, and a line to the coordinator."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+import torch
+import zmq
+
+from outpace.blocks.block import Block
+from outpace.errors import RunError
+from outpace.kernel import Kernel, Mailbox, WalkerError
+from outpace.real.net.bodies import (
+    MOST_ROWS,
+    BlockHead,
+    Body,
+    Failed,
+    Finished,
+    Go,
+    Join,
+    Notice,
+    Refused,
+    Rows,
+    Stop,
+)
+from outpace.real.net.clock import RealClock
+from outpace.real.net.gate import Session
+from outpace.real.net.sockets import Caller
+from outpace.real.net.wire import Expect, WireError
+from outpace.record.recorder import Recorder
+from outpace.record.trace import Rows as TraceRows
+from outpace.record.trace import Table
+from outpace.support.units import nanoseconds
+from outpace.support.version import VERSION
+
+COORDINATOR: Final = "coordinator"
+REPORT_EVERY_S: Final = 0.25
+_LAST_WORDS_S: Final = 60.0  # to be delivered over a slow line
+_REACH_S: Final = 60.0  # for a connection: the coordinator may be busy with its task
+_LONGEST_TEXT: Final = 10_000
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+
+BodyT = TypeVar("BodyT", bound=msgspec.Struct)
+
+
+def expect_nothing(_: Body) -> None:
+    """For connections on which no blocks come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """How a process of a run reaches the coordinator, and who it is."""
+
+    name: str
+    endpoint: str
+    key: str  # the coordinator's public key; empty if insecure
+    session: Session
+
+
+def boot_id() -> str:
+    """The same in all processes that share a monotonic clock; empty if that is not known."""
+    try:
+        return _BOOT.read_text().strip()
+    except OSError:
+        return ""
+
+
+class Member:
+    """A process of a run. Subclasses drive the kernel."""
+
+    def __init__(self, link: Link, expect: Expect = expect_nothing) -> None:
+        self.name, self.session = link.name, link.session
+        self.context: zmq.Context[Any] = zmq.Context()
+        self.clock = RealClock()
+        self.kernel = Kernel(self.clock)
+        self.orders = Mailbox[Body](self.kernel, f"the coordinator's orders to {link.name}")
+        self._rows = TraceRows(self._send_rows)
+        self.recorder = Recorder(self._rows, self._updated)
+        self.stopped: Stop | None = None  # by the coordinator
+        self.closed = False
+        self._reported = b""
+        self._linger_s = 1.0
+        self.coordinator = Caller(
+            self.context, self.clock, link.session, name=link.name, peer=COORDINATOR,
+            endpoint=link.endpoint, key=link.key, expect=expect, on_message=self._order,
+            on_lost=self._coordinator_lost,
+        )  # fmt: skip
+        self.kernel.call_at(nanoseconds(_REACH_S), self._require_coordinator, link.endpoint)
+
+    def join(self, **what: Any) -> None:
+        """Tell the coordinator that this process is there."""
+        self.coordinator.send(Join(VERSION, os.getpid(), **what))
+
+    async def order(self, kind: type[BodyT]) -> BodyT:
+        """The coordinator's next order, which must be of this kind."""
+        body = await self.orders.get()
+        if not isinstance(body, kind):
+            raise RunError(f"{self.name} expected a {kind.__name__} and got {body}")
+        return body
+
+    def start_clock(self, go: Go) -> None:
+        """From now on the clock shows the time of the run, which starts with this message."""
+        if go.boot and go.boot == boot_id():
+            self.clock.origin = go.origin
+        else:  # another machine: right up to the time the message took
+            self.clock.origin = time.monotonic_ns()
+        self.kernel.set_time(self.clock.now)
+
+    async def report(self) -> None:
+        """Send the trace and the sums to the coordinator, now and then. A daemon."""
+        while True:
+            await self.kernel.sleep(REPORT_EVERY_S)
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what has gathered since the last time, if anything."""
+        self._rows.flush()
+        totals = msgspec.msgpack.encode(self.recorder.totals)
+        if totals != self._reported:
+            self._reported = totals
+            self.coordinator.send(Rows(self.recorder.totals))
+
+    def notice(self, text: str) -> None:
+        """Have a person told; the run goes on."""
+        self.coordinator.send(Notice(in_short(text)))
+
+    def drive(self) -> None:
+        """Run the kernel to its end, then say so.
+
+        What goes wrong is told to the coordinator, and the process ends with exit code 1.
+        """
+        try:
+            self.kernel.run()
+            self.finish()
+        except BaseException as error:
+            cause = error.error if isinstance(error, WalkerError) else error
+            self.tell_failure(cause)
+            if not isinstance(cause, Exception):
+                raise
+            raise SystemExit(1) from None
+        finally:
+            self.close()
+
+    def tell_failure(self, error: BaseException) -> None:
+        """Tell the coordinator what went wrong, after what happened before it."""
+        lost = error.peer if isinstance(error, Lost) else ""
+        with contextlib.suppress(WireError):  # it is the coordinator who refuses us
+            self.flush()
+            self.coordinator.send(Failed(type(error).__name__[:64], in_short(error), lost))
+
+    def finish(self) -> None:
+        """The part in the run is done: send what is left."""
+        self.flush()
+        self.coordinator.send(Finished())
+        self._linger_s = _LAST_WORDS_S  # they make the run complete
+
+    def close(self) -> None:
+        self.closed = True
+        self.kernel.close()
+        self.coordinator.close(self._linger_s)
+        self.context.term()  # waits until what was sent is delivered, or the peer is lost
+
+    def _order(self, _: str, body: Body, block: Block | None) -> None:
+        if isinstance(body, Refused):
+            raise RunError(f"the coordinator refused {self.name}: {body.reason}")
+        if isinstance(body, Stop):
+            self.stopped = body
+            self.kernel.stop()
+        else:
+            self.orders.put(body)
+
+    def _require_coordinator(self, endpoint: str) -> None:
+        if not self.coordinator.up:
+            raise RunError(
+                f"{self.name}: no coordinator of this run answers at {endpoint}; "
+                "has the run ended, or been killed?"
+            )
+
+    def _coordinator_lost(self, _: str) -> None:
+        raise RunError(f"{self.name} lost the coordinator")
+
+    def _updated(self, shard: int, version: int) -> None:
+        pass
+
+    def _send_rows(self, table: Table) -> None:
+        totals = self.recorder.totals
+        for first in range(0, len(table), MOST_ROWS):
+            rows = torch.from_numpy(table[first : first + MOST_ROWS].reshape(-1))
+            self.coordinator.send(Rows(totals, BlockHead("int64", rows.numel())), rows)
+        self._reported = msgspec.msgpack.encode(totals)
+
+
+class Lost(RunError):
+    """The connection to a server is gone."""
+
+    def __init__(self, name: str, peer: str) -> None:
+        super().__init__(f"{name} lost the connection to {peer}")
+        self.peer = peer
+
+
+def report_failure(link: Link, error: Exception) -> None:
+    """Tell the coordinator of a process that could not even be set up."""
+    member = Member(link)
+    member.tell_failure(error)
+    member.close()
+
+
+def in_short(what: object) -> str:
+    """Its text as it can travel: not too long, and nothing that UTF-8 does not know."""
+    text = str(what) or type(what).__name__
+    return text[:_LONGEST_TEXT].encode("utf-8", "replace").decode()

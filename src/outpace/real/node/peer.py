@@ -1,0 +1,376 @@
+"""A worker process without servers: the program over all-reduces with the other workers."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Final
+
+import torch
+
+from outpace.blocks.block import Block, Phantom, Value, whole
+from outpace.blocks.digest import parameters_digest
+from outpace.cluster import Costs, Paths
+from outpace.config.experiment import Experiment
+from outpace.engine.wiring import (
+    has_own_parameters,
+    pattern_of,
+    peer_program,
+    timeout_of,
+    wire_of,
+)
+from outpace.kernel import Future
+from outpace.real.collective.buffers import Gathered
+from outpace.real.collective.exchanges import Exchanges, Pair
+from outpace.real.collective.group import Backend, Meeting, gpu_of, own_address
+from outpace.real.collective.reductions import Part, Reductions
+from outpace.real.net.bodies import (
+    Alone,
+    Body,
+    Go,
+    LeaveBody,
+    Meet,
+    Parted,
+    Plan,
+    ReadAll,
+    Ready,
+    Regroup,
+    Snapshot,
+)
+from outpace.real.net.wire import head_of
+from outpace.real.node.member import Link
+from outpace.real.node.trainee import Trainee
+from outpace.record.trace import NONE
+from outpace.support.units import Time
+from outpace.sync import Gossip, Hpsgd
+from outpace.sync.peers.context import CommonParameters, OwnParameters, Parameters
+from outpace.sync.peers.context import Gathered as GatheredProtocol
+from outpace.sync.peers.parameters import GatheredInPlace
+
+_LINE_ENDS_S: Final = 2.0  # what others break off may take for ever
+
+
+class Peer(Trainee):
+    """Subclasses say what it trains. The context of the program; implements `PeerContext`."""
+
+    def __init__(self, link: Link, worker: int, experiment: Experiment) -> None:
+        super().__init__(link, worker, self._expected)
+        sync = experiment.peers
+        assert sync is not None
+        self.workers = experiment.workers
+        self._program = peer_program(sync)
+        self.has_own = has_own_parameters(sync)
+        self._wire = wire_of(sync)
+        self._pattern = pattern_of(sync)
+        self._timeout_s = timeout_of(sync)
+        self._beside = isinstance(sync, Hpsgd) and sync.synchronizer == "process"
+        law = experiment.network
+        paths = Paths(law, experiment.machines) if law is not None and law.stretch else None
+        self._costs = Costs(paths)
+        self._address = own_address(link.endpoint)
+        self._store = "", 0
+        self._deterministic = experiment.deterministic
+        self._backend: Backend = "gloo"
+        self._has_met = False
+        self._reductions: Reductions
+        self.is_sought = isinstance(sync, Gossip)  # may others average with it at any time?
+        self._exchanges: Exchanges | None = None
+        self._like: torch.Tensor | None = None  # empty, of the parameters' dtype, where they are
+        self._elements = 0
+        self._iteration = -1  # the last that was computed
+        self._joined_after = -1  # which one
+        self._busy: list[tuple[Time, Time]] = []  # when it computed, since it last joined others
+        self._busy_since: Time | None = None
+        # At which versions of the common model gradients were computed: those in the all-reduce
+        # that is under way, and those since.
+        self._given: list[int] = []
+        self._versions: list[int] = []
+        self._version = self._applied = 0  # of the parameters; gradients in them
+        self._asked: list[ReadAll] = []
+        self._has_left = False
+
+    # -- what is trained ----------------------------------------------------------
+
+    @abstractmethod
+    def parameters(self) -> torch.Tensor | Phantom:
+        """A copy of the initial ones, as one vector, where they are exchanged from."""
+
+    @property
+    def device(self) -> torch.device | None:
+        """That the parameters are on."""
+        return None
+
+    def parameters_on_gpu(self) -> torch.Tensor:
+        """The same there, from where they are exchanged from now on."""
+        raise AssertionError("tasks are computed on the CPU")
+
+    @abstractmethod
+    def start_from(self, parameters: torch.Tensor) -> None:
+        """Have these instead."""
+
+    @property
+    def tail(self) -> int:
+        """How many numbers travel behind a gradient."""
+        return 0
+
+    @property
+    def averages(self) -> bool:
+        """Are the means of gradients all it asks for, and used up before the next is asked for?"""
+        return False
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Do what takes long before the time of the run begins."""
+
+    @abstractmethod
+    def common(self) -> CommonParameters: ...
+
+    @abstractmethod
+    def own(self) -> OwnParameters: ...
+
+    def change_own(self, by: torch.Tensor) -> None:
+        """Add this to its own parameters, as soon as may be."""
+        own = self.own()
+        now = whole(own.read())
+        assert isinstance(now, torch.Tensor)
+        own.replace(now + by)
+
+    @abstractmethod
+    def now_trained(self) -> Value:
+        """The common parameters, or this worker's own, which nobody will change."""
+
+    @abstractmethod
+    def refused(self) -> None:
+        """Say that what it was to give the others was not finite, and so not given."""
+
+    @abstractmethod
+    def version_of(self, at: Parameters) -> int | None:
+        """How many commits are in it; None: it is not the common model, or a replica of it."""
+
+    @abstractmethod
+    async def gradient_at(self, at: Parameters, iteration: int) -> Block | None:
+        """See `compute`."""
+
+    # -- its part in the run ---------------------------------------------------------
+
+    def run(self) -> None:
+        """Work until there is nothing left to do, or the coordinator says stop."""
+        self.kernel.spawn(self.work(), self.name)
+        self.drive()
+
+    async def work(self) -> None:
+        """Join, meet the others, agree on the initial parameters, train."""
+        parameters = self.parameters()
+        head = head_of(parameters)
+        digest = parameters_digest([parameters])
+        self.join(
+            layout=self.layout, digest=digest, layers=self.layers, dtype=head.dtype,
+            extras=self.extras.numel(), gpu=gpu_of(self.device),
+        )  # fmt: skip
+        plan = await self.order(Plan)
+        if plan.backend == "nccl":
+            self._backend, parameters = "nccl", self.parameters_on_gpu()
+        host, _, port = plan.store.rpartition(":")
+        self._store = host, int(port)
+        self._elements = head.elements
+        if isinstance(parameters, torch.Tensor):
+            self._like = parameters.new_empty(0)
+        self._has_met = True
+        self._reductions = Reductions(
+            self.kernel, self.clock, self.worker, self.workers, like=self._like,
+            elements=self._numbers, exact=self.tail, wire=self._wire_dtype,
+            averages=self.averages, beside=self._beside,
+            tell=self.coordinator.send, ended=self._reduced, least=self._least,
+        )  # fmt: skip
+        await self._meet(0, range(self.workers))
+        if plan.share and isinstance(parameters, torch.Tensor):
+            await self._reductions.share(parameters)
+            self.start_from(parameters)
+        await self.agree_on_extras()
+        self.prepare()
+        if self.is_sought:
+            self._exchanges = self._new_exchanges()
+            await self._exchanges.connect()
+        self.coordinator.send(Ready())
+        self.start_clock(await self.order(Go))
+        self.kernel.spawn(self.report(), f"{self.name}'s report", daemon=True)
+        await self._program(self)
+
+    @property
+    def _numbers(self) -> int:
+        """How many an all-reduce adds up."""
+        if self._like is None and self._wire == "bf16":
+            return self._elements // 2
+        return self._elements + self.tail
+
+    @property
+    def _value_bytes(self) -> int:
+        return self._elements * self._wire_dtype.itemsize
+
+    @property
+    def _wire_dtype(self) -> torch.dtype:
+        if self._like is None:
+            return torch.uint8
+        return torch.bfloat16 if self._wire == "bf16" else self._like.dtype
+
+    @property
+    def _meeting(self) -> Meeting:
+        return Meeting(
+            self._store, self._address, self._backend, self._deterministic, self._timeout_s
+        )
+
+    def _meet(self, generation: int, members: Sequence[int]) -> Future[None]:
+        return self._reductions.connect(self._meeting, generation, members)
+
+    def _new_exchanges(self) -> Exchanges:
+        others = [worker for worker in range(self.workers) if worker != self.worker]
+        return Exchanges(
+            self.kernel, self.clock, self.worker, others, self._meeting,
+            read=lambda: self.own().read(), change=self.change_own, tell=self.coordinator.send,
+            ended=self._exchanged,
+        )  # fmt: skip
+
+    def finish(self) -> None:
+        self.say_last()
+        super().finish()
+
+    def close(self) -> None:
+        if self._exchanges is not None:
+            self._exchanges.leave(in_order=lambda: False)
+            self._exchanges.join(_LINE_ENDS_S)
+        if self._has_met:
+            self._reductions.leave()
+            self._reductions.join(_LINE_ENDS_S)
+        super().close()
+
+    def say_last(self) -> None:
+        """Once, what it has at the end."""
+        if not self._has_left:
+            if self._exchanges is not None:
+                self._exchanges.leave(in_order=self._ends_in_order)
+            self._has_left = True
+            self._reductions.leave()
+            self._send_snapshot(0)
+            self.coordinator.send(LeaveBody(self.worker))
+
+    def _ends_in_order(self) -> bool:
+        return self.stopped is None or not self.stopped.early
+
+    # -- the context of the program ----------------------------------------------------
+
+    def gathered(self) -> GatheredProtocol:
+        return GatheredInPlace() if self._like is None else Gathered(self._like, self._numbers)
+
+    async def compute(self, at: Parameters, iteration: int) -> Block | None:
+        self._busy_since = started = self.now
+        gradient = await self.gradient_at(at, iteration)
+        self._busy_since, self._iteration = None, iteration
+        self._busy.append((started, self.now))
+        version = self.version_of(at)
+        if version is not None and gradient is not None:
+            self._versions.append(version)
+        self.kernel.catch_up()  # takes in what came while this process computed
+        if self.stopped is not None:
+            await self.kernel.sleep(0)  # a program that waits for nobody would never end
+        return gradient
+
+    def begin_all_reduce(self, value: Block | None, weight: int = 1) -> Part:
+        self._busy.clear()
+        self._given, self._versions = self._versions, []
+        self._joined_after = self._iteration
+        return self._reductions.begin(value, weight)
+
+    def begin_exchange(self, iteration: int) -> Pair:
+        assert self._exchanges is not None
+        self._busy.clear()
+        self._joined_after = iteration
+        return self._exchanges.begin(iteration)
+
+    def leave(self) -> None:
+        self.say_last()
+
+    def iteration_finished(
+        self, iteration: int, started: Time, computed: Time, finished: Time, held: Time
+    ) -> None:
+        self.recorder.iteration_finished(
+            self.worker, iteration, started, computed, finished,
+            max(0, min(held, finished - computed)), NONE,
+        )  # fmt: skip
+
+    def _least(self, members: Sequence[int]) -> Time:
+        """How long an all-reduce among them takes, if it is to be stretched."""
+        return self._costs.of(self._pattern, members, self._value_bytes).duration
+
+    def _reduced(self, part: Part) -> None:
+        if not part.is_finite:
+            self.refused()
+        elif not self.has_own and part.gives:
+            # What comes of all-reduce n is commit n.
+            stale = (part.number - version for version in self._given)
+            self.recorder.gradients_applied(part.weight, stale)
+        self.recorder.totals.bytes_sent += part.bytes_sent
+        self.recorder.all_reduced(
+            self.worker, self._joined_after, part.joined, part.began, part.ended, part.number,
+            len(part.members), part.weight, self._computed_within(part.joined, part.ended),
+            counts=self.worker == part.members[0],
+        )  # fmt: skip
+
+    def _exchanged(self, pair: Pair) -> None:
+        self.recorder.totals.messages += 2
+        self.recorder.totals.bytes_sent += 2 * pair.nbytes
+        self.recorder.all_reduced(
+            self.worker, self._joined_after, pair.joined, pair.began, pair.ended, pair.number,
+            2, 1, self._computed_within(pair.joined, pair.ended), counts=True,
+        )  # fmt: skip
+
+    def _computed_within(self, began: Time, ended: Time) -> Time:
+        """For how long, of the time since it last joined others."""
+        spans = [*self._busy]
+        if self._busy_since is not None:
+            spans.append((self._busy_since, ended))
+        return sum(max(0, min(end, ended) - max(begin, began)) for begin, end in spans)
+
+    # -- what becomes of the parameters --------------------------------------------------
+
+    def changed(self, gradients: int) -> None:
+        """The parameters that are evaluated are another version, with so many more gradients."""
+        self._version += 1
+        self._applied += gradients
+        for read in [read for read in self._asked if read.version <= self._version]:
+            self._asked.remove(read)
+            self._send_snapshot(read.request)
+
+    def stepped(self) -> None:
+        """This worker has taken a step of its own."""
+        if self.has_own:
+            self.recorder.gradients_applied(1)
+            self.changed(1)
+
+    def _send_snapshot(self, request: int) -> None:
+        block = whole(self.now_trained())
+        if isinstance(block, torch.Tensor):
+            block = block.cpu()
+        body = Snapshot(
+            self.worker, self._version, request, max(0, self.now), self._applied, head_of(block)
+        )
+        self.coordinator.send(body, block)
+
+    # -- what comes in -------------------------------------------------------------------
+
+    def _expected(self, body: Body) -> tuple[str, int] | None:
+        return self.expected_extras(body)
+
+    def _order(self, peer: str, body: Body, block: Block | None) -> None:
+        if isinstance(body, Regroup):
+            if not self._has_left:
+                self._meet(body.generation, body.members)
+        elif isinstance(body, Meet | Parted | Alone):
+            if self._exchanges is not None and not self._has_left:
+                self._exchanges.take(body)
+        elif isinstance(body, ReadAll):
+            if self._version >= body.version:
+                self._send_snapshot(body.request)
+            else:
+                self._asked.append(body)
+        else:
+            super()._order(peer, body, block)

@@ -1,0 +1,253 @@
+"""The parameters of a user's script without servers: where they are, and who changes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from outpace.blocks.block import StepSettings, Value, parts, whole
+from outpace.blocks.pieces import Pieces
+from outpace.blocks.sums import all_finite
+from outpace.errors import DivergenceError
+from outpace.optim.torch_optimizers import TorchOptimizer
+from outpace.real.collective.buffers import split_like
+from outpace.real.node.script.model import ScriptModel
+
+
+class Tail:
+    """What travels behind a gradient: is each parameter used, settings, if asked for, and buffers.
+
+    Where steps are taken from the sum all must take the same one. A parameter that got no gradient
+    anywhere is left alone, as the optimizer would. Where workers are not in step, neither are
+    their schedules: of the learning rates, momentum and the like, all that are numbers, the mean
+    over the gradients counts. So it does of the model's buffers.
+    """
+
+    def __init__(self, script: ScriptModel, buffers: Buffers, *, settings: bool) -> None:
+        self._script, self._buffers = script, buffers
+        self._parameters = len(script.parameters)
+        self._places = [
+            (number, key)
+            for number in range(len(script.groups) if settings else 0)
+            for key, value in script.optimizer.defaults.items()
+            if _is_number(value)
+        ]
+        self.elements = self._parameters + len(self._places) + buffers.elements
+
+    def behind(self, gradient: Pieces) -> Pieces:
+        """The gradient with its tail."""
+        used = [float(p.grad is not None) for p in self._script.parameters]
+        groups = self._script.optimizer.param_groups
+        settings = [float(groups[number][key]) for number, key in self._places]
+        numbers = gradient.parts[0].new_tensor(used + settings)
+        return Pieces([*gradient.parts, torch.cat([numbers, self._buffers.read(numbers)])])
+
+    def cut_off(self, value: Value, gradients: int) -> tuple[Sequence[torch.Tensor], StepSettings]:
+        """Of the sum of so many: the gradient, and how to take a step along it.
+
+        The mean buffers go into the model.
+        """
+        *gradient, last = parts(value)
+        if not gradient:
+            gradient = [last[: -self.elements]]
+            last = last[-self.elements :]
+        used, numbers, buffers = torch.split(
+            last, [self._parameters, len(self._places), self._buffers.elements]
+        )
+        self._buffers.load(buffers / gradients)
+        unused = [number for number, count in enumerate(used.tolist()) if not count]
+        settings = self._script.settings() if self._places else []
+        for (group, key), total in zip(self._places, numbers.tolist(), strict=True):
+            settings[group][key] = total / gradients
+        return gradient, StepSettings(settings, unused)
+
+
+class Buffers:
+    """The floating-point buffers of a model, such as BatchNorm's averages."""
+
+    def __init__(self, script: ScriptModel, averaged: bool) -> None:
+        found = [b for b in script.model.buffers() if b.is_floating_point()] if averaged else []
+        self._buffers = found
+        self.elements = sum(buffer.numel() for buffer in found)
+
+    def read(self, like: torch.Tensor) -> torch.Tensor:
+        """All of them; shape (elements,)."""
+        return torch.cat(
+            [like.new_empty(0), *(b.detach().reshape(-1).to(like) for b in self._buffers)]
+        )
+
+    def load(self, values: torch.Tensor) -> None:
+        """Have these instead."""
+        if self._buffers:
+            with torch.no_grad():
+                torch._foreach_copy_(self._buffers, split_like(values, self._buffers))
+
+
+class InPlace:
+    """Those in the model, changed there by the script's own optimizer.
+
+    Implements `CommonParameters` and `OwnParameters`. changed: told how many gradients a commit
+    has. stepped: told of a step of one's own.
+
+    While the script computes a gradient the model must stay as it is: what is to be added to it
+    meanwhile is added when that is over.
+    """
+
+    def __init__(
+        self, script: ScriptModel, tail: Tail, changed: Callable[[int], None],
+        stepped: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self._script, self._tail = script, tail
+        self._changed, self._stepped = changed, stepped
+        self._is_in_use = False
+        self._later: torch.Tensor | None = None  # to be added
+
+    def read(self) -> Value:
+        flat = self._script.flat()
+        return flat if self._later is None else flat.add_(self._later)
+
+    def begin_gradient(self) -> None:
+        """The script computes one from now on."""
+        self._is_in_use = True
+
+    def end_gradient(self) -> None:
+        self._is_in_use = False
+        self._add()
+
+    def change(self, by: torch.Tensor) -> None:
+        """Add this, which is given away, at once or later; to who reads it is there at once."""
+        self._later = by if self._later is None else self._later.add_(by)
+        if not self._is_in_use:
+            self._add()
+
+    def _add(self) -> None:
+        if self._later is not None:
+            self._script.load([self.read()])
+            self._later = None
+
+    def replica(self) -> ScriptReplica:
+        raise AssertionError("hpsgd has parameters beside the model's")
+
+    def commit(self, gradient: Value, divisor: float, gradients: int) -> None:
+        found, how = self._tail.cut_off(gradient, 1)  # a mean already
+        if divisor != 1:
+            torch._foreach_div_(list(found), divisor)
+        parameters = self._script.parameters
+        tensors = split_like(found[0], parameters) if len(found) == 1 else found
+        for parameter, part in zip(parameters, tensors, strict=True):
+            parameter.grad = part.view(parameter.shape).to(parameter.device)
+        for number in how.unused:
+            parameters[number].grad = None
+        self._script.take_step()
+        self._changed(gradients)
+
+    def step(self, gradient: Value, iteration: int) -> None:
+        for parameter, part in zip(self._script.parameters, parts(gradient), strict=True):
+            if parameter.grad is not None:  # as it is, or scaled
+                parameter.grad = part.view(parameter.shape).to(parameter.device)
+        self._script.take_step()
+        self._stepped()
+
+    def replace(self, parameters: Value) -> None:
+        self._script.load([parameters])
+
+
+class WithBuffers:
+    """A worker's own, of which the model's buffers are averaged as well.
+
+    Implements `OwnParameters`.
+    """
+
+    def __init__(self, own: InPlace, buffers: Buffers) -> None:
+        self._own, self._buffers = own, buffers
+        self.step = own.step
+
+    def read(self) -> Value:
+        flat = self._own.read()
+        assert isinstance(flat, torch.Tensor)
+        return torch.cat([flat, self._buffers.read(flat)])
+
+    def replace(self, parameters: Value) -> None:
+        flat = whole(parameters)
+        assert isinstance(flat, torch.Tensor)
+        count = len(flat) - self._buffers.elements
+        self._own.replace(flat[:count])
+        self._buffers.load(flat[count:])
+
+
+class Beside:
+    """Those that all have in common, beside the model; changed by an optimizer like the script's.
+
+    Implements `CommonParameters`. changed: as in `InPlace`.
+    """
+
+    def __init__(
+        self, script: ScriptModel, tail: Tail, initial: torch.Tensor,
+        changed: Callable[[int], None],
+    ) -> None:  # fmt: skip
+        self._script, self._tail, self._changed = script, tail, changed
+        self.version = 0  # commits
+        self._flat = initial
+        groups = script.places(slice(0, len(initial)))
+        kind = type(script.optimizer).__name__
+        self._step = TorchOptimizer(kind, groups, script.settings()).on(initial)
+
+    def read(self) -> torch.Tensor:
+        """They change with the next commit."""
+        return self._flat
+
+    def commit(self, gradient: Value, divisor: float, gradients: int) -> None:
+        (flat,), how = self._tail.cut_off(gradient, gradients)
+        self._step(flat, divisor, how, 0)
+        if not all_finite(self._flat):
+            raise DivergenceError(
+                "the parameters stopped being finite; try a smaller learning rate"
+            )
+        self.version += 1
+        self._changed(gradients)
+
+    def replica(self) -> ScriptReplica:
+        return ScriptReplica(self, self._script)
+
+
+class ScriptReplica:
+    """The parameters in the model. Implements `ReplicaParameters`."""
+
+    def __init__(self, common: Beside, script: ScriptModel) -> None:
+        self._common, self._script = common, script
+        self._follows, self._stepped = True, False
+        self.version = -1  # what is in the model was common then, apart from own steps
+
+    def read(self) -> Value:
+        return self._script.flat()
+
+    def show(self) -> None:
+        """See that they are in the model."""
+        if self._follows and self.version != self._common.version:
+            self._script.load([self._common.read()])
+            self.version = self._common.version
+
+    def step(self, gradient: Value, iteration: int) -> None:
+        self.show()
+        self._follows, self._stepped = False, True
+        found = dict(zip(map(id, self._script.parameters), parts(gradient), strict=False))
+        for group in self._script.optimizer.param_groups:
+            members = [p for p in group["params"] if id(p) in found]
+            with torch.no_grad():
+                steps = [found[id(p)].view(p.shape).to(p.device) for p in members]
+                rate = float(group["lr"]) * (1 if group["maximize"] else -1)
+                torch._foreach_add_(members, steps, alpha=rate)
+
+    def stay(self) -> None:
+        self.show()
+        self._follows = False
+
+    def follow(self) -> None:
+        if self._stepped:
+            self.version = -1
+        self._follows, self._stepped = True, False
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,207 @@
+"""A worker without servers that trains the model of a user's script (see `attach`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from outpace.blocks.block import Block, Value, whole
+from outpace.blocks.pieces import Pieces
+from outpace.config.experiment import Experiment
+from outpace.engine.wiring import common_optimizer
+from outpace.errors import ConfigError
+from outpace.kernel import Mailbox, Walker
+from outpace.optim.python import PythonOptimizer
+from outpace.real.net.bodies import Body, Fetch, Left, Snapshot
+from outpace.real.node.member import Link
+from outpace.real.node.peer import Peer
+from outpace.real.node.script.model import OfScript, ScriptGradients, ScriptModel
+from outpace.real.node.script.parameters import (
+    Beside,
+    Buffers,
+    InPlace,
+    ScriptReplica,
+    Tail,
+    WithBuffers,
+)
+from outpace.sync import DiLoCo, Hpsgd, LocalSgd, Ssgd
+from outpace.sync.parameter_block import copy_of, parameter_block
+from outpace.sync.peers.context import CommonParameters, OwnParameters, Parameters
+from outpace.sync.peers.parameters import Common, SharedModel
+from outpace.tasks.boundaries import Boundaries, Computation
+
+
+class ScriptPeer(OfScript, Peer):
+    """The script's own optimizer takes the steps, in every worker."""
+
+    def __init__(
+        self, link: Link, number: int, experiment: Experiment, script: ScriptModel
+    ) -> None:
+        super().__init__(link, number, experiment)
+        self._script, self._experiment, self._sync = script, experiment, experiment.peers
+        self._gradients = ScriptGradients(script, experiment, self.name, self.notice)
+        self._limit = experiment.stop.iterations
+        law = experiment.compute
+        self._run_time = law and law.run_time(
+            experiment.seed, experiment.workers, experiment.stop.iterations
+        )
+        averaged = (
+            isinstance(self._sync, Ssgd | LocalSgd | Hpsgd) and self._sync.buffers == "average"
+        )
+        self._buffers = Buffers(script, averaged)
+        self._tail = Tail(script, self._buffers, settings=isinstance(self._sync, Hpsgd))
+        self._in_place = InPlace(script, self._tail, self.changed, self.stepped)
+        self._common: CommonParameters
+        self._outer: SharedModel  # of diloco
+        self._iteration_now = 0
+        self._final = Mailbox[Block](self.kernel, "the final parameters")
+        self._is_over = False
+        self._boundaries = Boundaries(script.model if self.is_sought else None)
+        self._look_around = self.now_and_then(lambda: False)
+
+    @staticmethod
+    def require_fit(script: ScriptModel, experiment: Experiment) -> None:
+        """Raise ConfigError if this strategy could not take its steps."""
+        if isinstance(experiment.optimizer, PythonOptimizer):
+            raise ConfigError(
+                "optimizer: without servers the script's own takes the steps: leave it out"
+            )
+        if isinstance(script.optimizer, torch.optim.LBFGS):
+            raise ConfigError("LBFGS computes gradients itself, several for a step: take another")
+        if isinstance(experiment.peers, Hpsgd) and type(script.optimizer) is not torch.optim.SGD:
+            kind = type(script.optimizer).__name__
+            raise ConfigError(f"the replica of hpsgd takes plain steps: use SGD, not {kind}")
+
+    # -- what is trained ----------------------------------------------------------
+
+    @property
+    def tail(self) -> int:
+        gives_gradients = isinstance(self._sync, Ssgd | Hpsgd)
+        return self._tail.elements if gives_gradients else self._buffers.elements
+
+    @property
+    def averages(self) -> bool:
+        return isinstance(self._sync, Ssgd)
+
+    @property
+    def device(self) -> torch.device | None:
+        return self._script.device
+
+    def parameters_on_gpu(self) -> torch.Tensor:
+        self._script.exchanged_there = True
+        return self._script.flat()
+
+    def parameters(self) -> torch.Tensor:
+        return self._script.flat()
+
+    def start_from(self, parameters: torch.Tensor) -> None:
+        self._script.load([parameters])
+
+    def prepare(self) -> None:
+        sync, script = self._sync, self._script
+        if isinstance(sync, Hpsgd):
+            self._common = Beside(script, self._tail, script.flat(), self.changed)
+        elif isinstance(sync, DiLoCo):
+            outer = common_optimizer(sync, self._experiment.optimizer)
+            model = SharedModel(parameter_block(script.flat(), outer), self.workers, self.changed)
+            self._outer = model
+            self._common = Common(model)
+        else:
+            self._common = self._in_place
+
+    def common(self) -> CommonParameters:
+        return self._common
+
+    def own(self) -> OwnParameters:
+        if self._buffers.elements:
+            return WithBuffers(self._in_place, self._buffers)
+        return self._in_place
+
+    def change_own(self, by: torch.Tensor) -> None:
+        self._in_place.change(by)
+
+    def now_trained(self) -> Value:
+        if isinstance(self._sync, DiLoCo):
+            return self._outer.newest.value
+        return copy_of(self._common.read())
+
+    def must_stop(self, iteration: int) -> bool:
+        return self._is_over or (self._limit is not None and iteration >= self._limit)
+
+    def version_of(self, at: Parameters) -> int | None:
+        if isinstance(at, ScriptReplica):
+            return at.version
+        return self._version if isinstance(self._sync, Ssgd) else None
+
+    async def gradient_at(self, at: Parameters, iteration: int) -> Block | None:
+        if isinstance(at, ScriptReplica):
+            at.show()
+        self._iteration_now = iteration
+        started = self.now
+        drawn_s = self._run_time(self.worker, iteration, started) if self._run_time else 0.0
+        self._in_place.begin_gradient()
+        self.kernel.stop()  # back to the user, once this walker waits
+        gradient: Pieces | None = await self.kernel.wait()
+        self._in_place.end_gradient()
+        if not self._is_over:
+            self.recorder.gradient_computed(self.worker)
+            await self.stretch(started, drawn_s)
+        return gradient
+
+    def refused(self) -> None:
+        self._gradients.refuse(self._iteration_now)
+
+    # -- the script's side -----------------------------------------------------------
+
+    def gradient(self) -> Pieces | None:
+        """With what travels behind it."""
+        looked_at = isinstance(self._sync, Ssgd)  # on its way to the others
+        found = self._gradients.in_place(self._iteration_now, look=not looked_at)
+        if found is None or not isinstance(self._sync, Ssgd | Hpsgd):
+            return found
+        return self._tail.behind(found)
+
+    def tell_of_lost_state(self) -> None:
+        if isinstance(self._sync, Hpsgd):
+            self.notice(
+                f"the optimizer of {self.name} has taken steps before: their traces (momentum and "
+                "the like) stay behind, that of the parameters all have in common begins afresh"
+            )
+
+    @contextmanager
+    def stopping(self) -> Iterator[Computation]:
+        """Nothing stops it; whoever averages with this worker need not wait for its end."""
+        with self._boundaries.stopping_at(self._look_around) as computation:
+            yield computation
+
+    async def goodbye(self, program: Walker[None], *, fetch: bool) -> None:
+        self._is_over = True
+        program.notify(None)
+        await program.join()
+        if fetch:
+            self.flush()
+            self.coordinator.send(Left())  # or nobody would say that all have left
+            self.coordinator.send(Fetch(final=True))
+            self._script.load([await self._final.get()])
+        elif not self.has_own:
+            self._script.load([self.now_trained()])
+        self.kernel.stop()
+
+    def hand_over(self) -> None:
+        self.say_last()
+
+    # -- what comes in ---------------------------------------------------------------
+
+    def _expected(self, body: Body) -> tuple[str, int] | None:
+        if isinstance(body, Snapshot):
+            return body.block.dtype, self._elements
+        return super()._expected(body)
+
+    def _order(self, peer: str, body: Body, block: Block | None) -> None:
+        if isinstance(body, Snapshot):
+            assert block is not None
+            self._final.put(whole(block))
+        else:
+            super()._order(peer, body, block)

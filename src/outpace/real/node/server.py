@@ -1,0 +1,305 @@
+"""A server process: a shard behind a listener."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from outpace.blocks.block import Block, whole
+from outpace.blocks.slicing import layers_within
+from outpace.blocks.sums import Gradient, all_finite
+from outpace.config.experiment import Experiment
+from outpace.engine.wiring import most_pushes, most_unanswered, server_policy, server_program
+from outpace.errors import DivergenceError, ProtocolError
+from outpace.kernel import Mailbox
+from outpace.optim import Optimizer
+from outpace.optim.python import PythonOptimizer
+from outpace.optim.torch_optimizers import TorchOptimizer
+from outpace.real.control import changed
+from outpace.real.net.bodies import (
+    AckBody,
+    Body,
+    Change,
+    CloseBody,
+    Fetch,
+    Go,
+    Initialize,
+    Plan,
+    PushBody,
+    ReadAll,
+    Ready,
+    Snapshot,
+)
+from outpace.real.net.gate import Gate, Refusals
+from outpace.real.net.sockets import LOOPBACK, Listener
+from outpace.real.net.translation import for_shard, reply_body
+from outpace.real.net.turns import Turns
+from outpace.real.net.wire import block_elements, head_of
+from outpace.real.node.member import Link, Member
+from outpace.support.units import Time, nanoseconds, seconds
+from outpace.sync import Policy
+from outpace.sync.messages import (
+    Ack,
+    Close,
+    Leave,
+    Message,
+    Pull,
+    Push,
+    Reply,
+    SetPolicy,
+    worker_name,
+)
+from outpace.sync.parameter_block import parameter_block
+from outpace.sync.python import Followed
+from outpace.sync.shard import Shard
+
+
+class Server(Member):
+    """Owns shard `index`. Workers call it; `keys` are theirs by name."""
+
+    def __init__(
+        self, link: Link, index: int, experiment: Experiment, keys: dict[str, str],
+        address: str = LOOPBACK,
+    ) -> None:  # fmt: skip
+        super().__init__(link)
+        self.index = index
+        self._experiment = experiment
+        self._followed = experiment.policies.initial()[index]
+        self.shard: Shard | None = None
+        self.messages = Mailbox[Message](self.kernel, f"the mailbox of {self.name}")
+        self._block: tuple[str, int] | None = None  # dtype and elements, once planned
+        self._asked: dict[int, int] = {}  # version -> the request for it
+        self.turns = Turns(most_unanswered(experiment), most_pushes(experiment))
+        self._waiting: set[str] = set()  # who wants the initial parameters
+        self.waiting_for_all: set[str] = set()  # and who the final ones
+        self._has_initial = False
+        self._initialized = Mailbox[tuple[Initialize, Block]](self.kernel, "worker-0's parameters")
+        self._refusals = refusals = Refusals(self.notice)
+        self._gate = Gate(self.context, self.clock, refusals)
+        self._gate.admitted.update({key: name for name, key in keys.items()})
+        names = {worker_name(worker): worker for worker in range(experiment.workers)}
+        self._numbers = names
+        self.listener = Listener(
+            self.context, self.clock, self.session, refusals, names=names,
+            expected=lambda _: self._expected, on_message=self._take, on_lost=self._lost,
+            address=address, is_finite=all_finite,
+        )  # fmt: skip
+
+    def run(self) -> None:
+        """Serve until the coordinator says stop."""
+        self.kernel.spawn(self._serve(), self.name)
+        self.drive()
+
+    async def _serve(self) -> None:
+        self.join(endpoint=self.listener.endpoint)
+        plan = await self.order(Plan)
+        experiment = self._experiment
+        part = plan.slices[self.index]
+        self._block = plan.dtype, block_elements(plan.dtype, part)
+        self.coordinator.send(Ready())  # to take the parameters
+        initialize, initial = await self._initialized.get()
+        block = parameter_block(
+            initial, self._optimizer(initialize), deterministic=experiment.deterministic,
+            layers=layers_within(part, plan.layers),
+        )  # fmt: skip
+        policy = server_policy(experiment, self._followed.policy)
+        self.shard = Shard(self.index, block, experiment.workers, policy, self.recorder)
+        for name in self._waiting:
+            self._send_parameters(name)
+        self.coordinator.send(Ready())
+        self.start_clock(await self.order(Go))
+        self.kernel.spawn(
+            server_program(experiment)(_Context(self, self.shard)),
+            f"{self.name}'s shard",
+            daemon=True,
+        )
+        self.kernel.spawn(self.report(), f"{self.name}'s report", daemon=True)
+        for at, server, policy in experiment.policies.later():
+            if server == self.index:
+                self.kernel.call_at(max(at, self.kernel.now), self._set_policy, policy)
+        while True:
+            read = await self.order(ReadAll)
+            if self.shard.version >= read.version:
+                self._send_snapshot(read.request)
+            else:
+                self._asked[read.version] = read.request
+
+    def _order(self, peer: str, body: Body, block: Block | None) -> None:
+        if isinstance(body, Change):
+            self._follow(changed(self._followed, self._experiment, body))
+        elif isinstance(body, CloseBody):
+            self.messages.put(Close(body.iteration, body.workers, body.by - 1))
+        else:
+            super()._order(peer, body, block)
+
+    def _set_policy(self, policy: Policy) -> None:
+        self._follow(replace(self._followed, base=policy))
+
+    def _follow(self, followed: Followed) -> None:
+        """From now on, that is after the messages that are here already."""
+        self._followed = followed
+        self.messages.put(SetPolicy(followed.policy))
+
+    def _optimizer(self, asked: Initialize) -> Optimizer:
+        """The configuration's, or the one that a script attached."""
+        optimizer = self._experiment.optimizer
+        if not asked.optimizer:
+            return optimizer
+        if isinstance(optimizer, PythonOptimizer):  # named by the launch, not by a message
+            return optimizer.of_groups(asked.groups, asked.settings)
+        return TorchOptimizer(asked.optimizer, asked.groups, asked.settings)
+
+    def finish(self) -> None:
+        if self.shard is not None:
+            self.shard.close(self.clock.now)
+        super().finish()
+
+    # -- what comes in -----------------------------------------------------------
+
+    def _expected(self, body: Body) -> tuple[str, int] | None:
+        return self._block if isinstance(body, PushBody | Initialize) else None
+
+    def _take(self, peer: str, body: Body, block: Block | None) -> None:
+        messages = for_shard(body, block)
+        if messages:
+            for message in messages:
+                self._take_message(peer, message)
+        elif isinstance(body, Fetch):
+            if body.final and not self._all_left:
+                self.waiting_for_all.add(peer)
+            elif self.shard is None:
+                self._waiting.add(peer)
+            else:
+                self._send_parameters(peer)
+        elif isinstance(body, Initialize) and peer == worker_name(0) and not self._has_initial:
+            assert block is not None
+            self._has_initial = True
+            self._initialized.put((body, whole(block)))
+        else:
+            self.listener.refuse(peer, f"a {type(body).__name__} is nothing it may send")
+
+    def _take_message(self, peer: str, message: Push | Pull | Leave) -> None:
+        if message.worker != self._numbers[peer]:
+            self.listener.refuse(peer, f"it speaks for worker {message.worker}")
+        elif not self.turns.take(message):
+            self.listener.refuse(peer, "it does not wait for the answer to its pull")
+        else:
+            if isinstance(message, Push):
+                self._require_finite(message)
+            self.messages.put(message)
+
+    def _require_finite(self, push: Push) -> None:
+        """A gradient that is not becomes an abstaining push. The worker should have seen it."""
+        gradient = push.gradient
+        if not isinstance(gradient, Gradient) or all_finite(gradient):
+            return
+        if self._experiment.non_finite == "stop":
+            raise DivergenceError(
+                f"worker {push.worker}'s gradient of iteration {push.iteration} is not finite; "
+                "try a smaller learning rate"
+            )
+        self._refusals.note(
+            f"a gradient of worker {push.worker} is not finite: {self.name} does not apply it"
+        )
+        push.gradient = push.settings = None
+
+    def _lost(self, peer: str) -> None:
+        pass  # the coordinator loses it too, and knows whether it was done
+
+    def _updated(self, shard: int, version: int) -> None:
+        if version in self._asked:
+            self._send_snapshot(self._asked.pop(version))
+
+    @property
+    def _all_left(self) -> bool:
+        return self.shard is not None and self.shard.live == 0
+
+    def answer_if_all_left(self) -> None:
+        """Send those who wait for it the final parameters."""
+        if self._all_left:
+            for peer in self.waiting_for_all:
+                self._send_parameters(peer)
+            self.waiting_for_all.clear()
+
+    def _send_parameters(self, peer: str) -> None:
+        shard = self.shard
+        assert shard is not None
+        block = shard.read()
+        body = Snapshot(self.index, shard.version, 0, self.clock.now, 0, head_of(block))
+        self.listener.send(peer, body, block)
+
+    def _send_snapshot(self, request: int) -> None:
+        shard = self.shard
+        assert shard is not None
+        block = shard.read()
+        applied = self.recorder.totals.applied
+        self.coordinator.send(
+            Snapshot(self.index, shard.version, request, self.clock.now, applied, head_of(block)),
+            block,
+        )
+
+    def close(self) -> None:
+        self.listener.close()
+        self._gate.close()
+        super().close()
+
+
+class _Context:
+    """What the server's program may do."""
+
+    def __init__(self, server: Server, shard: Shard) -> None:
+        self.shard = shard
+        self._server = server
+        self._clock, self._listener = server.clock, server.listener
+        self._totals = server.recorder.totals
+
+    @property
+    def now(self) -> Time:
+        return self._clock.now
+
+    async def recv(self) -> Message:
+        self._before_receiving()
+        while True:
+            message = await self._server.messages.get()
+            if self._may_be_heard(message):
+                return message
+
+    async def recv_within(self, timeout_s: float) -> Message | None:
+        self._before_receiving()
+        self._server.kernel.catch_up()  # the time counts from now
+        until = self.now + nanoseconds(timeout_s)
+        while True:
+            rest_s = seconds(max(0, until - self.now))
+            message = await self._server.messages.get_within(rest_s)
+            if message is None or self._may_be_heard(message):
+                return message
+
+    def _before_receiving(self) -> None:
+        if self._server.waiting_for_all:
+            self._server.answer_if_all_left()
+
+    def _may_be_heard(self, message: Message) -> bool:
+        """Its sender may have been refused since it came."""
+        if isinstance(message, SetPolicy | Close):  # the coordinator's
+            return True
+        assert isinstance(message, Push | Pull | Leave)
+        return not self._listener.refused(worker_name(message.worker))
+
+    def send(self, to: str, *messages: Message) -> None:
+        for message in messages:
+            self._totals.messages += 1
+            if isinstance(message, Ack):
+                body = AckBody(message.shard, message.worker, message.iteration)
+                self._listener.send(to, body)
+                continue
+            assert isinstance(message, Reply)
+            assert message.parameters is not None
+            block = message.parameters
+            self._server.turns.answered(message.worker, message.iteration)
+            self._totals.bytes_sent += block.nbytes
+            self._listener.send(to, reply_body(message, block), block)
+
+    def refuse(self, message: Message, error: ProtocolError) -> None:
+        if isinstance(message, SetPolicy | Close):
+            raise error
+        assert isinstance(message, Push | Pull | Leave)  # what workers send
+        self._listener.refuse(worker_name(message.worker), str(error))

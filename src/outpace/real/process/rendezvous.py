@@ -1,0 +1,87 @@
+"""How a worker that somebody else started finds its run: a file, named in the environment.
+
+`outpace serve` writes it, readable by its owner alone, for it holds the workers' secret
+keys. torchrun, SLURM or Kubernetes start the workers with OUTPACE_CONNECT set to its
+path, and say in their own variables which worker each process is.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from outpace.config.experiment import Experiment, experiment_from, to_plain
+from outpace.errors import ConfigError
+from outpace.real.net.gate import Keys, Session
+from outpace.real.node.member import Link
+from outpace.support.place import CONNECT, HERE
+from outpace.sync.messages import worker_name
+
+
+class Rendezvous(msgspec.Struct, forbid_unknown_fields=True):
+    """The content of the file."""
+
+    endpoint: str
+    key: str
+    run: int
+    epoch: int
+    lease_s: float
+    workers: dict[str, tuple[str, str]]  # name -> public and secret key; empty if insecure
+    experiment: dict[str, Any]
+
+
+def write_rendezvous(path: Path, link: Link, keys: Mapping[str, Keys], plan: Experiment) -> None:
+    """For workers of a run that `link` (anybody's) belongs to. Raises ConfigError."""
+    session = link.session
+    content = Rendezvous(
+        link.endpoint, link.key, session.run, session.epoch, session.lease_s,
+        {name: (pair.public, pair.secret) for name, pair in keys.items()}, to_plain(plan),
+    )  # fmt: skip
+    try:
+        # A new file of our own, with mode 0600: who has one open already sees no keys.
+        handle, partial = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(msgspec.json.encode(content))
+            os.replace(partial, path)
+        except BaseException:
+            os.unlink(partial)
+            raise
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error}") from None
+
+
+def join_from_file(path: str, place: tuple[int, int] | None) -> None:
+    """Take this process's place in the run of that file. Raises ConfigError."""
+    found = _read(Path(path))
+    experiment = experiment_from(found.experiment, path)
+    if place is None:
+        raise ConfigError(
+            f"{CONNECT} is set, but not which worker this is: set OUTPACE_RANK and "
+            "OUTPACE_WORLD_SIZE, or use torchrun"
+        )
+    number, total = place
+    if total != experiment.workers or not 0 <= number < total:
+        raise ConfigError(
+            f"this is process {number} of {total}, but the run has {experiment.workers} workers"
+        )
+    name = worker_name(number)
+    pair = found.workers.get(name)
+    session = Session(found.run, found.epoch, found.lease_s, Keys(*pair) if pair else None)
+    HERE.link = Link(name, found.endpoint, found.key, session)
+    HERE.outside = True
+    HERE.number, HERE.workers, HERE.experiment = number, total, experiment
+
+
+def _read(path: Path) -> Rendezvous:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Rendezvous)
+    except OSError as error:
+        raise ConfigError(f"{CONNECT}: cannot read {path}: {error}") from None
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"{CONNECT}: {path} is not a file of outpace serve: {error}") from None

@@ -1,0 +1,62 @@
+"""Runs a user's script as a worker's process."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import runpy
+import sys
+import traceback
+from pathlib import Path
+
+import numpy as np
+
+from outpace.config.experiment import Experiment
+from outpace.errors import ConfigError, OutpaceError, RunError
+from outpace.real.node.member import Link, report_failure
+from outpace.real.node.script.attach import RunOver, end_script
+from outpace.support.place import HERE
+from outpace.tasks import Script, brief
+
+
+def run_script(link: Link, number: int, experiment: Experiment) -> None:
+    """As `python script arguments` would; afterwards the worker leaves the run.
+
+    What goes wrong is told to the coordinator; the traceback of a user's error is printed.
+    """
+    task = experiment.task
+    assert isinstance(task, Script)
+    HERE.link, HERE.experiment = link, experiment
+    HERE.number, HERE.workers = number, experiment.workers
+    sys.argv = [task.path, *task.arguments]
+    sys.path[0:0] = [str(Path(task.path).parent)]
+    # As a process of its own: a DataLoader may start workers, and numpy's numbers are not
+    # those of the fork server, which all ranks would share.
+    multiprocessing.current_process().daemon = False
+    np.random.seed()
+    problem: Exception | None = None
+    try:
+        runpy.run_path(task.path, run_name="__main__")
+    except RunOver:
+        pass
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            problem = RunError(f"worker {number}: {task.path} ended with exit code {end.code}")
+    except OutpaceError as error:
+        problem = error
+    except Exception as error:
+        traceback.print_exc()
+        problem = RunError(f"worker {number}: {task.path} raised {brief(error)}")
+    for stream in (sys.stdout, sys.stderr):  # who has finished may be ended
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    if problem is None and HERE.worker is None:
+        problem = ConfigError(
+            f"{task.path} ended without calling outpace.attach(model, optimizer): "
+            "there is nothing to share"
+        )
+    if HERE.worker is None:
+        assert problem is not None
+        report_failure(link, problem)
+    else:
+        end_script(HERE.worker, problem)

@@ -1,0 +1,114 @@
+"""The folder of a run: written so that it is valid at every moment.
+
+    config.yaml        the resolved configuration: `outpace simulate` takes it as it is
+    summary.json       what came out; `status` is partial until the run has ended
+    metrics.parquet    one row per evaluation
+    trace.parquet      one row per event, see outpace.record.trace
+    messages.parquet   one row per message, if the network was to log them
+    model.safetensors  the parameters under the model's own names
+    run-times.safetensors  a run-time model, if one was fitted in the run
+    report.html        everything to look at
+
+Each file is written under another name and renamed, so it is complete or not there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from safetensors.torch import save_file
+
+from outpace.errors import ConfigError
+from outpace.support.replacing import replace_file
+from outpace.support.yaml_files import read_yaml, write_yaml
+
+CONFIG: Final = "config.yaml"
+SUMMARY: Final = "summary.json"
+METRICS: Final = "metrics.parquet"
+TRACE: Final = "trace.parquet"
+MESSAGES: Final = "messages.parquet"
+MODEL: Final = "model.safetensors"
+RUN_TIME_MODEL: Final = "run-times.safetensors"
+REPORT: Final = "report.html"
+
+
+def new_folder(path: Path) -> Path:
+    """Make the folder. Raises ConfigError if it holds something already."""
+    try:
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise ConfigError(f"{path} exists and is not an empty folder; choose another --out")
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot make the folder {path}: {error.strerror}") from error
+    return path
+
+
+@contextlib.contextmanager
+def free_folder(parent: Path, name: str) -> Iterator[Path]:
+    """Make `parent/name`, or with -2, -3, ... the first that does not exist.
+
+    Runs that start at once get one each. If it is still empty afterwards it goes away.
+    Raises ConfigError.
+    """
+    path, number = parent / name, 1
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            try:
+                path.mkdir()
+                break
+            except FileExistsError:
+                number += 1
+                path = parent / f"{name}-{number}"
+    except OSError as error:
+        raise ConfigError(f"cannot make the folder {path}: {error.strerror}") from error
+    try:
+        yield path
+    finally:
+        with contextlib.suppress(OSError):  # there is something in it
+            path.rmdir()
+
+
+def write_text(path: Path, text: str) -> None:
+    """The text, all or nothing."""
+    replace_file(path, lambda partial: partial.write_text(text, encoding="utf-8"))
+
+
+def write_config(folder: Path, config: Mapping[str, Any]) -> None:
+    write_text(folder / CONFIG, write_yaml(dict(config)))
+
+
+def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
+    """Strict JSON: a NaN among the numbers raises ValueError."""
+    write_text(folder / SUMMARY, json.dumps(summary, indent=2, allow_nan=False) + "\n")
+
+
+def write_table(path: Path, table: pa.Table) -> None:
+    replace_file(path, lambda partial: pq.write_table(table, partial))
+
+
+def write_model(folder: Path, parameters: dict[str, torch.Tensor]) -> None:
+    replace_file(folder / MODEL, lambda partial: save_file(parameters, str(partial)))
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    """Raises ConfigError if this is not the folder of a run."""
+    try:
+        summary: dict[str, Any] = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise ConfigError(f"{folder} is not the folder of a run: it has no {SUMMARY}") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"cannot read {folder / SUMMARY}: {error}") from error
+    return summary
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Raises ConfigError if it is not there or not readable."""
+    return read_yaml(folder / CONFIG)

@@ -1,0 +1,90 @@
+"""What the parameters were worth during a run: one row per evaluation."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import pyarrow as pa
+
+from outpace.record.recorder import Totals
+from outpace.support.units import Time, seconds
+from outpace.tasks import Evaluation
+
+METRICS: Final = pa.schema(
+    [
+        ("time_s", pa.float64()),
+        ("updates", pa.int64()),
+        ("gradients", pa.int64()),
+        ("train_loss", pa.float64()),
+        ("test_loss", pa.float64()),
+        ("accuracy", pa.float64()),
+        ("batch_loss", pa.float64()),
+    ]
+)
+
+
+class Metrics:
+    """The evaluations of a run, in order."""
+
+    def __init__(self) -> None:
+        self._rows: list[dict[str, Any]] = []
+        self._loss_sum, self._losses = 0.0, 0  # at the last evaluation
+
+    def add(self, now: Time, updates: int, evaluation: Evaluation, totals: Totals) -> int:
+        """A row; `batch_loss` is the mean over the mini-batches since the last one.
+
+        Gives its place, for `fill`, if what it came to is not known yet.
+        """
+        losses = totals.losses - self._losses
+        batch_loss = (totals.loss_sum - self._loss_sum) / losses if losses else None
+        self._loss_sum, self._losses = totals.loss_sum, totals.losses
+        self._rows.append(
+            {
+                "time_s": seconds(now),
+                "updates": updates,
+                "gradients": totals.applied,
+                "train_loss": evaluation.train_loss,
+                "test_loss": evaluation.test_loss,
+                "accuracy": evaluation.accuracy,
+                "batch_loss": batch_loss,
+            }
+        )
+        return len(self._rows) - 1
+
+    def fill(self, place: int, evaluation: Evaluation) -> None:
+        """What a row came to."""
+        self._rows[place] |= {
+            "train_loss": evaluation.train_loss,
+            "test_loss": evaluation.test_loss,
+            "accuracy": evaluation.accuracy,
+        }
+
+    def drop(self, place: int) -> None:
+        """Forget a row, and leave the places of those before it."""
+        del self._rows[place]
+
+    def table(self) -> pa.Table:
+        """One row per evaluation; see METRICS."""
+        return pa.Table.from_pylist(self._rows, schema=METRICS)
+
+    def summary(self, target_accuracy: float | None) -> dict[str, Any]:
+        """The part of summary.json that is about what the training came to."""
+        last = self._rows[-1] if self._rows else {"train_loss": None, "accuracy": None}
+        return {
+            "train_loss": _finite(last["train_loss"]),
+            "accuracy": _finite(last["accuracy"]),
+            "time_to_target_s": self._time_to(target_accuracy),
+        }
+
+    def _time_to(self, accuracy: float | None) -> float | None:
+        """Seconds until an evaluation first reached that accuracy."""
+        if accuracy is None:
+            return None
+        reached = (row["time_s"] for row in self._rows if (row["accuracy"] or 0) >= accuracy)
+        return next(reached, None)
+
+
+def _finite(value: float | None) -> float | None:
+    """JSON knows no NaN."""
+    return value if value is not None and math.isfinite(value) else None

@@ -1,0 +1,64 @@
+"""What the servers of a lockstep run see of its workers' iterations, from the pushes in its trace.
+
+An iteration i begins when i - 1 is closed, the first one at 0, and is closed when the last
+shard has settled the gradients that count. A worker's time is from that beginning to when
+its gradient has reached the last shard: with the transfers of parameters and gradient, and
+with what the worker was late from before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outpace.predict.recorded.table import Mask, Seconds
+
+Ints = NDArray[np.int64]
+_NEVER = np.iinfo(np.int64).min
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pushes:
+    """As columns: times in ns since the start of the run, `outcome` as in the trace."""
+
+    worker: Ints
+    shard: Ints
+    iteration: Ints
+    arrived: Ints
+    settled: Ints
+    outcome: NDArray[np.str_]
+
+
+def as_servers_saw(pushes: Pushes, workers: int, cutoff: bool) -> tuple[Seconds, Mask]:
+    """Times and what is censored, shape (T, N) each, T iterations having been closed.
+
+    Who came too late has its exact time; who never came, or skipped the iteration, is NaN.
+    cutoff: a push without gradient is of a worker that was stopped: its time is censored
+    when the iteration was closed. Else it is a gradient that was refused, and came when it
+    came.
+    """
+    shape = int(pushes.iteration.max(initial=-1)) + 1, workers
+    shards = int(pushes.shard.max(initial=-1)) + 1
+    stopped = (pushes.outcome == "abstained") & cutoff
+    counts = np.isin(pushes.outcome, ("applied", "abstained")) & ~stopped
+    closed = np.full((shape[0], shards), _NEVER)
+    at = pushes.iteration[counts], pushes.shard[counts]
+    np.maximum.at(closed, at, pushes.settled[counts])
+    done = (closed != _NEVER).all(axis=1)
+    iterations = len(done) if done.all() else int(done.argmin())  # the run may end in one
+    ends = closed[:iterations].max(axis=1, initial=0)
+    begins = np.concatenate([[0], ends[:-1]])[:iterations]
+
+    came = np.isin(pushes.outcome, ("applied", "dropped", "abstained"))
+    at = pushes.iteration[came], pushes.worker[came]
+    arrived, parts = np.full(shape, _NEVER), np.zeros(shape, np.int64)
+    np.maximum.at(arrived, at, pushes.arrived[came])
+    np.add.at(parts, at, 1)
+    censored = np.zeros(shape, np.bool_)
+    censored[pushes.iteration[stopped], pushes.worker[stopped]] = True
+    censored, whole = censored[:iterations], parts[:iterations] == shards
+    last = np.where(censored, ends[:, None], arrived[:iterations])
+    seconds = np.where(whole | censored, (last - begins[:, None]) * 1e-9, np.nan)
+    return seconds, censored

@@ -1,0 +1,135 @@
+"""Accuracy and losses against time, updates and gradients; without them, iterations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from outpace.report.figures.figure import Choice, Figure, Plot, View, axis, colour, dash
+from outpace.report.read.events import STEPS, Totals
+from outpace.report.read.runs import Run, clock
+from outpace.report.words import label, listed, percent
+
+_POINTS: Final = 1000  # per line
+_Y: Final = {
+    "accuracy": ("Accuracy", "test accuracy (%)"),
+    "train_loss": ("Training loss", "training loss"),
+    "test_loss": ("Test loss", "test loss"),
+}
+_X: Final = {
+    "time_s": ("Time", ""),  # the clock's name and (s)
+    "updates": ("Updates", "updates of the parameters (count)"),
+    "gradients": ("Gradients", "gradients applied (count)"),
+}
+_NOTES: Final = {
+    "time_s": "What counts to whoever waits for the result.",
+    "updates": "An update is one iteration of all workers under BSP, but a single gradient under "
+    "SSP and ASP: compare along gradients, or time.",
+    "gradients": "A gradient is one worker's mini-batch: with equal batch sizes, equal gradients "
+    "mean equally many samples.",
+}
+
+
+def progress(runs: Sequence[Run], totals: Sequence[Totals | None], target: float | None) -> Figure:
+    """The figure `figure-progress`."""
+    ys = [y for y in _Y if any(sum(v is not None for v in r.metrics[y]) > 1 for r in runs)]
+    if not ys:
+        return _iterations(runs, totals)
+    views = []
+    for y in ys:
+        for x in _X:
+            layout: Plot = {
+                "xaxis": axis(
+                    _X[x][1] or f"{clock(runs)} (s)", hoverformat=".4~g", rangemode="tozero"
+                ),
+                "yaxis": axis(_Y[y][1], hoverformat=".4~g"),
+                "hovermode": "x unified",
+            }
+            note = _NOTES[x]
+            if y == "accuracy":
+                layout["yaxis"] |= {"tickformat": ".0%", "hoverformat": ".1%"}
+            if y == "accuracy" and target is not None:
+                layout |= _target_line(target)
+                note += f" {_who_reached(runs, target)}"
+            traces = [_line(run, place, x, y) for place, run in enumerate(runs)]
+            views.append(View([trace for trace in traces if trace["x"]], layout, note))
+    choices = [
+        Choice("Quantity", [_Y[y][0] for y in ys]),
+        Choice("Against", [f"vs {_X[x][0].lower()}" for x in _X]),
+    ]
+    return Figure("figure-progress", "Progress of the training", views, choices, height=420)
+
+
+def _line(run: Run, place: int, x: str, y: str) -> Plot:
+    points = [
+        (a, b)
+        for a, b in zip(run.metrics[x], run.metrics[y], strict=True)
+        if a is not None and b is not None
+    ]
+    if len(points) > _POINTS:
+        kept = np.linspace(0, len(points) - 1, _POINTS).round().astype(int)
+        points = [points[index] for index in kept]
+    return {
+        "type": "scatter",
+        "mode": "lines+markers" if len(points) <= 40 else "lines",
+        "name": label(run.name),
+        "x": [float(f"{a:.7g}") for a, _ in points],
+        "y": [float(f"{b:.5g}") for _, b in points],
+        "line": {"color": colour(place), "dash": dash(place), "width": 2.2},
+        "marker": {"size": 5},
+    }
+
+
+def _who_reached(runs: Sequence[Run], target: float) -> str:
+    evaluated = [run for run in runs if run.best_accuracy() is not None]
+    others = [run.name for run in evaluated if run.time_to(target) is None]
+    everybody = "all runs" if len(evaluated) == len(runs) else "all runs with an accuracy"
+    who = f"all but {listed(others)}" if others else everybody
+    return f"Dotted: {percent(target)}, which {who} reached."
+
+
+def _target_line(target: float) -> Plot:
+    line = {"color": "#8a8f98", "width": 1.2, "dash": "dot"}
+    return {
+        "shapes": [
+            {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": target, "y1": target,
+             "line": line, "layer": "below"}
+        ]
+    }  # fmt: skip
+
+
+def _iterations(runs: Sequence[Run], totals: Sequence[Totals | None]) -> Figure:
+    """For runs evaluated once or never: how many iterations were done by when."""
+    traces = []
+    for place, (run, sums) in enumerate(zip(runs, totals, strict=True)):
+        time_s = run.time_s
+        if sums is None or not time_s:
+            continue
+        times, finished = np.arange(1, STEPS + 1) * (time_s / STEPS), sums.finished
+        if sums.cut_offs:
+            times, finished = sums.cut_offs.ended_s, sums.cut_offs.gradients
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": label(run.name),
+                "x": [0, *(float(f"{time:.6g}") for time in times.tolist())],
+                "y": [0, *finished.cumsum().tolist()],
+                "line": {"color": colour(place), "dash": dash(place), "width": 2.2},
+            }
+        )
+    layout = {
+        "xaxis": axis(f"{clock(runs)} (s)", hoverformat=".4~g", rangemode="tozero"),
+        "yaxis": axis("iterations finished, all workers (count)", rangemode="tozero"),
+        "hovermode": "x unified",
+    }
+    note = "The steeper, the more iterations per second."
+    if any(sums is not None and sums.cut_offs for sums in totals):
+        note += " Those that were cut off are not among them."
+    if any(run.metrics["train_loss"] != [None] * len(run.metrics["time_s"]) for run in runs):
+        note += " Accuracy and loss were evaluated only once: set evaluate.every_s to follow them."
+    views = [View(traces, layout, note)] if traces else []
+    return Figure("figure-progress", "Iterations finished against time", views,
+                  instead="No iteration was finished and followed by an evaluation.")  # fmt: skip

@@ -1,0 +1,112 @@
+"""Where the time went: compute, communicate, wait; per run and per worker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from outpace.report.figures.figure import PHASES, Choice, Figure, Plot, View, axis
+from outpace.report.read.events import Floats, Totals
+from outpace.report.read.runs import Run, clock
+from outpace.report.words import escaped, label, seconds
+
+_MOST: Final = 32  # workers shown
+_NAMES: Final = {"compute": "compute", "communicate": "communicate", "wait": "wait"}
+
+
+def split_of_runs(runs: Sequence[Run]) -> Figure:
+    """The figure `figure-split`: one bar per run, means over its workers."""
+    shown = [run for run in runs if run.number("seconds", "compute") is not None]
+    names = [escaped(run.name) for run in shown]
+    labels = [label(run.name) for run in shown]
+    spans = {
+        phase: np.array([run.number("seconds", phase) or 0.0 for run in shown]) for phase in PHASES
+    }
+    layout: Plot = {
+        "xaxis": axis(f"{clock(runs)}, mean per worker (s)", rangemode="tozero"),
+        "yaxis": _lanes(labels, ""),
+        "barmode": "stack",
+        "bargap": 0.35,
+    }
+    note = "Without the time after a worker's last iteration, while others still worked."
+    drawn = any(values.any() for values in spans.values())
+    views = [View(_bars(spans, names), layout, note)] if drawn else []
+    return Figure("figure-split", "Time per run, by what workers did", views,
+                  height=150 + 38 * len(shown), tall=True,
+                  instead="No iteration was finished.")  # fmt: skip
+
+
+def split_of_workers(runs: Sequence[Run], totals: Sequence[Totals | None]) -> Figure:
+    """The figure `figure-workers`: one bar per worker, a view per run."""
+    known = [(run, sums) for run, sums in zip(runs, totals, strict=True) if sums is not None]
+    longest = max(
+        (float((t.compute_s + t.communicate_s + t.wait_s).max()) for _, t in known), default=0.0
+    )
+    views, rows = [], 1
+    for _, sums in known:
+        chosen, note = shown_workers(sums)
+        rows = max(rows, len(chosen))
+        names = [f"worker {worker}" for worker in chosen]
+        spans = {
+            "compute": sums.compute_s[chosen],
+            "communicate": sums.communicate_s[chosen],
+            "wait": sums.wait_s[chosen],
+        }
+        layout: Plot = {
+            # The same for all runs: switching shows what changes.
+            "xaxis": axis(f"{clock(runs)} in finished iterations (s)", range=[0, longest * 1.02]),
+            "yaxis": _lanes([str(worker) for worker in chosen], "worker"),
+            "barmode": "stack",
+            "bargap": 0.25,
+        }
+        views.append(View(_bars(spans, names), layout, note))
+    return Figure("figure-workers", "Time per worker, by what it did", views,
+                  [Choice("Run", [run.name for run, _ in known])],
+                  height=150 + 17 * rows, tall=True,
+                  instead="There is no readable trace with a finished iteration.")  # fmt: skip
+
+
+def shown_workers(sums: Totals) -> tuple[list[int], str]:
+    """Which workers get a bar, and the words that say so."""
+    workers = len(sums.iterations)
+    if workers <= _MOST:
+        return list(range(workers)), ""
+    order = np.argsort(sums.wait_s, kind="stable")
+    picked = order[np.linspace(0, workers - 1, _MOST).round().astype(int)]
+    note = (
+        f"{_MOST} of {workers:,} workers, sorted by the time they waited and picked at equal "
+        "distances, the least and the most waiting one included."
+    )
+    return [int(worker) for worker in picked], note
+
+
+def _bars(spans: dict[str, Floats], names: Sequence[str]) -> list[Plot]:
+    whole = np.maximum(sum(spans.values(), np.zeros(len(names))), 1e-12)
+    return [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": _NAMES[phase],
+            "x": [float(f"{value:.5g}") for value in values],
+            "y": list(range(len(names))),
+            "marker": {"color": PHASES[phase]},
+            "hoverinfo": "text",
+            "hovertext": [
+                f"{name}: {_NAMES[phase]} {seconds(value)} ({100 * value / total:.0f} %)"
+                for name, value, total in zip(names, values.tolist(), whole.tolist(), strict=True)
+            ],
+        }
+        for phase, values in spans.items()
+    ]
+
+
+def _lanes(labels: Sequence[str], title: str) -> Plot:
+    return axis(
+        title,
+        tickvals=list(range(len(labels))),
+        ticktext=list(labels),
+        range=[len(labels) - 0.5, -0.5],
+        showgrid=False,
+    )

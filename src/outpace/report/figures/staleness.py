@@ -1,0 +1,81 @@
+"""How old the parameters were that gradients were computed from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from outpace.report.figures.figure import Figure, View, axis, colour, dash
+from outpace.report.read.runs import Run
+from outpace.report.words import escaped, label, listed, percent
+
+_BINS: Final = 40  # at most
+_BARS: Final = 4  # runs; more are drawn as lines
+
+
+def staleness(runs: Sequence[Run]) -> Figure:
+    """The figure `figure-staleness`. Runs without staleness are in words only."""
+    histograms = {place: h for place, run in enumerate(runs) if (h := run.histogram())}
+    fresh = [place for place, h in histograms.items() if not any(h[s] for s in h if s)]
+    drawn = [place for place in histograms if place not in fresh]
+    words = _fresh_words([runs[place].name for place in fresh], alone=len(runs) == 1)
+    if not drawn:
+        none = "No gradient was applied."
+        if all(run.without_servers for run in runs):
+            none = "No gradient was applied to a model that all workers have in common."
+        words = words or none
+        return Figure("figure-staleness", "Staleness", [], instead=words)
+    width = max(max(histograms[place]) for place in drawn) // _BINS + 1
+    traces = []
+    for place in drawn:
+        total = sum(histograms[place].values())
+        bins: Counter[int] = Counter()
+        for value, count in histograms[place].items():
+            bins[value // width] += count
+        shares = [bins[step] / total for step in range(max(bins) + 1)]
+        steps = [_step(step, width) for step in range(len(shares))]
+        traces.append(
+            {
+                "type": "bar" if len(drawn) <= _BARS else "scatter",
+                "name": label(runs[place].name),
+                "x": [step * width + (width - 1) / 2 for step in range(len(shares))],
+                "y": [float(f"{share:.5g}") for share in shares],
+                "hovertext": [
+                    f"{escaped(runs[place].name)}: staleness {step}, {percent(share)} of gradients"
+                    for step, share in zip(steps, shares, strict=True)
+                ],
+                "hoverinfo": "text",
+                "marker": {"color": colour(place)},
+                "line": {"color": colour(place), "dash": dash(place)},
+            }
+        )
+    for trace in traces:
+        trace.pop("line" if trace["type"] == "bar" else "marker")
+    unit = "updates" if width == 1 else f"updates, in steps of {width}"
+    layout = {
+        "xaxis": axis(f"staleness ({unit})", rangemode="tozero"),
+        "yaxis": axis("share of gradients (%)", tickformat=".0%", rangemode="tozero"),
+        "barmode": "group",
+        "bargap": 0.15,
+    }
+    note = (
+        "Staleness: updates that the parameters got between a gradient's read and its "
+        f"application, counted per gradient and server. {words}"
+    )
+    return Figure("figure-staleness", "Staleness of gradients", [View(traces, layout, note)],
+                  height=340)  # fmt: skip
+
+
+def _step(step: int, width: int) -> str:
+    return f"{step}" if width == 1 else f"{step * width} to {step * width + width - 1}"
+
+
+def _fresh_words(names: Sequence[str], alone: bool) -> str:
+    if not names:
+        return ""
+    whose = "All" if alone else f"All gradients of {listed(names)}"
+    return (
+        f"{whose} {'gradients ' if alone else ''}had staleness 0: each was applied to the "
+        "very parameters that it was computed from."
+    )

@@ -1,0 +1,75 @@
+"""Which runs a report is over, from the folders that were named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from outpace.errors import ConfigError
+from outpace.record.folder import METRICS, SUMMARY, TRACE
+from outpace.report.read.errors import one_line
+from outpace.report.read.runs import read_summary_of
+
+
+def distinct(folders: Iterable[Path]) -> tuple[list[Path], list[str]]:
+    """Each folder once, under its first name; and a line for every other name it had."""
+    first: dict[object, Path] = {}
+    lines: dict[str, None] = {}
+    for folder in folders:
+        kept = first.setdefault(_identity(folder), folder)
+        if kept is not folder:
+            same = "" if kept == folder else f", as {kept}"
+            lines[f"{folder} is given more than once{same}: it is counted once"] = None
+    return list(first.values()), list(lines)
+
+
+def runs_in(folders: Sequence[Path]) -> tuple[list[Path], list[str]]:
+    """The folders of runs among these and, for comparisons, in these.
+
+    A run of a comparison whose summary cannot be read is left out, with a line that says
+    so. Raises ConfigError if one of the folders holds no run at all.
+    """
+    runs: list[Path] = []
+    lines: list[str] = []
+    for folder in folders:
+        found, problems = _of_one(folder)
+        runs += found
+        lines += problems
+    return runs, lines
+
+
+def _of_one(folder: Path) -> tuple[list[Path], list[str]]:
+    try:
+        inside = [] if (folder / SUMMARY).exists() else _inside(folder)
+    except OSError as error:
+        raise ConfigError(f"cannot read {folder}: {error.strerror}") from error
+    problems = []
+    runs = []
+    for run in inside or [folder]:
+        try:
+            read_summary_of(run)
+        except ConfigError as error:
+            problems.append(one_line(error))
+        else:
+            runs.append(run)
+    if not runs:
+        raise ConfigError("\n".join(problems))
+    return runs, [f"{problem}; this run is left out" for problem in problems]
+
+
+def _inside(folder: Path) -> list[Path]:
+    """The folders in this one that a run has written to."""
+    if not folder.is_dir():
+        return []
+    marks = (SUMMARY, METRICS, TRACE)
+    return sorted(
+        path for path in folder.iterdir() if any((path / mark).exists() for mark in marks)
+    )
+
+
+def _identity(folder: Path) -> object:
+    try:
+        status = folder.stat()
+    except OSError:
+        return folder
+    return status.st_dev, status.st_ino

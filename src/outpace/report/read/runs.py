@@ -1,0 +1,275 @@
+"""The runs of a report, read from their folders.
+
+A run may have failed, may have been killed, may be written by another version: whatever
+is missing or of another type is None here, never an error. Only a folder without a
+readable summary is no run.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow.parquet as pq
+
+from outpace.errors import ConfigError
+from outpace.record.folder import CONFIG, METRICS, SUMMARY, TRACE, read_config, read_summary
+from outpace.report.read.errors import Unreadable, one_line, reading
+
+Series = list[float | None]
+_COLUMNS: Final = ("time_s", "updates", "gradients", "accuracy", "train_loss", "test_loss")
+
+
+def scheduler_of(config: Mapping[str, Any]) -> int | None:
+    """The number after the servers', if that configuration has a global barrier."""
+    servers = config.get("servers")
+    known = config.get("barrier") == "global" and isinstance(servers, int)
+    return servers if known else None
+
+
+@dataclass(frozen=True)
+class Run:
+    """One folder's summary, configuration and metrics; `trace` is only a path.
+
+    problems: a line for each file that could not be read; whoever reads the trace adds it.
+    """
+
+    name: str
+    summary: Mapping[str, Any]
+    config: Mapping[str, Any]
+    config_text: str
+    metrics: Mapping[str, Series]  # by column, each of the same length
+    trace: Path
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def status(self) -> str:
+        return str(self.summary.get("status", "unknown"))
+
+    @property
+    def without_servers(self) -> bool:
+        """Did its workers average among themselves?"""
+        return self.summary.get("servers") == []
+
+    @property
+    def complete(self) -> bool:
+        return self.status == "complete"
+
+    @property
+    def error(self) -> str | None:
+        error = self.summary.get("error")
+        return None if error is None else str(error)
+
+    def number(self, *keys: str) -> float | None:
+        """A finite number of the summary, such as `number("staleness", "mean")`."""
+        value: Any = self.summary
+        for key in keys:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return _number(value)
+
+    def setting(self, *keys: str) -> Any:
+        """A value of the configuration, None if it is not there."""
+        value: Any = self.config
+        for key in keys:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return value
+
+    @property
+    def scheduler(self) -> int | None:
+        """Its number among the shards of the trace; None without a global barrier."""
+        return scheduler_of(self.config)
+
+    def histogram(self) -> dict[int, int]:
+        """Staleness -> number of (gradient, server)."""
+        staleness = self.summary.get("staleness")
+        counts = staleness.get("histogram") if isinstance(staleness, Mapping) else None
+        if not isinstance(counts, Mapping):
+            return {}
+        return {
+            int(key): int(count)
+            for key, count in counts.items()
+            if str(key).isdecimal() and _number(count) is not None
+        }
+
+    @property
+    def sync(self) -> Mapping[str, Any]:
+        """Its strategy as configured; empty if that is not known.
+
+        Where servers have each its own, only their kinds.
+        """
+        sync = self.setting("sync")
+        if isinstance(sync, list):
+            return {"kind": _kind_of(sync)}
+        return sync if isinstance(sync, Mapping) else {}
+
+    @property
+    def kind(self) -> str:
+        """Of its strategy."""
+        return str(self.sync.get("kind", ""))
+
+    @property
+    def real(self) -> bool:
+        """Whether it ran on real processes."""
+        return "wall_time_s" in self.summary
+
+    @property
+    def time_s(self) -> float | None:
+        """How long it took, by its own clock."""
+        return self.number("wall_time_s" if self.real else "virtual_time_s")
+
+    @property
+    def gradients_per_s(self) -> float | None:
+        gradients, time_s = self.number("gradients_applied"), self.time_s
+        return None if gradients is None or not time_s else gradients / time_s
+
+    @property
+    def waiting_share(self) -> float | None:
+        """Time waiting of all the time that workers spent, in [0, 1]."""
+        parts = [self.number("seconds", key) for key in ("compute", "communicate", "wait")]
+        known = [part for part in parts if part is not None]
+        if len(known) < 3 or sum(known) <= 0:
+            return None
+        return known[2] / sum(known)
+
+    def best_accuracy(self) -> float | None:
+        return max((a for a in self.metrics["accuracy"] if a is not None), default=None)
+
+    def time_to(self, accuracy: float) -> float | None:
+        """Seconds by its clock until an evaluation first showed that accuracy."""
+        for time_s, reached in zip(self.metrics["time_s"], self.metrics["accuracy"], strict=True):
+            if reached is not None and reached >= accuracy:
+                return time_s
+        return None
+
+
+def clock(runs: Sequence[Run]) -> str:
+    """What their times are: `virtual time`, `wall time`, or only `time` if there are both."""
+    kinds = {run.real for run in runs}
+    return "time" if len(kinds) > 1 else "wall time" if kinds == {True} else "virtual time"
+
+
+def strategies(runs: Sequence[Run]) -> list[str]:
+    """What tells their strategies apart, in short: `ssp, staleness 3`.
+
+    Numbers are said; words only where another run with that kind of strategy has others. Of
+    cut-offs, which have many numbers, the model is, and else only what others have otherwise. How
+    long an all-reduce may wait before it ends the run says nothing of how it went.
+    """
+
+    def words(run: Run) -> list[str]:
+        alike = [other.sync for other in runs if other.kind == run.kind]
+        always = (
+            {"model"}
+            if run.kind == "cutoff"
+            else {key for key, value in run.sync.items() if _number(value) is not None}
+        )
+        if "all_reduce" in run.sync:
+            always.discard("timeout_s")
+        return [
+            f"{key} {Path(value).name if key == 'file' else value}"
+            for key, value in run.sync.items()
+            if key != "kind"
+            and value is not None
+            and (key in always or any(other.get(key) != value for other in alike))
+        ]
+
+    return [", ".join([run.kind, *words(run), *_beside(run)]) for run in runs]
+
+
+def _beside(run: Run) -> Iterator[str]:
+    """What belongs to its strategy and stands elsewhere in its configuration."""
+    changes = run.setting("sync_changes")
+    for change in changes if isinstance(changes, list) else ():
+        known = change if isinstance(change, Mapping) else {}
+        at_s, kind = _number(known.get("at_s")), _kind_of(known.get("sync"))
+        if kind and at_s is not None:
+            yield f"from {at_s:g} s on {kind}"
+    if run.setting("conditions"):
+        yield "own conditions"
+    if (percent := _number(run.setting("pull", "quorum_percent"))) is not None:
+        yield f"pull {percent:g} %"
+    if run.setting("barrier") == "global":
+        yield "global barrier"
+    if run.setting("slicing") == "layers":
+        yield "sliced by layers"
+
+
+def _kind_of(sync: Any) -> str:
+    """Of a strategy, or of a list with one for each server."""
+    listed = sync if isinstance(sync, list) else [sync]
+    kinds = [str(each.get("kind", "")) for each in listed if isinstance(each, Mapping)]
+    return " + ".join(dict.fromkeys(kinds))
+
+
+def on_one_clock(runs: Sequence[Run]) -> list[Run]:
+    """Those in virtual time or those on real processes: of which there are more."""
+    real = [run for run in runs if run.real]
+    return real if 2 * len(real) > len(runs) else [run for run in runs if not run.real]
+
+
+def read_runs(folders: Sequence[Path]) -> list[Run]:
+    """Raises ConfigError if one of the folders is not that of a run."""
+    if not folders:
+        raise ConfigError("a report needs the folder of at least one run")
+    return [_read(folder, name) for folder, name in zip(folders, names_of(folders), strict=True)]
+
+
+def names_of(folders: Sequence[Path]) -> list[str]:
+    """The folders' names; with their parents' where two have the same name."""
+    paths = [folder.resolve() for folder in folders]
+    counts = Counter(path.name for path in paths)
+    names: list[str] = []
+    for path in paths:
+        name = path.name if counts[path.name] == 1 else f"{path.parent.name}/{path.name}"
+        taken = sum(other == name or other.startswith(f"{name} (") for other in names)
+        names.append(f"{name} ({taken + 1})" if taken else name)
+    return names
+
+
+def read_summary_of(folder: Path) -> Mapping[str, Any]:
+    """Raises ConfigError if this is not the folder of a run."""
+    try:
+        summary: Any = read_summary(folder)
+    except RecursionError:
+        raise ConfigError(f"cannot read {folder / SUMMARY}: it is nested too deeply") from None
+    if not isinstance(summary, Mapping):
+        raise ConfigError(f"{folder / SUMMARY} must hold a mapping")
+    return summary
+
+
+def _read(folder: Path, name: str) -> Run:
+    summary = read_summary_of(folder)
+    problems: list[str] = []
+    try:
+        config, text = read_config(folder), (folder / CONFIG).read_text(encoding="utf-8")
+    except (ConfigError, OSError, UnicodeDecodeError) as error:
+        config, text = {}, f"# {error}\n"
+        problems.append(one_line(error))
+    try:
+        metrics = _metrics(folder / METRICS)
+    except Unreadable as error:
+        metrics = {name: [] for name in _COLUMNS}
+        problems.append(str(error))
+    return Run(name, summary, config, text, metrics, folder / TRACE, problems)
+
+
+def _metrics(path: Path) -> dict[str, Series]:
+    with reading(path), pq.ParquetFile(path) as file:
+        names = set(_COLUMNS).intersection(file.schema_arrow.names)
+        table = file.read(sorted(names), use_threads=False)
+        return {
+            name: [_number(value) for value in table[name].to_pylist()]
+            if name in names
+            else [None] * file.metadata.num_rows
+            for name in _COLUMNS
+        }
+
+
+def _number(value: Any) -> float | None:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return value if abs(value) <= sys.float_info.max else None

@@ -1,0 +1,142 @@
+"""All-reduces in virtual time: who waits for whom, and what comes out.
+
+One begins when all workers that have not left have joined it; each has its result when its
+messages are through (`routes`). The sum is made in the order of workers, when its
+value is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from outpace.blocks.block import Block, value_of
+from outpace.kernel import Future, Kernel
+from outpace.simulation.collective.precision import RoundedSum, bytes_on_the_wire
+from outpace.simulation.collective.routes import Route
+from outpace.support.units import Time
+from outpace.sync import AllReduce, Wire
+from outpace.sync.parameter_block import BlockSum
+from outpace.sync.peers.context import Reduced
+
+
+class AllReduces:
+    """Those of a run: the n-th that a worker joins is the n-th of all.
+
+    pattern: of their messages; wire: what they carry. new_sum: makes an empty sum. ended: told
+    when a worker has its result.
+    """
+
+    def __init__(
+        self, kernel: Kernel, route: Route, pattern: AllReduce, wire: Wire,
+        workers: int, new_sum: Callable[[], BlockSum], ended: Callable[[Part], None],
+    ) -> None:  # fmt: skip
+        self._kernel, self._route, self._pattern = kernel, route, pattern
+        self._wire: Wire = wire
+        self._new_sum = new_sum if wire == "full" else lambda: RoundedSum(new_sum())
+        self._ended = ended
+        self._live = set(range(workers))
+        self._joined = [0] * workers  # how many, so far
+        self._gathering: dict[int, _AllReduce] = {}  # by number; not begun
+
+    def join(self, worker: int, value: Block, weight: int) -> Part:
+        """The part that this worker has in its next one."""
+        number = self._joined[worker]
+        self._joined[worker] += 1
+        whole = self._gathering.get(number)
+        if whole is None:
+            whole = self._gathering[number] = _AllReduce(number, self._new_sum)
+        nbytes = bytes_on_the_wire(value, self._wire)
+        part = whole.parts[worker] = Part(whole, worker, value, nbytes, weight, self._kernel)
+        self._begin_if_complete(whole)
+        return part
+
+    def leave(self, worker: int) -> None:
+        """Wait for this worker no more."""
+        self._live.discard(worker)
+        for whole in list(self._gathering.values()):
+            self._begin_if_complete(whole)
+
+    def _begin_if_complete(self, whole: _AllReduce) -> None:
+        if not self._live <= whole.parts.keys():
+            return
+        del self._gathering[whole.number]
+        whole.began = self._kernel.now
+        parts = dict(sorted(whole.parts.items()))
+        size_bytes = max(part.nbytes for part in parts.values())
+
+        def finished(worker: int) -> None:
+            parts[worker].end()
+            self._ended(parts[worker])
+
+        self._route.begin(self._pattern, list(parts), size_bytes, finished)
+
+
+class _AllReduce:
+    """One of them; `parts` by worker."""
+
+    def __init__(self, number: int, new_sum: Callable[[], BlockSum]) -> None:
+        self.number, self._new_sum = number, new_sum
+        self.parts: dict[int, Part] = {}
+        self.began: Time
+        self._reduced: Reduced | None = None
+
+    def reduced(self) -> Reduced:
+        """What it comes to, made once. Raises what computing a gradient raises."""
+        if self._reduced is None:
+            total = self._new_sum()
+            for worker, part in sorted(self.parts.items()):
+                total.add(worker, value_of(part.give()))
+            self._reduced = Reduced(total, sum(part.weight for part in self.parts.values()))
+        return self._reduced
+
+
+class Part:
+    """One worker's part in an all-reduce. Implements `Reduction`."""
+
+    __slots__ = (
+        "_arrived", "_kernel", "_value", "_whole", "ended", "joined", "nbytes", "weight", "worker",
+    )  # fmt: skip
+
+    def __init__(
+        self, whole: _AllReduce, worker: int, value: Block, nbytes: int, weight: int,
+        kernel: Kernel,
+    ) -> None:  # fmt: skip
+        self._whole, self._value, self._kernel = whole, value, kernel
+        self.worker, self.weight, self.nbytes = worker, weight, nbytes
+        self.joined: Time = kernel.now
+        self.ended: Time
+        self._arrived = Future[None](kernel, f"the result of all-reduce {whole.number}")
+
+    @property
+    def number(self) -> int:
+        return self._whole.number
+
+    @property
+    def members(self) -> list[int]:
+        """Who took part."""
+        return sorted(self._whole.parts)
+
+    @property
+    def began(self) -> Time:
+        return self._whole.began
+
+    @property
+    def done(self) -> bool:
+        # One that takes no time is not, to those who look at the instant in which it begins:
+        # else it would depend on who of them is first.
+        return self._arrived.done and self._kernel.now > self.began
+
+    async def result(self) -> Reduced:
+        await self._arrived
+        return self._whole.reduced()
+
+    def give(self) -> Any:
+        """The value, which is kept no longer."""
+        value, self._value = self._value, None  # type: ignore[assignment]
+        return value
+
+    def end(self) -> None:
+        """The result is there."""
+        self.ended = self._kernel.now
+        self._arrived.set(None)

@@ -1,0 +1,106 @@
+"""Pairwise averages in virtual time. A worker takes part in one at a time.
+
+Each is atomic: at the moment at which both have the other's parameters, both go on from the mean of
+what they have then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from outpace.kernel import Future, Kernel
+from outpace.simulation.collective.routes import Route
+from outpace.support.units import Time
+
+
+class Pair:
+    """One of them, begun by `worker`. Implements `Exchange`. other None: nobody is left."""
+
+    __slots__ = ("_over", "began", "ended", "joined", "number", "other", "worker")
+
+    def __init__(self, worker: int, other: int | None, now: Time, over: Future[None]) -> None:
+        self.worker, self.other = worker, other
+        self.joined: Time = now
+        self.began: Time = now
+        self.ended: Time
+        self.number: int
+        self._over = over
+
+    async def over(self) -> None:
+        await self._over
+
+    def end(self, now: Time) -> None:
+        """Both have the mean, or nobody is left to average with."""
+        self.ended = now
+        self._over.set(None)
+
+
+class Exchanges:
+    """Those of a run. average: has two workers go on from their mean. ended: told of each."""
+
+    def __init__(
+        self, kernel: Kernel, route: Route, size_bytes: int,
+        average: Callable[[int, int], None], ended: Callable[[Pair], None],
+    ) -> None:  # fmt: skip
+        self._kernel, self._route, self._size_bytes = kernel, route, size_bytes
+        self._average, self._ended = average, ended
+        self._waiting: list[Pair] = []  # first come, first served, if both are free
+        self._busy: set[int] = set()
+        self._count = 0
+
+    def begin(self, worker: int, other: int | None) -> Pair:
+        """One of these two; it starts when both are free."""
+        kernel = self._kernel
+        pair = Pair(worker, other, kernel.now, Future(kernel, f"the average with worker {other}"))
+        if other is None:
+            pair.end(kernel.now)
+        else:
+            self._waiting.append(pair)
+            self._start()
+        return pair
+
+    def leave(self, worker: int, instead: Callable[[int], int | None]) -> None:
+        """It takes part in none that has not begun.
+
+        instead: with whom somebody averages who waits for this worker; None: nobody is left.
+        """
+        waiting, self._waiting = self._waiting, []
+        for pair in waiting:
+            if pair.other == worker:
+                pair.other = instead(pair.worker)
+            if pair.other is not None:
+                self._waiting.append(pair)
+                continue
+            pair.began = self._kernel.now
+            pair.end(self._kernel.now)
+        self._start()
+
+    def _start(self) -> None:
+        """Those that can."""
+        waiting, self._waiting = self._waiting, []
+        for pair in waiting:
+            assert pair.other is not None
+            both = {pair.worker, pair.other}
+            if both & self._busy:
+                self._waiting.append(pair)
+                continue
+            self._busy |= both
+            pair.began, pair.number = self._kernel.now, self._count
+            self._count += 1
+            self._send(pair, both)
+
+    def _send(self, pair: Pair, missing: set[int]) -> None:
+        assert pair.other is not None
+        members = [pair.worker, pair.other]
+
+        def finished(worker: int) -> None:
+            missing.discard(worker)
+            if missing:
+                return
+            self._average(*members)
+            self._busy.difference_update(members)
+            pair.end(self._kernel.now)
+            self._ended(pair)
+            self._start()
+
+        self._route.begin("exchange", members, self._size_bytes, finished)

@@ -1,0 +1,138 @@
+"""How the messages of an average travel in virtual time.
+
+Where connections are not shared (`serialised`: a worker sends one message and receives one at a
+time, which is all that happens here) the rounds follow each other and each takes as long as its
+slowest message: a formula, and a log of messages is made from its rounds. Where they are
+(`fair`), the messages travel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Protocol, TypeAlias
+
+from outpace.cluster import Costs, Paths, Pattern, rounds_of
+from outpace.kernel import Future, Kernel, Mailbox
+from outpace.simulation.network.serialised import Network
+from outpace.support.units import Time
+from outpace.sync.messages import worker_name
+
+_Turn: TypeAlias = tuple[list[int], int]  # to whom a member sends; how many send to it
+Finished: TypeAlias = Callable[[int], None]  # a worker has the result
+
+
+class Route(Protocol):
+    """What carries them."""
+
+    def begin(
+        self, pattern: Pattern, members: Sequence[int], size_bytes: int, finished: Finished
+    ) -> None:
+        """Do one of so many bytes among these workers."""
+
+
+class Chunk(Future[None]):
+    """Part of what is averaged, on its way: done when the receiver has it."""
+
+    __slots__ = ()
+
+
+class Formula:
+    """The time that it takes by itself. paths: None: none at all."""
+
+    def __init__(self, kernel: Kernel, network: Network, paths: Paths | None, workers: int) -> None:
+        self._kernel, self._network, self._costs = kernel, network, Costs(paths)
+        self._chunk = Chunk(kernel, "a chunk that takes its time by the formula")
+        for worker in range(workers if network.is_logged else 0):
+            network.add(worker_name(worker))
+
+    def begin(
+        self, pattern: Pattern, members: Sequence[int], size_bytes: int, finished: Finished
+    ) -> None:
+        duration, messages, sent = self._costs.of(pattern, members, size_bytes)
+        self._network.messages += messages
+        self._network.bytes_sent += sent
+
+        def end(_: object) -> None:
+            for member in members:
+                finished(member)
+
+        self._kernel.call_at(self._kernel.now + duration, end)
+        if self._network.is_logged:
+            self._note(pattern, members, size_bytes)
+
+    def _note(self, pattern: Pattern, members: Sequence[int], size_bytes: int) -> None:
+        """Have each message logged when it arrives: all of a round begin when the last one is over.
+
+        Sizes are whole bytes, rounded up.
+        """
+        rounds, chunks = rounds_of(pattern, members)
+        now, begins = self._kernel.now, 0.0
+
+        def arrived(what: tuple[int, int, Time]) -> None:
+            sender, receiver, started = what
+            names = worker_name(sender), worker_name(receiver)
+            self._network.note(*names, self._chunk, -(-size_bytes // chunks), started)
+
+        for once in rounds:
+            takes = [self._costs.time(pair, size_bytes / chunks) for pair in once]
+            for pair, duration in zip(once, takes, strict=True):
+                at = now + _whole(begins + duration)
+                self._kernel.call_at(at, arrived, (*pair, now + _whole(begins)))
+            begins += max(takes)
+
+
+class Messages:
+    """Sends them. A worker goes on with the next round when what it sent in the last is through
+    and what was sent to it is there.
+    """
+
+    def __init__(self, kernel: Kernel, network: Network, workers: int) -> None:
+        self._kernel, self._network = kernel, network
+        self._mailboxes: list[Mailbox[Chunk]] = [
+            network.add(worker_name(worker)) for worker in range(workers)
+        ]
+
+    def begin(
+        self, pattern: Pattern, members: Sequence[int], size_bytes: int, finished: Finished
+    ) -> None:
+        parts, chunks = _parts_of(pattern, tuple(members))
+        size = -(-size_bytes // chunks)  # whole bytes
+        for member in members:
+            self._kernel.spawn(
+                self._take_part(member, parts[member], size, finished),
+                f"the messages of {worker_name(member)}", daemon=True,
+            )  # fmt: skip
+
+    async def _take_part(
+        self, member: int, part: Sequence[_Turn], size: int, finished: Finished
+    ) -> None:
+        mailbox, name = self._mailboxes[member], worker_name(member)
+        for receivers, sent_to_it in part:
+            sent = [Chunk(self._kernel, f"a chunk of {name}") for _ in receivers]
+            for receiver, chunk in zip(receivers, sent, strict=True):
+                self._network.send(name, worker_name(receiver), chunk, size)
+            for _ in range(sent_to_it):
+                (await mailbox.get()).set(None)
+            for chunk in sent:
+                await chunk
+        finished(member)
+
+
+def _whole(duration: float) -> Time:
+    return math.floor(duration + 0.5)
+
+
+@lru_cache(maxsize=64)
+def _parts_of(pattern: Pattern, members: tuple[int, ...]) -> tuple[dict[int, list[_Turn]], int]:
+    """What each member does, round by round; and the number of chunks."""
+    rounds, chunks = rounds_of(pattern, members)
+    parts: dict[int, list[_Turn]] = {
+        member: [
+            ([to for sender, to in once if sender == member], sum(to == member for _, to in once))
+            for once in rounds
+        ]
+        for member in members
+    }
+    return parts, chunks

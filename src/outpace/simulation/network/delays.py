@@ -1,0 +1,52 @@
+"""Holds back the messages that come late."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from outpace.cluster import Lateness
+from outpace.kernel import Kernel
+from outpace.simulation.network.links import Link, Transfer
+from outpace.support.units import Time
+from outpace.sync.messages import Reply
+
+
+class Delays:
+    """Keeps what comes late from its receiver.
+
+    A later reply may overtake it: workers know by its version what is newer. Not so a push
+    or pull: a shard wants a worker's iterations in order, and gets them so over TCP.
+    """
+
+    def __init__(
+        self, kernel: Kernel, lateness: Lateness, deliver: Callable[[Transfer], None]
+    ) -> None:
+        self._kernel, self._lateness, self._deliver = kernel, lateness, deliver
+        self._held: dict[Link, deque[tuple[Time, Transfer]]] = {}  # by time; what keeps its order
+
+    def __call__(self, transfer: Transfer) -> None:
+        """It has come through the network: deliver it, now or later."""
+        link = transfer.link
+        late = self._lateness.of(link.sender.name, link.receiver.name, transfer.message)
+        if late and isinstance(transfer.message, Reply):
+            self._kernel.call_at(self._kernel.now + late, self._deliver, transfer)
+            return
+        held = self._held.get(link)
+        if not late and held is None:
+            self._deliver(transfer)
+            return
+        due = self._kernel.now + late
+        if held is None:
+            held = self._held[link] = deque()
+        else:
+            due = max(due, held[-1][0])
+        held.append((due, transfer))
+        self._kernel.call_at(due, self._release, link)
+
+    def _release(self, link: Link) -> None:
+        # The first, whichever event this is: ties among them may be shuffled.
+        held = self._held[link]
+        self._deliver(held.popleft()[1])
+        if not held:
+            del self._held[link]

@@ -1,0 +1,83 @@
+"""Finds the function that a configuration names: `file.py:function` or `module:function`."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from outpace.errors import ConfigError, did_you_mean
+from outpace.support.checks import require
+
+
+def absolute_target(target: str, folder: Path) -> str:
+    """The same target with the path of its file made absolute, seen from `folder`."""
+    where, _, name = target.rpartition(":")
+    return f"{(folder / where).resolve()}:{name}" if where.endswith(".py") else target
+
+
+def load_target(target: str, key: str = "task.target") -> Callable[..., Any]:
+    """Import it. Raises ConfigError, naming key and line, if that cannot be done."""
+    where, _, name = absolute_target(target, Path.cwd()).rpartition(":")
+    try:
+        module = _load_file(Path(where), key) if where.endswith(".py") else _load_module(where, key)
+    except ConfigError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"{key}: importing {where} raised {brief(error)}") from error
+    if not hasattr(module, name):
+        names = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
+        raise ConfigError(f"{key}: {where} has no {name!r}.{did_you_mean(name, names)}")
+    function = getattr(module, name)
+    if not callable(function):
+        raise ConfigError(f"{key}: {name!r} in {where} is not a function")
+    found: Callable[..., Any] = function
+    return found
+
+
+def require_target(target: str) -> None:
+    """Complain unless it has the form `where:function` (`checks.require`)."""
+    where, _, name = target.rpartition(":")
+    must = "'file.py:function' or 'package.module:function'"
+    require(bool(where and name), "target", must, repr(target))
+
+
+def brief(error: BaseException) -> str:
+    """The error in one line, with the place in the user's code where it was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{place}"
+
+
+def _load_file(path: Path, key: str) -> Any:
+    if not path.is_file():
+        raise ConfigError(f"{key}: there is no file {path}")
+    name = f"outpace_target_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pickling look it up there
+    # As `python file.py` would: its neighbours can be imported.
+    sys.path.insert(0, str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(path.parent))
+    return module
+
+
+def _load_module(name: str, key: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and name.startswith(error.name):
+            raise ConfigError(
+                f"{key}: there is no module {name!r}; for a file write its path, "
+                "as in 'my_task.py:make_task'"
+            ) from error
+        raise

@@ -1,0 +1,177 @@
+"""The parameters of workers without servers.
+
+What all change alike by the same commits in the same order is the same for all: whoever
+commits first computes the step, the others follow. Versions that everybody has passed are
+not kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import torch
+
+from outpace.blocks.block import Block, Phantom, Value, value_of, whole
+from outpace.errors import DivergenceError
+from outpace.sync.parameter_block import ParameterBlock, copy_of
+
+# (parameters, gradient, iteration) -> other parameters: a plain step; neither is changed
+PlainStep: TypeAlias = Callable[[Value, Value, int], Value]
+
+
+def plain_step(rate: Callable[[float], float]) -> PlainStep:
+    """Along the gradient, as far as the learning rate of that iteration says."""
+
+    def step(parameters: Value, gradient: Value, iteration: int) -> Value:
+        old, change = whole(parameters), whole(gradient)
+        if isinstance(old, Phantom) or isinstance(change, Phantom):
+            return old
+        return torch.add(old, change, alpha=-rate(iteration))
+
+    return step
+
+
+class _Version:
+    __slots__ = ("following", "number", "value")
+
+    def __init__(self, value: Value, number: int) -> None:
+        self.value, self.number = value, number
+        self.following: _Version | None = None
+
+
+class SharedModel:
+    """The common parameters. changed: told how many gradients a new version has in it."""
+
+    def __init__(self, block: ParameterBlock, workers: int, changed: Callable[[int], None]) -> None:
+        self._block, self._workers, self._changed = block, workers, changed
+        self._gradients = 0
+        self.newest = _Version(block.read(), 0)
+
+    @property
+    def version(self) -> int:
+        """How many commits there were."""
+        return self.newest.number
+
+    def commit(self, gradient: Value, divisor: float, gradients: int) -> _Version:
+        """Make the next version."""
+        self._block.update(gradient, divisor, None, self._gradients / self._workers)
+        self._gradients += gradients
+        number = self.version + 1
+        if not self._block.is_finite():
+            raise DivergenceError(
+                f"the parameters stopped being finite at update {number}; "
+                "try a smaller learning rate"
+            )
+        made = self.newest.following = _Version(self._block.read(), number)
+        self.newest = made
+        self._changed(gradients)
+        return made
+
+
+class Common:
+    """One worker's view of it. Implements `CommonParameters`. step: that of a replica."""
+
+    def __init__(self, model: SharedModel, step: PlainStep | None = None) -> None:
+        self._model, self._version, self._step = model, model.newest, step
+
+    @property
+    def version(self) -> int:
+        """How many commits are in it."""
+        return self._version.number
+
+    def replica(self) -> Replica:
+        assert self._step is not None  # see `config`: hpsgd has an optimizer with one
+        return Replica(self, self._step)
+
+    def read(self) -> Value:
+        return self._version.value
+
+    def commit(self, gradient: Value, divisor: float, gradients: int) -> None:
+        known = self._version.following
+        self._version = known or self._model.commit(gradient, divisor, gradients)
+
+
+class Replica:
+    """Implements `ReplicaParameters`."""
+
+    def __init__(self, common: Common, step: PlainStep) -> None:
+        self._common, self._step = common, step
+        self._value: Value | None = None  # None: that of the common parameters
+        self._version = 0
+
+    @property
+    def version(self) -> int:
+        """How many commits are in it; its own steps are none."""
+        return self._common.version if self._value is None else self._version
+
+    def read(self) -> Value:
+        return self._common.read() if self._value is None else self._value
+
+    def step(self, gradient: Value, iteration: int) -> None:
+        self._be(self._step(self.read(), gradient, iteration))
+
+    def stay(self) -> None:
+        self._be(self.read())
+
+    def follow(self) -> None:
+        self._value = None
+
+    def _be(self, value: Value) -> None:
+        self._version = self.version
+        self._value = value
+
+
+class GatheredInPlace:
+    """A sum of a worker's gradients: the first becomes the sum. Implements `Gathered`."""
+
+    def __init__(self) -> None:
+        self._sum: Value | None = None
+        self.count = 0
+
+    def add(self, gradient: Block) -> None:
+        self.count += 1
+        value = value_of(gradient)
+        if self._sum is None or isinstance(value, Phantom):
+            self._sum = value
+        else:
+            assert not isinstance(self._sum, Phantom)
+            self._sum = self._sum.add_(value)  # type: ignore[arg-type]  # all are pieces, or none
+
+    def take(self) -> tuple[Block, int]:
+        assert self._sum is not None
+        taken = self._sum, self.count
+        self._sum, self.count = None, 0
+        return taken
+
+
+class Own:
+    """One worker's own. Implements `OwnParameters`. stepped: told of each step."""
+
+    def __init__(self, block: ParameterBlock, worker: int, stepped: Callable[[], None]) -> None:
+        self._block, self._worker, self._stepped = block, worker, stepped
+        self.read, self.replace = block.read, block.replace
+
+    def step(self, gradient: Value, iteration: int) -> None:
+        self._block.update(gradient, 1, None, iteration)
+        if not self._block.is_finite():
+            raise DivergenceError(
+                f"the parameters of worker {self._worker} stopped being finite in its iteration "
+                f"{iteration}; try a smaller learning rate"
+            )
+        self._stepped()
+
+
+def average_both(one: ParameterBlock, other: ParameterBlock) -> None:
+    """Have both go on from the mean of the two."""
+    mean = average([one, other])
+    one.replace(mean)
+    other.replace(mean)
+
+
+def average(blocks: Sequence[ParameterBlock]) -> Value:
+    """The mean of their parameters, added up in the order of the workers."""
+    total = blocks[0].new_sum(len(blocks))
+    for worker, block in enumerate(blocks):
+        total.add(worker, copy_of(block.read()))
+    return total.mean()

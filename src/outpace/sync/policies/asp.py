@@ -1,0 +1,25 @@
+"""Asynchronous parallel: nobody waits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from outpace.sync.decision import Decision, Reason
+from outpace.sync.messages import Pull
+from outpace.sync.policy import Apply, Scale, ShardView, everyone_arrived
+
+
+@dataclass(frozen=True, slots=True)
+class Asp:
+    """Answers every pull at once (FluentPS, table III)."""
+
+    kind: Literal["asp"] = "asp"
+    apply: Apply = Apply.ON_ARRIVAL
+    scale: Scale = Scale.MEAN
+
+    def may_answer(self, pull: Pull, view: ShardView) -> Decision:
+        return Decision(None, Reason.UNBOUNDED, pull.iteration - view.clock)
+
+    def patience_s(self, view: ShardView) -> float:
+        return everyone_arrived(view)

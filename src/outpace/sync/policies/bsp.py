@@ -1,0 +1,37 @@
+"""Bulk synchronous parallel: everybody waits for everybody."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from outpace.sync.decision import Decision, Reason
+from outpace.sync.messages import Pull
+from outpace.sync.policy import Apply, Buffer, Scale, ShardView, everyone_arrived
+
+
+@dataclass(frozen=True, slots=True)
+class Bsp:
+    """Answers iteration i when all gradients of i are in: i < V (FluentPS, table III).
+
+    The earliest clock at which the bound holds is i+1, so both buffers behave alike.
+    """
+
+    kind: Literal["bsp"] = "bsp"
+    buffer: Buffer = Buffer.LAZY
+    apply: Apply = Apply.ON_ADVANCE
+    scale: Scale = Scale.MEAN
+
+    def may_answer(self, pull: Pull, view: ShardView) -> Decision:
+        return once_finished(pull, view)
+
+    def patience_s(self, view: ShardView) -> float:
+        return everyone_arrived(view)
+
+
+def once_finished(pull: Pull, view: ShardView) -> Decision:
+    """The pull condition i < V."""
+    lead = pull.iteration - view.clock
+    if lead < 0:
+        return Decision(None, Reason.WITHIN_BOUND, lead)
+    return Decision(pull.iteration + 1, Reason.BEYOND_BOUND, lead)

@@ -1,0 +1,60 @@
+"""More random numbers out of the one that comes with a pull.
+
+A policy has no randomness of its own, so that a run can be replayed from its messages. What
+it needs beyond the pull's coin it derives from it, by the finaliser of SplitMix64 (Steele,
+Lea and Flood, OOPSLA 2014), whose outputs for successive inputs pass for independent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+from outpace.sync.messages import Pull
+
+_MASK: Final = 2**64 - 1
+_FEW: Final = 64  # a sample of more is not kept
+_GOLDEN: Final = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio, made odd
+
+
+def coin_of(pull: Pull, server: int) -> float:
+    """A number in [0, 1) of its own for each (pull, server)."""
+    return (_mixed(_bits(pull.coin) + _GOLDEN * (server + 1)) >> 11) * 2.0**-53
+
+
+def sample_of(pull: Pull, size: int, workers: int) -> Sequence[int]:
+    """So many workers other than the puller, drawn without replacement; or all others."""
+    drawn = _kept if size <= _FEW else _sample
+    return drawn(_bits(pull.coin), pull.worker, size, workers)
+
+
+def _sample(state: int, puller: int, size: int, workers: int) -> Sequence[int]:
+    moved: dict[int, int] = {}  # a shuffle of all others, of which only the beginning is made
+    chosen = []
+    others, digits = workers - 1, 0
+    for place in range(min(size, others)):
+        left = others - place
+        if digits < left << 20:  # one number has the digits for several draws
+            state += _GOLDEN
+            digits = _mixed(state)
+        digits, drawn = divmod(digits, left)
+        drawn += place
+        picked = moved.get(drawn, drawn)
+        moved[drawn] = moved.get(place, place)
+        chosen.append(picked if picked < puller else picked + 1)
+    return tuple(chosen)
+
+
+_kept = lru_cache(maxsize=1 << 12)(_sample)  # a pull that waits is judged several times
+
+
+def _bits(coin: float) -> int:
+    return int(coin * 2**53)
+
+
+def _mixed(number: int) -> int:
+    number &= _MASK
+    number = (number ^ (number >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
+    number = (number ^ (number >> 27)) * 0x94D049BB133111EB & _MASK
+    return number ^ (number >> 31)

@@ -1,0 +1,40 @@
+"""Finishes an iteration without the slowest, and drops what comes from them later."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from outpace.support.checks import require
+from outpace.sync.decision import Decision
+from outpace.sync.messages import Pull
+from outpace.sync.policies.bsp import once_finished
+from outpace.sync.policy import Apply, Scale, ShardView, quorum_arrived
+
+
+@dataclass(frozen=True, slots=True)
+class DropStragglers:
+    """Answers i < V and advances once N_t workers have pushed V (FluentPS, table III).
+
+    A worker that was dropped goes on with the iteration that the shard is at.
+    Raises ValueError unless the quorum is at least 1.
+    """
+
+    quorum: int  # N_t
+    kind: Literal["drop-stragglers"] = "drop-stragglers"
+    apply: Apply = Apply.ON_ADVANCE
+    scale: Scale = Scale.MEAN
+
+    def __post_init__(self) -> None:
+        require_quorum(self.quorum)
+
+    def may_answer(self, pull: Pull, view: ShardView) -> Decision:
+        return once_finished(pull, view)
+
+    def patience_s(self, view: ShardView) -> float:
+        return quorum_arrived(view, self.quorum)
+
+
+def require_quorum(quorum: int) -> None:
+    """Raise ValueError unless it can be one."""
+    require(quorum >= 1, "quorum", "at least 1", quorum)

@@ -1,0 +1,72 @@
+"""Dynamic stale synchronous parallel: the bound follows the workers' performance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from outpace.support.checks import require
+from outpace.sync.decision import Decision, Reason
+from outpace.sync.messages import Pull
+from outpace.sync.policies.ssp import require_staleness
+from outpace.sync.policy import Apply, Buffer, Scale, ShardView, everyone_arrived
+
+
+@dataclass(frozen=True, slots=True)
+class Dsps:
+    """SSP whose bound s(t) moves between `staleness` and `staleness + extra`.
+
+    FluentPS, table III, leaves the rule open. This one is that of Zhao et al. (Dynamic Stale
+    Synchronous Parallel, ICDCS 2019): a worker that gets to the bound may do r* more
+    iterations first, if it would then be held for less time. With t and d the times of the
+    last push and of the last step, of the puller p and of a worker q that the clock waits for,
+
+        r* = argmin over r = 0 ... R of  min {h ≥ 0 : h = t_q + j·d_q − (t_p + r·d_p), j ≥ 1}
+
+    and s(t) = max(staleness, min(k + r*, staleness + extra)), where k = i − V is the
+    puller's lead and R what is left up to the upper end. It is asked anew at every pull.
+    Raises ValueError if one of them is negative.
+    """
+
+    staleness: int  # the least bound
+    extra: int = 12  # iterations
+    kind: Literal["dsps"] = "dsps"
+    buffer: Buffer = Buffer.LAZY
+    apply: Apply = Apply.ON_ARRIVAL
+    scale: Scale = Scale.MEAN
+
+    def __post_init__(self) -> None:
+        require_staleness(self.staleness)
+        require(0 <= self.extra <= 10_000, "extra", "from 0 to 10,000", self.extra)
+
+    def may_answer(self, pull: Pull, view: ShardView) -> Decision:
+        lead = pull.iteration - view.clock
+        if lead < self.staleness:
+            return Decision(None, Reason.WITHIN_BOUND, lead, self.staleness)
+        most = self.staleness + self.extra
+        more = _worthwhile(pull.worker, view, most - lead) if lead < most else 0
+        bound = max(self.staleness, min(lead + more, most))
+        if lead < bound:
+            return Decision(None, Reason.WITHIN_BOUND, lead, bound)
+        release = self.buffer.release_clock(pull, view, bound)
+        return Decision(release, Reason.BEYOND_BOUND, lead, bound)
+
+    def patience_s(self, view: ShardView) -> float:
+        return everyone_arrived(view)
+
+
+def _worthwhile(puller: int, view: ShardView, most: int) -> int:
+    """r*: after how many more iterations the puller would be held for the shortest time."""
+    slow = view.laggard()
+    period, start = view.step_time(slow), view.last_push(slow)
+    step, pushed = view.step_time(puller), view.last_push(puller)
+    if period <= 0 or step <= 0:
+        return 0  # nothing is known of one of them yet
+    best, shortest = 0, None
+    for extra in range(most + 1):
+        elapsed = pushed + extra * step - start
+        behind = max(1, -(-elapsed // period))  # the laggard's first push from then on
+        held = behind * period - elapsed
+        if shortest is None or held < shortest:
+            best, shortest = extra, held
+    return best

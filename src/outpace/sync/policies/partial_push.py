@@ -1,0 +1,38 @@
+"""Partial push: some are awaited, and the others for some time longer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from outpace.support.checks import require
+from outpace.sync.decision import Decision
+from outpace.sync.messages import Pull
+from outpace.sync.policies.bsp import once_finished
+from outpace.sync.policies.drop_stragglers import require_quorum
+from outpace.sync.policy import Apply, Scale, ShardView, quorum_arrived
+
+
+@dataclass(frozen=True, slots=True)
+class PartialPush:
+    """Advances when all have pushed V, or c have and τ1 seconds have passed since (PSP-SGD).
+
+    What comes later is dropped. The paper's step is η times the sum: `scale: sum`.
+    Raises ValueError unless the quorum is at least 1 and the timeout not negative.
+    """
+
+    quorum: int  # c
+    timeout_s: float = 0.0  # τ1
+    kind: Literal["partial-push"] = "partial-push"
+    apply: Apply = Apply.ON_ADVANCE
+    scale: Scale = Scale.MEAN
+
+    def __post_init__(self) -> None:
+        require_quorum(self.quorum)
+        require(0 <= self.timeout_s <= 1e9, "timeout_s", "from 0 to 1e9", self.timeout_s)
+
+    def may_answer(self, pull: Pull, view: ShardView) -> Decision:
+        return once_finished(pull, view)
+
+    def patience_s(self, view: ShardView) -> float:
+        return quorum_arrived(view, self.quorum, self.timeout_s)

@@ -1,0 +1,48 @@
+"""Probabilistic synchronous parallel: a barrier on a random sample of the workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from outpace.support.checks import require
+from outpace.sync.decision import ASK_AGAIN, Decision, Reason
+from outpace.sync.messages import Pull
+from outpace.sync.policies.coins import sample_of
+from outpace.sync.policies.ssp import require_staleness
+from outpace.sync.policy import Apply, Scale, ShardView, everyone_arrived
+
+
+@dataclass(frozen=True, slots=True)
+class PspSampling:
+    """Answers iteration i while i < V' + s, where V' is the clock of β random other workers.
+
+    Wang, Catterall and Mortier, Probabilistic Synchronous Parallel (2017): s = 0 is their
+    pBSP, s > 0 their pSSP. No sample is ASP, all others are SSP with a soft buffer. The
+    sample is drawn once per pull and is the same for all servers; who has left it is not
+    waited for.
+    Raises ValueError if one of them is negative.
+    """
+
+    sample: int  # β: how many other workers
+    staleness: int = 0  # s
+    kind: Literal["psp-sampling"] = "psp-sampling"
+    apply: Apply = Apply.ON_ARRIVAL
+    scale: Scale = Scale.MEAN
+
+    def __post_init__(self) -> None:
+        require(self.sample >= 0, "sample", "at least 0", self.sample)
+        require_staleness(self.staleness)
+
+    def may_answer(self, pull: Pull, view: ShardView) -> Decision:
+        slowest, behind = pull.iteration, -1
+        for worker in sample_of(pull, self.sample, view.workers):
+            if view.progress(worker) < slowest and view.is_live(worker):
+                slowest, behind = view.progress(worker), worker
+        lead = pull.iteration - slowest - 1
+        if behind < 0 or lead < self.staleness:
+            return Decision(None, Reason.WITHIN_BOUND, lead, self.staleness)
+        return Decision(ASK_AGAIN, Reason.BEYOND_BOUND, lead, self.staleness, behind)
+
+    def patience_s(self, view: ShardView) -> float:
+        return everyone_arrived(view)

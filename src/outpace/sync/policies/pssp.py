@@ -1,0 +1,107 @@
+"""Probabilistic stale synchronous parallel: beyond the bound, some are held and some are not."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from outpace.support.checks import require
+from outpace.sync.decision import Decision, Reason
+from outpace.sync.messages import Pull
+from outpace.sync.policies.coins import coin_of
+from outpace.sync.policies.ssp import require_staleness
+from outpace.sync.policy import Apply, Buffer, Scale, ShardView, everyone_arrived
+
+
+class Coin(StrEnum):
+    """Who draws the number that decides about a pull."""
+
+    WORKER = "worker"  # one for all servers: they agree, unless their clocks differ
+    SERVER = "server"  # each its own: held by any of M with probability 1 − (1 − P)^M
+
+
+@dataclass(frozen=True, slots=True)
+class Pssp:
+    """SSP that holds a worker beyond the bound back only with some probability.
+
+    FluentPS, table III, with the constant probability P = c: 0 is ASP, 1 is SSP. Its regret
+    is that of SSP with s' = s + 1/c − 1 (`theory.equivalent_staleness`).
+    Raises ValueError if the staleness is negative or the probability outside [0, 1].
+    """
+
+    staleness: int  # iterations a worker may lead the slowest without being at risk
+    block_probability: float  # in [0, 1]
+    kind: Literal["pssp"] = "pssp"
+    buffer: Buffer = Buffer.LAZY
+    coin: Coin = Coin.WORKER
+    apply: Apply = Apply.ON_ARRIVAL
+    scale: Scale = Scale.MEAN
+
+    def __post_init__(self) -> None:
+        require_staleness(self.staleness)
+        require(
+            0 <= self.block_probability <= 1,
+            "block_probability", "in [0, 1]", self.block_probability,
+        )  # fmt: skip
+
+    def may_answer(self, pull: Pull, view: ShardView) -> Decision:
+        lead = pull.iteration - view.clock
+        if lead < self.staleness:
+            return Decision(None, Reason.WITHIN_BOUND, lead, self.staleness)
+        drawn = pull.coin if self.coin is Coin.WORKER else coin_of(pull, view.shard)
+        if drawn >= self.block_probability:
+            return Decision(None, Reason.SPARED, lead, self.staleness)
+        release = self.buffer.release_clock(pull, view, self.staleness)
+        return Decision(release, Reason.BEYOND_BOUND, lead, self.staleness)
+
+    def patience_s(self, view: ShardView) -> float:
+        return everyone_arrived(view)
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicPssp:
+    """PSSP whose probability grows with the lead k = i − V: P = α / (1 + e^(s−k)).
+
+    FluentPS, table III. α: a constant in [0, 1], or the significance |g| / |w| of the
+    puller's last gradient on this shard, at most 1.
+    Raises ValueError if the staleness is negative or a constant α outside [0, 1].
+    """
+
+    staleness: int
+    alpha: float | Literal["significance"] = 1.0
+    kind: Literal["dynamic-pssp"] = "dynamic-pssp"
+    buffer: Buffer = Buffer.LAZY
+    coin: Coin = Coin.WORKER
+    apply: Apply = Apply.ON_ARRIVAL
+    scale: Scale = Scale.MEAN
+
+    def __post_init__(self) -> None:
+        require_staleness(self.staleness)
+        if not isinstance(self.alpha, str):
+            require(0 <= self.alpha <= 1, "alpha", "in [0, 1], or significance", self.alpha)
+
+    @property
+    def uses_significance(self) -> bool:
+        return isinstance(self.alpha, str)
+
+    def probability(self, lead: int, significance: float) -> float:
+        """Of being held, for a worker that leads by so many iterations."""
+        if lead < self.staleness:
+            return 0.0
+        alpha = min(1.0, significance) if isinstance(self.alpha, str) else self.alpha
+        return alpha / (1.0 + math.exp(self.staleness - lead))
+
+    def may_answer(self, pull: Pull, view: ShardView) -> Decision:
+        lead = pull.iteration - view.clock
+        if lead < self.staleness:
+            return Decision(None, Reason.WITHIN_BOUND, lead, self.staleness)
+        drawn = pull.coin if self.coin is Coin.WORKER else coin_of(pull, view.shard)
+        if drawn >= self.probability(lead, view.significance(pull.worker)):
+            return Decision(None, Reason.SPARED, lead, self.staleness)
+        release = self.buffer.release_clock(pull, view, self.staleness)
+        return Decision(release, Reason.BEYOND_BOUND, lead, self.staleness)
+
+    def patience_s(self, view: ShardView) -> float:
+        return everyone_arrived(view)

@@ -1,0 +1,47 @@
+"""Stale synchronous parallel: a worker may lead the slowest by a bound."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from outpace.support.checks import require
+from outpace.sync.decision import Decision, Reason
+from outpace.sync.messages import Pull
+from outpace.sync.policy import Apply, Buffer, Scale, ShardView, everyone_arrived
+
+_MOST: Final = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class Ssp:
+    """Answers iteration i while i < V + s (FluentPS, table III).
+
+    A pull beyond the bound is released at clock i+1 (lazy) or as soon as the bound
+    allows, max(V+1, i−s+1) (soft). With s = 0 it is BSP's condition.
+    Raises ValueError if the staleness is negative.
+    """
+
+    staleness: int  # s: iterations a worker may lead the slowest
+    kind: Literal["ssp"] = "ssp"
+    buffer: Buffer = Buffer.LAZY
+    apply: Apply = Apply.ON_ARRIVAL
+    scale: Scale = Scale.MEAN
+
+    def __post_init__(self) -> None:
+        require_staleness(self.staleness)
+
+    def may_answer(self, pull: Pull, view: ShardView) -> Decision:
+        lead = pull.iteration - view.clock
+        if lead < self.staleness:
+            return Decision(None, Reason.WITHIN_BOUND, lead, self.staleness)
+        release = self.buffer.release_clock(pull, view, self.staleness)
+        return Decision(release, Reason.BEYOND_BOUND, lead, self.staleness)
+
+    def patience_s(self, view: ShardView) -> float:
+        return everyone_arrived(view)
+
+
+def require_staleness(staleness: int) -> None:
+    """Raise ValueError unless it can be a bound."""
+    require(0 <= staleness < _MOST, "staleness", "from 0 to 2^31 − 1", staleness)

@@ -1,0 +1,285 @@
+"""Cut-offs: an iteration ends when a rule says so, without those who are not done by then.
+
+The scheduler hears from every worker that has finished computing. It measures when, from
+the moment at which it closed the iteration before; so what the network and the servers take
+is part of a worker's run time, as everything is that a worker waits for. When the rule says
+so it closes the iteration: it names to all servers the gradients that count, the same to
+each, and has the other workers stop computing. They push without a gradient, go on with the
+next iteration, and report how far they had come.
+
+That report may still be on its way when the next iteration begins. The rule sees an ended
+iteration as late as it can: when all have reported, or the first gradient of the next one is
+there.
+
+A worker's program is any that runs with servers: `CutOffWorker` stands between it and its
+context.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from outpace.blocks.block import Block
+from outpace.errors import ProtocolError
+from outpace.predict.interface import Rule, Wait
+from outpace.predict.recorded.table import Mask, Seconds
+from outpace.support.units import Time, nanoseconds, seconds
+from outpace.sync.messages import (
+    SCHEDULER,
+    Abort,
+    Close,
+    Done,
+    Leave,
+    Message,
+    server_name,
+    worker_name,
+)
+from outpace.sync.programs.context import AbortableContext, SchedulerContext, Stopped
+
+
+class CutOffWorker:
+    """The context of a worker's program, where iterations may be cut off.
+
+    A gradient whose computation was stopped is None, for every server: it abstains.
+    """
+
+    def __init__(self, me: AbortableContext) -> None:
+        self._me = me
+        self._closed = -1  # the last iteration that is over without this worker
+        self._read: deque[Message] = deque()  # while it computed; for the program
+        self._has_left = False
+        self.worker, self.servers = me.worker, me.servers
+        self.initial_parameters, self.coin = me.initial_parameters, me.coin
+        self.must_stop, self.iteration_finished = me.must_stop, me.iteration_finished
+
+    @property
+    def now(self) -> Time:
+        return self._me.now
+
+    def send(self, to: str, *messages: Message) -> None:
+        if isinstance(messages[0], Leave) and not self._has_left:
+            self._has_left = True
+            self._me.send(SCHEDULER, messages[0])
+        self._me.send(to, *messages)
+
+    async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
+        me = self._me
+        nothing = [None] * len(self.servers)
+        if iteration <= self._closed:  # told while it waited
+            me.send(SCHEDULER, Done(self.worker, iteration, 0.0, 0.0, finished=False))
+            return nothing
+        started = me.now
+
+        def ends_it(message: Message) -> bool:
+            return not self._is_for_program(message) and self._closed >= iteration
+
+        made = await me.execute_until(parameters, iteration, ends_it)
+        gradient, share = (nothing, made.share) if isinstance(made, Stopped) else (made, 1.0)
+        finished = gradient[0] is not None
+        me.send(
+            SCHEDULER,
+            Done(self.worker, iteration, seconds(me.now - started), share, finished=finished),
+        )
+        return gradient
+
+    async def recv(self) -> Message:
+        while not self._read:
+            self._is_for_program(await self._me.recv())
+        return self._read.popleft()
+
+    async def recv_within(self, timeout_s: float) -> Message | None:
+        until = self._me.now + nanoseconds(timeout_s)
+        while not self._read:
+            message = await self._me.recv_within(seconds(max(0, until - self._me.now)))
+            if message is None:
+                return None
+            self._is_for_program(message)
+        return self._read.popleft()
+
+    def recv_nowait(self) -> Message | None:
+        while not self._read and (message := self._me.recv_nowait()):
+            self._is_for_program(message)
+        return self._read.popleft() if self._read else None
+
+    def _is_for_program(self, message: Message) -> bool:
+        """Keep it for the program; or take note that an iteration is over."""
+        if isinstance(message, Abort):
+            self._closed = max(self._closed, message.iteration)
+            return False
+        self._read.append(message)
+        return True
+
+
+class _Iteration:
+    """The one that is open: who has come, and who cannot come any more."""
+
+    def __init__(self, number: int, opened: Time, workers: int) -> None:
+        self.number, self.opened = number, opened
+        self.arrived = np.full(workers, math.nan)  # seconds since it was opened
+        self.reported: dict[int, Done] = {}  # all who are done with it, with a gradient or not
+        self.last = -1  # who came last
+
+    def take(self, done: Done, now: Time) -> None:
+        self.reported[done.worker] = done
+        if done.finished:
+            self.arrived[done.worker] = seconds(now - self.opened)
+            self.last = done.worker
+
+    @property
+    def count(self) -> int:
+        return int(np.count_nonzero(~np.isnan(self.arrived)))
+
+
+class _Ended:
+    """One that is over, while reports of it may still come."""
+
+    def __init__(self, iteration: _Iteration, ended: Time, live: set[int]) -> None:
+        self._iteration = iteration
+        self.ended_s = seconds(ended - iteration.opened)
+        self._missing = live - iteration.reported.keys()
+        self._live = live
+
+    def take(self, done: Done) -> None:
+        self._missing.discard(done.worker)
+        self._iteration.reported[done.worker] = done
+
+    def leave(self, worker: int) -> None:
+        self._missing.discard(worker)
+
+    @property
+    def complete(self) -> bool:
+        return not self._missing
+
+    def observed(self) -> tuple[Seconds, Mask]:
+        """Seconds, and which of them are only a bound. Shapes (N,)."""
+        arrived, reported = self._iteration.arrived, self._iteration.reported
+        # Before a worker computes it gets its parameters, and then its word travels.
+        came = np.flatnonzero(~np.isnan(arrived))
+        beside = [arrived[worker] - reported[worker].seconds for worker in came.tolist()]
+        beside_s = float(np.median(beside)) if beside else 0.0
+        found, censored = arrived.copy(), np.zeros(len(arrived), dtype=bool)
+        for worker in self._live.difference(came.tolist()):
+            report = reported.get(worker)
+            found[worker] = max(self.ended_s, beside_s + report.seconds if report else 0.0)
+            censored[worker] = report is None or report.share < 1.0  # else it was only late
+        return found, censored
+
+
+async def cut_off(me: SchedulerContext, rule: Rule, workers: int, servers: int) -> None:
+    """Close iteration after iteration, as the rule says. Never ends by itself."""
+    await _Scheduler(me, rule, workers, servers).work()
+
+
+class _Scheduler:
+    """What the program keeps."""
+
+    def __init__(self, me: SchedulerContext, rule: Rule, workers: int, servers: int) -> None:
+        self._me, self._rule, self._workers = me, rule, workers
+        self._servers = [server_name(server) for server in range(servers)]
+        self._live = set(range(workers))
+        self._open = _Iteration(0, me.now, workers)
+        self._ended: _Ended | None = None
+
+    async def work(self) -> None:
+        while True:
+            wait = await self._begin()
+            while not self._is_over(wait):
+                if not self._asks_again(wait):
+                    await self._hear(self._open.opened + _ns(min(wait.until_s, wait.again_s)))
+                elif not await self._drain():  # nobody came while the rule thought
+                    wait = self._review()
+            await self._drain()
+            self._close(wait)
+
+    async def _begin(self) -> Wait:
+        """The rule's word on the next iteration, when all is known of the one before."""
+        while self._ended is not None and not self._ended.complete and not self._open.reported:
+            await self._hear(None)
+        if self._ended is not None:
+            self._rule.observe(*self._ended.observed(), self._ended.ended_s)
+            self._ended = None
+        return self._rule.begin()
+
+    def _is_over(self, wait: Wait) -> bool:
+        is_open = self._open
+        if self._live and self._live <= is_open.reported.keys():
+            return True
+        return self._has_reached(wait.count, wait.until_s)
+
+    def _asks_again(self, wait: Wait) -> bool:
+        return self._has_reached(wait.again_count, wait.again_s)
+
+    def _has_reached(self, count: float, time_s: float) -> bool:
+        """Whatever the rule says, one gradient at least must have come."""
+        came = self._open.count
+        return came > 0 and (came >= count or self._elapsed >= _ns(time_s))
+
+    def _review(self) -> Wait:
+        elapsed = self._elapsed  # for real the rule takes time: its answer may be due at once
+        wait = self._rule.review(self._open.arrived, seconds(elapsed))
+        if _ns(wait.again_s) <= elapsed or wait.again_count <= self._open.count:
+            wait = replace(wait, again_s=math.inf, again_count=self._open.count + 1)
+        return wait
+
+    @property
+    def _elapsed(self) -> Time:
+        return self._me.now - self._open.opened
+
+    async def _hear(self, due: Time | None) -> None:
+        """Take in the next message, if one comes until then (ns)."""
+        me = self._me
+        if due is None or self._open.count == 0:  # nothing ends before somebody has come
+            message: Message | None = await me.recv()
+        else:
+            message = await me.recv_within(seconds(max(0, due - me.now)))
+        if message is not None:
+            self._take(message)
+
+    async def _drain(self) -> bool:
+        """Take in who has come by now: that costs nothing, and counts. Has somebody?"""
+        found = False
+        while message := await self._me.recv_within(0.0):
+            self._take(message)
+            found = True
+        return found
+
+    def _take(self, message: Message) -> None:
+        if isinstance(message, Leave):
+            self._live.discard(message.worker)
+            if self._ended is not None:
+                self._ended.leave(message.worker)
+        elif isinstance(message, Done):
+            self._take_done(message)
+        else:
+            self._me.refuse(message, ProtocolError(f"not for the {SCHEDULER}"))
+
+    def _take_done(self, done: Done) -> None:
+        is_open, ended = self._open, self._ended
+        if done.iteration > is_open.number or done.worker not in self._live:
+            wrong = f"worker {done.worker} is done with iteration {done.iteration}, "
+            self._me.refuse(done, ProtocolError(f"{wrong}and {is_open.number} is open"))
+        elif done.iteration == is_open.number:
+            if done.worker not in is_open.reported:
+                is_open.take(done, self._me.now)
+        elif ended is not None and done.iteration == is_open.number - 1:
+            ended.take(done)
+
+    def _close(self, wait: Wait) -> None:
+        me, is_open, ended = self._me, self._open, self._me.now
+        counting = np.flatnonzero(~np.isnan(is_open.arrived)).tolist()
+        for name in self._servers:
+            me.send(name, Close(is_open.number, counting, is_open.last))
+        for worker in sorted(self._live - is_open.reported.keys()):
+            me.send(worker_name(worker), Abort(is_open.number))
+        me.iteration_closed(is_open.number, is_open.opened, ended, wait, len(counting))
+        self._ended = _Ended(is_open, ended, set(self._live))
+        self._open = _Iteration(is_open.number + 1, ended, self._workers)
+
+
+def _ns(time_s: float) -> Time:
+    return nanoseconds(time_s) if time_s < 1e9 else 2**62

@@ -1,0 +1,91 @@
+"""The parameter-server program (FluentPS, algorithm 1), for any policy.
+
+A worker pushes its gradient to every server and pulls with its iteration; each server
+answers by its own condition. It starts again when all have answered, at iteration
+max(i+1, V): whoever fell behind the shards' clock skips what they finished without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from outpace.errors import ProtocolError
+from outpace.support.units import seconds
+from outpace.sync.messages import Ack, Leave, Message, Pull, Push, Reply, worker_name
+from outpace.sync.programs.context import ServerContext, WorkerContext
+
+
+async def parameter_server_worker(me: WorkerContext) -> None:
+    """Compute, push, pull, until `me.must_stop`."""
+    worker, servers = me.worker, me.servers
+    parameters = me.initial_parameters()
+    versions = [0] * len(servers)
+    iteration = 0
+    while not me.must_stop(iteration):
+        started = me.now
+        gradient = await me.execute(parameters, iteration)
+        computed = me.now
+        coin = me.coin(iteration)
+        # Push and pull server by server: the first can answer while the last is written to.
+        for server, name in enumerate(servers):
+            me.send(
+                name,
+                Push(worker, iteration, versions[server], gradient[server]),
+                Pull(worker, iteration, coin),
+            )
+        clock, held, last = 0, 0, 0
+        for _ in servers:
+            reply = await me.recv()
+            assert isinstance(reply, Reply)
+            assert reply.parameters is not None
+            parameters[reply.shard] = reply.parameters
+            versions[reply.shard] = reply.version
+            clock, held, last = max(clock, reply.clock), reply.held, reply.shard
+        me.iteration_finished(iteration, started, computed, me.now, held, last)
+        iteration = max(iteration + 1, clock)
+    for name in servers:
+        me.send(name, Leave(worker))
+
+
+async def parameter_server(me: ServerContext, *, acknowledge: bool = False) -> None:
+    """Give every message to the shard and send what it answers. Never ends by itself.
+
+    acknowledge: tell a worker that its push is in.
+    """
+    shard = me.shard
+    while True:
+        deadline = shard.next_deadline
+        if deadline is None:
+            message: Message | None = await me.recv()
+        else:
+            message = await me.recv_within(seconds(max(0, deadline - me.now)))
+        if message is None:
+            replies = shard.on_time(me.now)
+        else:
+            try:
+                replies = shard.receive(message, me.now)
+            except ProtocolError as error:  # the shard is as it was
+                me.refuse(message, error)
+                continue
+        if acknowledge and isinstance(message, Push):
+            ack = Ack(shard.index, message.worker, message.iteration)
+            me.send(worker_name(message.worker), ack)
+        for reply in _one_each(replies):
+            reply.parameters = shard.read()
+            me.send(worker_name(reply.worker), reply)
+
+
+def _one_each(replies: Sequence[Reply]) -> Collection[Reply]:
+    """Of those to one worker the one to its latest pull, which answers the others too.
+
+    (A worker that does not wait for all servers may have pulled again meanwhile.) They all
+    leave now and would carry the same parameters.
+    """
+    if len(replies) < 2:
+        return replies
+    latest: dict[int, Reply] = {}
+    for reply in replies:
+        known = latest.get(reply.worker)
+        if known is None or known.iteration < reply.iteration:
+            latest[reply.worker] = reply
+    return latest.values()

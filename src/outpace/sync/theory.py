@@ -1,0 +1,72 @@
+"""What theory says of bounded staleness: regret bounds of FluentPS, section III-E.
+
+Of T updates by N workers, SGD on convex losses that are L-Lipschitz, over parameters with
+½‖w − w'‖² ≤ F² for any two, the mean regret is at most
+
+    4 F L sqrt(2 (s + 1) N / T)      SSP with staleness bound s (proposition 1; Ho et al. 2013)
+    4 F L sqrt(2 (s + 1/c) N / T)    PSSP that blocks beyond s with probability c (theorem 1)
+    4 F L sqrt(2 (s + 2/α) N / T)    PSSP that does so with α / (1 + e^(s−k)) at lead k (theorem 2)
+
+the last two in expectation. With c a worker gets 1/c − 1 iterations beyond s on average
+before it is blocked, and α / (1 + e^(s−k)) is at least α/2. Where the roots are of the
+same the bounds are equal: `equivalent_staleness`. All functions raise ValueError for
+arguments outside of their ranges.
+"""
+
+from __future__ import annotations
+
+import math
+
+from outpace.support.checks import require
+
+
+def ssp_regret(
+    *, distance: float, lipschitz: float, staleness: float, workers: int, updates: int
+) -> float:
+    """The bound of SSP. s = 0: of BSP. `staleness` may be one of `equivalent_staleness`."""
+    _require_staleness(staleness)
+    return _bound(distance, lipschitz, staleness + 1, workers, updates)
+
+
+def pssp_regret(
+    *, distance: float, lipschitz: float, staleness: float, block_probability: float,
+    workers: int, updates: int,
+) -> float:  # fmt: skip
+    """The bound of PSSP with a constant blocking probability c in (0, 1]; c = 1 is SSP."""
+    same = equivalent_staleness(staleness, block_probability)
+    return _bound(distance, lipschitz, same + 1, workers, updates)
+
+
+def dynamic_pssp_regret(
+    *, distance: float, lipschitz: float, staleness: float, alpha: float, workers: int,
+    updates: int,
+) -> float:  # fmt: skip
+    """The bound of dynamic PSSP with a constant α in (0, 1], which blocks with at least α/2."""
+    _require_staleness(staleness)
+    require(0 < alpha <= 1, "alpha", "above 0 and at most 1", alpha)
+    return _bound(distance, lipschitz, staleness + 2 / alpha, workers, updates)
+
+
+def equivalent_staleness(staleness: float, block_probability: float) -> float:
+    """s' = s + 1/c − 1: SSP with bound s' has the regret bound of PSSP with s and c.
+
+    So far a worker gets on average before it is blocked.
+    """
+    _require_staleness(staleness)
+    require(
+        0 < block_probability <= 1,
+        "block_probability", "above 0 and at most 1: at 0 there is no bound", block_probability,
+    )  # fmt: skip
+    return staleness + 1 / block_probability - 1
+
+
+def _bound(distance: float, lipschitz: float, spread: float, workers: int, updates: int) -> float:
+    for key, value in (("distance", distance), ("lipschitz", lipschitz)):
+        require(0 < value < math.inf, key, "positive and finite", value)
+    for key, count in (("workers", workers), ("updates", updates)):
+        require(count > 0, key, "at least 1", count)
+    return 4 * distance * lipschitz * math.sqrt(2 * spread * workers / updates)
+
+
+def _require_staleness(staleness: float) -> None:
+    require(0 <= staleness < math.inf, "staleness", "at least 0 and finite", staleness)

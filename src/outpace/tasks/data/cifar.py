@@ -1,0 +1,154 @@
+"""CIFAR-10: 60,000 colour pictures, 32×32, ten classes (Krizhevsky, 2009), binary version.
+
+Taken from the archive as it is published, which is read without unpacking it and has a
+checksum; or else from the six files unpacked from it, which have none of their own: of
+these the sizes and the labels are checked.
+"""
+
+from __future__ import annotations
+
+import tarfile
+import zlib
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+import numpy as np
+import torch
+from torch import nn
+
+from outpace.errors import ConfigError
+from outpace.tasks.data.files import DataSet
+from outpace.tasks.data.pixels import Pixels
+from outpace.tasks.models import make_model
+from outpace.tasks.task import Task
+
+_Pair = tuple[torch.Tensor, torch.Tensor]
+
+ARCHIVE: Final = "cifar-10-binary.tar.gz"
+CIFAR10: Final = DataSet(
+    "cifar10",
+    {ARCHIVE: "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"},
+    "https://www.cs.toronto.edu/~kriz",
+)
+TRAIN: Final = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
+TEST: Final = "test_batch.bin"
+UNPACKED: Final = "cifar-10-batches-bin"  # the archive's only folder
+BATCH_BYTES: Final = 30_730_000  # of each of the six files
+_SHAPE: Final = (3, 32, 32)
+_RECORD: Final = 1 + 3 * 32 * 32  # the class, then red, green and blue, row by row
+_CLASSES: Final = 10
+_MEAN, _DEVIATION = (125.31, 122.95, 113.87), (62.99, 62.09, 66.70)
+
+
+def cifar10(model: str, folder: str | None = None) -> Task:
+    """One of `models.MODELS` on the pictures as they are: nothing cropped, nothing mirrored.
+
+    folder: where the archive or the six files are. Raises ConfigError if they are missing
+    or damaged.
+    """
+    network = nn.Sequential(Pixels(_MEAN, _DEVIATION), make_model(model, _CLASSES, 3))
+    train, test = _pairs(tuple(map(str, find_cifar10(folder))))
+    return Task(network, nn.functional.cross_entropy, train, test)
+
+
+def find_cifar10(folder: str | None = None) -> list[Path]:
+    """The archive, or the six files in the order of TRAIN and TEST.
+
+    Raises ConfigError if there are neither and the archive cannot be downloaded, if only
+    some of the six are there, or if a checksum or a size is wrong.
+    """
+    for place in CIFAR10.places(folder):
+        if (place / ARCHIVE).is_file():
+            break
+        for here in (place, place / UNPACKED):
+            files = [here / name for name in (*TRAIN, TEST)]
+            missing = [path.name for path in files if not path.is_file()]
+            if not missing:
+                return _of_right_size(files)
+            if len(missing) < len(files):
+                raise ConfigError(
+                    f"cifar10: missing: {', '.join(missing)}. Put them into {here}, "
+                    f"or {ARCHIVE} into {place} (from {CIFAR10.url})"
+                )
+    return list(CIFAR10.find(folder).values())
+
+
+def _of_right_size(files: list[Path]) -> list[Path]:
+    for path in files:
+        size = path.stat().st_size
+        if size != BATCH_BYTES:
+            raise ConfigError(
+                f"cifar10: {path} is damaged or another file: it has {size} bytes, "
+                f"not {BATCH_BYTES}. Unpack it anew from {ARCHIVE} (from {CIFAR10.url})"
+            )
+    return files
+
+
+@cache
+def _pairs(found: tuple[str, ...]) -> tuple[_Pair, _Pair]:
+    """(train, test); found: what `find_cifar10` gives."""
+    paths = [Path(path) for path in found]
+    batches = read_archive(paths[0]) if len(paths) == 1 else read_files(paths)
+    return _joined(batches[name] for name in TRAIN), batches[TEST]
+
+
+def _joined(batches: Iterable[_Pair]) -> _Pair:
+    pictures, classes = zip(*batches, strict=True)
+    return torch.cat(pictures), torch.cat(classes)
+
+
+def read_files(paths: Iterable[Path]) -> dict[str, _Pair]:
+    """(pictures, classes) by the names of the files, which may have any number of records.
+
+    Pictures are uint8 of shape (n, 3, 32, 32), classes int64 of shape (n,). Raises
+    ConfigError if a file cannot be read or holds something else.
+    """
+    batches = {}
+    for path in paths:
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise ConfigError(f"cifar10: cannot read {path}: {error.strerror}") from error
+        batches[path.name] = _records(data, str(path))
+    return batches
+
+
+def read_archive(path: Path) -> Mapping[str, _Pair]:
+    """As `read_files`, of the six files in the archive, whatever folder they are in there.
+
+    Nothing is unpacked to the disk. Raises ConfigError if one of them is missing.
+    """
+    batches = {}
+    try:
+        with tarfile.open(path, "r:gz") as archive:
+            for member in archive:
+                name = PurePosixPath(member.name).name
+                if member.isfile() and name in (*TRAIN, TEST):
+                    file = archive.extractfile(member)
+                    assert file is not None
+                    batches[name] = _records(file.read(), f"{name} in {path}")
+    except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
+        raise ConfigError(f"cifar10: cannot read {path}: {error}") from error
+    missing = [name for name in (*TRAIN, TEST) if name not in batches]
+    if missing:
+        raise ConfigError(f"cifar10: {path} does not contain {', '.join(missing)}")
+    return batches
+
+
+def _records(data: bytes, source: str) -> _Pair:
+    if len(data) == 0 or len(data) % _RECORD:
+        raise ConfigError(
+            f"cifar10: {source} has {len(data)} bytes, not a multiple of {_RECORD}: "
+            "it is damaged, or not of the binary version"
+        )
+    records = np.frombuffer(data, np.uint8).reshape(-1, _RECORD)
+    wrong = np.flatnonzero(records[:, 0] >= _CLASSES)
+    if len(wrong):
+        raise ConfigError(
+            f"cifar10: {source}: record {wrong[0]} has class {records[wrong[0], 0]}, not 0 to 9: "
+            "the file is damaged, or not of the binary version"
+        )
+    pictures = records[:, 1:].copy().reshape(-1, *_SHAPE)
+    return torch.from_numpy(pictures), torch.from_numpy(records[:, 0].astype(np.int64))

@@ -1,0 +1,100 @@
+"""Fashion-MNIST: 70,000 grey pictures of clothes, 28×28, ten classes (Xiao et al., 2017)."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import zlib
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import torch
+from torch import nn
+
+from outpace.errors import ConfigError
+from outpace.tasks.data.files import DataSet
+from outpace.tasks.data.pixels import Pixels
+from outpace.tasks.models import make_model
+from outpace.tasks.task import Task
+
+_Pair = tuple[torch.Tensor, torch.Tensor]
+
+FASHION_MNIST: Final = DataSet(
+    "fashion-mnist",
+    {
+        "train-images-idx3-ubyte.gz":
+            "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+        "train-labels-idx1-ubyte.gz":
+            "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+        "t10k-images-idx3-ubyte.gz":
+            "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+        "t10k-labels-idx1-ubyte.gz":
+            "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+    },
+    "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
+)  # fmt: skip
+_MEAN, _DEVIATION = (72.94,), (90.02,)
+_UINT8: Final = 8  # in an idx file's magic number
+
+
+def fashion_mnist_cnn(folder: str | None = None) -> Task:
+    """Two 3×3 convolutions (32, 64 channels) and two linear layers, 421,642 parameters.
+
+    folder: where the four files are. Raises ConfigError if they are missing or damaged.
+    """
+    model = nn.Sequential(
+        Pixels(_MEAN, _DEVIATION),
+        nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(3136, 128), nn.ReLU(), nn.Linear(128, 10),
+    )  # fmt: skip
+    return _task(model, folder)
+
+
+def fashion_mnist(model: str, folder: str | None = None) -> Task:
+    """One of `models.MODELS`. folder and errors: as for `fashion_mnist_cnn`."""
+    return _task(nn.Sequential(Pixels(_MEAN, _DEVIATION), make_model(model, 10, 1)), folder)
+
+
+def _task(model: nn.Module, folder: str | None) -> Task:
+    train, test = (
+        _pair(*(str(path) for path in paths)) for paths in _in_pairs(FASHION_MNIST.find(folder))
+    )
+    return Task(model, nn.functional.cross_entropy, train, test)
+
+
+def _in_pairs(found: dict[str, Path]) -> list[tuple[Path, Path]]:
+    """(images, labels) of the training and of the test data."""
+    return [
+        (found[f"{part}-images-idx3-ubyte.gz"], found[f"{part}-labels-idx1-ubyte.gz"])
+        for part in ("train", "t10k")
+    ]
+
+
+@cache
+def _pair(images: str, labels: str) -> _Pair:
+    """Pictures, uint8 of shape (n, 1, 28, 28), and classes, int64 of shape (n,)."""
+    pictures = torch.from_numpy(read_idx(Path(images)))
+    classes = torch.from_numpy(read_idx(Path(labels)))
+    return pictures.unsqueeze(1), classes.long()
+
+
+def read_idx(path: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    """A gzipped idx file of bytes. Raises ConfigError if it is none."""
+    try:
+        with gzip.open(path) as file:
+            data = file.read()
+    except (OSError, EOFError, zlib.error) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from error
+    dimensions = data[3] if len(data) > 3 else 0
+    head = 4 + 4 * dimensions
+    if data[:3] != bytes([0, 0, _UINT8]) or len(data) < head:
+        raise ConfigError(f"{path} is no idx file of bytes")
+    shape = [int.from_bytes(data[at : at + 4], "big") for at in range(4, head, 4)]
+    if math.prod(shape) != len(data) - head:
+        raise ConfigError(
+            f"{path} says it has shape {tuple(shape)}, and holds {len(data) - head} bytes"
+        )
+    return np.frombuffer(bytearray(data), np.uint8, offset=head).reshape(shape)

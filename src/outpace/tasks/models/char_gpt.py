@@ -1,0 +1,116 @@
+"""A small transformer that guesses the next character of a text."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import torch
+from torch import nn
+
+from outpace.tasks.data.text import read_characters
+from outpace.tasks.task import Task
+
+_DEVIATION: Final = 0.02  # of initial weights (GPT-2)
+
+
+def char_gpt(path: str | None, context: int, layers: int, heads: int, width: int) -> Task:
+    """A transformer on the text of a file, by default the standard library's sources.
+
+    The loss is the mean over batch and places of the cross-entropy, in nats per character;
+    the accuracy is the share of characters guessed right. Raises ConfigError if the text
+    cannot be read or is too short.
+    """
+    text = read_characters(path, context)
+    model = Transformer(len(text.distinct), context, layers, heads, width)
+    train, test = text.train_windows(context), text.test_windows(context)
+    return Task(model, next_character_loss, train, test, next_character_accuracy)
+
+
+def next_character_loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """Mean cross-entropy of (n, context, characters) with (n, context)."""
+    return nn.functional.cross_entropy(output.flatten(0, 1), target.flatten())
+
+
+def next_character_accuracy(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """The share of places whose largest output is the next character."""
+    return (output.argmax(dim=-1) == target).float().mean()
+
+
+class Transformer(nn.Module):
+    """Decoder only: learned positions, normalisation first, as in GPT-2 (Radford et al. 2019).
+
+    Takes numbers of characters (n, places), int64, of at most `context` places; gives
+    (n, places, characters), what it knows at each place of the character after it. No
+    dropout; input and output weights are not shared.
+    """
+
+    def __init__(self, characters: int, context: int, layers: int, heads: int, width: int) -> None:
+        super().__init__()
+        self.characters = nn.Embedding(characters, width)
+        self.positions = nn.Embedding(context, width)
+        self.blocks = nn.Sequential(*(_Block(heads, width) for _ in range(layers)))
+        self.norm = nn.LayerNorm(width)
+        self.output = nn.Linear(width, characters, bias=False)
+        self._initialise(layers)
+
+    def _initialise(self, layers: int) -> None:
+        for name, parameter in self.named_parameters():
+            if parameter.dim() == 2:
+                # What is added to the stream: two terms per layer, of variance one in all.
+                last = name.endswith(("attention.last.weight", "perceptron.last.weight"))
+                shrink = math.sqrt(2 * layers) if last else 1
+                nn.init.normal_(parameter, std=_DEVIATION / shrink)
+            elif name.endswith("bias"):
+                nn.init.zeros_(parameter)
+
+    def forward(self, numbers: torch.Tensor) -> torch.Tensor:
+        places = torch.arange(numbers.shape[1], device=numbers.device)
+        x = self.characters(numbers) + self.positions(places)
+        output: torch.Tensor = self.output(self.norm(self.blocks(x)))
+        return output
+
+
+class _Block(nn.Module):
+    def __init__(self, heads: int, width: int) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(width)
+        self.attention = _Attention(heads, width)
+        self.perceptron_norm = nn.LayerNorm(width)
+        self.perceptron = _Perceptron(width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.attention(self.attention_norm(x))
+        perceived: torch.Tensor = self.perceptron(self.perceptron_norm(x))
+        return x + perceived
+
+
+class _Attention(nn.Module):
+    """Each place looks at itself and those before it."""
+
+    def __init__(self, heads: int, width: int) -> None:
+        super().__init__()
+        self._heads = heads
+        self.first = nn.Linear(width, 3 * width)  # queries, keys, values
+        self.last = nn.Linear(width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        # (n, places, 3·width) → three times (n, heads, places, width / heads)
+        queries, keys, values = (
+            part.unflatten(-1, (self._heads, -1)).transpose(1, 2)
+            for part in self.first(x).chunk(3, dim=-1)
+        )
+        seen = nn.functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+        output: torch.Tensor = self.last(seen.transpose(1, 2).flatten(-2))
+        return output
+
+
+class _Perceptron(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first = nn.Linear(width, 4 * width)
+        self.last = nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        output: torch.Tensor = self.last(nn.functional.gelu(self.first(x)))
+        return output
