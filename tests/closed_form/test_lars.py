@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
+from tests.support.paths import SUPPORT
 
 from outpace.blocks.block import whole
 from outpace.experiment.running import simulate
@@ -15,7 +14,7 @@ from outpace.sync.parameter_block import parameter_block
 from outpace.tasks.sampler import Sampler
 
 SEED, BATCH, WORKERS, ITERATIONS = 3, 16, 4, 12
-DOUBLE = f"{Path(__file__).with_name('tasks.py')}:double_digits"
+DOUBLE = f"{SUPPORT / 'double_tasks.py'}:double_digits"
 LR, MOMENTUM, DECAY, TRUST = 2.0, 0.9, 1e-3, 0.01
 
 

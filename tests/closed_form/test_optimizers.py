@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.paths import SUPPORT
 
 from outpace.blocks.block import whole
 from outpace.errors import ConfigError
@@ -21,7 +21,7 @@ from outpace.sync.parameter_block import FreshBlock, TensorBlock, parameter_bloc
 from outpace.tasks.sampler import Sampler
 
 SEED, BATCH, WORKERS, ITERATIONS = 3, 16, 4, 12
-DOUBLE = f"{Path(__file__).with_name('tasks.py')}:double_digits"
+DOUBLE = f"{SUPPORT / 'double_tasks.py'}:double_digits"
 EIGENVALUES = [1.0, 0.5, 0.1, 2.0, 0.01]
 UNFUSED: dict[str, Any] = {"foreach": False, "fused": False}
 

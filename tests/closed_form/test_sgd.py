@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
+from tests.support.paths import SUPPORT
 from torch import nn
 
 from outpace.blocks.sums import tree_sum
@@ -14,7 +13,7 @@ from outpace.tasks.data.digits import digits_cnn
 from outpace.tasks.sampler import Sampler
 
 SEED, BATCH = 3, 16
-DOUBLE = f"{Path(__file__).with_name('tasks.py')}:double_digits"
+DOUBLE = f"{SUPPORT / 'double_tasks.py'}:double_digits"
 
 
 def bsp(task, *, workers, servers, iterations, momentum, lr=0.1, cv=0.5):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
+from tests.support.double_tasks import normalised_digits
+from tests.support.paths import SUPPORT
 
 from outpace.experiment.running import simulate
-from tasks import normalised_digits
 
-TASKS = Path(__file__).with_name("tasks.py")
+TASKS = SUPPORT / "double_tasks.py"
 DOUBLE = f"{TASKS}:double_digits"
 ITERATIONS = 15
 

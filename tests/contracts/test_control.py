@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from test_runtimes import every_runtime, rows
+from tests.support.runtimes import every_runtime, rows
 
 from outpace.errors import ConfigError, PolicyError, RunError
 from outpace.experiment.running import run, simulate

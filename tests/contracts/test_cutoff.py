@@ -8,8 +8,8 @@ from collections import defaultdict
 from functools import cache
 
 import pytest
-from tables import table
-from test_runtimes import ITERATIONS, SERVERS, WORKERS, config, every_runtime, rows
+from tests.support.runtimes import ITERATIONS, SERVERS, WORKERS, config, every_runtime, rows
+from tests.support.tables import table
 
 from outpace.errors import ConfigError
 from outpace.experiment.running import simulate

@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 import torch
-from test_runtimes import BOUNDS, ITERATIONS, SERVERS, WORKERS, config, every_runtime, rows
+from tests.support.runtimes import BOUNDS, ITERATIONS, SERVERS, WORKERS, config, every_runtime, rows
 
 from outpace.config.experiment import experiment_from
 from outpace.experiment.running import simulate

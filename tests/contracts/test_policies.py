@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from shard_driver import Driver
+from tests.support.shard_driver import Driver
 
 from outpace.config.experiment import experiment_from, to_plain
 from outpace.errors import ProtocolError

@@ -7,59 +7,30 @@ from functools import cache
 
 import pytest
 import torch
+from tests.support.runtimes import (
+    BOUNDS,
+    ITERATIONS,
+    SERVERS,
+    SYNCS,
+    WORKERS,
+    config,
+    every_runtime,
+    rows,
+)
 
-from outpace.experiment.running import run, simulate
+from outpace.experiment.running import simulate
 
-RUNTIMES = {"virtual time": simulate, "real processes": run}
-SYNCS = {
-    "bsp": {"kind": "bsp"},
-    "asp": {"kind": "asp"},
-    "ssp": {"kind": "ssp", "staleness": 2},
-    "ssp-soft": {"kind": "ssp", "staleness": 2, "buffer": "soft"},
-    "ssp-on-advance": {"kind": "ssp", "staleness": 2, "apply": "on-advance"},
-    "pssp": {"kind": "pssp", "staleness": 1, "block_probability": 0.5, "coin": "server"},
-    "dsps": {"kind": "dsps", "staleness": 1, "extra": 2, "buffer": "soft"},
-    "drop-stragglers": {"kind": "drop-stragglers", "quorum": 3},
-    "partial-push": {"kind": "partial-push", "quorum": 3, "timeout_s": 0.01},
-    "psp-sampling": {"kind": "psp-sampling", "sample": 2, "staleness": 1},
-}
-BOUNDS = {
-    "bsp": 0, "ssp": 2, "ssp-soft": 2, "ssp-on-advance": 2, "dsps": 3, "drop-stragglers": 0,
-    "partial-push": 0,
-}  # fmt: skip
 QUORUMS = {name: sync["quorum"] for name, sync in SYNCS.items() if "quorum" in sync}  # they drop
-WORKERS, SERVERS, ITERATIONS = 5, 3, 10
 
-every_runtime = pytest.mark.parametrize("run", RUNTIMES.values(), ids=RUNTIMES)
 every_sync = pytest.mark.parametrize("sync", SYNCS)
 waits_for_all = pytest.mark.parametrize("sync", [sync for sync in SYNCS if sync not in QUORUMS])
 drops = pytest.mark.parametrize("sync", QUORUMS)
-
-
-def config(sync: str, **changes):
-    return {
-        "seed": 7,
-        "task": {"kind": "digits-mlp"},
-        "workers": WORKERS,
-        "servers": SERVERS,
-        "compute": {"kind": "lognormal", "mean_s": 0.05, "cv": 0.5, "worker_cv": 0.2},
-        "network": {"latency_s": 0.002, "bandwidth_bytes_per_s": 1e6},
-        "sync": SYNCS[sync],
-        "batch_size": 8,
-        "evaluate": {"every_updates": 10},
-        "stop": {"iterations": ITERATIONS},
-        **changes,
-    }
 
 
 @cache
 def outcome(run, sync):
     """The run that most tests look at: made once."""
     return run(config(sync))
-
-
-def rows(result, event):
-    return [row for row in result.trace.to_pylist() if row["event"] == event]
 
 
 @every_runtime

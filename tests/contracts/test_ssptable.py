@@ -6,7 +6,7 @@ from collections import defaultdict
 from functools import cache
 
 import pytest
-from test_runtimes import ITERATIONS, SERVERS, WORKERS, config, every_runtime, rows
+from tests.support.runtimes import ITERATIONS, SERVERS, WORKERS, config, every_runtime, rows
 
 from outpace.experiment.running import simulate
 from outpace.real.net.turns import Turns

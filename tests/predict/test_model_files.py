@@ -10,8 +10,8 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
-from stand_in import StandIn
-from tables import table
+from tests.support.stand_in import StandIn
+from tests.support.tables import table
 
 from outpace.errors import ConfigError
 from outpace.predict.models import MODELS, Kind, fit, load, save

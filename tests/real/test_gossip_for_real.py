@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import runpy
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tests.support.paths import SCRIPTS
 
 from outpace.experiment.running import Result, run
 from outpace.support.randomness import generator
 
 pytestmark = pytest.mark.slow
-SCRIPT = Path(__file__).parent / "scripts" / "gossip.py"
+SCRIPT = SCRIPTS / "gossip.py"
 STEPS, LR, SEED = 12, 0.1, 5
 # The gradient is noise alone, another for each worker and iteration: it is known beforehand.
 NOISE = {"kind": "quadratic", "eigenvalues": [0.0, 0.0, 0.0], "noise": 1.0}

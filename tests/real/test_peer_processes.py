@@ -9,14 +9,14 @@ import runpy
 import signal
 import sys
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 import torch
-from test_perfetto import read
-from test_report_timeline import by_name, drawn
+from tests.support.paths import SCRIPTS
+from tests.support.perfetto import read
+from tests.support.timelines import by_name, drawn
 
 from outpace.errors import RunError
 from outpace.experiment.running import Result, run
@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform == "win32", reason="signals"),
 ]
-COUNTING = Path(__file__).parent / "scripts" / "counting.py"
+COUNTING = SCRIPTS / "counting.py"
 SAMPLES = runpy.run_path(str(COUNTING))["SAMPLES"]
 WORKERS, ITERATIONS, BATCH, SEED = 4, 10, 5, 3
 EVERY = 3

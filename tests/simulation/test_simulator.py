@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import runpy
 import time
-from pathlib import Path
 
 import pytest
 import torch
+from tests.support.paths import EXAMPLES
 
 import outpace
 from outpace.cluster import NetworkLaw
@@ -15,7 +15,7 @@ from outpace.errors import ConfigError, RunError
 from outpace.kernel import DeadlockError
 from outpace.simulation.by_hand import Delivered, size_of
 
-PING_PONG = Path(__file__).parents[2] / "examples" / "ping_pong.py"
+PING_PONG = EXAMPLES / "ping_pong.py"
 
 
 def simulate(programs, **options):

@@ -1,0 +1,149 @@
+"""BDSGD's training experiments, reduced: they run, and their judges refuse what differs."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from benchmarks.papers import bdsgd_fig5, bdsgd_real, bdsgd_training
+from benchmarks.papers.curves import Curve
+from benchmarks.papers.cutoff_training import ALL, Measured, measured, with_models
+from tests.support.paths import PAPERS
+
+from outpace.config.experiment import experiment_from
+from outpace.predict import models
+from outpace.support.yaml_files import read_yaml, with_overrides
+
+FEW = {
+    "wait for all": {"kind": "bsp"},
+    "Chen": {"kind": "cutoff", "model": "fixed"},
+    "asynchronous": {"kind": "asp"},
+}
+
+
+def data(name, *overrides):
+    return with_overrides(read_yaml(PAPERS / f"{name}.yaml"), overrides)
+
+
+def curve(losses, seconds=None, gradients=0, iterations=None) -> Curve:
+    seconds = [float(n) for n in range(len(losses))] if seconds is None else seconds
+    summary = {"gradients_applied": gradients}
+    if iterations:
+        summary["cut_offs"] = {"iterations": iterations}
+    accuracy = [1 - loss for loss in losses]
+    return Curve("a", 2, seconds, seconds, losses, None, accuracy, summary)
+
+
+@pytest.mark.parametrize("name", ["bdsgd-training", "bdsgd-fig5", "bdsgd-real"])
+def test_every_strategy_of_an_experiment_is_valid(name):
+    found = data(name)
+    settings = found.get("settings", {"": {"experiment": {}}})
+    assert ALL in found["strategies"]
+    for setting in settings.values():
+        for sync in found["strategies"].values():
+            learned = sync.get("model") in models.MODELS
+            more = {"file": "a.safetensors"} if learned else {}
+            experiment = {
+                "stop": {"iterations": 1}, "compute": {"kind": "constant", "mean_s": 1},
+                "workers": 2, **found["experiment"], **setting["experiment"],
+                "sync": {**sync, **more},
+            }  # fmt: skip
+            experiment_from(experiment, name, PAPERS)
+    assert set(found.get("clusters", ())) <= set(settings)
+
+
+def test_training_on_a_cluster_runs_and_keeps_what_it_found(tmp_path):
+    few = data("bdsgd-training", "repeats=1", "clusters=[i]")
+    few["strategies"] = FEW
+    few["settings"]["i"]["experiment"] |= {
+        "task": {"kind": "digits-mlp"}, "stop": {"virtual_time_s": 2.0},
+    }  # fmt: skip
+    claims = bdsgd_training.run(few, tmp_path)
+    assert [claim.agrees for claim in claims] == [None]  # nothing is learned here
+    results = json.loads((tmp_path / "results.json").read_text())["i"]
+    assert results["Chen"]["count"] == [pytest.approx(149, abs=1)]
+    assert results["asynchronous"]["gradients_per_s"] > results[ALL]["gradients_per_s"]
+    assert "test accuracy" in (tmp_path / "i.html").read_text()
+
+
+def test_figure_5_runs_and_keeps_what_it_found(tmp_path):
+    few = data("bdsgd-fig5", "repeats=2", "workers=20", "recorded=30")
+    few["speeds"] = {"0.24": {"iterations": 6, "lr": 0.02}}
+    few["strategies"] = {**FEW, "deep Markov": {"kind": "cutoff", "model": "last-5", "warmup": 1}}
+    claims = bdsgd_fig5.run(few, tmp_path)
+    assert [claim.where for claim in claims] == ["figure 5, 0.24 s"] * 3
+    assert claims[0].agrees
+    results = json.loads((tmp_path / "results.json").read_text())["0.24"]
+    pairs = zip(results["Chen"]["seconds"], results[ALL]["seconds"], strict=True)
+    assert all(chen < everybody for chen, everybody in pairs)
+
+
+def test_models_are_fitted_once_and_the_others_need_none(tmp_path, monkeypatch):
+    fitted = []
+    monkeypatch.setattr(models, "fit", lambda kind, times, seed: fitted.append(kind))
+    monkeypatch.setattr(models, "save", lambda model, path: path.touch())
+    syncs = {
+        **FEW,
+        "one": {"kind": "cutoff", "model": "pooled"},
+        "two": {"kind": "cutoff", "model": "pooled", "decision": "count"},
+    }
+    found = with_models(syncs, [], tmp_path, "i", 0)
+    assert fitted == ["pooled"]
+    assert found["one"]["file"] == found["two"]["file"] == str(tmp_path / "i-pooled.safetensors")
+    assert {name: found[name] for name in FEW} == FEW
+
+
+def test_the_target_is_what_waiting_for_all_has_around_nine_tenths_of_its_time():
+    falling = [1 - n / 100 for n in range(101)]
+    runs = {
+        ALL: curve(falling, gradients=200),
+        "b": curve(falling[::2], gradients=90, iterations=60),
+    }
+    rows = measured([runs])
+    assert rows[ALL].seconds_to_loss == [pytest.approx(90.0)]
+    assert rows["b"].seconds_to_accuracy == [pytest.approx(45.0)]
+    assert rows["b"].faster(rows[ALL]) == [pytest.approx(2.0)]
+    assert (rows[ALL].iterations, rows[ALL].count) == ([100], [2])
+    assert (rows["b"].iterations, rows["b"].count) == ([60], [1.5])
+    assert rows["b"].gradients_per_s == [pytest.approx(90 / 50)]
+
+
+def row(seconds) -> Measured:
+    return Measured([seconds], [seconds], [0.9], [1.0], [1.0], [1.0])
+
+
+def test_the_judge_of_training_refuses_a_model_that_is_slower_than_a_rule_without_one():
+    seconds = {ALL: 90, "Chen": 80, "Elfving": 81, "last-5": 60, "deep Markov": 59, "pooled": 50}
+    good = {name: row(value) for name, value in seconds.items()}
+    assert [claim.agrees for claim in bdsgd_training.claims("i", good)] == [True, True]
+    bad = good | {"Chen": row(40)}
+    assert [claim.agrees for claim in bdsgd_training.claims("i", bad)] == [False, False]
+
+
+def test_the_judge_of_the_real_run_refuses_a_slower_strategy_and_an_abort_that_comes_late():
+    soon, late = np.full(200, 0.002), np.full(200, 0.3)
+    faster = bdsgd_real.claims({ALL: row(90), "last-5": row(60)}, soon)
+    assert [claim.agrees for claim in faster] == [True, True]
+    slower = bdsgd_real.claims({ALL: row(90), "last-5": row(95)}, late)
+    assert [claim.agrees for claim in slower] == [False, False]
+
+
+def test_two_workers_are_slow_in_bursts_and_the_others_never():
+    times = bdsgd_real.bursts(4000, 0)
+    slow = times.seconds > 2 * bdsgd_real.USUAL_S
+    assert (slow.mean(axis=0) > 0.3).nonzero()[0].tolist() == list(bdsgd_real.BURSTS)
+    assert slow[:, bdsgd_real.BURSTS].mean() == pytest.approx(8 / 20, abs=0.05)
+    assert slow.any(axis=0).sum() == len(bdsgd_real.BURSTS)
+    ends = slow[:-1, 2] & ~slow[1:, 2]
+    assert ends.sum() / slow[:-1, 2].sum() == pytest.approx(1 / 8, rel=0.2)
+
+
+@pytest.mark.slow
+def test_the_real_run_aborts_sleeps(tmp_path):
+    few = data("bdsgd-real", "repeats=1", "recording.stop.iterations=5")
+    few["experiment"]["stop"] = {"virtual_time_s": 8.0}
+    few["strategies"] = {**FEW, "last-5": {"kind": "cutoff", "model": "last-5", "warmup": 2}}
+    del few["strategies"]["asynchronous"]
+    claims = bdsgd_real.run(few, tmp_path)
+    assert claims[-1].agrees, claims[-1].measured

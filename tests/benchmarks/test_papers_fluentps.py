@@ -1,0 +1,98 @@
+"""FluentPS's experiments, reduced: few iterations, the main ordering of each with a margin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import pytest
+from benchmarks.papers.curves import Curve, read_curve
+from benchmarks.papers.pace import Pace, accuracy, accuracy_between, pace
+from tests.support.paths import PAPERS
+
+from outpace.experiment.comparison import variants_from
+from outpace.experiment.running import simulate
+from outpace.support.yaml_files import read_yaml, with_overrides
+
+TIMES_ONLY = ("task={kind: timing, parameters: 1000}",)
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Run some variants of an experiment, with overrides; their curves by name."""
+
+    def run(name: str, variants: tuple[str, ...], *overrides: str) -> Mapping[str, Curve]:
+        by_name = {variant.name: variant for variant in _variants(name, overrides)}
+        for variant in variants:
+            simulate(by_name[variant].experiment, tmp_path / variant)
+        return {variant: read_curve(tmp_path / variant) for variant in variants}
+
+    return run
+
+
+@cache
+def _variants(name: str, overrides: tuple[str, ...]) -> list[Any]:
+    data = with_overrides(read_yaml(PAPERS / f"{name}.yaml"), list(overrides))
+    return variants_from(data, name, PAPERS)
+
+
+def _paces(curves: Mapping[str, Curve]) -> list[Pace]:
+    return [pace(curve) for curve in curves.values()]
+
+
+def test_table_4_soft_ssp_delays_most_and_takes_longest(runs):
+    names = ("64x1 asp", "64x1 lazy 1", "64x1 soft 0.5", "64x1 soft 1")
+    asp, lazy, half, soft = _paces(
+        runs("fluentps-table4", names, *TIMES_ONLY, "stop.iterations=100")
+    )
+    assert soft.delayed > 3 * lazy.delayed
+    assert soft.delayed > 1.4 * half.delayed
+    assert asp.faster_than(soft) > 1.25
+    assert lazy.faster_than(soft) > 1.05
+
+
+def test_table_4_without_a_cost_per_pull_soft_is_not_slower_than_lazy(runs):
+    names = ("64x1 free soft 1", "64x1 free lazy 1")
+    soft, lazy = _paces(runs("fluentps-table4", names, *TIMES_ONLY, "stop.iterations=100"))
+    assert soft.faster_than(lazy) > 1.05
+
+
+def test_figure_6_overlap_communicates_less_than_a_global_barrier_and_eps_less_than_that(runs):
+    names = ("PS-Lite 16", "FluentPS 16", "EPS 16")
+    lite, overlap, eps = _paces(runs("fluentps-fig6", names, "stop.iterations=5"))
+    assert lite.communicate_s > 1.1 * overlap.communicate_s > 1.2 * eps.communicate_s
+
+
+def test_figure_7_ssptable_collapses_with_many_workers_and_ssp_does_not(runs):
+    names = ("SSPtable 2", "SSPtable 16", "FluentPS 2", "FluentPS 16", "SSPtable averaged 16")
+    curves = runs("fluentps-fig7", names, "stop.iterations=60")
+    few, many, ours, ours_many, averaged = map(accuracy, curves.values())
+    assert few > 0.85
+    assert many < 0.4
+    assert min(ours, ours_many, averaged) > 0.85
+
+
+def test_figure_8_lazy_execution_is_faster_and_ahead_midway(runs):
+    curves = runs("fluentps-fig8", ("soft", "lazy"), "stop.iterations=120")
+    soft, lazy = curves.values()
+    assert pace(lazy).faster_than(pace(soft)) > 1.05
+    end_s = soft.seconds[-1]
+    ahead, behind = (accuracy_between(c, 0.6 * end_s, 0.9 * end_s) for c in (lazy, soft))
+    assert ahead > behind + 0.01
+
+
+def test_figure_9_pssp_delays_fewer_pulls_than_ssp_of_the_same_bound_with_a_soft_barrier(runs):
+    curves = runs("fluentps-fig9", ("soft E", "soft F"), *TIMES_ONLY, "stop.iterations=200")
+    pssp, ssp = _paces(curves)
+    assert ssp.delayed > 2 * pssp.delayed
+    assert pssp.faster_than(ssp) > 1.05
+
+
+def test_figure_10_asp_is_faster_than_pssp_and_pssp_than_ssp(runs):
+    names = tuple(f"64 {model} seed 0" for model in ("ASP", "PSSP 0.5", "SSP"))
+    asp, pssp, ssp = _paces(runs("fluentps-fig10", names, *TIMES_ONLY, "stop.iterations=100"))
+    assert asp.faster_than(pssp) > 1.05
+    assert pssp.faster_than(ssp) > 1.05

@@ -1,0 +1,191 @@
+"""HPSGD's experiments, reduced: they run, and their judges refuse what differs."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+from benchmarks.papers import hpsgd_accuracy, hpsgd_real, hpsgd_scaling
+from benchmarks.papers.hpsgd_accuracy import CUTOFFS, PSSP, Split
+from benchmarks.papers.hpsgd_scaling import HPSGD, LOCAL, PSGD, SSGD, Found, Ring, Row, Steps
+from tests.support.paths import PAPERS
+
+from outpace.config.experiment import experiment_from
+from outpace.experiment.running import simulate
+from outpace.support.yaml_files import read_yaml, with_overrides
+from outpace.sync import POLICIES
+from outpace.tasks.models import layer_sizes
+
+RESNET_BYTES = 4 * sum(layer_sizes("resnet-101"))
+
+
+def data(name, *overrides):
+    return with_overrides(read_yaml(PAPERS / f"{name}.yaml"), overrides)
+
+
+def row(workers=4, k=1.0, **changed) -> Row:
+    """As the cost model has it."""
+    model = Steps(k, 8)
+    found = {name: Found(1 / model.of(name), None) for name in (SSGD, LOCAL, PSGD)}
+    found[HPSGD] = Found(1.0, math.ceil(k))
+    for name, efficiency in changed.items():
+        found[name] = replace(found[name], efficiency=efficiency)
+    return Row(workers, k, 8, found)
+
+
+def test_the_network_costs_what_explains_both_ratios_over_ssgd():
+    scaling = data("hpsgd-scaling")
+    ring = Ring(**scaling["network"])
+    k = [ring.seconds(workers, RESNET_BYTES) / scaling["step_s"] for workers in (4, 16)]
+    assert k == pytest.approx([4 / 3, 2.5], rel=2e-3)
+    with_ratios = [Steps(of, 8).of(SSGD) for of in k]
+    assert with_ratios == pytest.approx([2.33, 3.5], rel=2e-3)
+
+
+def test_a_ring_made_dearer_costs_so_much():
+    ring = Ring(0.01, 1e9).costing(1.5, 16, RESNET_BYTES)
+    assert ring.seconds(16, RESNET_BYTES) == pytest.approx(1.5)
+    assert Ring(**ring.network()).seconds(16, RESNET_BYTES) == pytest.approx(1.5)
+
+
+def test_the_cost_model_is_that_of_section_3_2():
+    model = Steps(2.0, 8)
+    assert [model.of(name) for name in (SSGD, LOCAL, HPSGD, PSGD)] == [3.0, 1.25, 1.0, 1.0]
+    assert (model.in_a_round, model.synchronizations) == (10.0, 5.0)
+
+
+def test_scaling_runs_and_keeps_what_it_found(tmp_path):
+    few = data("hpsgd-scaling", "workers=[4, 16]", "models=[resnet-101]", "steps=32")
+    claims = hpsgd_scaling.run(few, tmp_path)
+    together = [claim for claim in claims if claim.where == "16 workers, one cost for both"]
+    assert [claim.agrees for claim in together] == [False]  # the paper's contradiction
+    assert all(claim.agrees for claim in claims if claim not in together)
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert [one["workers"] for one in results["resnet-101"]] == [4, 16]
+    assert [one["k"] for one in results["ratios"]] == pytest.approx([1.33, 0.1, 2.5, 6.0])
+    assert "scaling efficiency" in (tmp_path / "scaling.html").read_text()
+
+
+def test_the_judge_of_scaling_refuses_another_ordering_and_a_lead_that_shrinks():
+    good = {"a": [row(4, 1.0), row(16, 3.0)]}
+    assert [claim.agrees for claim in hpsgd_scaling.claims(good)] == [True] * 4
+    slower = {"a": [row(4, 1.0), row(16, 3.0, **{LOCAL: 0.2})]}
+    assert [claim.agrees for claim in hpsgd_scaling.claims(slower)][1] is False
+    shrinks = {"a": [row(4, 3.0), row(16, 1.0)]}
+    assert [claim.agrees for claim in hpsgd_scaling.claims(shrinks)] == [True, True, False, False]
+
+
+def test_the_judge_of_the_cost_model_refuses_steps_that_are_interrupted():
+    assert [claim.agrees for claim in hpsgd_scaling.cost_model({"a": [row(k=2.5)]})] == [True] * 2
+    held = hpsgd_scaling.cost_model({"a": [row(k=2.5, **{HPSGD: 0.8})]})
+    assert [claim.agrees for claim in held] == [False, False]
+
+
+def test_an_average_of_the_accuracy_experiment_takes_two_steps():
+    found = data("hpsgd-accuracy")
+    task = found["experiment"]["task"]
+    compute = {"kind": "constant", "mean_s": 1.0}
+    base = {"task": task, "workers": 2, "compute": compute, "stop": {"iterations": 1}}
+    parameters = simulate({**base, "sync": {"kind": "psgd"}}).parameters
+    size_bytes = sum(4 * tensor.numel() for tensor in parameters.values())
+    seconds = Ring(**found["experiment"]["network"]).seconds(found["workers"], size_bytes)
+    assert seconds / found["step_s"] == pytest.approx(2.0, rel=1e-2)
+
+
+def test_every_strategy_of_the_accuracy_experiment_is_valid():
+    found = data("hpsgd-accuracy")
+    assert {SSGD, LOCAL, HPSGD, PSSP, CUTOFFS} <= found["strategies"].keys()
+    compute = {"kind": "constant", "mean_s": 1.0}
+    for sync in found["strategies"].values():
+        servers = found["workers"] if sync["kind"] in POLICIES else 1
+        run = {"workers": found["workers"], "servers": servers, "compute": compute, "sync": sync}
+        experiment_from({**found["experiment"], **run}, "hpsgd-accuracy", PAPERS)
+
+
+def test_time_is_split_into_what_a_worker_did(tmp_path):
+    """Two workers, steps of 1 and 2 s, averages of 2·(0.1 s + nothing for the bytes)."""
+    simulate(
+        {
+            "task": {"kind": "digits-mlp"},
+            "workers": 2,
+            "sync": {"kind": "ssgd"},
+            "compute": {
+                "kind": "constant",
+                "mean_s": 1.0,
+                "slow": [{"workers": [1], "factor": 2.0}],
+            },
+            "network": {"latency_s": 0.1},
+            "stop": {"iterations": 3},
+        },
+        tmp_path / "run",
+    )
+    split = Split.of(tmp_path / "run", 2, 4.4)  # two whole iterations
+    assert (split.compute_s, split.wait_s) == pytest.approx((3.0, 1.0))
+    assert split.communicate_s == pytest.approx(0.4)
+    half = Split.of(tmp_path / "run", 2, 1.5)  # one still computes, one waits
+    assert (half.compute_s, half.communicate_s, half.wait_s) == pytest.approx((1.25, 0.0, 0.25))
+    assert math.isnan(Split.of(tmp_path / "run", 2, math.inf).wait_s)
+
+
+def accuracies(**changed) -> dict[str, hpsgd_accuracy.Found]:
+    seconds = {SSGD: 9.0, LOCAL: 6.0, HPSGD: 5.0, PSSP: 7.0, CUTOFFS: 8.0} | changed
+    return {
+        name: hpsgd_accuracy.Found(
+            {"0.4": [Split(s / 2, s / 2, 0.0, 0.0)], "0.8": [Split(s, s, 0.0, 0.0)]},
+            [0.9], [0.9], [10.0],
+        )
+        for name, s in seconds.items()
+    }  # fmt: skip
+
+
+def test_the_judge_of_accuracy_refuses_what_is_slower_less_accurate_or_waits():
+    good = accuracies()
+    assert [claim.agrees for claim in hpsgd_accuracy.claims("even", good)] == [True] * 4
+    slower = hpsgd_accuracy.claims("even", accuracies(**{HPSGD: 8.5}))
+    assert [claim.agrees for claim in slower] == [False, True, True, False]
+    worse = good | {HPSGD: replace(good[HPSGD], as_far=[0.8])}
+    assert [claim.agrees for claim in hpsgd_accuracy.claims("even", worse)][1] is False
+    waits = {"0.4": [Split(2.5, 2.5, 0, 0)], "0.8": [Split(5.0, 4.0, 0.0, 1.0)]}
+    waiting = good | {HPSGD: replace(good[HPSGD], splits=waits)}
+    assert [claim.agrees for claim in hpsgd_accuracy.claims("even", waiting)][2] is False
+
+
+def test_accuracy_runs_and_keeps_what_it_found(tmp_path):
+    few = data("hpsgd-accuracy", "repeats=1", "experiment.stop={iterations: 2}", "targets=[0, 1]")
+    del few["strategies"][CUTOFFS]  # has a warm-up of 20 iterations
+    claims = hpsgd_accuracy.run(few, tmp_path)
+    assert len(claims) == 12
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert list(results) == ["even", "two slow", "two in bursts"]
+    slow = results["two slow"]
+    assert slow[PSGD]["gradients_per_s"] > slow[SSGD]["gradients_per_s"]
+    assert "test accuracy" in (tmp_path / "accuracy.html").read_text()
+
+
+# -- for real ------------------------------------------------------------------------------
+
+
+def pair(virtual_s: float, wall_s: float, apart: float = 0.0) -> hpsgd_real.Pair:
+    summary = {"accuracy": 0.9, "synchronizations": 3, "seconds": {"wait": 0.0}}
+    return hpsgd_real.Pair(virtual_s, wall_s, summary, summary, apart)
+
+
+@pytest.mark.parametrize(
+    ("changed", "wrong"),
+    [
+        ({}, []),
+        ({"SSGD": pair(9.0, 9.6)}, [0]),
+        ({"Local SGD": pair(6.0, 6.1, apart=1e-4)}, [1]),
+        ({"HPSGD": pair(5.0, 6.2)}, [0, 3]),
+    ],
+)
+def test_what_is_not_as_virtual_time_said_is_found(changed, wrong):
+    as_said = {
+        "SSGD": pair(9.0, 9.1), "Local SGD": pair(6.0, 6.1), "HPSGD": pair(5.0, 5.1, apart=0.1),
+        "PSGD": pair(4.9, 4.95),
+    }  # fmt: skip
+    rows = {name: [one] for name, one in {**as_said, **changed}.items()}
+    found = hpsgd_real.claims(rows)
+    assert [place for place, claim in enumerate(found) if claim.agrees is False] == wrong

@@ -1,0 +1,476 @@
+"""The command line: what it writes, what it refuses and how."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from safetensors.torch import load_file
+from tests.support.command import outpace, refused
+
+from outpace.record import folder as files
+
+CONFIG = """\
+seed: 0
+task: {kind: digits-mlp}
+workers: 4
+servers: 2
+compute: {kind: lognormal, mean_s: 0.1, cv: 0.1, worker_cv: 0.05}
+network: {latency_s: 0.001, bandwidth_bytes_per_s: 1.25e8, contention: serialised}
+sync: {kind: ssp, staleness: 3, buffer: lazy}
+optimizer: {kind: sgd, lr: 0.1, momentum: 0.0}
+batch_size: 8
+evaluate: {every_updates: 50}
+stop: {iterations: 20}
+"""
+FIELDS = {
+    "status", "virtual_time_s", "iterations", "gradients_applied", "gradients_dropped",
+    "delayed_pulls", "staleness", "seconds", "messages", "bytes_sent", "train_loss", "accuracy",
+    "time_to_target_s", "parameters_digest", "trace_digest", "simulated_in_s",
+}  # fmt: skip
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    return tmp_path
+
+
+def test_a_run_leaves_a_complete_folder(here, capsys):
+    assert outpace("simulate", "config.yaml", "--out", "run") == 0
+    assert "report: run/report.html" in capsys.readouterr().out
+    run = here / "run"
+    assert {path.name for path in run.iterdir()} == {
+        files.CONFIG, files.SUMMARY, files.METRICS, files.TRACE, files.MODEL, files.REPORT,
+    }  # fmt: skip
+    summary = json.loads((run / files.SUMMARY).read_text())
+    assert summary.keys() >= FIELDS
+    assert summary["status"] == "complete"
+    assert summary["staleness"].keys() == {"mean", "max", "histogram"}
+    assert summary["seconds"].keys() == {"compute", "communicate", "wait"}
+    assert summary["gradients_applied"] == 80
+    assert pq.read_table(run / files.METRICS).num_rows == 1 + 80 // 50 + 1
+    assert load_file(run / files.MODEL)["1.weight"].shape == (64, 64)
+
+
+def test_the_resolved_configuration_gives_the_same_run(here):
+    assert outpace("simulate", "config.yaml", "workers=3", "--out", "first") == 0
+    assert outpace("simulate", "first/config.yaml", "--out", "second") == 0
+    first, second = (files.read_summary(here / name) for name in ("first", "second"))
+    assert first["trace_digest"] == second["trace_digest"]
+    assert first["parameters_digest"] == second["parameters_digest"]
+    assert len(first["iterations"]) == 3
+
+
+def test_without_out_runs_are_numbered(here):
+    for _ in range(2):
+        assert outpace("simulate", "config.yaml", "stop.iterations=1") == 0
+    assert sorted(p.name for p in (here / "runs").iterdir()) == ["config", "config-2"]
+
+
+def test_overrides_apply_together_and_a_kind_resets_its_mapping(here):
+    overrides = ("sync.staleness=1", "sync.kind=ssp", "compute.mean_s=1e-1", "compute.kind=normal")
+    assert outpace("simulate", "config.yaml", *overrides, "--out", "run") == 0
+    config = files.read_config(here / "run")
+    assert config["sync"]["staleness"] == 1
+    assert config["compute"]["kind"] == "normal"
+    assert config["compute"]["worker_cv"] == 0
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["sync.kind=spp"], "sync.kind: unknown kind 'spp'. Did you mean 'ssp'?"),
+        (["sync.stalenes=3"], "sync.stalenes: unknown key. Did you mean 'staleness'?"),
+        (["wokers=3"], "wokers: unknown key. Did you mean 'workers'?"),
+        (["workers=0"], "workers must be at least 1, not 0"),
+        (["workers=-2"], "workers must be at least 1, not -2"),
+        (["workers=many"], "workers must be a whole number, not 'many'"),
+        (["workers=2.5"], "workers must be a whole number, not 2.5"),
+        (["sync.staleness=-1"], "sync.staleness must be from 0 to 2^31 − 1, not -1"),
+        (["sync.kind=ssp"], "sync.staleness is missing"),
+        (["sync=null"], "sync must be a mapping"),
+        (
+            ["compute.mean_s=.nan"],
+            "compute.mean_s must be a positive number of seconds, at most 1e9, not nan",
+        ),
+        (["compute.mean_s=0"], "compute.mean_s must be a positive"),
+        (["compute.cv=-0.1"], "compute.cv must be a number from 0 to 1000"),
+        (["network.latency_s=-1"], "network.latency_s must be"),
+        (["network.bandwidth_bytes_per_s=0"], "network.bandwidth_bytes_per_s must be"),
+        (["optimizer.lr=.inf"], "optimizer.lr must be a positive number"),
+        (["optimizer.momentum=1"], "optimizer.momentum must be in [0, 1)"),
+        (["batch_size=0"], "batch_size must be at least 1"),
+        (["batch_size=100000"], "a batch of 100000 is more than the 1437 training samples"),
+        (["servers=5000"], "5000 servers cannot share 4810 parameters"),
+        (["stop={}"], "stop: needs at least one of"),
+        (["stop.iterations=0"], "stop.iterations must be at least 1"),
+        (["stop={target_accuracy: 0.9}", "evaluate={}"], "would never be looked at"),
+        (["stop.target_accuracy=1.5"], "stop.target_accuracy must be in (0, 1]"),
+        (["task.kind=timing", "stop.target_accuracy=0.5"], "'timing' has no accuracy"),
+        (["compute.slow=[{workers: [4], factor: 2}]"], "compute.slow.workers must be from 0 to 3"),
+        (["seed=-1"], "seed must be"),
+        (["workers"], "must have the form key=value"),
+        (["workers.x=1"], "workers is 4, not a mapping"),
+        (["task={kind: python, target: nothing}"], "must be 'file.py:function'"),
+        (["task={kind: python, target: 'none.py:make'}"], "there is no file"),
+        (["task={kind: python, target: 'nowhere.at.all:make'}"], "there is no module"),
+        (["variants=[{name: a}]"], "use outpace compare"),
+        (["workers=99999999999999999999999"], "workers must be at most 1,000,000"),
+        (["sync.staleness=99999999999999999999"], "sync.staleness must be from 0"),
+        (["compute.mean_s=1e300"], "compute.mean_s must be"),
+        (["compute.cv=1e200"], "compute.cv must be"),
+        (["network.latency_s=1e300"], "network.latency_s must be"),
+        (["network.bandwidth_bytes_per_s=1e-300"], "network.bandwidth_bytes_per_s must be"),
+        (["network.nodes={worker-9: {latency_s: 1}}"], "config.yaml: network.nodes: no node"),
+        (["stop.virtual_time_s=1e300"], "stop.virtual_time_s must be"),
+        (["evaluate.every_s=1e-12"], "evaluate.every_s must be"),
+        (["optimizer.lr=1e300"], "optimizer.lr must be"),
+        (["sync.kind=[a]"], "sync.kind: unknown kind ['a']"),
+        (["task={kind: digits-mlp, x: " + "[" * 3000 + "]" * 3000 + "}"], "too deeply"),
+    ],
+)
+def test_bad_input_is_refused_in_words_and_leaves_nothing(here, capsys, overrides, words):
+    message = refused(capsys, "simulate", "config.yaml", *overrides, "--out", "run")
+    assert words in message
+    assert message.startswith("error: ")
+    assert not (here / "run").exists()
+
+
+def test_all_that_is_wrong_is_said_at_once(here, capsys):
+    message = refused(capsys, "simulate", "config.yaml", "workers=0", "sync.staleness=-1")
+    assert "workers must" in message
+    assert "staleness must" in message
+    message = refused(capsys, "simulate", "config.yaml", "wrkers=0", "sync.stale=-1")
+    assert "wrkers" in message
+    assert "sync.stale" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("workers: [1", "line 1"),
+        ("workers: 1\nworkers: 2\n", "duplicate"),
+        ("- a\n- b\n", "must hold a mapping"),
+        ("", "must hold a mapping"),
+        ("workers: \t1\n  x: 2", "line"),
+    ],
+)
+def test_unreadable_yaml_is_refused_with_its_line(here, capsys, text, words):
+    Path("broken.yaml").write_text(text)
+    message = refused(capsys, "simulate", "broken.yaml")
+    assert words in message
+    assert "broken.yaml" in message
+
+
+def test_a_missing_file_and_a_used_folder_are_refused(here, capsys):
+    assert "there is no file nowhere.yaml" in refused(capsys, "simulate", "nowhere.yaml")
+    (here / "used").mkdir()
+    (here / "used" / "precious").write_text("x")
+    message = refused(capsys, "simulate", "config.yaml", "--out", "used")
+    assert "used exists and is not an empty folder" in message
+    assert [p.name for p in (here / "used").iterdir()] == ["precious"]
+
+
+TASKS = """\
+import torch
+from outpace import Task
+
+def fine(scale=1.0):
+    x = torch.randn(64, 3)
+    return Task(torch.nn.Linear(3, 2), torch.nn.functional.cross_entropy, (x, (x[:, 0] > 0).long()))
+
+def raises_at_once():
+    raise RuntimeError("no such data")
+
+def returns_nonsense():
+    return 42
+
+def raises_later():
+    calls = []
+    def loss(output, target):
+        calls.append(1)
+        if len(calls) > 6:
+            raise ZeroDivisionError("on purpose")
+        return torch.nn.functional.cross_entropy(output, target)
+    task = fine()
+    return Task(task.model, loss, task.train)
+
+def explodes():
+    task = fine()
+    return Task(task.model, lambda o, t: (o ** 2).sum() * 1e3, task.train)
+"""
+
+
+def test_a_task_of_ones_own_is_trained(here):
+    (here / "my_task.py").write_text(TASKS)
+    target = "task={kind: python, target: 'my_task.py:fine', arguments: {scale: 2.0}}"
+    assert outpace("simulate", "config.yaml", target, "--out", "run") == 0
+    summary = files.read_summary(here / "run")
+    assert summary["accuracy"] is None
+    assert summary["train_loss"] < 0.7
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        ("raises_at_once", "raised RuntimeError: no such data"),
+        ("returns_nonsense", "must return an outpace.Task, not int"),
+        ("finee", "has no 'finee'. Did you mean 'fine'?"),
+    ],
+)
+def test_a_task_that_cannot_be_made_is_refused(here, capsys, function, words):
+    (here / "my_task.py").write_text(TASKS)
+    target = f"task={{kind: python, target: 'my_task.py:{function}'}}"
+    assert words in refused(capsys, "simulate", "config.yaml", target, "--out", "run")
+    assert not (here / "run").exists()
+
+
+ODD_TASKS = """\
+import sys
+import torch
+from outpace import Task
+
+x = torch.randn(64, 3)
+
+def task(**changes):
+    fields = dict(model=torch.nn.Linear(3, 1), loss=torch.nn.functional.mse_loss,
+                  train=(x, x[:, :1]), test=(x, x[:, :1]))
+    return Task(**{**fields, **changes})
+
+def regression():
+    return task()
+
+def half():
+    return task(model=torch.nn.Linear(3, 1).bfloat16(),
+                train=(x.bfloat16(), x[:, :1].bfloat16()), test=None)
+
+def leaves():
+    sys.exit(0)
+
+def leaves_later():
+    mse = torch.nn.functional.mse_loss
+    return task(loss=lambda o, t: mse(o, t) if o.requires_grad else sys.exit(0), test=None)
+
+def bad_accuracy():
+    return task(accuracy=lambda o, t: 1 / 0)
+
+def no_module():
+    return task(model="x")
+
+def meta():
+    return task(model=torch.nn.Linear(3, 1, device="meta"))
+
+def a_list():
+    return task(train=[x, x[:, :1]])
+"""
+
+
+def odd(here, name: str, *more: str) -> tuple[str, ...]:
+    (here / "odd.py").write_text(ODD_TASKS)
+    target = f"task={{kind: python, target: 'odd.py:{name}'}}"
+    return ("simulate", "config.yaml", target, "optimizer.lr=0.01", *more, "--out", "run")
+
+
+@pytest.mark.parametrize("name", ["regression", "half"])
+def test_a_task_without_classes_has_no_accuracy(here, name):
+    assert outpace(*odd(here, name)) == 0
+    assert files.read_summary(here / "run")["accuracy"] is None
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("leaves", "raised SystemExit"),
+        ("no_module", "is a str, no nn.Module"),
+        ("meta", "meta device"),
+        ("a_list", "must be a tuple"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(here, capsys, name, words):
+    assert words in refused(capsys, *odd(here, name))
+    assert not (here / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["leaves_later", "bad_accuracy"])
+def test_a_task_that_gives_up_on_its_way_fails_the_run(here, capsys, name):
+    assert outpace(*odd(here, name)) == 1
+    assert "the task raised in" in capsys.readouterr().err
+    assert files.read_summary(here / "run")["status"] == "failed"
+
+
+def test_a_target_that_can_never_be_measured_is_refused(here, capsys):
+    arguments = odd(here, "regression", "stop={target_accuracy: 0.9}")
+    assert "no accuracy to reach" in refused(capsys, *arguments)
+
+
+def test_what_cannot_start_in_a_comparison_is_found_before_the_first_run(here, capsys):
+    variants = "variants=[{name: a}, {name: b, servers: 5000}]"
+    message = refused(capsys, "compare", "config.yaml", variants, "--out", "all")
+    assert "variant b: servers: 5000 servers cannot share" in message
+    assert not (here / "all").exists()
+
+
+def failed(here, capsys, *arguments: str) -> tuple[str, dict]:
+    assert outpace("simulate", "config.yaml", *arguments, "--out", "run") == 1
+    message = capsys.readouterr().err
+    assert "Traceback" not in message
+    assert not list((here / "run").glob("*.part"))
+    assert (here / "run" / files.REPORT).exists()
+    return message, files.read_summary(here / "run")
+
+
+def test_a_task_that_raises_fails_the_run_and_leaves_a_valid_folder(here, capsys):
+    (here / "my_task.py").write_text(TASKS)
+    target = "task={kind: python, target: 'my_task.py:raises_later'}"
+    message, summary = failed(here, capsys, target)
+    assert "ZeroDivisionError: on purpose" in message
+    assert "my_task.py, line 19" in message
+    assert "iteration" in message
+    assert "of virtual time" in message
+    assert summary["status"] == "failed"
+    assert summary["error"] in message
+    assert summary["gradients_applied"] == 5, "the first loss was that of the evaluation at 0 s"
+    assert pq.read_table(here / "run" / files.TRACE).num_rows > 0
+
+
+def test_divergence_stops_the_run_and_says_where(here, capsys):
+    (here / "my_task.py").write_text(TASKS)
+    target = "task={kind: python, target: 'my_task.py:explodes'}"
+    message, summary = failed(here, capsys, target, "optimizer.lr=1e6")
+    assert "try a smaller learning rate" in message
+    assert "worker" in message
+    assert "update" in message
+    assert summary["status"] == "failed"
+
+
+def test_in_a_comparison_a_run_that_diverges_is_a_row_and_the_others_go_on(here, capsys):
+    (here / "my_task.py").write_text(TASKS)
+    with Path("config.yaml").open("a") as config:
+        config.write(
+            "variants:\n"
+            "- {name: bad, task: {kind: python, target: 'my_task.py:explodes'},"
+            " optimizer: {lr: 1e6}}\n"
+            "- {name: good, sync: {kind: bsp}}\n"
+        )
+    assert outpace("compare", "config.yaml", "--out", "all") == 1
+    printed = capsys.readouterr()
+    assert "bad failed: " in printed.err
+    assert "report: all/report.html" in printed.out
+    assert files.read_summary(here / "all" / "bad")["status"] == "failed"
+    assert files.read_summary(here / "all" / "good")["status"] == "complete"
+    error = files.read_summary(here / "all" / "bad")["error"]
+    assert "try a smaller learning rate" in error
+    assert error in html.unescape((here / "all" / files.REPORT).read_text())
+
+
+def test_variants_replace_mappings_with_a_kind_and_merge_others(here):
+    with Path("config.yaml").open("a") as config:
+        config.write(
+            "variants:\n"
+            "- {name: BSP, sync: {kind: bsp}}\n"
+            "- {name: short, stop: {virtual_time_s: 0.5}}\n"
+        )
+    assert outpace("compare", "config.yaml", "stop.iterations=4", "--out", "all") == 0
+    first, second = (files.read_config(here / "all" / name) for name in ("BSP", "short"))
+    assert first["sync"]["kind"] == "bsp"
+    assert second["sync"]["staleness"] == 3
+    assert second["stop"]["virtual_time_s"] == 0.5
+    assert first["stop"]["iterations"] == second["stop"]["iterations"] == 4
+    one, other = (files.read_summary(here / "all" / name) for name in ("BSP", "short"))
+    assert one["trace_digest"] != other["trace_digest"]
+
+
+@pytest.mark.parametrize(
+    ("variants", "words"),
+    [
+        ("[]", "variants must be a list"),
+        ("[{sync: {kind: bsp}}]", "must be a mapping with a name"),
+        ("[{name: a}, {name: A}]", "there already is a variant"),
+        ("[{name: ../a}]", "cannot be one"),
+        ("[{name: a, sync: {kind: bspp}}]", "Did you mean 'bsp'?"),
+    ],
+)
+def test_bad_variants_are_refused_before_anything_is_written(here, capsys, variants, words):
+    message = refused(capsys, "compare", "config.yaml", f"variants={variants}", "--out", "all")
+    assert words in message
+    assert not (here / "all").exists()
+
+
+def test_a_report_over_several_runs_and_over_a_comparison(here, capsys):
+    for name, sync in (("one", "bsp"), ("two", "asp")):
+        arguments = (f"sync.kind={sync}", "stop.iterations=3", "--out", f"all/{name}")
+        assert outpace("simulate", "config.yaml", *arguments) == 0
+    assert outpace("report", "all/one", "all/two", "--out", "both.html") == 0
+    assert outpace("report", "all") == 0
+    for page in (here / "both.html", here / "all" / files.REPORT):
+        assert "two" in page.read_text()
+    assert "not the folder of a run" in refused(capsys, "report", ".ssh")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("signal_number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130)])
+def test_an_interrupted_run_leaves_a_valid_folder_marked_partial(here, signal_number, code):
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    command = [
+        sys.executable,
+        "-m",
+        "outpace",
+        "simulate",
+        "config.yaml",
+        "stop.iterations=1000000",
+    ]
+    process = subprocess.Popen(
+        [*command, "--out", "run"], env=environment, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        summary = here / "run" / files.SUMMARY
+        while process.poll() is None and not summary.exists():
+            pass  # the folder is there as soon as the run starts
+        process.send_signal(signal_number)
+        if signal_number == signal.SIGINT:  # impatience: the folder is completed all the same
+            process.send_signal(signal_number)
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == code
+    assert "Traceback" not in errors
+    assert files.read_summary(here / "run")["status"] == "partial"
+    assert not list((here / "run").glob("*.part"))
+    pq.read_table(here / "run" / files.TRACE)
+
+
+def test_help_does_not_wait_for_torch():
+    code = "import sys, outpace.cli; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_report_over_damaged_runs_says_which_files_it_is_without(here, capsys):
+    for name in ("one", "two"):
+        arguments = ("stop.iterations=3", "--out", f"all/{name}")
+        assert outpace("simulate", "config.yaml", *arguments) == 0
+    (here / "all" / "one" / files.TRACE).write_bytes(b"PAR1")
+    (here / "all" / "two" / files.METRICS).unlink()
+    capsys.readouterr()
+    assert outpace("report", "all", "all/", "all/two") == 0
+    printed = capsys.readouterr()
+    assert printed.out == f"report: {files.REPORT}\n"
+    assert [line.partition(": ")[0] for line in printed.err.splitlines()] == [
+        "note", "note", "warning", "warning",
+    ]  # fmt: skip
+    assert f"warning: all/one/{files.TRACE}: " in printed.err
+    assert f"warning: all/two/{files.METRICS}: there is no such file" in printed.err
+    Path(files.REPORT).write_text("mine")
+    assert "name another file with --out" in refused(capsys, "report", "all/one", "all/two")
+    assert Path(files.REPORT).read_text() == "mine"
+    (here / "all" / "one" / files.SUMMARY).unlink()
+    assert files.SUMMARY in refused(capsys, "report", "all/one", "--out", "none.html")
+    assert not Path("none.html").exists()

@@ -1,0 +1,178 @@
+"""What cannot be without servers is refused, key by key, before anything is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from tests.support.command import outpace, refused
+
+from outpace.config.experiment import experiment_from
+from outpace.errors import ConfigError
+from outpace.experiment.running import simulate
+from outpace.real.node.script.attach import attached
+from outpace.sync import Asp, Ssgd
+
+CONFIG = """\
+task: {kind: timing, parameters: 1000}
+workers: 4
+compute: {kind: constant, mean_s: 0.1}
+sync: {kind: ssgd}
+stop: {iterations: 10}
+"""
+KINDS = [
+    "{kind: ssgd}",
+    "{kind: 'local-sgd', every: 8}",
+    "{kind: psgd}",
+    "{kind: hpsgd}",
+    "{kind: diloco, every: 8}",
+    "{kind: gossip}",
+]
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    return tmp_path
+
+
+def sync(text: str) -> str:
+    return f"sync={text}"
+
+
+BAD = [
+    (sync("{kind: local-sgd, every: 0}"), "sync.every must be from 1 to 2^31 − 1, not 0"),
+    (sync("{kind: local-sgd, every: -8}"), "sync.every must be from 1 to 2^31 − 1, not -8"),
+    (sync("{kind: local-sgd, every: 1.5}"), "sync.every must be a whole number, not 1.5"),
+    (sync("{kind: local-sgd, every: .inf}"), "sync.every"),
+    (sync("{kind: local-sgd}"), "sync.every is missing"),
+    (sync("{kind: local-sgd, every: 8, after: -1}"), "sync.after must be from 0 to 2^31 − 1"),
+    (sync("{kind: localsgd, every: 8}"), "Did you mean 'local-sgd'?"),
+    (sync("{kind: ssgd, every: 8}"), "sync.every: unknown key."),
+    (sync("{kind: ssgd, all_reduce: star}"), "sync.all_reduce must be 'ring' or 'tree'"),
+    (sync("{kind: hpsgd, commit: late}"), "sync.commit must be 'immediate' or 'delayed'"),
+    (sync("{kind: hpsgd, window: 0}"), "sync.window must be from 1 to 2^31 − 1, not 0"),
+    (sync("{kind: hpsgd, rate_by_window: cubic}"), "sync.rate_by_window must be 'linear', 'sqrt'"),
+    (sync("{kind: diloco, every: 0}"), "sync.every must be from 1 to 2^31 − 1, not 0"),
+    (sync("{kind: diloco, every: 8, outer_lr: 0}"), "sync.outer_lr must be a positive number"),
+    (sync("{kind: diloco, every: 8, outer_momentum: 1}"), "sync.outer_momentum must be in [0, 1)"),
+    (sync("{kind: diloco, every: 8, overlap: 2}"), "sync.overlap must be true or false, not 2"),
+    (sync("{kind: diloco, every: 8, overlap: often}"), "sync.overlap must be true or false"),
+    (sync("{kind: diloco, every: 8, overlapp: true}"), "Did you mean 'overlap'?"),
+    (sync("{kind: local-sgd, every: 8, overlap: true}"), "sync.overlap: unknown key."),
+    (sync("{kind: ssgd, wire: bf17}"), "sync.wire must be 'full' or 'bf16', not 'bf17'"),
+    (sync("{kind: hpsgd, wire: 16}"), "sync.wire must be 'full' or 'bf16', not 16"),
+    (sync("{kind: diloco, every: 8, wire: null}"), "sync.wire must be 'full' or 'bf16', not None"),
+    (sync("{kind: gossip, wire: bf16}"), "sync.wire: unknown key."),
+    (sync("{kind: bsp, wire: bf16}"), "sync.wire: unknown key."),
+    (sync("[{kind: ssgd}]"), "sync[0]: ssgd has no servers: all workers follow it"),
+    ("workers=1", "workers: ssgd is for at least 2, who average among themselves"),
+    ("servers=2", "servers: ssgd has no servers: leave it out"),
+    ("slicing=layers", "slicing: ssgd has no servers"),
+    ("colocate=true", "colocate: ssgd has no servers"),
+    ("barrier=global", "barrier: ssgd has no servers"),
+    ("pull={quorum_percent: 50}", "pull: ssgd has no servers"),
+    ("push_time={kind: constant, mean_s: 0.1}", "push_time: ssgd has no servers"),
+    ("pull_time={kind: constant, mean_s: 0.1}", "pull_time: ssgd has no servers"),
+    ("conditions=[{pull: 'mine.py:f'}]", "conditions: ssgd has no servers"),
+    ("sync_changes=[{at_s: 1, sync: {kind: asp}}]", "sync_changes: ssgd has no servers"),
+    (
+        "network={delays: [{message: push, probability: 0.1, seconds: 1.0}]}",
+        "network.delays: ssgd has no servers, and so no push, pull or reply",
+    ),
+    ("network={nodes: {server-0: {latency_s: 0.1}}}", "network.nodes: no node 'server-0'"),
+]
+
+
+@pytest.mark.parametrize("command", ["simulate", "run"])
+@pytest.mark.parametrize(("override", "words"), BAD)
+def test_what_is_wrong_is_said_in_a_line_and_nothing_is_written(
+    here: Path, capsys, command, override, words
+):
+    message = refused(capsys, command, "config.yaml", override, "--out", "out")
+    assert words in message
+    assert len(message.splitlines()) == 1, message
+    assert not (here / "out").exists()
+
+
+@pytest.mark.parametrize("optimizer", ["{kind: adam}", "{kind: lars}"])
+def test_a_replica_takes_plain_steps_only(here, capsys, optimizer):
+    arguments = (sync("{kind: hpsgd}"), f"optimizer={optimizer}", "--out", "out")
+    message = refused(capsys, "simulate", "config.yaml", *arguments)
+    assert "optimizer: the replica of hpsgd takes plain steps: use kind: sgd" in message
+    assert outpace("simulate", "config.yaml", *arguments[1:]) == 0  # ssgd takes any
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_who_has_servers_cannot_change_to_a_strategy_without(here, capsys, kind):
+    message = refused(
+        capsys, "simulate", "config.yaml", "--out", "out", sync("{kind: asp}"),
+        f"sync_changes=[{{at_s: 1, sync: {kind}}}]",
+    )  # fmt: skip
+    assert "sync_changes[0].sync: " in message
+    assert "has no servers: all workers follow it, all the time" in message
+
+
+@pytest.mark.parametrize(
+    ("sync", "optimizer", "more", "words"),
+    [
+        ("ssgd", torch.optim.LBFGS, {}, "LBFGS computes gradients itself, several for a step"),
+        ("psgd", torch.optim.LBFGS, {}, "LBFGS computes gradients itself"),
+        ("hpsgd", torch.optim.Adam, {}, "replica of hpsgd takes plain steps: use SGD, not Adam"),
+        (
+            "ssgd", torch.optim.SGD,
+            {"optimizer": {"kind": "python", "target": "mine.py:make"}},
+            "optimizer: without servers the script's own takes the steps: leave it out",
+        ),
+    ],
+)  # fmt: skip
+def test_an_optimizer_of_a_script_that_does_not_fit_is_refused(sync, optimizer, more, words):
+    script = {"kind": "script", "path": "-"}
+    settings = {"task": script, "workers": 2, "sync": {"kind": sync}, **more}
+    experiment = experiment_from(settings, "the test")
+    model = torch.nn.Linear(2, 2)
+    with pytest.raises(ConfigError, match=words):
+        attached(None, 0, experiment, model, optimizer(model.parameters(), lr=0.1))
+
+
+def test_code_that_changes_a_run_finds_no_servers():
+    config = {
+        "task": {"kind": "timing"},
+        "workers": 2,
+        "compute": {"kind": "constant", "mean_s": 0.1},
+        "stop": {"iterations": 10},
+    }
+    heard = []
+
+    def control(run):
+        heard.append(run.servers)
+        run.at(0.55, lambda: heard.append(run.summary()["gradients_applied"]))
+        for action in (
+            lambda: run.set_policy("*", Asp()),
+            lambda: run.set_policy("*", Ssgd()),
+            lambda: run.set_pull_condition("*", None),
+        ):
+            with pytest.raises(ConfigError, match="ssgd has no servers"):
+                action()
+
+    simulate({**config, "sync": {"kind": "ssgd"}}, control=control)
+    assert heard == [[], 10]
+
+    def to_ssgd(run):
+        with pytest.raises(ConfigError, match="ssgd has no servers: all follow it"):
+            run.set_policy("*", Ssgd())
+
+    simulate({**config, "sync": {"kind": "asp"}}, control=to_ssgd)
+
+
+def test_both_families_stand_in_one_table(here, capsys):
+    variants = (
+        "variants=[{name: BSP, sync: {kind: bsp}, servers: 2}, {name: SSGD, sync: {kind: ssgd}}, "
+        "{name: HPSGD, sync: {kind: hpsgd}}]"
+    )
+    assert outpace("compare", "config.yaml", variants, "--out", "out") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:4]] == ["BSP", "SSGD", "HPSGD"]
+    assert (here / "out" / "report.html").exists()

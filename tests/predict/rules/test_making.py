@@ -1,0 +1,147 @@
+"""Every rule by its name; names that do not go together."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from tests.support.scenarios import Always, Scenarios
+
+from outpace.errors import ConfigError
+from outpace.predict.replay import replay
+from outpace.predict.rules.making import ALONE, DECISIONS, LEARNED, PLANS, ROLLING, make_rule
+
+NODE = np.arange(30) // 10
+
+
+def times(seed: int, iterations: int = 40) -> np.ndarray:
+    """Of three nodes, one of which is slow in half of the iterations."""
+    random = np.random.default_rng(seed)
+    slow = np.repeat(random.random((iterations, 1)) < 0.5, 30, axis=1) & (NODE == 0)
+    return np.where(slow, 2.0, 1.0) * np.exp(random.normal(0, 0.1, (iterations, 30)))
+
+
+class Recorded:
+    """Draws with replacement from recorded iterations, as a fitted model would."""
+
+    kind: ClassVar[str] = "pooled"
+    needs = 3
+
+    def follow(self, node, seed):
+        assert len(node) == 30
+        return Always(Bootstrap(np.random.default_rng(seed)))
+
+
+class Bootstrap(Scenarios):
+    def __init__(self, random):
+        super().__init__(times(7))
+        object.__setattr__(self, "random", random)
+
+    def sample(self, count):
+        return self.seconds[self.random.integers(len(self.seconds), size=count)]
+
+    def given(self, arrived, elapsed_s):
+        later = np.maximum(self.seconds, np.nextafter(elapsed_s, np.inf))
+        return Scenarios(np.where(np.isnan(arrived), later, arrived))
+
+
+class Failing(Recorded):
+    def follow(self, node, seed):
+        return Always(None)
+
+
+def run(*names, seconds=None, **options):
+    seconds = times(1) if seconds is None else seconds
+    return replay(make_rule(*names, node=NODE, **options), seconds)
+
+
+ALL_OF_THEM = [
+    *((model, None) for model in ALONE if model != "oracle"),
+    *((model, decision) for model in ROLLING for decision in (None, *PLANS)),
+    *(("pooled", decision) for decision in (None, *DECISIONS)),
+]
+
+
+@pytest.mark.parametrize(("model", "decision"), ALL_OF_THEM)
+@pytest.mark.parametrize("aim", ["throughput", "rate"])
+@pytest.mark.parametrize("every", [1, 10])
+def test_every_rule_waits_for_all_in_its_warm_up_and_decides_the_same_with_the_same_seed(
+    model, decision, aim, every
+):
+    options = {"aim": aim, "every": every, "fitted": Recorded(), "warmup": 10, "seed": 3}
+    once, again = (run(model, decision, **options) for _ in range(2))
+    assert once.ended_s.tolist() == again.ended_s.tolist()
+    if model != "fixed":
+        assert (once.count[:10] == 30).all()
+    assert (once.count < 30).any() == (model != "all")
+
+
+def test_the_oracle_is_told_the_times():
+    rows = iter(times(1))
+    assert run("oracle", truth=lambda: next(rows)).of_oracle == 100
+
+
+def test_a_learned_model_does_what_it_is_meant_for():
+    assert run("pooled", fitted=Recorded()).reviews.sum() > 0
+    assert LEARNED == {"deep-markov": "count", "pooled": "replan"}
+
+
+@pytest.mark.parametrize(("kind", "again"), [("pooled", True), ("deep-markov", False)])
+def test_the_hedge_hedges_what_a_model_is_meant_for(monkeypatch, kind, again):
+    asked = []
+    given = Bootstrap.given
+
+    def asking(self, arrived, elapsed_s):
+        asked.append(elapsed_s)
+        return given(self, arrived, elapsed_s)
+
+    monkeypatch.setattr(Bootstrap, "given", asking)
+    monkeypatch.setattr(Recorded, "kind", kind)
+    run(kind, "hedge", fitted=Recorded())
+    assert bool(asked) == again
+
+
+def test_one_that_decides_seldom_is_not_asked_again():
+    assert run("pooled", "replan", fitted=Recorded(), every=10).reviews.sum() == 0
+
+
+@pytest.mark.parametrize("decision", DECISIONS)
+def test_a_model_that_fails_is_replaced_by_the_last_20_iterations_and_that_is_said(decision):
+    said: list[str] = []
+    found = run("pooled", decision, fitted=Failing(), say=said.append)
+    assert len(said) == 1
+    if decision != "hedge":
+        assert found.count.tolist() == run("last-20").count.tolist()
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "words"),
+    [
+        (("poold",), {}, "no run-time model is called 'poold'. Did you mean 'pooled'"),
+        (("pooled", "counts"), {}, "no decision is called 'counts'. Did you mean 'count'"),
+        (("pooled",), {}, "has to be fitted"),
+        (("deep-markov",), {"fitted": Recorded()}, "the fitted one is 'pooled'"),
+        (("last-20", "replan"), {}, "needs a prediction of a learned model"),
+        (("last-5", "hedge"), {}, "needs a prediction of a learned model"),
+        (("elfving", "count"), {}, "decides by itself: leave out decision 'count'"),
+        (("oracle",), {}, "has to be told the times"),
+    ],
+)
+def test_names_that_do_not_go_together_are_refused(names, options, words):
+    with pytest.raises(ConfigError, match=words):
+        make_rule(*names, node=NODE, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"every": 0}, "every must be"),
+        ({"warmup": -1}, "warmup must be"),
+        ({"samples": 0}, "samples must be"),
+        ({"aim": "speed"}, "objective must be"),
+    ],
+)
+def test_values_out_of_range_are_refused(options, words):
+    with pytest.raises(ValueError, match=words):
+        make_rule("pooled", node=NODE, fitted=Recorded(), **options)

@@ -1,0 +1,157 @@
+"""Re-plan against the best stopping there is, where a small model is known exactly."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from tests.support.scenarios import Always, Scenarios, best_stopping
+
+from outpace.predict.interface import Wait
+from outpace.predict.replay import replay
+from outpace.predict.rules.decisions.count_or_deadline import best_count_or_deadline
+from outpace.predict.rules.decisions.objective import Throughput
+from outpace.predict.rules.predicted import Predicted
+from outpace.predict.rules.replan import Replan
+
+
+def nodes(slow: float, jitter: tuple[float, ...] = (0.9, 1.0)) -> np.ndarray:
+    """Three nodes of two workers; each node may be `slow`, and each is a little early or late."""
+    node = [factor * own for factor in (1.0, slow) for own in jitter]
+    rows = itertools.product(node, repeat=3)
+    return np.array([[t * (1 + 0.05 * w) for t in row for w in range(2)] for row in rows])
+
+
+def mean_throughput(rule, seconds):
+    return replay(rule, seconds).throughput.mean()
+
+
+def replan(seconds, **options):
+    return Replan(Always(Scenarios(seconds)), Throughput(), samples=len(seconds), **options)
+
+
+def planned(seconds):
+    following = Always(Scenarios(seconds))
+    return Predicted(following, best_count_or_deadline, Throughput(), samples=len(seconds))
+
+
+@pytest.mark.parametrize("slow", [1.3, 1.6, 2.0, 3.0, 5.0])
+def test_where_nodes_may_be_slow_it_is_within_a_hundredth_and_a_half_of_the_best_stopping(slow):
+    seconds = nodes(slow)
+    best = best_stopping(seconds)
+    found = mean_throughput(replan(seconds), seconds)
+    assert mean_throughput(planned(seconds), seconds) <= found <= best + 1e-9
+    assert found >= 0.985 * best
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_of_any_scenarios_it_is_no_better_than_the_best_stopping_and_not_much_worse(seed):
+    random = np.random.default_rng(seed)
+    seconds = random.integers(4, 16, (12, 4)) / 4
+    best = best_stopping(seconds)
+    found = mean_throughput(replan(seconds), seconds)
+    assert 0.95 * best <= found <= best + 1e-9
+    assert found >= mean_throughput(planned(seconds), seconds) - 1e-9
+
+
+def test_it_stops_when_those_it_counted_on_fail_to_come():
+    # Mostly all come by 1.1; now and then half of them take very long.
+    usual = np.array([1.0, 1.0, 1.1, 1.1])
+    seconds = np.vstack([np.tile(usual, (9, 1)), [[1.0, 1.0, 9.0, 9.0]]])
+    done = replay(replan(seconds), seconds)
+    assert done.count.tolist() == [4] * 9 + [2]
+    assert done.ended_s[-1] == pytest.approx(1.1)
+
+
+def test_it_goes_on_when_more_are_about_to_come_than_it_planned_for():
+    # That the first two come at 1.1 and not at 1 says that the others follow.
+    seconds = np.array([[1.0, 1.0, 6.0, 6.0]] * 9 + [[1.1, 1.1, 1.5, 1.5]])
+    assert replay(replan(seconds), seconds).count[-1] == 4
+    assert replay(planned(seconds), seconds[-1:]).count[0] == 2
+
+
+def test_it_is_asked_no_more_often_than_it_may_be():
+    seconds = np.random.default_rng(0).lognormal(0, 0.5, (40, 8))
+    following = Always(Drawn(8))
+    for reviews in (0, 1, 3):
+        done = replay(Replan(following, Throughput(), reviews=reviews), seconds)
+        assert done.reviews.max() == reviews
+
+
+@pytest.mark.parametrize("reviews", [0, 1, 8])
+def test_who_never_comes_is_not_waited_for_however_soon_the_model_expects_it(reviews):
+    seconds = np.linspace(1.0, 1.1, 8)[None]
+    rule = Replan(Always(Soon(seconds[0].copy())), Throughput(), reviews=reviews)
+    seconds[0, 7] = 1e6
+    done = replay(rule, seconds)
+    assert done.reviews[0] == reviews
+    assert (done.count[0], done.ended_s[0] < 1.4) == (7, True)
+
+
+def test_without_reviews_it_is_the_plan_for_as_long_as_that_takes_in_any_draw():
+    seconds = nodes(2.0)
+    plan = replace(planned(seconds).begin(), until_s=seconds.max())
+    assert replan(seconds, reviews=0).begin() == plan
+
+
+@pytest.mark.parametrize(("prediction_s", "reviews"), [(0.0, True), (0.001, True), (0.2, False)])
+def test_where_predictions_take_too_long_for_the_iterations_it_only_plans(prediction_s, reviews):
+    ticks = itertools.count()
+    seconds = np.random.default_rng(1).lognormal(0, 0.3, (10, 8))
+    noted: list[str] = []
+    rule = Replan(
+        Always(Drawn(8)), Throughput(), clock=lambda: prediction_s * next(ticks), note=noted.append
+    )
+    done = replay(rule, seconds)
+    assert (done.reviews[1:] > 0).any() == reviews
+    assert len(noted) == (not reviews)
+
+
+def test_one_prediction_that_is_held_up_changes_nothing():
+    held_up = [0.0] * 10
+    held_up[7] = 0.9
+    clock = itertools.chain.from_iterable((10.0 * n, 10.0 * n + t) for n, t in enumerate(held_up))
+    times = iter(list(clock))
+    rule = Replan(Always(Drawn(8)), Throughput(), clock=lambda: next(times))
+    done = replay(rule, np.random.default_rng(1).lognormal(0, 0.3, (10, 8)))
+    assert done.reviews[7] > 0
+
+
+def test_an_iteration_that_it_does_not_end_is_ended_by_what_it_says_last():
+    rule = replan(nodes(2.0))
+    assert rule.begin().again_s < np.inf
+    never = rule.review(np.full(6, np.nan), 0.1)
+    assert never != Wait()
+
+
+@dataclass(frozen=True, eq=False)
+class Soon:
+    """All times are known but for a factor of all; and who has not come is about to."""
+
+    seconds: np.ndarray
+
+    def sample(self, count):
+        return self.seconds * np.linspace(1.0, 1.02, count)[:, None]
+
+    def given(self, arrived, elapsed_s):
+        later = np.maximum(self.seconds, 1.01 * elapsed_s)
+        return Soon(np.where(np.isnan(arrived), later, arrived))
+
+
+class Drawn:
+    """Log-normal times, drawn; those who have not come are drawn from the tail by rejection."""
+
+    def __init__(self, workers, arrived=None, elapsed_s=0.0):
+        self.arrived = np.full(workers, np.nan) if arrived is None else arrived
+        self.elapsed_s = elapsed_s
+        self.random = np.random.default_rng(0)
+
+    def given(self, arrived, elapsed_s):
+        return Drawn(len(arrived), arrived, elapsed_s)
+
+    def sample(self, count):
+        times = self.random.lognormal(0, 0.5, (count, len(self.arrived)))
+        later = np.where(times > self.elapsed_s, times, self.elapsed_s + times)
+        return np.where(np.isnan(self.arrived), later, self.arrived)

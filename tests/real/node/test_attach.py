@@ -1,0 +1,276 @@
+"""`outpace.attach` in real processes: bitwise what plain PyTorch does, and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import runpy
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.support.paths import EXAMPLES, SCRIPTS
+
+import outpace
+from outpace.blocks.sums import tree_sum
+from outpace.errors import ConfigError, DivergenceError, RunError
+from outpace.experiment.running import Result, run
+from outpace.real.node.script.attach import attached
+
+pytestmark = pytest.mark.slow
+FEATURES = runpy.run_path(str(SCRIPTS / "features.py"))
+SEVERAL = runpy.run_path(str(SCRIPTS / "several.py"))
+
+
+def launch(script: str | Path, *arguments: object, log: Any = print, **changes: Any) -> Result:
+    task = {
+        "kind": "script", "path": str(SCRIPTS / script), "arguments": [str(a) for a in arguments]
+    }  # fmt: skip
+    base = {"workers": 1, "servers": 3, "sync": {"kind": "bsp"}, "deterministic": True}
+    return run({**base, "task": task, **changes}, log=log)
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
+
+
+def alone(model: Any, optimizer: Any) -> Any:
+    return model, optimizer
+
+
+# -- one worker is plain PyTorch -----------------------------------------------------
+
+
+@pytest.mark.parametrize("case", FEATURES["CASES"])
+def test_one_worker_does_what_plain_pytorch_does(tmp_path, case):
+    own = {"kind": "python", "target": f"{SCRIPTS / 'features.py'}:make"}
+    changes = {"optimizer": own} if case == "mine" else {}
+    said: list[str] = []
+    result = launch("features.py", case, tmp_path, log=said.append, **changes)
+    expected = FEATURES["CASES"][case](alone)
+    state = torch.load(tmp_path / "state.pt")
+    assert same(state, expected)
+    expected.pop("scale", None)
+    assert same(result.parameters, expected)
+    assert result.summary["iterations"] == [FEATURES["STEPS"]]
+    assert said == []
+
+
+def test_without_a_run_its_lines_do_nothing(tmp_path):
+    command = [sys.executable, str(SCRIPTS / "features.py"), "sgd", str(tmp_path)]
+    subprocess.run(command, check=True, timeout=60)
+    assert same(torch.load(tmp_path / "state.pt"), FEATURES["CASES"]["sgd"](alone))
+
+
+# -- several ---------------------------------------------------------------------------
+
+
+def test_several_workers_are_one_process_that_adds_up(tmp_path):
+    result = launch("several.py", "together", tmp_path, workers=3)
+    model = SEVERAL["net"]()
+    optimizer = SEVERAL["optimizer_of"](model)
+    averages = {}
+    for step in range(SEVERAL["STEPS"]):
+        gradients = []
+        for rank in range(3):
+            model.norm.load_state_dict(averages.get(rank, SEVERAL["net"]().norm.state_dict()))
+            model.loss(rank, step).backward()
+            averages[rank] = {k: v.clone() for k, v in model.norm.state_dict().items()}
+            if (rank, step) != (1, 3):
+                gradients.append([p.grad for p in model.parameters()])
+            optimizer.zero_grad()
+        if step == 3:  # an empty leaf: worker 2 is alone in its half of the tree
+            assert len(gradients) == 2
+        for p, *parts in zip(model.parameters(), *gradients, strict=True):
+            if any(part is not None for part in parts):
+                filled = [torch.zeros_like(p) if part is None else part for part in parts]
+                p.grad = tree_sum(filled) / len(filled)
+        optimizer.step()
+        optimizer.zero_grad()
+    model.norm.load_state_dict(averages[0])
+    assert same(result.parameters, model.state_dict())
+    assert result.summary["iterations"] == [SEVERAL["STEPS"]] * 3
+    assert result.summary["gradients_applied"] == 3 * SEVERAL["STEPS"] - 1
+
+
+@pytest.mark.parametrize("slicing", ["even", "layers"])
+def test_a_script_is_what_the_simulation_of_its_task_is(tmp_path, slicing):
+    result = launch("several.py", "digits", tmp_path, workers=4, slicing=slicing)
+    simulated = outpace.simulate(
+        {
+            "task": {"kind": "digits-cnn"}, "workers": 4, "servers": 3, "seed": 5,
+            "sync": {"kind": "bsp"}, "compute": {"kind": "constant", "mean_s": 1.0},
+            "optimizer": {"kind": "sgd", "lr": 0.05, "momentum": 0.9}, "batch_size": 16,
+            "stop": {"iterations": SEVERAL["STEPS"]}, "slicing": slicing,
+        }
+    )  # fmt: skip
+    assert same(result.parameters, simulated.parameters)
+
+
+def test_a_script_that_allows_it_is_stopped_within_a_layer(tmp_path):
+    cut = {"kind": "cutoff", "model": "fixed", "share": 2 / 3}
+    result = launch("abortable.py", tmp_path, workers=3, sync=cut)
+    found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(3)]
+    steps = 6
+    assert result.summary["gradients_applied"] == 2 * steps
+    assert [part["stopped"] for part in found] == [0, 0, steps]
+    assert found[2]["kept"]  # BatchNorm's averages
+    assert found[2]["took"] < steps * 0.4  # not the second that ten slow layers take
+
+
+def test_servers_that_would_own_no_layer_of_a_script_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match="9 servers cannot share 8 parameter tensors"):
+        launch("several.py", "digits", tmp_path, servers=9, slicing="layers")
+
+
+def test_uneven_shares(tmp_path):
+    said: list[str] = []
+    result = launch("several.py", "uneven", tmp_path, workers=3, servers=2, log=said.append)
+    assert result.summary["iterations"] == [12, 6, 4]
+    assert said == [
+        f"worker-{n} starts from other values than worker-0, whose values win" for n in (1, 2)
+    ]
+    starts = [torch.load(tmp_path / f"start-{rank}.pt") for rank in range(3)]
+    assert all(same(start, SEVERAL["net"]().state_dict()) for start in starts)
+    first, second = (torch.load(tmp_path / f"end-{rank}.pt") for rank in range(2))
+    assert same(result.parameters, first)
+    own = [name for name in first if name.startswith(("norm.r", "norm.n"))]
+    assert not torch.equal(first[own[0]], second[own[0]])
+    for name in own:
+        del first[name], second[name]
+    assert same(first, second)
+    seen = [torch.load(tmp_path / f"seen-{rank}.pt") for rank in range(3)]
+    assert [size for size, _ in seen] == [3, 3, 3]
+    for epoch in range(2):
+        assert sorted(i for _, epochs in seen for i in epochs[epoch]) == list(range(24))
+    assert seen[0][1][0] != seen[0][1][1]
+
+
+def test_a_run_that_ends_ends_its_scripts(tmp_path):
+    law = {"kind": "constant", "mean_s": 0.05}
+    result = launch("several.py", "ended", tmp_path, workers=2, compute=law, stop={"iterations": 8})
+    assert result.summary["iterations"] == [8, 8]
+    for rank in range(2):
+        rows = [line.split() for line in (tmp_path / f"times-{rank}").read_text().splitlines()]
+        times = [float(row[0]) for row in rows]
+        assert len(times) == 8
+        assert min(b - a for a, b in pairwise(times)) > 0.045
+        if rank == 0:
+            assert float(result.parameters["norm.running_mean"][0]) == float(rows[-1][1])
+
+
+# -- what goes wrong ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("case", "kind", "words"),
+    [
+        ("unattached", ConfigError, r"worker-1: .*wrong.py ended without calling outpace.attach"),
+        ("raises", RunError, r"worker 1: .*wrong.py raised ValueError: no luck .*line \d+"),
+        ("exit", RunError, "worker 1: .*wrong.py ended with exit code 3"),
+        ("dtypes", ConfigError, "worker-1: .* one floating-point dtype, not .*float32.*float64"),
+        ("shapes", ConfigError, "worker-1 trains other parameters than worker-0"),
+        ("sparse", ConfigError, "worker-1: sparse gradients cannot be shared"),
+        ("lr", RunError, "worker 1, iteration 3, .*setting lr cannot be nan"),
+    ],
+)
+def test_what_a_script_does_wrong_is_said_with_its_worker(case, kind, words):
+    with pytest.raises(kind, match=f"^.*{words}"):
+        launch("wrong.py", case, workers=2, servers=1, deterministic=False)
+
+
+def test_what_cannot_be_shared_is_said_before_anything_is():
+    class SGD(torch.optim.SGD):
+        """Named as one that servers know."""
+
+    experiment = outpace.experiment_from(
+        {"workers": 1, "sync": {"kind": "bsp"}, "task": {"kind": "script", "path": "-"}}, "test"
+    )
+    model = torch.nn.Linear(2, 2)
+    nowhere = torch.nn.Linear(2, 2, device="meta")
+    for optimizer, words in (
+        (torch.optim.LBFGS(model.parameters()), "LBFGS is not one .* optimizer.kind=python"),
+        (SGD(model.parameters()), "optimizer SGD is not one that servers know"),
+        (torch.optim.SGD([*model.parameters(), torch.ones(1)]), "1 parameters that the model"),
+        (torch.optim.SGD([{"params": [model.bias], "lr": torch.ones(2)}]), "lr is a Tensor, which"),
+        (torch.optim.SGD(nowhere.parameters()), "meta device"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            attached(None, 0, experiment, nowhere if "meta" in words else model, optimizer)
+
+
+def test_what_is_refused_leaves_the_run_going():
+    assert launch("wrong.py", "caught", workers=2).summary["iterations"] == [6, 6]
+
+
+def test_a_script_that_is_not_there():
+    with pytest.raises(ConfigError, match=r"^there is no script .*nowhere.py$"):
+        launch("nowhere.py")
+
+
+def test_a_gradient_that_is_not_finite_is_not_pushed():
+    said: list[str] = []
+    result = launch("wrong.py", "nan", workers=2, log=said.append)
+    (line,) = (line for line in said if "finite" in line)
+    assert line == "a gradient of worker-1 is not finite: it is not pushed (iteration 3)"
+    assert result.summary["iterations"] == [6, 6]
+    assert result.summary["gradients_applied"] == 11
+
+
+def test_or_ends_the_run():
+    words = "^the gradient of worker-1 is not finite in its iteration 3; try a smaller"
+    with pytest.raises(DivergenceError, match=words):
+        launch("wrong.py", "nan", workers=2, non_finite="stop")
+
+
+def test_a_script_that_somebody_else_started_says_what_it_raised(tmp_path):
+    (tmp_path / "bad.py").write_text(
+        "import torch, outpace\n"
+        "model = torch.nn.Linear(3, 2)\n"
+        "outpace.attach(model, torch.optim.SGD(model.parameters()))\n"
+        "raise ValueError('no luck')\n"
+    )
+    connect = tmp_path / "run.json"
+    command = [sys.executable, "-m", "outpace", "serve", "--workers", "1", "--connect", connect]
+    place = {"OUTPACE_CONNECT": str(connect), "OUTPACE_RANK": "0", "OUTPACE_WORLD_SIZE": "1"}
+    with subprocess.Popen(
+        [*command, "--out", tmp_path / "out"], stderr=subprocess.PIPE, text=True
+    ) as serve:
+        try:
+            deadline = time.monotonic() + 60
+            while not connect.exists() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            bad = [sys.executable, tmp_path / "bad.py"]
+            done = subprocess.run(
+                bad, env={**os.environ, **place}, capture_output=True, text=True, timeout=60
+            )
+            _, said = serve.communicate(timeout=30)
+        finally:
+            serve.kill()
+    assert "ValueError: no luck" in done.stderr
+    assert serve.returncode == 1
+    assert "error: worker-0: ValueError: no luck" in said
+
+
+# -- the examples ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"), [("cnn", ["--epochs", "2"]), ("transformer", ["--steps", "60"])]
+)
+def test_an_example_learns_with_two_workers(tmp_path, name, arguments):
+    script = EXAMPLES / f"train_{name}.py"
+    command = [sys.executable, "-m", "outpace", "run", script, "--workers", "2", "--out", "out"]
+    done = subprocess.run(
+        [*command, "--", *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, done.stderr
+    losses = [float(loss) for loss in re.findall(r"loss (\d+\.\d+)", done.stdout)]
+    assert len(losses) >= 2
+    assert losses[-1] < 0.7 * losses[0]

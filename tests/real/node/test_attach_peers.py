@@ -1,0 +1,270 @@
+"""`outpace.attach` without servers: what one process would do, and what goes wrong."""
+
+from __future__ import annotations
+
+import runpy
+from typing import Any
+
+import pytest
+import torch
+from tests.support.command import outpace as outpace_command
+from tests.support.paths import SCRIPTS
+
+from outpace.errors import ConfigError, DivergenceError, RunError
+from outpace.experiment.running import Result, run
+from outpace.real.net.bodies import ReadAll, Snapshot
+
+pytestmark = pytest.mark.slow
+FEATURES = runpy.run_path(str(SCRIPTS / "features.py"))
+PEERS = runpy.run_path(str(SCRIPTS / "peers.py"))
+STEPS, SSGD = PEERS["STEPS"], {"kind": "ssgd"}
+KINDS: dict[str, dict[str, Any]] = {
+    "ssgd": SSGD,
+    "local-sgd": {"kind": "local-sgd", "every": 3},
+    "diloco": {"kind": "diloco", "every": 3},
+    "diloco, overlapped": {"kind": "diloco", "every": 3, "overlap": True},
+    "hpsgd": {"kind": "hpsgd"},
+    "hpsgd, delayed": {"kind": "hpsgd", "commit": "delayed"},
+    "psgd": {"kind": "psgd"},
+}
+
+
+def launch(
+    script: str, *arguments: object, log: Any = lambda _: None, watch: Any = None, **changes: Any
+) -> Result:  # fmt: skip
+    task = {
+        "kind": "script", "path": str(SCRIPTS / script), "arguments": [str(a) for a in arguments]
+    }  # fmt: skip
+    return run({"workers": 2, "sync": SSGD, "task": task, **changes}, log=log, watch=watch)
+
+
+def farthest(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
+    assert one.keys() == other.keys()
+    return max(float((one[k].double() - other[k].double()).abs().max()) for k in one)
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return farthest(one, other) == 0
+
+
+def alone(model: Any, optimizer: Any) -> Any:
+    return model, optimizer
+
+
+# -- two workers that compute the same are one --------------------------------------------
+
+
+@pytest.mark.parametrize("case", ["sgd", "adam_clipped", "mine"])
+def test_workers_with_the_same_data_do_what_plain_pytorch_does(tmp_path, case):
+    said: list[str] = []
+    result = launch("features.py", case, tmp_path, log=said.append)
+    expected = FEATURES["CASES"][case](alone)
+    assert same(torch.load(tmp_path / "state.pt"), expected)
+    expected.pop("scale", None)
+    assert same(result.parameters, expected)
+    assert result.summary["iterations"] == [FEATURES["STEPS"]] * 2
+    assert said == []
+
+
+# -- several are one that averages -----------------------------------------------------------
+
+
+class Replicas:
+    """The script of all ranks in one process: a model and an optimizer of each."""
+
+    def __init__(self, make: Any, workers: int) -> None:
+        self.models = [PEERS["net"]() for _ in range(workers)]
+        self.optimizers = [make(model) for model in self.models]
+        self.schedulers = [PEERS["scheduler_of"](optimizer) for optimizer in self.optimizers]
+
+    def backward(self, step: int) -> list[int]:
+        """The gradients of a step; who has one that can be used."""
+        good = []
+        for rank, (model, optimizer) in enumerate(zip(self.models, self.optimizers, strict=True)):
+            optimizer.zero_grad()
+            model.loss(rank, step).backward()
+            if not PEERS["overflows"](rank, step):
+                good.append(rank)
+        return good
+
+    def step(self, who: Any) -> None:
+        for rank in who:
+            self.optimizers[rank].step()
+        for scheduler in self.schedulers:
+            scheduler.step()
+
+    def trained(self) -> list[list[torch.Tensor]]:
+        """The parameters of each that are trained."""
+        return [[p.data for p in model.parameters() if p.requires_grad] for model in self.models]
+
+    def average_gradients(self, good: list[int]) -> None:
+        for parameters in zip(*(model.parameters() for model in self.models), strict=True):
+            found = [parameters[rank].grad for rank in good]
+            used = [gradient for gradient in found if gradient is not None]
+            mean = sum(used) / len(good) if used else None
+            for parameter in parameters:
+                parameter.grad = None if mean is None else mean.clone()
+
+    def average_parameters(self) -> None:
+        for parameters in zip(*self.trained(), strict=True):
+            mean = sum(parameters) / len(parameters)
+            for parameter in parameters:
+                parameter.copy_(mean)
+
+    def average_buffers(self, good: Any) -> None:
+        """BatchNorm's averages, of those who gave something."""
+        for name in ("running_mean", "running_var"):
+            found = [getattr(model.norm, name) for model in self.models]
+            mean = sum(found[rank] for rank in good) / len(good)
+            for buffer in found:
+                buffer.copy_(mean)
+
+
+@pytest.mark.parametrize(("make", "buffers"), [("sgd", "average"), ("adamw", "own")])
+@pytest.mark.filterwarnings("ignore:Detected call of .lr_scheduler.step")
+def test_ssgd_is_one_process_that_averages_the_gradients(tmp_path, make, buffers):
+    said: list[str] = []
+    sync = {**SSGD, "buffers": buffers}
+    result = launch("peers.py", make, tmp_path, workers=3, log=said.append, sync=sync)
+    hand = Replicas(PEERS[make], 3)
+    for step in range(STEPS):
+        good = hand.backward(step)
+        hand.average_gradients(good)
+        if buffers == "average":
+            hand.average_buffers(good)
+        hand.step(range(3))
+    for rank, model in enumerate(hand.models):
+        assert farthest(torch.load(tmp_path / f"{rank}.pt"), model.state_dict()) < 1e-6
+    assert farthest(result.parameters, hand.models[0].state_dict()) < 1e-6
+    assert result.summary["gradients_applied"] == 3 * STEPS - 1
+    assert said == [
+        f"worker-{n} starts from other values than worker-0, whose values win" for n in (1, 2)
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:Detected call of .lr_scheduler.step")
+def test_local_sgd_is_one_process_that_averages_parameters(tmp_path):
+    launch("peers.py", "sgd", tmp_path, workers=2, sync=KINDS["local-sgd"])
+    hand = Replicas(PEERS["sgd"], 2)
+    for step in range(STEPS):
+        hand.step(hand.backward(step))
+        if (step + 1) % 3 == 0 or step + 1 == STEPS:
+            hand.average_parameters()
+            hand.average_buffers(range(2))
+    for rank, model in enumerate(hand.models):
+        assert farthest(torch.load(tmp_path / f"{rank}.pt"), model.state_dict()) < 1e-6
+
+
+@pytest.mark.filterwarnings("ignore:Detected call of .lr_scheduler.step")
+def test_diloco_is_one_process_with_an_outer_optimizer(tmp_path):
+    outer = {"outer_lr": 0.6, "outer_momentum": 0.8}
+    launch("peers.py", "adamw", tmp_path, workers=2, sync={**KINDS["diloco"], **outer})
+    hand = Replicas(PEERS["adamw"], 2)
+    first, second = hand.trained()
+    common = [torch.nn.Parameter(p.clone()) for p in first]
+    optimizer = torch.optim.SGD(common, lr=0.6, momentum=0.8, nesterov=True)
+    for step in range(STEPS):
+        hand.step(hand.backward(step))
+        if (step + 1) % 3 == 0 or step + 1 == STEPS:
+            for parameter, *own in zip(common, first, second, strict=True):
+                parameter.grad = sum(parameter.data - one for one in own) / 2
+            optimizer.step()
+            for parameter, *own in zip(common, first, second, strict=True):
+                for one in own:
+                    one.copy_(parameter.data)
+    for rank, model in enumerate(hand.models):
+        assert farthest(torch.load(tmp_path / f"{rank}.pt"), model.state_dict()) < 1e-6
+
+
+@pytest.mark.parametrize("kind", ["diloco, overlapped", "hpsgd, delayed"])
+def test_who_has_less_data_leaves_and_all_end_with_the_same_parameters(tmp_path, kind):
+    result = launch("peers.py", "uneven", tmp_path, workers=3, sync=KINDS[kind])
+    assert result.summary["iterations"] == [STEPS, STEPS - 1, STEPS - 2]
+    first, *others = (torch.load(tmp_path / f"{rank}.pt") for rank in range(3))
+    assert same(result.parameters, first)
+    own = [name for name in first if name.startswith(("norm.r", "norm.n"))]
+    for state in others:
+        assert same({**state, **{name: first[name] for name in own}}, first)
+    start = PEERS["net"](0).state_dict()
+    assert torch.equal(first["unused.weight"], start["unused.weight"])
+    assert not torch.equal(first["odd.weight"], start["odd.weight"])
+    assert torch.equal(first["tied.weight"], first["body.weight"])
+
+
+@pytest.mark.parametrize("kind", ["ssgd", "hpsgd"])
+def test_what_workers_have_in_common_is_the_same_whatever_their_pace_and_schedule(tmp_path, kind):
+    versions = {}  # version -> worker -> parameters
+
+    def watch(engine: Any) -> None:
+        coordinator = engine.coordinator
+        taken = coordinator.snapshots.add
+
+        def add(body: Snapshot, block: torch.Tensor) -> None:
+            versions.setdefault(body.version, {})[body.shard] = block
+            taken(body, block)
+
+        coordinator.snapshots.add = add
+        coordinator.when_started.append(
+            lambda: [
+                coordinator.listener.send(name, ReadAll(1000 + version, version))
+                for name in coordinator.workers
+                for version in range(1, 6)
+            ]
+        )
+
+    pace = {"kind": "lognormal", "mean_s": 0.02, "cv": 0.5, "worker_cv": 1.0}
+    launch("peers.py", "uneven", tmp_path, workers=3, sync=KINDS[kind], compute=pace, watch=watch)
+    complete = [list(found.values()) for found in versions.values() if len(found) == 3]
+    assert len(complete) >= 2
+    for first, *others in complete:
+        assert all(torch.equal(first, other) for other in others)
+
+
+# -- what goes wrong -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("case", "kind", "words"),
+    [
+        ("shapes", ConfigError, r"worker-1 trains other parameters .*\[3, 3\].* where that has"),
+        ("raises", RunError, r"worker 1: .*wrong.py raised ValueError: no luck .*line \d+"),
+        (
+            "lr",
+            DivergenceError,
+            "the parameters of worker-1 stopped .* before its iteration 4; try",
+        ),
+    ],
+)
+def test_what_a_script_does_wrong_is_said_with_its_worker(case, kind, words):
+    with pytest.raises(kind, match=f"^{words}"):
+        launch("wrong.py", case)
+
+
+@pytest.mark.parametrize("kind", ["ssgd", "hpsgd"])
+def test_a_gradient_that_is_not_finite_is_left_out(kind):
+    said: list[str] = []
+    result = launch("wrong.py", "nan", sync=KINDS[kind], log=said.append)
+    assert said == ["a gradient of worker-1 is not finite: it is not pushed (iteration 3)"]
+    assert result.summary["iterations"] == [6, 6]
+    assert result.summary["gradients_applied"] == 11
+    assert all(value.isfinite().all() for value in result.parameters.values())
+
+
+def test_or_ends_the_run():
+    words = "^the gradient of worker-1 is not finite in its iteration 3; try a smaller"
+    with pytest.raises(DivergenceError, match=words):
+        launch("wrong.py", "nan", non_finite="stop")
+
+
+def test_an_optimizer_whose_steps_cannot_be_shared_is_refused_on_the_command_line(tmp_path, capfd):
+    (tmp_path / "bad.py").write_text(
+        "import torch, outpace\n"
+        "model = torch.nn.Linear(3, 2)\n"
+        "outpace.attach(model, torch.optim.Adam(model.parameters()))\n"
+    )
+    arguments = ("run", str(tmp_path / "bad.py"), "--workers", "2", "--out", str(tmp_path / "out"))
+    assert outpace_command(*arguments, "sync.kind=hpsgd") == 2
+    error = capfd.readouterr().err
+    assert "error: worker-" in error
+    assert "the replica of hpsgd takes plain steps: use SGD, not Adam" in error
+    assert "Traceback" not in error

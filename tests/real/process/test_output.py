@@ -1,0 +1,120 @@
+"""What processes print comes out whole, line by line, with their names."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+
+import pytest
+from tests.support.paths import SCRIPTS
+
+from outpace.experiment.running import run
+from outpace.real.net.clock import RealClock
+from outpace.real.process.output import Output, print_line
+
+TALKS = SCRIPTS / "talks.py"
+
+
+class Spoken:
+    """An Output whose child is this process."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[str, str, bool]] = []
+        self.clock = RealClock()
+        self.output = Output(self.clock, "worker-3", lambda *what: self.said.append(what))
+        self.out, self.err = self.output.for_child
+
+    def write(self, data: bytes, *, error: bool = False) -> None:
+        end = self.err if error else self.out
+        os.write(end.fileno(), data)
+
+    def lines(self, *, error: bool = False) -> list[str]:
+        assert {name for name, _, _ in self.said} <= {"worker-3"}
+        return [line for _, line, was_error in self.said if was_error is error]
+
+    def close(self) -> None:
+        self.output.started()
+        self.output.close()
+
+
+def test_lines_come_whole_whatever_they_are_written_in():
+    spoken = Spoken()
+    for byte in "one\nzwei, ä\n\nfour".encode():
+        spoken.write(bytes([byte]))
+        spoken.clock(spoken.clock.now)
+    assert spoken.lines() == ["one", "zwei, ä", ""]
+    spoken.close()
+    assert spoken.lines() == ["one", "zwei, ä", "", "four"]
+
+
+def test_both_streams_are_told_apart():
+    spoken = Spoken()
+    spoken.write(b"out\n")
+    spoken.write(b"err\n", error=True)
+    spoken.close()
+    assert (spoken.lines(), spoken.lines(error=True)) == (["out"], ["err"])
+
+
+@pytest.mark.parametrize(
+    ("written", "line"),
+    [
+        (b"\r 10 %\r 20 %\r100 %\n", "100 %"),  # a progress bar
+        (b"from elsewhere\r\n", "from elsewhere"),
+        (b"\xff\xfe\n", "\ufffd\ufffd"),
+        (b"\x1b[31mred\x1b[0m\n", "\x1b[31mred\x1b[0m"),
+    ],
+)
+def test_what_is_no_plain_line_becomes_one(written, line):
+    spoken = Spoken()
+    spoken.write(written)
+    spoken.close()
+    assert spoken.lines() == [line]
+
+
+def test_what_never_ends_its_line_is_not_kept_for_ever():
+    spoken = Spoken()
+    for _ in range(40):
+        spoken.write(b"x" * 50_000)
+        spoken.output.take()
+    assert 1_000_000 < sum(map(len, spoken.lines())) < 2_000_000
+    spoken.close()
+    assert sum(map(len, spoken.lines())) == 2_000_000
+
+
+def test_nothing_is_watched_when_it_is_over():
+    spoken = Spoken()
+    spoken.output.started()  # both ends are closed: end of file
+    while spoken.clock(None) is not None:
+        pass
+    assert spoken.said == []
+    spoken.close()
+
+
+@pytest.mark.parametrize("error", [False, True])
+def test_letters_that_the_terminal_lacks_are_replaced(monkeypatch, error):
+    raw = io.BytesIO()
+    name = "stderr" if error else "stdout"
+    monkeypatch.setattr(sys, name, io.TextIOWrapper(raw, encoding="ascii"))
+    print_line("worker-1", "loss → 0.5", error)
+    assert raw.getvalue() == b"worker-1 | loss ? 0.5\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_scripts_print_has_their_name_unless_there_is_but_one(capsys, workers):
+    run(
+        {
+            "task": {"kind": "script", "path": str(TALKS)},
+            "workers": workers,
+            "sync": {"kind": "bsp"},
+        }
+    )
+    out, err = capsys.readouterr()
+    for worker in range(workers):
+        tag = "" if workers == 1 else f"worker-{worker} | "
+        mine = [line.removeprefix(tag) for line in out.splitlines() if line.startswith(tag)]
+        long = [f"{worker} {line:06d} {'x' * 90}" for line in range(5000)]
+        steps = [f"step {step}" for step in range(3)]
+        assert mine == ["before", *steps, *long, "no end \ufffd of line"]
+        assert f"{tag}3 of 3" in err.splitlines()

@@ -1,0 +1,131 @@
+"""The figures of progress, staleness and time split: their numbers are those of the files."""
+
+from __future__ import annotations
+
+import pyarrow.parquet as pq
+import pytest
+from tests.support.run_folders import make_run
+
+from outpace.record import folder as files
+from outpace.report.figures.figure import colour, dash
+from outpace.report.figures.progress import progress
+from outpace.report.figures.split import split_of_runs
+from outpace.report.figures.staleness import staleness
+from outpace.report.page import _totals
+from outpace.report.read.runs import read_runs
+from outpace.report.words import label, number, percent, size, times
+
+
+def test_lines_are_the_metrics(simulated):
+    runs = read_runs([simulated["BSP"], simulated["ASP"]])
+    figure = progress(runs, [None, None], 0.5)
+    views = dict(zip(((y, x) for y in range(3) for x in range(3)), figure.views, strict=True))
+    table = pq.read_table(simulated["ASP"] / files.METRICS)
+    assert table.num_rows > 3
+    for y, quantity in enumerate(("accuracy", "train_loss", "test_loss")):
+        for x, base in enumerate(("time_s", "updates", "gradients")):
+            bsp, asp = views[y, x].traces
+            assert (bsp["name"], asp["name"]) == ("BSP", "ASP")
+            assert asp["y"] == pytest.approx(table[quantity].to_pylist(), rel=1e-4)
+            assert asp["x"] == pytest.approx(table[base].to_pylist(), rel=1e-6)
+    assert views[0, 0].layout["shapes"][0]["y0"] == 0.5
+    assert "shapes" not in views[1, 0].layout
+    assert "single gradient" in views[0, 1].note
+
+
+def test_without_evaluations_iterations_are_drawn(simulated):
+    runs = read_runs([simulated["timing"]])
+    figure = progress(runs, [_totals(runs[0])], None)
+    (view,) = figure.views
+    (trace,) = view.traces
+    assert trace["y"][-1] == sum(runs[0].summary["iterations"])
+    assert trace["y"] == sorted(trace["y"])
+    assert trace["x"][-1] == pytest.approx(runs[0].summary["virtual_time_s"], rel=1e-4)
+
+
+def test_long_lines_are_thinned_but_keep_their_ends(tmp_path):
+    points = [(float(n), n / 10_000) for n in range(5000)]
+    (run,) = read_runs([make_run(tmp_path / "a", accuracy=points)])
+    (trace,) = progress([run], [None], None).views[0].traces
+    assert len(trace["x"]) == 1000
+    assert (trace["x"][0], trace["x"][-1]) == (0.0, 4999.0)
+
+
+def test_staleness_is_a_share_of_gradients(tmp_path):
+    folders = [
+        make_run(tmp_path / "fresh"),
+        make_run(tmp_path / "stale", staleness={"histogram": {"0": 1, "2": 3}}),
+    ]
+    (view,) = staleness(read_runs(folders)).views
+    (trace,) = view.traces
+    assert trace["name"] == "stale"
+    assert trace["y"] == [0.25, 0, 0.75]
+    assert trace["x"] == [0, 1, 2]
+    assert trace["marker"]["color"] == colour(1)
+    assert "All gradients of fresh had staleness 0" in view.note
+
+
+def test_far_staleness_is_binned_and_nothing_lost(tmp_path):
+    histogram = {str(n): 1 for n in range(0, 1000, 3)}
+    (run,) = read_runs([make_run(tmp_path / "a", staleness={"histogram": histogram})])
+    (view,) = staleness([run]).views
+    (trace,) = view.traces
+    assert len(trace["y"]) <= 40
+    assert sum(trace["y"]) == pytest.approx(1.0, rel=1e-3)
+    assert "in steps of 25" in view.layout["xaxis"]["title"]["text"]
+
+
+def test_staleness_0_alone_is_said_in_words(tmp_path):
+    figure = staleness(read_runs([make_run(tmp_path / "a")]))
+    assert not figure.views
+    assert "All gradients had staleness 0" in figure.html()
+    none = staleness(read_runs([make_run(tmp_path / "b", staleness={})]))
+    assert "No gradient was applied." in none.html()
+
+
+def test_the_bars_of_runs_are_the_means_of_the_summary(tmp_path):
+    folders = [
+        make_run(tmp_path / "a", seconds={"compute": 1.0, "communicate": 2.0, "wait": 3.0}),
+        make_run(tmp_path / "b", seconds={"compute": 4.0, "communicate": 5.0, "wait": 6.0}),
+    ]
+    (view,) = split_of_runs(read_runs(folders)).views
+    assert {trace["name"]: trace["x"] for trace in view.traces} == {
+        "compute": [1.0, 4.0],
+        "communicate": [2.0, 5.0],
+        "wait": [3.0, 6.0],
+    }
+    assert view.layout["yaxis"]["ticktext"] == ["a", "b"]
+
+
+def test_runs_keep_their_colour_and_many_differ_by_dash():
+    looks = [(colour(run), dash(run)) for run in range(28)]
+    assert len(set(looks)) == 28
+
+
+def test_long_names_lose_their_middle_in_figures_and_all_are_escaped():
+    assert label("SSP <3>") == "SSP &lt;3&gt;"
+    assert label("adaptive with momentum 0.9") == "adaptive w…tum 0.9"
+
+
+def test_a_run_that_did_not_reach_the_target_is_named(tmp_path):
+    folders = [
+        make_run(tmp_path / "good", accuracy=[(0, 0.1), (1, 0.9)]),
+        make_run(tmp_path / "bad", accuracy=[(0, 0.1), (1, 0.2)], status="failed"),
+    ]
+    both = progress(read_runs(folders), [None, None], 0.8).views[0]
+    assert both.note.endswith("which all but bad reached.")
+    alone = progress(read_runs(folders[:1]), [None], 0.8).views[0]
+    assert alone.note.endswith("which all runs reached.")
+
+
+def test_numbers_are_written_for_people():
+    assert [number(x) for x in (0, 0.0001234, 0.0120, 5, 99.96, 100, 12345.6)] == [
+        "0", "0.000123", "0.0120", "5.00", "100", "100", "12,346",
+    ]  # fmt: skip
+    assert number(1.2e-7) == "1.2e-07"
+    assert number(1.0995e36) == "1.1e+36"
+    spaced = [percent(0.876), percent(1), size(0), size(294_005_760), size(5e15)]
+    assert [text.replace("\N{NO-BREAK SPACE}", " ") for text in spaced] == [
+        "87.6 %", "100 %", "0 B", "294 MB", "5,000 TB",
+    ]  # fmt: skip
+    assert [times(x) for x in (1.58, 12.3)] == ["1.6×", "12×"]

@@ -1,0 +1,166 @@
+"""Where the time went and who waited for whom, from the trace."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from tests.support.run_folders import MS, make_run, write_waiting_trace
+from tests.support.timelines import by_name, drawn, totals
+
+from outpace.record import folder as files
+from outpace.report.figures.lanes import MOST, choose_lanes, first_span, span_around
+from outpace.report.figures.split import shown_workers, split_of_workers
+from outpace.report.read import events as module
+from outpace.report.read.errors import Unreadable
+from outpace.report.read.events import read_events, read_totals
+
+
+@pytest.mark.parametrize("name", ["BSP", "SSP", "ASP", "timing"])
+def test_the_sums_of_the_trace_are_those_of_the_summary(simulated, name, monkeypatch):
+    monkeypatch.setattr(module, "_BATCH", 7)  # many small batches
+    run, sums = totals(simulated[name])
+    assert sums.iterations.tolist() == run.summary["iterations"]
+    assert sums.finished.sum() == sums.iterations.sum()
+    means = {
+        "compute": sums.compute_s.mean(),
+        "communicate": sums.communicate_s.mean(),
+        "wait": sums.wait_s.mean(),
+    }
+    assert means == pytest.approx(run.summary["seconds"])
+
+
+def test_the_longest_wait_is_found(simulated, monkeypatch):
+    monkeypatch.setattr(module, "_BATCH", 7)
+    _, sums = totals(simulated["SSP"])
+    rows = pq.read_table(simulated["SSP"] / files.TRACE).to_pylist()
+    longest = max((r for r in rows if r["event"] == "iteration"), key=lambda r: r["held_ns"])
+    assert sums.longest is not None
+    assert sums.longest.held_ns == longest["held_ns"] > 0
+    assert (sums.longest.worker, sums.longest.iteration) == (
+        longest["worker"],
+        longest["iteration"],
+    )
+    assert totals(simulated["ASP"])[1].longest is None
+
+
+def test_events_of_a_span_are_those_that_overlap_it(simulated, monkeypatch):
+    monkeypatch.setattr(module, "_BATCH", 7)
+    path = simulated["BSP"] / files.TRACE
+    low, high = 300 * MS, 700 * MS
+    (events,) = read_events(path, [(low, high)])
+    expected = {
+        (row["worker"], row["iteration"])
+        for row in pq.read_table(path).to_pylist()
+        if row["event"] == "iteration" and row["end_ns"] > low and row["start_ns"] < high
+    }
+    found = events.iterations
+    pairs = list(zip(found["worker"].tolist(), found["iteration"].tolist(), strict=True))
+    assert sorted(pairs) == sorted(expected)
+    assert len(expected) >= 4
+    assert len(events.reasons) == len(events.waits["worker"]) > 0
+    assert set(events.reasons) == {"beyond-bound"}
+
+
+def test_a_wait_says_who_waited_where_for_whom_and_why(tmp_path):
+    folder = make_run(tmp_path / "a")
+    write_waiting_trace(folder)
+    view = drawn(folder)[0]
+    traces = by_name(view)
+    (text,) = traces["wait"]["hovertext"]
+    assert text.replace("\N{NO-BREAK SPACE}", " ").startswith(
+        "worker 1, iteration 3: waited 0.190 s at server 0 for worker 0 (lead 3 ≥ bound 3)"
+    )
+    assert (traces["wait"]["base"], traces["wait"]["x"]) == ([0.11], [0.19])
+    assert traces["compute"]["x"] == [0.29, 0.1]
+    assert traces["compute"]["text"] == ["0", "3"]
+    # Communication before and after the wait.
+    spans = list(zip(traces["communicate"]["base"], traces["communicate"]["x"], strict=True))
+    assert sorted(spans) == [(0.1, 0.01), (0.29, 0.02), (0.3, 0.01)]
+    assert "worker 0" in view.note
+
+
+def test_a_line_runs_from_who_released_to_who_waited(tmp_path):
+    folder = make_run(tmp_path / "a")
+    write_waiting_trace(folder)
+    for view in drawn(folder):
+        line = by_name(view)["released by"]
+        assert line["x"] == [0.3, 0.3, None]
+        low, high, _ = line["y"]
+        assert low == 0  # worker 0's lane
+        assert 0 < high < 1  # the near edge of worker 1's
+        marks = view.traces[-1]
+        assert list(zip(marks["y"], marks["marker"]["symbol"], strict=True)) == [
+            (0, "circle"),
+            (high, "triangle-down"),
+        ]
+
+
+def test_every_release_of_bsp_is_drawn_and_asp_has_none(simulated):
+    first, _, nobody, _ = drawn(simulated["BSP"], simulated["ASP"])
+    lines = by_name(first)["released by"]
+    waits = by_name(first)["wait"]
+    assert len(lines["x"]) // 3 >= 5
+    ends = np.array([b + x for b, x in zip(waits["base"], waits["x"], strict=True)])
+    for time_s in (x for x in lines["x"] if x is not None):
+        assert np.abs(ends - time_s).min() < 2e-6
+    assert "released by" not in by_name(nobody)
+    assert by_name(nobody)["wait"]["x"] == []
+    assert nobody.note == "Nobody waited in this run."
+    assert "was for worker 0" in first.note  # the straggler
+
+
+def test_all_runs_show_the_same_first_span(simulated):
+    first_bsp, _, first_asp, _ = drawn(simulated["BSP"], simulated["ASP"])
+    ranges = [view.layout["xaxis"]["range"] for view in (first_bsp, first_asp)]
+    assert ranges[0] == ranges[1]
+
+
+def test_the_longest_wait_is_in_its_span(simulated):
+    _, sums = totals(simulated["SSP"])
+    wait = sums.longest
+    assert wait is not None
+    low, high = span_around(wait, first_span([sums])[1])
+    assert low <= wait.end_ns - wait.held_ns < wait.end_ns <= high
+
+
+def test_of_many_workers_those_waited_for_are_shown(tmp_path, monkeypatch):
+    from outpace.experiment.running import simulate
+
+    config = {
+        "task": {"kind": "timing", "parameters": 100},
+        "workers": 40,
+        "compute": {
+            "kind": "lognormal", "mean_s": 0.1, "cv": 0.1,
+            "slow": [{"workers": [37], "factor": 4.0}],
+        },
+        "sync": {"kind": "bsp"},
+        "stop": {"iterations": 4},
+    }  # fmt: skip
+    folder = tmp_path / "many"
+    simulate(config, folder)
+    run, sums = totals(folder)
+    (events,) = read_events(run.trace, [first_span([sums])])
+    lanes = choose_lanes(events, 40, wanted=[25])
+    assert len(lanes) == MOST
+    assert lanes == sorted(lanes)
+    assert {0, 25, 37} <= set(lanes)
+    (view, _) = drawn(folder)
+    assert "Shown are 16 of 40 workers" in view.note
+    assert "100 % was for worker 37" in view.note.replace("\N{NO-BREAK SPACE}", " ")
+    # The bars per worker are a selection too, and say so.
+    chosen, note = shown_workers(sums)
+    assert len(chosen) == len(set(chosen)) == 32
+    assert "32 of 40 workers" in note
+    assert {int(np.argmin(sums.wait_s)), int(np.argmax(sums.wait_s))} <= set(chosen)
+    assert len(split_of_workers([run], [sums]).views[0].traces[0]["x"]) == 32
+
+
+def test_a_trace_that_names_more_workers_than_there_are_is_not_used(tmp_path):
+    folder = make_run(tmp_path / "a")
+    write_waiting_trace(folder)
+    with pytest.raises(Unreadable, match=r"trace\.parquet: it names worker 1, of 1 workers"):
+        read_totals(folder / files.TRACE, 1, 10.0)
+    assert read_totals(folder / files.TRACE, 2, 10.0) is not None
+    with pytest.raises(Unreadable, match="absent: there is no such file"):
+        read_totals(tmp_path / "absent", 2, 10.0)

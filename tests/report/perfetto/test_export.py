@@ -1,0 +1,245 @@
+"""The file for Perfetto: read back packet by packet and held against the run."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from tests.support.perfetto import read
+from tests.support.run_folders import MS, make_run, write_waiting_trace
+from typer.testing import CliRunner, Result
+
+from outpace.cli import app
+from outpace.errors import ConfigError
+from outpace.experiment.running import simulate
+from outpace.record import folder as files
+from outpace.record.trace import ParquetSink, Trace
+from outpace.report.perfetto import export as module
+from outpace.report.perfetto.export import PERFETTO, write_perfetto
+from outpace.sync.decision import Decision, Reason
+from outpace.sync.shard import NOBODY, Outcome
+
+
+def export(*arguments: object) -> Result:
+    result = CliRunner().invoke(app, ["export", *map(str, arguments)])
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    return result
+
+
+@pytest.fixture
+def waiting(tmp_path):
+    """Worker 1 waits from 110 to 300 ms, see `write_waiting_trace`."""
+    write_waiting_trace(make_run(tmp_path / "run"))
+    return tmp_path / "run"
+
+
+def test_a_wait_is_drawn_with_its_cause(waiting):
+    write_perfetto(waiting, waiting / "out.gz")
+    drawn = read(waiting / "out.gz")
+    assert drawn.spans("workers/worker-0") == [
+        ("compute", 0, 290 * MS), ("communicate", 290 * MS, 310 * MS),
+    ]  # fmt: skip
+    assert drawn.spans("workers/worker-1") == [
+        ("compute", 0, 100 * MS),
+        ("communicate", 100 * MS, 110 * MS),
+        ("wait for server-0", 110 * MS, 300 * MS),
+        ("communicate", 300 * MS, 310 * MS),
+    ]
+    common = {"iteration": 3, "last shard": "server-0"}
+    args = [s.args for s in drawn.slices["workers/worker-1"]]
+    assert args == [common, common, {**common, "released by": "worker-0"}, common]
+    assert drawn.arrows() == {("workers/worker-0", 300 * MS, "workers/worker-1", 300 * MS)}
+    (release,) = drawn.instants["workers/worker-0"]
+    assert (release.name, release.args) == ("release", {"server": "server-0", "workers": 1})
+    (hold,) = drawn.slices["servers/server-0/held pulls"]
+    assert (hold.name, hold.start, hold.end) == ("hold worker-1", 110 * MS, 300 * MS)
+    assert hold.args == {
+        "iteration": 3, "reason": "beyond-bound", "lead": 3, "bound": 3, "released by": "worker-0",
+    }  # fmt: skip
+    (push,) = drawn.instants["servers/server-0/pushes"]
+    assert (push.name, push.start) == ("push worker-1", 110 * MS)
+    assert push.args == {
+        "iteration": 3, "version": 0, "staleness": 0, "outcome": "applied", "settled after ns": 0,
+    }  # fmt: skip
+    assert drawn.counts == {
+        "servers/server-0/staleness": [(110 * MS, 0)],
+        "servers/server-0/clock": [(300 * MS, 1), (300 * MS, 4)],
+    }
+
+
+@pytest.mark.parametrize("name", ["BSP", "SSP", "ASP", "timing", "failed"])
+def test_it_shows_what_the_summary_says(simulated, tmp_path, name):
+    run, out = simulated[name], tmp_path / "out.gz"
+    write_perfetto(run, out)
+    drawn, summary = read(out), json.loads((run / files.SUMMARY).read_text())
+    sums: Counter[str] = Counter()
+    for track, slices in drawn.slices.items():
+        if track.startswith("workers/"):
+            for before, after in itertools.pairwise(slices):
+                assert before.end is not None
+                assert before.end <= after.start
+            for s in slices:
+                sums[s.name.split()[0]] += (s.end or 0) - s.start
+    for part in ("compute", "communicate", "wait"):
+        assert sums[part] / 1e9 / 4 == pytest.approx(summary["seconds"][part], abs=1e-9)
+    held = [s for track in drawn.slices if track.startswith("servers") for s in drawn.slices[track]]
+    assert len(held) == summary["delayed_pulls"]
+    pushes = [s for track in drawn.instants for s in drawn.instants[track] if "push" in s.name]
+    applied = Counter(str(s.args["staleness"]) for s in pushes if s.args["outcome"] == "applied")
+    assert applied == summary["staleness"]["histogram"]
+    trace = pq.read_table(run / files.TRACE).to_pylist()
+    assert len(pushes) == sum(row["event"] == "push" for row in trace)
+    assert [v for _, v in drawn.counts["servers/server-1/clock"]] == list(
+        dict.fromkeys(r["clock"] for r in trace if r["event"] == "pull" and r["shard"] == 1
+                      and r["clock"] is not None)
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["BSP", "SSP"])
+def test_arrows_say_who_released_whom(simulated, tmp_path, name):
+    run, out = simulated[name], tmp_path / "out.gz"
+    write_perfetto(run, out)
+    trace = pq.read_table(run / files.TRACE).to_pylist()
+    iterations = [row for row in trace if row["event"] == "iteration"]
+    last = {(r["worker"], r["iteration"]): r["shard"] for r in iterations}
+    expected = set()
+    for pull in trace:
+        if pull["event"] != "pull" or pull["released_by"] is None:
+            continue
+        at, by = pull["end_ns"], pull["released_by"]
+        if last.get((pull["worker"], pull["iteration"])) == pull["shard"]:
+            expected.add((f"workers/worker-{by}", at, f"workers/worker-{pull['worker']}", at))
+    assert expected
+    drawn = read(out)
+    assert drawn.arrows() == expected
+    marks = [s for track in drawn.instants for s in drawn.instants[track] if s.name == "release"]
+    assert Counter((s.args["server"], s.start, s.args["workers"]) for s in marks) == Counter(
+        (f"server-{shard}", at, count) for (shard, at), count in Counter(
+            (row["shard"], row["end_ns"]) for row in trace if row["released_by"] is not None
+        ).items()
+    )  # fmt: skip
+
+
+def test_a_run_cut_short_keeps_its_open_waits_and_has_no_loose_arrows(tmp_path):
+    config = {
+        "task": {"kind": "timing"}, "workers": 4, "servers": 2, "sync": {"kind": "bsp"},
+        "compute": {"kind": "constant", "mean_s": 0.1, "slow": [{"workers": [0], "factor": 3.0}]},
+        "stop": {"virtual_time_s": 0.75},
+    }  # fmt: skip
+    simulate(config, tmp_path / "run")
+    write_perfetto(tmp_path / "run", tmp_path / "out.gz")
+    drawn = read(tmp_path / "out.gz")
+    held = drawn.slices["servers/server-1/held pulls"]
+    assert sorted(s.name for s in held if s.end is None) == [f"hold worker-{n}" for n in (1, 2, 3)]
+    assert all("released by" not in s.args for s in held if s.end is None)
+    assert len(drawn.arrows()) == 6
+
+
+def test_the_clock_of_a_server_may_differ_from_that_of_its_workers(tmp_path):
+    run = make_run(tmp_path / "run")
+    sink = ParquetSink(run / files.TRACE)
+    trace = Trace(sink)
+    held = Decision(1, Reason.BEYOND_BOUND, lead=1, bound=1)
+    for worker, skew in enumerate((-1000, 1000)):
+        trace.pull(0, worker, 0, (skew + 1110) * MS, (skew + 1150) * MS, 1, 1, held, 9)
+        trace.iteration(worker, 0, 1000 * MS, 1100 * MS, 1200 * MS, 40 * MS, 0)
+    trace.push(0, 9, 0, 5, 2**62, 0, Outcome.DROPPED, -1)
+    trace.pull(0, 9, 0, 5, 2**62, 0, -1, Decision(None, Reason.UNBOUNDED, lead=-1), NOBODY)
+    trace.flush()
+    sink.close()
+    write_perfetto(run, tmp_path / "out.gz")
+    drawn = read(tmp_path / "out.gz")
+    waits = {track: s for track in drawn.slices for s in drawn.slices[track] if "wait" in s.name}
+    assert [(s.start // MS, (s.end or 0) // MS) for s in waits.values()] == [
+        (1100, 1140), (1160, 1200),
+    ]  # fmt: skip
+    (push,) = drawn.instants["servers/server-0/pushes"]
+    assert push.args.keys() == {"iteration", "version", "outcome", "settled after ns"}
+    assert {end for *_, end, _ in drawn.arrows()} == {"workers/worker-0"}
+    assert drawn.counts["servers/server-0/clock"] == [(1150 * MS - 1000 * MS, 1), (2**62, -1)]
+
+
+def test_a_wait_whose_pull_is_missing_is_drawn_at_the_end(waiting, tmp_path):
+    rows = pq.read_table(waiting / files.TRACE)
+    pq.write_table(rows.filter(pc.field("event") != "pull"), waiting / files.TRACE)
+    write_perfetto(waiting, tmp_path / "out.gz")
+    *_, before, wait = read(tmp_path / "out.gz").slices["workers/worker-1"]
+    assert (before.name, wait.name) == ("communicate", "wait for server-0")
+    assert (wait.start, wait.end) == (120 * MS, 310 * MS)
+    assert "released by" not in wait.args
+
+
+@pytest.mark.parametrize("name", ["BSP", "SSP", "failed"])
+@pytest.mark.parametrize("order", [("iteration", "pull", "push"), ("push", "pull", "iteration")])
+def test_rows_of_workers_and_servers_may_come_in_any_order(simulated, tmp_path, name, order):
+    run = make_run(tmp_path / "run")
+    rows = pq.read_table(simulated[name] / files.TRACE)
+    kinds = rows["event"].to_pylist()
+    places = sorted(range(len(kinds)), key=lambda place: order.index(kinds[place]))
+    pq.write_table(rows.take(places), run / files.TRACE)
+    write_perfetto(simulated[name], tmp_path / "a.gz")
+    write_perfetto(run, tmp_path / "b.gz")
+    one, other = read(tmp_path / "a.gz"), read(tmp_path / "b.gz")
+    assert one.arrows() == other.arrows()
+    assert one.counts == other.counts
+    assert {t: one.spans(t) for t in one.slices} == {t: other.spans(t) for t in other.slices}
+    for track in one.slices:
+        assert [s.args for s in one.slices[track]] == [s.args for s in other.slices[track]]
+
+
+def test_batches_make_no_difference(simulated, tmp_path, monkeypatch):
+    write_perfetto(simulated["SSP"], tmp_path / "a.gz")
+    monkeypatch.setattr(module, "_BATCH", 7)
+    write_perfetto(simulated["SSP"], tmp_path / "b.gz")
+    assert (tmp_path / "a.gz").read_bytes() == (tmp_path / "b.gz").read_bytes()
+
+
+def test_the_command_says_what_it_wrote(waiting, tmp_path):
+    result = export(waiting, "--perfetto")
+    assert result.exit_code == 0, result.stderr
+    path = waiting / PERFETTO
+    assert (
+        result.stdout == f"{path} ({path.stat().st_size} B): open it at https://ui.perfetto.dev\n"
+    )
+    other = tmp_path / "other.gz"
+    assert export(waiting, "--perfetto", "--out", other).exit_code == 0
+    assert other.read_bytes() == path.read_bytes()
+    assert set(read(path).tracks) >= {"workers/worker-1", "servers/server-0/held pulls"}
+
+
+@pytest.mark.parametrize("damage", ["absent", "garbage", "cut", "a column less", "nonsense"])
+def test_a_damaged_trace_is_named_and_nothing_is_written(waiting, damage):
+    path = waiting / files.TRACE
+    whole, rows = path.read_bytes(), pq.read_table(path)
+    path.unlink()
+    if damage == "garbage":
+        path.write_bytes(b"\xff\n[" * 99)
+    elif damage == "cut":
+        path.write_bytes(whole[:-9])
+    elif damage == "a column less":
+        pq.write_table(rows.drop_columns(["lead"]), path)
+    elif damage == "nonsense":
+        place = rows.column_names.index("end_ns")
+        pq.write_table(rows.set_column(place, "end_ns", rows["computed_ns"]), path)
+    before = sorted(waiting.iterdir())
+    result = export(waiting, "--perfetto")
+    assert result.exit_code == 2
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"error: {path}: ")
+    assert sorted(waiting.iterdir()) == before
+
+
+def test_wrong_calls_are_refused(waiting, tmp_path):
+    result = export(waiting)
+    assert (result.exit_code, "--perfetto" in result.stderr) == (2, True)
+    result = export(tmp_path, "--perfetto")
+    assert (result.exit_code, "is not the folder of a run" in result.stderr) == (2, True)
+    result = export(waiting, "--perfetto", "--out", tmp_path / "no" / "file.gz")
+    assert (result.exit_code, "cannot write" in result.stderr) == (2, True)
+    with pytest.raises(ConfigError, match="is not the folder of a run"):
+        write_perfetto(tmp_path / "nowhere", tmp_path / "out.gz")
+    assert not list(tmp_path.glob("*.part"))

@@ -1,0 +1,163 @@
+"""What the report says in sentences, and what it must not say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.support.run_folders import make_run, write_waiting_trace
+
+from outpace.report.findings import findings
+from outpace.report.page import _totals
+from outpace.report.read.runs import read_runs
+from outpace.report.target import common_target
+
+BSP = {"sync": {"kind": "bsp"}}
+
+
+def said(*folders: Path) -> list[str]:
+    runs = read_runs(folders)
+    sentences = findings(runs, [_totals(run) for run in runs], common_target(runs))
+    return [sentence.replace("\N{NO-BREAK SPACE}", " ") for sentence in sentences]
+
+
+def test_the_run_that_reached_the_common_accuracy_first_is_named_with_its_price(tmp_path):
+    sentences = said(
+        make_run(tmp_path / "BSP", accuracy=[(0, 0.1), (7, 0.6), (8, 0.88)], config=BSP),
+        make_run(
+            tmp_path / "SSP",
+            accuracy=[(0, 0.1), (4, 0.81), (5, 0.86)],
+            staleness={"mean": 3.1, "max": 9, "histogram": {"3": 1}},
+        ),
+        make_run(tmp_path / "ASP", accuracy=[(0, 0.1), (5, 0.5), (20, 0.91)]),
+    )
+    assert sentences[0] == (
+        "SSP reached 85 % accuracy 1.6× sooner than BSP: 5.00 s against 8.00 s of virtual time. "
+        "Its gradients were 3.10 updates stale on average."
+    )
+    assert sentences[1] == "ASP ended at the highest accuracy, 91 %, SSP at the lowest, 86 %."
+    assert len(sentences) == 3
+
+
+def test_runs_within_one_evaluation_of_each_other_are_not_called_sooner(tmp_path):
+    # BSP may have reached it at any time after 3.5 s.
+    (first, *_) = said(
+        make_run(tmp_path / "BSP", accuracy=[(0, 0.1), (3.5, 0.5), (9, 0.9)], config=BSP),
+        make_run(tmp_path / "ASP", accuracy=[(0, 0.1), (3, 0.5), (4, 0.9)]),
+    )
+    assert first == "ASP and BSP reached 90 % accuracy within one evaluation of each other."
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "target"),
+    [
+        ([(0, 0.1), (1, 0.87)], [(0, 0.1), (1, 0.99)], 0.85),
+        ([(0, 0.1), (1, 0.95), (2, 0.5)], [(0, 0.1), (1, 0.976)], 0.95),  # the best, not the last
+        ([(0, 0.1), (1, 0.9956)], [(0, 0.1), (1, 1.0)], 0.995),
+        ([(0, 0.1), (1, 0.12)], [(0, 0.1), (1, 0.99)], None),  # had from the start
+        ([(0, 0.1), (1, 0.9)], [], None),
+    ],
+)
+def test_the_target_is_what_all_reached_rounded_down(tmp_path, first, second, target):
+    folders = [make_run(tmp_path / "a", accuracy=first), make_run(tmp_path / "b", accuracy=second)]
+    assert common_target(read_runs(folders)) == target
+
+
+def test_accuracies_of_different_tasks_are_not_compared(tmp_path):
+    folders = [
+        make_run(tmp_path / "a", accuracy=[(0, 0.1), (1, 0.9)]),
+        make_run(
+            tmp_path / "b",
+            accuracy=[(0, 0.1), (9, 0.8)],
+            config={"task": {"kind": "digits-cnn"}},
+        ),
+    ]
+    assert common_target(read_runs(folders)) is None
+    assert not any("accuracy" in sentence for sentence in said(*folders))
+
+
+def test_a_run_that_failed_neither_sets_the_target_nor_is_compared(tmp_path):
+    folders = [
+        make_run(tmp_path / "BSP", accuracy=[(0, 0.1), (8, 0.9)], config=BSP),
+        make_run(tmp_path / "ASP", accuracy=[(0, 0.1), (1, 0.5), (2, 0.9)]),
+        make_run(tmp_path / "bad", accuracy=[(0, 0.1), (0.5, 0.2)], status="failed", error="x"),
+    ]
+    assert common_target(read_runs(folders)) == 0.9
+    assert not any("bad" in sentence for sentence in said(*folders))
+
+
+def test_timing_runs_are_compared_by_iterations_per_second(tmp_path):
+    timing = {"task": {"kind": "timing"}}
+    sentences = said(
+        make_run(tmp_path / "BSP", config=timing | BSP, virtual_time_s=20.0),
+        make_run(
+            tmp_path / "ASP",
+            config=timing,
+            virtual_time_s=10.0,
+            seconds={"compute": 5.0, "communicate": 1.0, "wait": 0.0},
+        ),
+    )
+    assert sentences == [
+        "ASP finished 2.0× as many iterations per second as BSP: 2.00 against 1.00.",
+        "Share of their time that workers waited for others: 40 % with BSP and 0 % with ASP.",
+    ]
+
+
+def test_equal_rates_are_not_worth_a_sentence(tmp_path):
+    sentences = said(make_run(tmp_path / "a"), make_run(tmp_path / "b", virtual_time_s=10.2))
+    assert not any("per second" in sentence for sentence in sentences)
+
+
+def test_a_single_run_says_for_whom_was_waited_and_how_stale_gradients_were(tmp_path):
+    folder = make_run(
+        tmp_path / "a",
+        accuracy=[(0, 0.1), (5, 0.75)],
+        staleness={"mean": 1.5, "max": 4, "histogram": {"1": 1, "4": 1}},
+        iterations=[1, 1, 0, 0],
+    )
+    write_waiting_trace(folder)
+    assert said(folder) == [
+        "Ended at 75 % accuracy after 10.0 s of virtual time and 20 gradients (2.00 per second).",
+        "Workers spent 40 % of their time waiting for others. "
+        "100 % of that waiting ended when worker 0 pushed.",
+        "When a gradient was applied, the parameters had had 1.50 updates since it read them on "
+        "average, 4 updates at most.",
+    ]
+
+
+def test_a_run_in_which_nobody_waited_and_nothing_was_stale_says_so(tmp_path):
+    seconds = {"compute": 5.0, "communicate": 1.0, "wait": 0.0}
+    assert said(make_run(tmp_path / "a", seconds=seconds)) == [
+        "Applied 20 gradients (2.00 per second) in 10.0 s of virtual time.",
+        "No worker waited for another.",
+        "Every gradient was applied to the very parameters that it was computed from.",
+    ]
+
+
+def test_a_run_that_did_not_end_claims_nothing(tmp_path):
+    folder = make_run(tmp_path / "a", status="failed", accuracy=[(0, 0.1), (5, 0.75)])
+    assert said(folder) == [
+        "This run failed. It had applied 20 gradients by 10.0 s of virtual time."
+    ]
+
+
+def test_speed_is_not_compared_between_virtual_and_wall_time(tmp_path):
+    steps = [(0, 0.1), (4, 0.5), (5, 0.9)]
+    slow = [(0, 0.1), (40, 0.5), (50, 0.9)]
+    folders = [
+        make_run(tmp_path / "simulated BSP", accuracy=slow, config=BSP),
+        make_run(tmp_path / "simulated ASP", accuracy=steps),
+        make_run(tmp_path / "real", accuracy=[(0, 0.1), (0.5, 0.9)], wall_time_s=0.5),
+    ]
+    assert said(*folders)[0] == (
+        "simulated ASP reached 90 % accuracy 10× sooner than simulated BSP: 5.00 s against "
+        "50.0 s of virtual time."
+    )
+    assert not any("per second" in sentence for sentence in said(*folders[1:]))
+    assert not any("sooner" in sentence for sentence in said(*folders[1:]))
+
+
+def test_pushes_without_a_gradient_are_counted(tmp_path):
+    sentences = said(make_run(tmp_path / "run", pushes_abstained=7))
+    assert any(sentence.startswith("7 of the pushes carried no gradient") for sentence in sentences)
+    assert not any("no gradient" in sentence for sentence in said(make_run(tmp_path / "other")))

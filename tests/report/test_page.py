@@ -1,0 +1,222 @@
+"""The report as a whole: one file, complete, safe, whatever the runs came to."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects as go
+import pytest
+from tests.support.run_folders import Page, make_run, write_waiting_trace
+
+from outpace.errors import ConfigError
+from outpace.record import folder as files
+from outpace.report import write_report
+
+SECTIONS = {"summary-table", "progress", "time-split", "timeline", "staleness", "configuration"}
+HOSTILE = "<img src=x onerror=alert(1)> & </script><script>alert(2)</script> $what"
+
+
+def report(tmp_path: Path, *folders: Path) -> Page:
+    path = tmp_path / "report.html"
+    write_report(folders, path)
+    return Page(path)
+
+
+def views(page: Page) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, figure in page.figures.items():
+        for view in figure["views"].values():
+            yield name, view
+
+
+@pytest.mark.parametrize("names", [["SSP"], ["BSP", "SSP", "ASP"]])
+def test_every_section_and_figure_is_there(simulated, tmp_path, names):
+    page = report(tmp_path, *(simulated[name] for name in names))
+    assert page.ids >= SECTIONS
+    figures = {"figure-progress", "figure-workers", "figure-timeline", "figure-staleness"}
+    figures |= {"figure-split"} if len(names) > 1 else set()
+    assert set(page.figures) == figures <= page.ids
+    assert "digits-mlp" in page.text
+    assert "4 workers · 2 servers · seed 0" in page.text
+    digest = json.loads((simulated["SSP"] / files.SUMMARY).read_text())["trace_digest"]
+    assert digest in page.text
+
+
+def test_the_file_names_no_other_resource(simulated, tmp_path):
+    page = report(tmp_path, simulated["BSP"], simulated["ASP"])
+    for tag, attributes in page.tags:
+        assert tag not in ("link", "iframe", "img", "base", "object"), tag
+        assert not {"src", "href", "srcset", "data", "action"} & set(attributes), (tag, attributes)
+    (policy,) = (
+        a["content"] for t, a in page.tags if a.get("http-equiv") == "Content-Security-Policy"
+    )
+    assert policy is not None
+    assert policy.startswith("default-src 'none'")
+    assert "http" not in policy
+
+
+def test_every_figure_is_one_that_plotly_accepts(simulated, tmp_path):
+    page = report(tmp_path, *simulated.values())
+    count = 0
+    for name, view in views(page):
+        plot = json.loads(json.dumps(view).replace('"ink"', '"black"'))
+        go.Figure(data=plot["data"], layout=plot["layout"])  # raises ValueError
+        assert plot["data"], name
+        count += 1
+    assert count > 10
+
+
+def test_axes_have_titles_and_those_of_quantities_their_units(simulated, tmp_path):
+    page = report(tmp_path, *simulated.values())
+    for name, view in views(page):
+        x = view["layout"]["xaxis"]["title"]["text"]
+        y = view["layout"]["yaxis"]["title"]["text"]
+        assert x.endswith(")"), (name, x)
+        assert (
+            "(" in y
+            or y in ("worker", "loss", "training loss", "test loss")
+            or (
+                name == "figure-split"  # its lanes are the runs' names
+            )
+        ), (name, y)
+
+
+def test_a_control_has_an_option_for_every_view(simulated, tmp_path):
+    page = report(tmp_path, simulated["BSP"], simulated["SSP"], simulated["ASP"])
+    assert len(page.figures["figure-progress"]["views"]) == 9
+    assert len(page.figures["figure-timeline"]["views"]) == 6
+    buttons = [a for tag, a in page.tags if tag == "button"]
+    assert len(buttons) == (3 + 3) + 3 + (3 + 2)
+    assert sum(button["aria-pressed"] == "true" for button in buttons) == 5
+
+
+def test_many_runs_are_chosen_from_a_menu(tmp_path):
+    folders = [make_run(tmp_path / f"run {n}") for n in range(6)]
+    for folder in folders:
+        write_waiting_trace(folder)
+    page = report(tmp_path, *folders)
+    assert sum(tag == "select" for tag, _ in page.tags) == 2
+    assert sum(tag == "option" for tag, _ in page.tags) == 12
+
+
+def test_a_failed_run_is_a_row_with_its_error(simulated, tmp_path):
+    page = report(tmp_path, simulated["BSP"], simulated["failed"])
+    assert page.cell("failed", "status") == "failed"
+    assert page.cell("BSP", "status") == "complete"
+    error = files.read_summary(simulated["failed"])["error"]
+    assert "finite" in error
+    assert page.text.count(error) == 2  # at the top and in the table
+
+
+def test_a_failed_run_alone_says_so_first(simulated, tmp_path):
+    page = report(tmp_path, simulated["failed"])
+    assert "This run failed." in page.text
+    assert files.read_summary(simulated["failed"])["error"] in page.text
+    assert page.ids >= SECTIONS
+
+
+def test_a_killed_run_without_trace_and_metrics_breaks_nothing(simulated, tmp_path):
+    folder = tmp_path / "killed"
+    folder.mkdir()
+    files.write_summary(folder, {"status": "partial", "error": "the run was killed"})
+    alone = report(tmp_path, folder)
+    assert alone.ids >= SECTIONS
+    assert "This run did not end: it is partial." in alone.text
+    both = report(tmp_path, simulated["BSP"], folder)
+    assert both.cell("killed", "status") == "partial"
+    assert both.cell("killed", "gradients/s") == "–"
+    assert "killed is not complete (partial): the run was killed" in both.text
+
+
+def test_files_that_cannot_be_read_are_left_out(tmp_path):
+    folder = make_run(tmp_path / "odd", staleness="none", seconds=3, iterations=[1, 1])
+    for name in (files.METRICS, files.TRACE):
+        (folder / name).write_bytes(b"not parquet")
+    (folder / files.CONFIG).write_text("a: [")
+    page = report(tmp_path, folder)
+    assert page.figures == {}
+    assert "There is no readable trace" in page.text
+    assert "not readable as YAML" in page.text
+
+
+def test_what_users_wrote_cannot_leave_its_place(tmp_path):
+    plain = make_run(tmp_path / "plain", accuracy=[(0, 0.1), (5, 0.8)], error=HOSTILE)
+    hostile = make_run(
+        tmp_path / HOSTILE.replace("/", "∕"),
+        accuracy=[(0, 0.1), (1, 0.8)],
+        config={"task": {"kind": "python", "target": HOSTILE}},
+        error=HOSTILE,
+        status=HOSTILE,
+        trace_digest=HOSTILE,
+    )
+    for folder in (plain, hostile):
+        write_waiting_trace(folder)
+    for folders in ([plain, hostile], [hostile]):
+        page = report(tmp_path, *folders)
+        assert "img" not in {tag for tag, _ in page.tags}
+        assert page.scripts == 3  # plotly, the data, ours
+        assert not any("onerror" in attributes for _, attributes in page.tags)
+        assert HOSTILE in page.text
+        # Plotly reads tags in its labels: names reach it escaped.
+        assert "<img" not in json.dumps([t.get("name") for _, v in views(page) for t in v["data"]])
+
+
+def test_half_a_surrogate_pair_does_not_hinder(tmp_path):
+    folder = make_run(tmp_path / "run", error="\ud800 oh", status="failed")
+    assert "? oh" in report(tmp_path, folder).text
+
+
+def test_runs_of_one_name_are_told_apart(tmp_path):
+    folders = [make_run(tmp_path / parent / "ASP") for parent in ("a", "b")]
+    page = report(tmp_path, *folders, folders[0])
+    assert [row[0] for row in page.rows[1:]] == ["a/ASP", "b/ASP", "a/ASP (2)"]
+
+
+def test_differing_keys_are_listed_and_only_those(simulated, tmp_path):
+    page = report(tmp_path, simulated["BSP"], simulated["SSP"])
+    assert "differences" in page.ids
+    table = page.text[page.text.index("Differs in") :]
+    table = table[: table.index("task:")]
+    assert "sync.kind bsp ssp" in table
+    assert "sync.staleness – 2" in table
+    assert "workers" not in table
+    same = report(tmp_path, simulated["BSP"], simulated["BSP"])
+    assert "The configurations are the same." in same.text
+    assert page.text.count("worker_cv: 0.0") == 2  # each run's YAML
+
+
+def test_what_is_no_run_is_refused_and_nothing_written(tmp_path):
+    path = tmp_path / "report.html"
+    with pytest.raises(ConfigError, match="is not the folder of a run"):
+        write_report([make_run(tmp_path / "a"), tmp_path / "absent"], path)
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    for text in ("{", "[]"):
+        (broken / files.SUMMARY).write_text(text)
+        with pytest.raises(ConfigError, match="broken"):
+            write_report([broken], path)
+    with pytest.raises(ConfigError, match="at least one"):
+        write_report([], path)
+    assert not path.exists()
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"cannot write the report .*absent"):
+        write_report([make_run(tmp_path / "a")], tmp_path / "absent" / "report.html")
+
+
+def test_without_plotly_it_says_how_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    with pytest.raises(ConfigError, match=r"pip install 'outpace\[report\]'"):
+        write_report([make_run(tmp_path / "a")], tmp_path / "report.html")
+
+
+def test_a_report_replaces_the_one_before(tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text("old")
+    write_report([make_run(tmp_path / "a")], path)
+    assert "Run: a" in Page(path).text
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "report.html"]

@@ -1,0 +1,240 @@
+"""Reports over damaged folders: made from what can be read, with a word on what cannot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from tests.support.run_folders import Page, make_run, write_waiting_trace
+from typer.testing import CliRunner, Result
+
+from outpace.cli import app
+from outpace.record import folder as files
+from outpace.report import page as page_module
+from outpace.report import write_report
+from outpace.report.read import events as module
+from outpace.report.read.events import read_events, read_totals
+
+NOT_A_REPORT = "<html><title>my own page</title></html>"
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(folder: str) -> Path:
+    path = make_run(Path(folder), accuracy=[(0, 0.1), (5, 0.8)])
+    write_waiting_trace(path)
+    return path
+
+
+def report(*arguments: str) -> Result:
+    result = CliRunner().invoke(app, ["report", *arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    return result
+
+
+def warnings(result: Result) -> list[str]:
+    assert result.exit_code == 0, result.stderr
+    return result.stderr.splitlines()
+
+
+def test_a_whole_folder_gives_no_warning(here):
+    run("a")
+    assert warnings(report("a")) == []
+
+
+@pytest.mark.parametrize("name", [files.TRACE, files.METRICS, files.CONFIG])
+@pytest.mark.parametrize("damage", ["absent", "empty", "garbage", "cut", "a folder"])
+def test_a_file_that_cannot_be_read_is_named_with_the_cause(here, name, damage):
+    run("a")
+    path = run("b") / name
+    whole = path.read_bytes()
+    path.unlink()
+    if damage == "a folder":
+        path.mkdir()
+    elif damage != "absent":
+        path.write_bytes(
+            {"empty": b"", "garbage": b"\xff\n[" * 99, "cut": whole[: len(whole) - 9]}[damage]
+        )
+    if damage == "cut" and name == files.CONFIG:
+        path.write_text("task: {kind: [")
+    (line,) = warnings(report("a", "b"))
+    assert line.startswith("warning: ")
+    assert str(path) in line
+    assert len(line) > len(f"warning: cannot read {path}: ")
+    page = Page(here / files.REPORT)
+    assert page.cell("b", "gradients") == "20"
+    assert {"figure-progress", "figure-timeline"} <= set(page.figures)  # those of a
+
+
+def test_every_bad_file_has_its_line(here):
+    folder = run("a")
+    for name in (files.TRACE, files.METRICS, files.CONFIG):
+        (folder / name).unlink()
+    lines = warnings(report("a"))
+    assert len(lines) == 3
+    assert lines == [
+        "warning: there is no file a/config.yaml",
+        "warning: a/metrics.parquet: there is no such file",
+        "warning: a/trace.parquet: there is no such file",
+    ]
+    assert "There is no readable trace" in Page(folder / files.REPORT).text
+
+
+@pytest.mark.parametrize("column", ["held_ns", "lead"])  # read for the sums; for the picture only
+def test_a_trace_without_a_column_is_named_once(here, column):
+    path = run("a") / files.TRACE
+    files.write_table(path, pq.read_table(path).drop_columns([column]))
+    (line,) = warnings(report("a"))
+    assert line.startswith(f"warning: {path}: ")
+    assert column in line
+    assert "figure-timeline" not in Page(here / "a" / files.REPORT).figures
+
+
+def test_a_trace_with_impossible_times_is_not_drawn(here):
+    path = run("a") / files.TRACE
+    rows = pq.read_table(path)
+    rows = rows.set_column(rows.column_names.index("end_ns"), "end_ns", rows["computed_ns"])
+    rows = rows.set_column(rows.column_names.index("computed_ns"), "computed_ns", rows["held_ns"])
+    files.write_table(path, rows)
+    (line,) = warnings(report("a"))
+    assert line == f"warning: {path}: an iteration in it ends before it begins"
+
+
+def test_odd_values_in_readable_files_break_nothing(here, monkeypatch):
+    monkeypatch.setattr(page_module, "plotly", lambda: "")  # megabytes
+    config = {"task": ["a"], "workers": [1], "servers": {}, "seed": ["a"], "sync": None}
+    folder, other = make_run(here / "odd", config=config), run("other")
+    whole = files.read_summary(folder)
+    for value in (None, True, -1, 10**400, "x", [], ["a"], {}, {"²": 1}):
+        for name in whole:
+            files.write_summary(folder, {**whole, name: value})
+            (problem,) = write_report([folder, other], here / "odd.html")
+            assert "odd/trace.parquet: " in problem
+
+
+@pytest.mark.parametrize("text", [None, "", "{", "[]", "\x00", "[" * 100_000])
+def test_a_folder_without_a_readable_summary_is_refused(here, text):
+    folder = run("a")
+    run("b")
+    (folder / files.SUMMARY).unlink()
+    if text is not None:
+        (folder / files.SUMMARY).write_text(text)
+    for arguments in (["a"], ["b", "a"]):
+        result = report(*arguments)
+        assert result.exit_code == 2
+        assert result.stderr.startswith("error: ")
+        assert "a" in result.stderr
+        assert files.SUMMARY in result.stderr
+        assert not list(here.rglob(files.REPORT))
+
+
+def test_a_run_of_a_comparison_without_a_summary_is_left_out_with_a_word(here):
+    for name in ("all/a", "all/b", "all/c"):
+        run(name)
+    (here / "all" / "b" / files.SUMMARY).write_text("{")
+    (here / "all" / "c" / files.SUMMARY).unlink()
+    (here / "all" / "other").mkdir()
+    first, second = warnings(report("all"))
+    assert "cannot read all/b/summary.json: " in first
+    assert "all/c is not the folder of a run: it has no summary.json" in second
+    assert first.endswith("this run is left out")
+    assert "Run: a" in Page(here / "all" / files.REPORT).text
+    (here / "all" / "a" / files.SUMMARY).unlink()
+    result = report("all", "--out", "none.html")
+    assert result.exit_code == 2
+    assert "all/a" in result.stderr
+    assert not (here / "none.html").exists()
+
+
+def test_a_folder_given_twice_is_counted_once(here):
+    run("a")
+    run("b")
+    (here / "link").symlink_to("a")
+    for other in ("a", "a/", "./a", "b/../a", str(here / "a"), "link"):
+        (line,) = warnings(report("a", other, "b"))
+        assert line.startswith("note: ")
+        assert "more than once" in line
+        assert [row[0] for row in Page(here / files.REPORT).rows[1:]] == ["a", "b"]
+    (here / files.REPORT).unlink()
+    assert len(warnings(report("a", "a", "a"))) == 1
+    assert not (here / files.REPORT).exists()  # a is the only one
+    assert "Run: a" in Page(here / "a" / files.REPORT).text
+
+
+def test_a_run_given_beside_its_comparison_is_counted_once(here):
+    run("all/a")
+    run("all/b")
+    (line,) = warnings(report("all", "all/b"))
+    assert "all/b" in line
+    assert [row[0] for row in Page(here / files.REPORT).rows[1:]] == ["a", "b"]
+
+
+@pytest.mark.parametrize("folders", [("a", "b"), ("a",)])
+def test_a_file_that_is_no_report_is_left_alone(here, folders):
+    run("a")
+    run("b")
+    path = Path(files.REPORT) if len(folders) > 1 else Path("a") / files.REPORT
+    path.write_text(NOT_A_REPORT)
+    result = report(*folders)
+    assert result.exit_code == 2
+    assert str(path) in result.stderr
+    assert "--out" in result.stderr
+    assert path.read_text() == NOT_A_REPORT
+    assert warnings(report(*folders, "--out", "other.html")) == []
+    assert "Outpace" in Page(here / "other.html").text
+    path.unlink()
+    path.mkdir()
+    assert report(*folders).exit_code == 2
+
+
+def test_a_report_is_overwritten_an_older_one_too(here):
+    run("a")
+    run("b")
+    path = here / files.REPORT
+    assert warnings(report("a", "b")) == []
+    mark = '<meta name="generator" content="outpace">\n'
+    text = path.read_text()
+    assert text.count(mark) == 1
+    for before in (text, text.replace(mark, "")):
+        path.write_text(before + "<!-- before -->")
+        assert warnings(report("a", "b")) == []
+        assert path.read_text() == text
+
+
+def test_sums_do_not_depend_on_how_the_trace_is_cut(simulated, tmp_path, monkeypatch):
+    table = pq.read_table(simulated["SSP"] / files.TRACE)
+    whole, cut, bare = (tmp_path / name for name in ("whole", "cut", "bare"))
+    pq.write_table(table, whole)
+    pq.write_table(table, cut, row_group_size=5)
+    pq.write_table(table, bare, row_group_size=5, write_statistics=False)
+    first, *others = (read_totals(path, 4, 10.0) for path in (whole, cut, bare))
+    assert first is not None
+    for other in others:
+        assert other is not None
+        assert other.longest == first.longest
+        for name in ("compute_s", "communicate_s", "wait_s", "ended_s", "finished"):
+            assert (getattr(other, name) == getattr(first, name)).all()
+
+    reads: list[int] = []
+    overlaps = module._overlaps
+
+    def counted(group, spans):
+        reads.append(overlaps(group, spans))
+        return reads[-1]
+
+    monkeypatch.setattr(module, "_overlaps", counted)
+    spans = [(300_000_000, 500_000_000), (900_000_000, 1_000_000_000)]
+    one, *rest = (read_events(path, spans) for path in (whole, cut, bare))
+    assert not all(reads), "row groups outside of the spans are not read"
+    for other in rest:
+        for a, b in zip(one, other, strict=True):
+            assert a.reasons == b.reasons
+            for name in a.iterations:
+                assert (a.iterations[name] == b.iterations[name]).all()
+            for name in a.waits:
+                assert (a.waits[name] == b.waits[name]).all()

@@ -1,0 +1,154 @@
+"""Which numbers are marked as the best."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.support.run_folders import Page, make_run
+
+from outpace.report import write_report
+from outpace.report.read.runs import Run, strategies
+
+
+def table(tmp_path: Path, *folders: Path) -> Page:
+    write_report(folders, tmp_path / "report.html")
+    return Page(tmp_path / "report.html")
+
+
+def test_the_best_of_each_column_is_marked(tmp_path):
+    page = table(
+        tmp_path,
+        make_run(
+            tmp_path / "slow",
+            accuracy=[(0, 0.1), (4, 0.7), (8, 0.92)],
+            virtual_time_s=20.0,
+            train_loss=0.2,
+            delayed_pulls=0,
+        ),
+        make_run(
+            tmp_path / "fast",
+            accuracy=[(0, 0.1), (2, 0.8), (5, 0.84)],
+            virtual_time_s=10.0,
+            train_loss=0.4,
+            staleness={"mean": 2.5, "max": 7, "histogram": {"2": 10, "3": 10}},
+            seconds={"compute": 5.0, "communicate": 0.5, "wait": 0.5},
+            bytes_sent=2_500_000,
+        ),
+    )
+    said = {
+        ("time to 80 %", "slow"): "8.00 s", ("time to 80 %", "fast"): "2.00 s★",
+        ("accuracy", "slow"): "92 %★", ("accuracy", "fast"): "84 %",
+        ("train loss", "slow"): "0.200★", ("train loss", "fast"): "0.400",
+        ("virtual time", "slow"): "20.0 s", ("virtual time", "fast"): "10.0 s★",
+        ("gradients/s", "slow"): "1.00", ("gradients/s", "fast"): "2.00★",
+        ("waiting", "slow"): "40 %", ("waiting", "fast"): "8.3 %★",
+        ("staleness, mean", "slow"): "0★", ("staleness, mean", "fast"): "2.50",
+        ("staleness, max", "slow"): "0★", ("staleness, max", "fast"): "7",
+        ("delayed pulls", "slow"): "0★", ("delayed pulls", "fast"): "4",
+        ("compute", "slow"): "5.00 s", ("compute", "fast"): "5.00 s",
+        ("communicate", "slow"): "1.00 s", ("communicate", "fast"): "0.500 s★",
+        ("wait", "slow"): "4.00 s", ("wait", "fast"): "0.500 s★",
+        ("sent", "slow"): "1.00 kB★", ("sent", "fast"): "2.50 MB",
+        ("gradients", "slow"): "20", ("gradients", "fast"): "20",
+    }  # fmt: skip
+    assert {key: page.cell(key[1], key[0]) for key in said} == said
+    assert "★ best of its column among the complete runs" in page.text
+
+
+def test_a_run_that_is_not_complete_is_never_the_best(tmp_path):
+    page = table(
+        tmp_path,
+        make_run(tmp_path / "a", virtual_time_s=10.0),
+        make_run(tmp_path / "b", virtual_time_s=8.0),
+        make_run(tmp_path / "c", virtual_time_s=1.0, status="failed", error="diverged"),
+        make_run(tmp_path / "d", virtual_time_s=1.0, status="partial"),
+    )
+    times = {name: page.cell(name, "virtual time") for name in "abcd"}
+    assert times == {"a": "10.0 s", "b": "8.00 s★", "c": "1.00 s", "d": "1.00 s"}
+
+
+def test_equals_share_the_mark_but_nobody_is_best_where_all_are_equal(tmp_path):
+    folders = [
+        make_run(tmp_path / name, virtual_time_s=time_s)
+        for name, time_s in (("a", 5.0), ("b", 5.0), ("c", 6.0))
+    ]
+    page = table(tmp_path, *folders)
+    assert [page.cell(name, "virtual time") for name in "abc"] == ["5.00 s★", "5.00 s★", "6.00 s"]
+    assert [page.cell(name, "sent") for name in "abc"] == ["1.00 kB"] * 3
+
+
+def test_totals_are_not_judged_between_runs_that_did_not_do_the_same_work(tmp_path):
+    page = table(
+        tmp_path,
+        make_run(tmp_path / "long", gradients_applied=20, virtual_time_s=10.0, bytes_sent=100),
+        make_run(tmp_path / "short", gradients_applied=2, virtual_time_s=2.0, bytes_sent=10),
+    )
+    assert page.cell("short", "virtual time") == "2.00 s"
+    assert page.cell("short", "sent") == "10.0 B"
+    assert page.cell("long", "gradients/s") == "2.00★"
+
+
+def test_a_single_run_has_its_numbers_without_marks(tmp_path):
+    page = table(tmp_path, make_run(tmp_path / "a", accuracy=[(0, 0.1), (4, 0.73)]))
+    assert "Accuracy 73 %" in page.text
+    assert "Virtual time 10.0 s" in page.text
+    assert "★" not in page.text
+
+
+def test_times_are_not_judged_between_virtual_and_wall_time(tmp_path):
+    page = table(
+        tmp_path,
+        make_run(tmp_path / "simulated", accuracy=[(0, 0.1), (5, 0.9)]),
+        make_run(
+            tmp_path / "real", accuracy=[(0, 0.1), (1, 0.95)], wall_time_s=1.0,
+            seconds={"compute": 0.5, "communicate": 0.1, "wait": 0.1},
+        ),
+    )  # fmt: skip
+    for column in ("Gradients/s", "Waiting", "communicate", "wait"):
+        assert "★" not in page.cell("real", column) + page.cell("simulated", column)
+    assert page.cell("real", "accuracy") == "95 %★"
+
+
+def test_the_strategy_is_said(tmp_path):
+    sync = {"kind": "ssp", "staleness": 3, "buffer": "lazy"}
+    page = table(
+        tmp_path,
+        make_run(tmp_path / "train"),
+        make_run(tmp_path / "train-2", config={"sync": sync}),
+    )
+    assert page.cell("train", "strategy") == "asp"
+    assert page.cell("train-2", "strategy") == "ssp, staleness 3"
+    page = table(tmp_path, tmp_path / "train-2", make_run(
+        tmp_path / "train-3", config={"sync": sync | {"buffer": "soft"}}
+    ))  # fmt: skip
+    assert page.cell("train-2", "strategy") == "ssp, staleness 3, buffer lazy"
+    assert page.cell("train-3", "strategy") == "ssp, staleness 3, buffer soft"
+
+
+def test_runs_that_are_named_after_their_strategies_need_no_more_words(tmp_path):
+    page = table(tmp_path, make_run(tmp_path / "ASP"), make_run(
+        tmp_path / "bsp", config={"sync": {"kind": "bsp"}}
+    ))  # fmt: skip
+    assert "Strategy" not in page.rows[0]
+
+
+def test_what_belongs_to_a_strategy_and_stands_elsewhere_is_said():
+    config = {
+        "sync": [{"kind": "ssp", "staleness": 3}, {"kind": "asp"}],
+        "sync_changes": [{"at_s": 2.5, "sync": {"kind": "bsp"}}, "nonsense"],
+        "pull": {"quorum_percent": 75.0},
+        "conditions": [{"pull": "mine.py:f"}],
+        "slicing": "layers",
+        "barrier": "global",
+    }
+    run = Run("a", {}, config, "", {}, Path("nowhere"))
+    assert strategies([run]) == [
+        "ssp + asp, from 2.5 s on bsp, own conditions, pull 75 %, global barrier, sliced by layers"
+    ]
+
+
+def test_how_long_an_all_reduce_may_wait_tells_no_strategies_apart_but_a_quorum_s_timeout_does():
+    average = {"kind": "local-sgd", "every": 8, "all_reduce": "ring", "timeout_s": 1800.0}
+    quorum = {"kind": "partial-push", "quorum": 3, "timeout_s": 0.5}
+    runs = [Run("a", {}, {"sync": sync}, "", {}, Path("nowhere")) for sync in (average, quorum)]
+    assert strategies(runs) == ["local-sgd, every 8", "partial-push, quorum 3, timeout_s 0.5"]

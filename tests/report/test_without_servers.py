@@ -1,0 +1,133 @@
+"""Reports and traces of strategies without servers: what went on beside the computing."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from tests.support.perfetto import read
+from tests.support.run_folders import MS, Page
+from tests.support.timelines import by_name, drawn
+
+from outpace.experiment.running import report_on, simulate
+from outpace.record import folder as files
+from outpace.report.perfetto.export import write_perfetto
+
+# Steps of 100 ms, worker 1's of 150; an all-reduce takes 2·1·40 = 80 ms.
+CONFIG = {
+    "task": {"kind": "timing"},
+    "workers": 2,
+    "compute": {
+        "kind": "constant",
+        "mean_s": 0.1,
+        "slow": [{"workers": [1], "factor": 1.5}],
+    },
+    "network": {"latency_s": 0.04},
+    "stop": {"iterations": 4},
+}
+
+
+KINDS = ("ssgd", "hpsgd", "psgd", "gossip")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> dict[str, Path]:
+    place = tmp_path_factory.mktemp("peers")
+    for kind in KINDS:
+        simulate({**CONFIG, "sync": {"kind": kind}}, place / kind)
+    return {kind: place / kind for kind in KINDS}
+
+
+def test_the_timeline_shows_all_reduces_under_the_bars(runs):
+    view, _ = drawn(runs["hpsgd"])
+    thin = by_name(view)["all-reduce"]
+    rows = pq.read_table(runs["hpsgd"] / files.TRACE).to_pylist()
+    spans = []
+    for row in rows:
+        if row["event"] == "all-reduce":
+            joined, began, ended = (row[key] / 1e9 for key in ("start_ns", "computed_ns", "end_ns"))
+            spans += [(joined, began), (began, ended)]
+    found = [(at, at + length) for at, length in zip(thin["base"], thin["x"], strict=True)]
+    low, high = min(at for at, _ in found), 8 * 0.125  # the span shown: eight mean iterations
+    expected = [(a, b) for a, b in spans if a < b and (b > low or a < high)]
+    assert sorted(found) == [pytest.approx(span) for span in sorted(expected)]
+    assert "Thin bars: an all-reduce" in view.note
+    assert all("server" not in text for trace in view.traces for text in trace["hovertext"])
+    assert "all-reduce" not in by_name(drawn(runs["psgd"])[0])
+
+
+def test_a_wait_without_servers_is_for_others_to_join_and_comes_first(runs):
+    wait = by_name(drawn(runs["ssgd"])[0])["wait"]
+    assert wait["base"][0] == 0.1
+    assert wait["x"][0] == pytest.approx(0.05)
+    said = wait["hovertext"][0].replace("\N{NO-BREAK SPACE}", " ")
+    assert said.startswith("worker 0, iteration 0: waited 0.0500 s until all had joined")
+
+
+def test_perfetto_has_all_reduces_beside_the_workers(runs, tmp_path):
+    write_perfetto(runs["ssgd"], tmp_path / "out.gz")
+    found = read(tmp_path / "out.gz")
+    assert found.spans("workers/worker-0")[:3] == [
+        ("compute", 0, 100 * MS),
+        ("wait for all to join", 100 * MS, 150 * MS),
+        ("communicate", 150 * MS, 230 * MS),
+    ]
+    assert found.spans("workers/worker-1")[:2] == [
+        ("compute", 0, 150 * MS), ("communicate", 150 * MS, 230 * MS),
+    ]  # fmt: skip
+    assert found.spans("workers/worker-0/all-reduce")[:2] == [
+        ("wait for all to join", 100 * MS, 150 * MS), ("all-reduce 0", 150 * MS, 230 * MS),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_perfetto_shows_what_the_summary_says(runs, tmp_path, kind):
+    write_perfetto(runs[kind], tmp_path / "out.gz")
+    found, summary = read(tmp_path / "out.gz"), json.loads((runs[kind] / files.SUMMARY).read_text())
+    sums: Counter[str] = Counter()
+    averages = 0
+    for track, slices in found.slices.items():
+        for each in slices:
+            if track.endswith("all-reduce"):
+                averages += each.name.startswith("all-reduce")
+            else:
+                sums[each.name.split()[0]] += each.end - each.start
+    for part in ("compute", "communicate", "wait"):
+        assert sums[part] / 1e9 / 2 == pytest.approx(summary["seconds"][part], abs=1e-9)
+    rows = pq.read_table(runs[kind] / files.TRACE).to_pylist()
+    took_time = [row for row in rows if row["event"] == "all-reduce" and
+                 row["end_ns"] > row["computed_ns"]]  # fmt: skip
+    assert averages == len(took_time)
+
+
+def test_the_table_has_windows_and_overlap(runs, tmp_path):
+    report_on(list(runs.values()), tmp_path / "report.html")
+    page = Page(tmp_path / "report.html")
+    assert page.cell("ssgd", "Synchronizations") == "4"
+    assert page.cell("psgd", "Synchronizations") == "0"
+    assert page.cell("ssgd", "Window") == "1.00"
+    assert page.cell("ssgd", "Overlap") == "0 %"
+    assert page.cell("psgd", "Overlap") == "–"
+    assert float(page.cell("hpsgd", "Overlap").rstrip("★ ").rstrip("%")) > 50
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("ssgd", "All gradients had staleness 0"),
+        ("psgd", "No gradient was applied to a model that all workers have in common."),
+    ],
+)
+def test_a_page_without_servers_speaks_of_none(tmp_path, kind, words):
+    data = {
+        "task": {"kind": "timing", "parameters": 10}, "workers": 2, "sync": {"kind": kind},
+        "compute": {"kind": "constant", "mean_s": 1.0}, "stop": {"iterations": 3},
+    }  # fmt: skip
+    simulate(data, tmp_path / "run")
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert f"timing · {kind.upper()} · 2 workers · seed 0" in page
+    assert words in page
+    assert "No gradient was applied." not in page

@@ -1,0 +1,157 @@
+"""Pairwise averages: the mean stays, nobody is in two at a time, nobody waits for all."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import pairwise
+from unittest import mock
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.peers import BASE, Run
+from tests.support.strategies import MS, networks, timings
+
+from outpace.cluster import Link, NetworkLaw, Paths
+from outpace.kernel import Kernel
+from outpace.simulation.collective.exchanges import Exchanges
+from outpace.simulation.collective.routes import Formula
+from outpace.simulation.network.serialised import Network
+from outpace.simulation.peers import PeerSimulation
+from outpace.sync import Gossip
+
+
+@settings(max_examples=100)
+@given(table=timings(), network=networks(), tie_seed=st.none() | st.integers(0, 99))
+def test_the_mean_of_the_parameters_is_changed_by_gradients_alone(table, network, tie_seed):
+    run = Run(Gossip(), table, network=network, tie_seed=tie_seed, lr=1.0)
+    mean = -sum(float(BASE**iteration) for iteration in range(len(table[0]))) / len(table)
+    expected = torch.full_like(run.parameters, mean)
+    torch.testing.assert_close(run.parameters, expected, rtol=1e-12, atol=0)
+    assert run.totals.applied == len(table) * len(table[0])
+
+
+def test_a_gradient_is_at_the_parameters_before_the_average_and_changes_those_after_it():
+    # Worker 1 takes one long step. Worker 0 averages with it, 4 ms, in each of its own.
+    table = [[0.01, 0.01], [0.1, 0.1]]
+    run = Run(Gossip(), table, network=NetworkLaw(latency_s=0.004), lr=1.0)
+    assert run.read[0, 0] == [0, 0]
+    assert run.read[0, 1] == [-1, 0]
+    # Its second average leaves half of the first step to worker 1; worker 0 has left by then.
+    assert run.read[1, 1] == [-0.5, -1]
+
+
+def test_an_average_that_is_shorter_than_a_step_costs_nothing():
+    # Of two workers each wants one per step: 4 ms + 4 ms in 10.
+    run = Run(Gossip(), [[0.01] * 6] * 2, network=NetworkLaw(latency_s=0.004))
+    assert run.now == 60 * MS
+    assert run.totals.wait == run.totals.communicate == 0
+    assert run.totals.all_reduces == 12
+    assert run.totals.overlapped == run.totals.reducing
+
+
+def test_one_that_is_longer_is_waited_for():
+    # 8 ms each, one after the other: steps of worker 1 are over after 16 ms, from then on those
+    # of both, who take turns.
+    run = Run(Gossip(), [[0.01] * 6] * 2, network=NetworkLaw(latency_s=0.008))
+    assert run.now == 6 * 16 * MS
+    rows = run.rows("all-reduce")
+    assert all(row["end_ns"] - row["computed_ns"] == 8 * MS for row in rows)
+    for before, after in pairwise(sorted(row["computed_ns"] for row in rows)):
+        assert after == before + 8 * MS
+
+
+@settings(max_examples=60)
+@given(table=timings())
+def test_the_slowest_holds_up_nobody_who_averages_with_it(table):
+    run = Run(Gossip(), table, network=None)
+    for worker, steps in enumerate(table):
+        (last,) = (row["end_ns"] for row in run.rows("iteration", worker=worker)[-1:])
+        assert last == sum(round(seconds * 1e9) for seconds in steps)
+
+
+@pytest.mark.parametrize(
+    ("lasts", "averages"),
+    [({0: 1}, 1 + 5 + 5), ({0: 1, 1: 2}, 1 + 2 + 2)],  # who is alone averages no more
+)
+def test_who_has_left_is_averaged_with_no_more(lasts, averages):
+    run = Run(Gossip(), [[0.01] * 5] * 3, network=NetworkLaw(latency_s=0.001), lasts=lasts)
+    steps = {worker: len(run.rows("iteration", worker=worker)) for worker in range(3)}
+    assert steps == {worker: lasts.get(worker, 5) for worker in range(3)}
+    assert run.totals.all_reduces == averages
+
+
+@settings(max_examples=60)
+@given(
+    table=timings(),
+    last=st.integers(1, 3),
+    latency_s=st.sampled_from([0.015, 0.04, 0.1]),
+    seed=st.integers(0, 99),
+)
+def test_an_average_that_waits_for_who_leaves_is_with_another_or_none(table, last, latency_s, seed):
+    begun = []
+    exchanged = PeerSimulation._exchanged
+
+    def keep(self, pair):
+        begun.append(pair)
+        exchanged(self, pair)
+
+    # Worker 0 is far away: others can leave while somebody is busy with it.
+    network = NetworkLaw(0.001, nodes={"worker-0": Link(latency_s=latency_s)})
+    lasts = dict.fromkeys(range(1, len(table)), min(last, len(table[0])))
+    with mock.patch.object(PeerSimulation, "_exchanged", keep):
+        run = Run(Gossip(), table, network=network, seed=seed, lasts=lasts)
+    left = {row["worker"]: row["end_ns"] for row in run.rows("iteration")}  # the last counts
+    for pair in begun:
+        assert pair.began <= min(left[pair.worker], left[pair.other])
+    assert run.now == max(left.values())
+
+
+pairs = st.lists(st.permutations(range(5)).map(lambda order: tuple(order[:2])), max_size=12)
+
+
+@pytest.mark.parametrize(("instead", "expected"), [(3, [(0, 1), (2, 3)]), (None, [(0, 1)])])
+def test_who_waits_for_one_that_leaves_is_told_of_another_or_goes_on(instead, expected):
+    kernel, law = Kernel(), NetworkLaw(latency_s=0.01)
+    done, ended = [], []
+    exchanges = Exchanges(
+        kernel, Formula(kernel, Network(kernel, law), Paths(law), workers=4), 8,
+        lambda one, other: done.append((one, other)), lambda pair: None,
+    )  # fmt: skip
+
+    async def run():
+        under_way = exchanges.begin(0, 1)
+        waiting = exchanges.begin(2, 1)
+        await kernel.sleep(0.004)
+        exchanges.leave(1, lambda worker: instead if worker == 2 else pytest.fail("who?"))
+        await waiting.over()
+        ended.append((waiting.began, kernel.now))
+        await under_way.over()
+
+    kernel.spawn(run())
+    kernel.run()
+    assert sorted(done) == expected  # that which had begun comes about
+    assert ended == [(4 * MS, 4 * MS if instead is None else 14 * MS)]
+
+
+@given(pairs=pairs)
+def test_nobody_takes_part_in_two_at_a_time_and_all_come_about(pairs):
+    kernel, law = Kernel(), NetworkLaw(latency_s=0.002)
+    done, busy = [], defaultdict(list)
+    exchanges = Exchanges(
+        kernel, Formula(kernel, Network(kernel, law), Paths(law), workers=5), 8,
+        lambda one, other: done.append((one, other)),
+        lambda pair: [busy[n].append((pair.began, pair.ended)) for n in (pair.worker, pair.other)],
+    )  # fmt: skip
+
+    async def begin():
+        for _, wait in zip(pairs, [exchanges.begin(*pair) for pair in pairs], strict=True):
+            await wait.over()
+
+    kernel.spawn(begin())
+    kernel.run()
+    assert sorted(done) == sorted(pairs)
+    for spans in busy.values():
+        for (_, ended), (began, _) in pairwise(sorted(spans)):
+            assert ended <= began

@@ -1,0 +1,330 @@
+"""Workers without servers: every gradient counts once, and who should not wait does not."""
+
+from __future__ import annotations
+
+import weakref
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.peers import BASE, Run, digits
+from tests.support.strategies import MS, networks, timings
+
+from outpace.cluster import NetworkLaw
+from outpace.optim import Sgd
+from outpace.sync import DiLoCo, Hpsgd, LocalSgd, Psgd, Ssgd
+from outpace.sync.parameter_block import parameter_block
+from outpace.sync.peers.parameters import Common, SharedModel
+
+HPSGD = {"immediate": Hpsgd(), "delayed": Hpsgd(commit="delayed")}
+every_commit = pytest.mark.parametrize("sync", HPSGD.values(), ids=HPSGD)
+
+
+@every_commit
+@settings(max_examples=150)
+@given(table=timings(), network=networks(), tie_seed=st.none() | st.integers(0, 99))
+def test_hpsgd_commits_every_gradient_exactly_once(sync, table, network, tie_seed):
+    run = Run(sync, table, network=network, tie_seed=tie_seed)
+    iterations = len(table[0])
+    for worker in range(len(table)):
+        assert digits(-run.parameters[worker].item(), iterations) == [1] * iterations
+    assert run.totals.applied == len(table) * iterations
+    assert run.totals.windows == len(table) * iterations
+
+
+@every_commit
+@settings(max_examples=60)
+@given(table=timings(), network=networks())
+def test_no_step_of_hpsgd_waits_for_anybody(sync, table, network):
+    run = Run(sync, table, network=network)
+    for worker, seconds in enumerate(table):
+        now = 0
+        for iteration, row in enumerate(run.rows("iteration", worker=worker)):
+            assert row["iteration"] == iteration
+            assert row["start_ns"] == now
+            now += round(seconds[iteration] * 1e9)
+            assert row["computed_ns"] == now
+            if iteration + 1 < len(seconds):
+                assert row["end_ns"] == now
+                assert row["held_ns"] == 0
+
+
+@every_commit
+@settings(max_examples=60)
+@given(table=timings(), network=networks())
+def test_what_hpsgd_synchronises_before_it_leaves_is_time_of_its_last_iteration(
+    sync, table, network
+):
+    run = Run(sync, table, network=network)
+    held = 0
+    for worker in range(len(table)):
+        last = run.rows("iteration", worker=worker)[-1]
+        reduced = run.rows("all-reduce", worker=worker)
+        assert last["end_ns"] == max(last["computed_ns"], *(row["end_ns"] for row in reduced))
+        waits = (
+            row["computed_ns"] - max(row["start_ns"], last["computed_ns"])
+            for row in reduced
+            if row["computed_ns"] > last["computed_ns"]
+        )
+        assert last["held_ns"] == sum(waits)
+        held += last["held_ns"]
+    totals = run.totals
+    assert totals.wait == held
+    ended = sum(run.rows("iteration", worker=worker)[-1]["end_ns"] for worker in range(len(table)))
+    assert totals.compute + totals.wait + totals.communicate == ended
+
+
+@settings(max_examples=60)
+@given(table=timings(), network=networks(), window=st.integers(1, 4))
+def test_a_window_bounds_what_is_gathered_and_loses_nothing(table, network, window):
+    run = Run(Hpsgd(window=window), table, network=network)
+    iterations = len(table[0])
+    for worker in range(len(table)):
+        assert digits(-run.parameters[worker].item(), iterations) == [1] * iterations
+        joined = [row["iteration"] for row in run.rows("all-reduce", worker=worker)]
+        assert all(after - before <= window for before, after in pairwise(joined))
+
+
+def plain_diloco(every, overlap=True):
+    """One whose outer step is along the mean of what workers changed, as far as that."""
+    return DiLoCo(every, outer_lr=1.0, outer_momentum=0.0, overlap=overlap)
+
+
+@settings(max_examples=150)
+@given(
+    table=timings(),
+    network=networks(),
+    every=st.integers(1, 5),
+    tie_seed=st.none() | st.integers(0, 99),
+)
+def test_overlapped_diloco_commits_every_gradient_exactly_once(table, network, every, tie_seed):
+    run = Run(plain_diloco(every), table, network=network, tie_seed=tie_seed)
+    iterations = len(table[0])
+    for worker in range(len(table)):
+        assert digits(-run.parameters[worker].item(), iterations) == [1] * iterations
+    assert run.totals.applied == len(table) * iterations
+
+
+@settings(max_examples=60)
+@given(table=timings(), network=networks(), every=st.integers(1, 5))
+def test_where_gradients_are_the_same_everywhere_overlap_changes_nothing_but_when(
+    table, network, every
+):
+    ours, theirs = (
+        Run(DiLoCo(every, overlap=overlap), table, network=network, lr=1.0)
+        for overlap in (True, False)
+    )
+    torch.testing.assert_close(ours.parameters, theirs.parameters, rtol=1e-12, atol=0)
+    assert ours.now <= theirs.now
+    for worker in range(len(table)):
+        joined, expected = (
+            [row["iteration"] for row in run.rows("all-reduce", worker=worker)]
+            for run in (ours, theirs)
+        )
+        assert joined == expected
+
+
+@settings(max_examples=60)
+@given(table=timings(), network=networks(), every=st.integers(2, 5))
+def test_a_step_of_overlapped_diloco_waits_only_where_it_synchronises(table, network, every):
+    run = Run(plain_diloco(every), table, network=network)
+    for row in run.rows("iteration"):
+        waits = row["end_ns"] > row["computed_ns"]
+        due = (row["iteration"] + 1) % every == 0 or row["iteration"] + 1 == len(table[0])
+        assert due or not waits
+        assert row["held_ns"] <= row["end_ns"] - row["computed_ns"]
+
+
+@settings(max_examples=60)
+@given(
+    sync=st.sampled_from([Ssgd(), Ssgd(all_reduce="tree"), LocalSgd(every=1)]),
+    table=timings(),
+    network=networks(),
+)
+def test_those_who_synchronise_in_every_step_wait_for_the_slowest_in_each(sync, table, network):
+    run = Run(sync, table, network=network)
+    for iteration in range(len(table[0])):
+        rows = run.rows("iteration", iteration=iteration)
+        began = max(row["computed_ns"] for row in rows)
+        for row in rows:
+            assert row["held_ns"] == began - row["computed_ns"]
+            assert row["end_ns"] >= began
+        for row in run.rows("all-reduce", iteration=iteration):
+            assert row["computed_ns"] == began
+            assert row["clock"] == len(table)
+            assert row["version"] == iteration
+
+
+@settings(max_examples=60)
+@given(sync=st.sampled_from([Ssgd(), LocalSgd(every=3), Psgd()]), table=timings())
+def test_with_all_workers_each_gradient_counts_as_one_of_n(sync, table):
+    run = Run(sync, table, lr=1.0 if isinstance(sync, Psgd | LocalSgd) else None)
+    divisor = len(table) if isinstance(sync, Psgd | LocalSgd) else 1
+    expected = torch.full_like(run.parameters, -float(sum(BASE**i for i in range(len(table[0])))))
+    torch.testing.assert_close(run.parameters, expected / divisor, rtol=1e-12, atol=0)
+    assert run.totals.applied == len(table) * len(table[0])
+
+
+def test_what_is_gathered_while_synchronising_is_what_is_synchronised_next():
+    # Worker 1 is three times as slow: worker 0 gathers three gradients for each of its own.
+    table = [[0.01] * 12, [0.03] * 12]
+    run = Run(Hpsgd(), table)
+    joined = [row["iteration"] for row in run.rows("all-reduce", worker=0)]
+    assert joined == [0, 3, 6, 9, 11]  # the last time to leave
+    assert [row["iteration"] for row in run.rows("all-reduce", worker=1)] == list(range(12))
+    began = [row["computed_ns"] for row in run.rows("all-reduce", worker=1)]
+    assert began == [30 * MS * (n + 1) for n in range(12)]
+
+
+LONG = NetworkLaw(latency_s=0.0125)  # an all-reduce of two takes 25 ms, steps here 10 ms
+TWO = [[0.01] * 6] * 2
+
+
+@pytest.mark.parametrize(
+    ("sync", "after_it"),
+    [(HPSGD["immediate"], [-1.0, -1.0]), (HPSGD["delayed"], [0.0, 0.0])],
+    ids=HPSGD,
+)
+def test_gradients_are_at_the_model_then_at_a_replica_that_is_given_up(sync, after_it):
+    # lr is 2: a worker's replica takes steps of 2·4^i, a commit of (4^i of each worker)·2/2.
+    read = Run(sync, TWO, network=LONG).read
+    assert read[0, 0] == [0, 0]
+    assert read[0, 1] == [0, 0]  # the synchronization has begun: still the model
+    assert read[0, 2] == [-2 * 4, 0]
+    assert read[0, 3] == [-2 * (4 + 16), 0]
+    # At 40 ms the first one is seen to be done. What P_s commits when it is woken for the
+    # next, P_t does not see before it goes on, but in the replica that it makes after that.
+    assert read[0, 4] == after_it
+    assert read[0, 5] == [-1 - 2 * 4**4, -1]
+    assert read[1, 5] == [-1, -1 - 2 * 4**4]
+
+
+def test_an_all_reduce_that_ends_with_a_step_is_over_when_the_step_is():
+    # 20 ms: exactly two steps. Whoever looks first must see it, so that all commit alike.
+    run = Run(Hpsgd(), [[0.01] * 7] * 3, network=NetworkLaw(latency_s=0.005))
+    for worker in range(3):
+        assert [row["iteration"] for row in run.rows("all-reduce", worker=worker)] == [0, 2, 4, 6]
+        assert run.read[worker, 3] == [-1, -1, -1]
+
+
+def test_overlapped_diloco_goes_on_from_the_new_model_with_what_it_did_meanwhile():
+    # Steps of 1·4^i in 10 ms, every second synchronised in 15: its outer step, along the mean
+    # of two workers, is seen at the end of step 3.
+    network = NetworkLaw(latency_s=0.0075)
+    run = Run(plain_diloco(every=2), [[0.01] * 6] * 2, network=network, lr=1.0)
+    before, meanwhile = 1 + 4, 16 + 64
+    assert run.read[0, 2] == [-before, 0]
+    assert run.read[0, 3] == [-before - 16, 0]
+    assert run.read[0, 4] == [-before / 2 - meanwhile, -before / 2]
+    # The last one has nothing to overlap with: steps until 60 ms, and 15 more.
+    assert run.now == 75 * MS
+
+
+@pytest.mark.parametrize("tie_seed", range(5))
+@pytest.mark.parametrize(
+    "sync", [Ssgd(), LocalSgd(every=3), Hpsgd(), HPSGD["delayed"], plain_diloco(every=2)]
+)
+def test_the_order_of_what_happens_at_once_does_not_matter(sync, tie_seed):
+    table = [[0.01] * 9, [0.02] * 9, [0.03] * 9]
+    alone, shuffled = (Run(sync, table, tie_seed=seed) for seed in (None, tie_seed))
+    assert torch.equal(alone.parameters, shuffled.parameters)
+    assert alone.read == shuffled.read
+    assert alone.now == shuffled.now
+
+
+@pytest.mark.parametrize("contention", ["serialised", "fair"])
+@pytest.mark.parametrize(
+    "sync", [Ssgd(), LocalSgd(every=2), plain_diloco(every=2), *HPSGD.values()]
+)
+def test_who_stops_early_leaves_and_the_others_go_on(sync, contention):
+    network = NetworkLaw(latency_s=0.001, bandwidth_bytes_per_s=1e4, contention=contention)
+    run = Run(sync, [[0.01] * 8] * 3, network=network, lasts={0: 3})
+    done = {worker: len(run.rows("iteration", worker=worker)) for worker in range(3)}
+    assert done == {0: 3, 1: 8, 2: 8}
+    last = max(row["version"] for row in run.rows("all-reduce", worker=0))
+    for row in run.rows("all-reduce"):
+        assert row["clock"] == (3 if row["version"] <= last else 2)
+    if isinstance(sync, Hpsgd):
+        assert digits(-run.parameters[0].item(), 8) == [1] * 3 + [0] * 5
+        assert digits(-run.parameters[1].item(), 8) == [1] * 8
+    if isinstance(sync, Ssgd):  # a mean over who is there
+        assert run.parameters[0].item() == -sum(4**i for i in range(3))
+        expected = sum(4**i for i in range(3)) + sum(4**i for i in range(3, 8)) * 3 / 2
+        assert run.parameters[1].item() == -expected
+
+
+def test_staleness_counts_the_commits_since_the_model_that_a_gradient_is_at():
+    # LONG: all-reduces from 10, 40, 65 ms of gradients 0; 1, 2, 3; 4, 5. Commits at 40 (seen
+    # then), 65 and 90 ms. Immediate: those from 1 to 3 were computed at the model without
+    # commits, 4 and 5 at that with one. Delayed: P_t had begun gradient 4 at the old one.
+    expected = {"immediate": {0: 2, 1: 10}, "delayed": {0: 2, 1: 8, 2: 2}}
+    for name, sync in HPSGD.items():
+        assert Run(sync, TWO, network=LONG).totals.staleness == {0: expected[name]}
+    assert Run(Ssgd(), TWO, network=LONG).totals.staleness == {0: {0: 12}}
+
+
+@every_commit
+@settings(max_examples=60)
+@given(table=timings(), network=networks())
+def test_the_staleness_of_every_gradient_of_a_common_model_is_counted(sync, table, network):
+    run = Run(sync, table, network=network)
+    (histogram,) = run.totals.staleness.values()
+    assert sum(histogram.values()) == run.totals.applied
+    # A gradient is given to the next all-reduce, which begins when the last is seen to be over.
+    assert max(histogram) <= (1 if sync.commit == "immediate" else 2)
+    assert histogram[0] >= len(table)  # the first of each
+
+
+@pytest.mark.parametrize("sync", [LocalSgd(every=2), Psgd(), plain_diloco(2)])
+def test_where_gradients_are_at_parameters_of_ones_own_there_is_no_staleness(sync):
+    assert Run(sync, TWO, network=LONG).totals.staleness == {}
+
+
+@pytest.mark.parametrize("rule", ["linear", "sqrt", "constant"])
+def test_the_rate_of_a_commit_grows_with_its_window_as_asked_for(rule):
+    # Windows of 1, then 4 iterations of both workers: 10 ms steps, all-reduces of 40.
+    run = Run(
+        Hpsgd(rate_by_window=rule), [[0.01] * 5] * 2, network=NetworkLaw(latency_s=0.02), lr=1.0
+    )
+    factor = {"linear": 1, "sqrt": 1 / 2, "constant": 1 / 4}[rule]
+    rest = factor * (4 + 4**2 + 4**3 + 4**4)
+    assert run.parameters.tolist() == [-(1 + rest) / 2] * 2
+
+
+def test_until_post_local_sgd_begins_every_step_is_averaged():
+    run = Run(LocalSgd(every=3, after=4), [[0.01] * 10] * 2)
+    assert [row["iteration"] for row in run.rows("all-reduce", worker=0)] == [0, 1, 2, 3, 6, 9]
+
+
+def test_what_all_have_alike_is_computed_once_and_not_kept_longer_than_needed():
+    told = []
+    block = parameter_block(torch.zeros(1, dtype=torch.float64), Sgd(lr=1.0))
+    model = SharedModel(block, 2, told.append)
+    first, second = Common(model), Common(model)
+    for _ in range(3):
+        first.commit(torch.ones(1, dtype=torch.float64), 1, 2)
+    assert (first.read().item(), second.read().item()) == (-3, 0)
+    old = weakref.ref(second.read())
+    for value in (-1, -2, -3):
+        second.commit(torch.ones(1, dtype=torch.float64), 1, 2)
+        assert second.read().item() == value
+    assert second.read() is first.read()
+    assert told == [2, 2, 2]
+    assert old() is None
+
+
+def test_overlap_and_windows_are_in_the_sums():
+    # Steps of 10 ms, all-reduces of 20 ms: of those of HPSGD the last is not overlapped.
+    network = NetworkLaw(latency_s=0.01)
+    hpsgd = Run(Hpsgd(), [[0.01] * 7] * 2, network=network).totals
+    assert hpsgd.all_reduces == 4
+    assert hpsgd.joined == 8
+    assert hpsgd.windows == 14
+    assert hpsgd.reducing == 2 * 80 * MS
+    assert hpsgd.overlapped == 2 * 60 * MS
+    assert (hpsgd.wait, hpsgd.communicate) == (0, 2 * 20 * MS)
+    ssgd = Run(Ssgd(), [[0.01] * 7] * 2, network=network).totals
+    assert (ssgd.all_reduces, ssgd.overlapped) == (7, 0)
+    assert ssgd.communicate == 2 * 7 * 20 * MS

@@ -1,0 +1,111 @@
+"""What travels in bfloat16 is rounded as by hand, once as it leaves and once as it comes back."""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.peers import Run
+
+from outpace.blocks.block import Phantom
+from outpace.blocks.deferred import Deferred
+from outpace.blocks.pieces import Pieces
+from outpace.blocks.sums import tree_sum
+from outpace.cluster import NetworkLaw
+from outpace.simulation.collective.precision import bytes_on_the_wire, rounded
+from outpace.sync import DiLoCo, Hpsgd, LocalSgd, Ssgd
+
+
+def by_hand(number: float) -> float:
+    """To the upper 16 bits of a float32, to nearest, ties to even."""
+    (bits,) = struct.unpack("<I", struct.pack("<f", number))
+    bits += 0x7FFF + (bits >> 16 & 1)
+    (result,) = struct.unpack("<f", struct.pack("<I", bits & 0xFFFF0000))
+    return result
+
+
+@given(st.floats(-(2.0**127), 2.0**127, width=32))
+def test_a_number_is_rounded_to_the_nearest_and_a_tie_to_even(number):
+    expected = torch.tensor([by_hand(number)])
+    assert torch.equal(rounded(torch.tensor([number])), expected)
+    assert torch.equal(rounded(torch.tensor([number], dtype=torch.float64)), expected.double())
+
+
+def test_what_no_rounding_can_hide_stays():
+    found = rounded(torch.tensor([torch.nan, torch.inf, -torch.inf, -0.0]))
+    assert found[0].isnan()
+    assert found[1:].tolist() == [torch.inf, -torch.inf, -0.0]
+    assert found[3].signbit()
+
+
+def test_a_block_is_rounded_where_it_is_in_one_piece_or_many():
+    block = torch.full((3,), 1.001)
+    assert rounded(block) is block
+    pieces = Pieces([torch.full((2,), 1.001), torch.full((1,), 1.001)])
+    assert rounded(pieces).whole().tolist() == block.tolist() == [1.0] * 3
+    assert rounded(Phantom(12)) == Phantom(12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_a_number_takes_two_bytes(dtype):
+    tensor = torch.zeros(5, dtype=dtype)
+    deferred = Deferred(5, dtype, lambda: pytest.fail("computed for its size"))
+    for block in (tensor, Pieces([tensor, tensor[:0]]), deferred):
+        assert bytes_on_the_wire(block, "bf16") == 10
+        assert bytes_on_the_wire(block, "full") == tensor.nbytes
+    assert bytes_on_the_wire(Phantom(20), "bf16") == 10
+
+
+def uneven(worker, iteration):
+    """A gradient that bfloat16 cannot hold, another one for each worker and iteration."""
+    source = torch.Generator().manual_seed(100 * iteration + worker)
+    return torch.rand(3, dtype=torch.float64, generator=source)
+
+
+def gathered(values):
+    """What an all-reduce in bfloat16 makes of these, by hand."""
+    total = tree_sum(torch.tensor([by_hand(x) for x in value]).double() for value in values)
+    return torch.tensor([by_hand(x) for x in total]).double()
+
+
+def each(iteration):
+    return [uneven(worker, iteration) for worker in range(3)]
+
+
+FIRST, SECOND = each(0), each(1)
+BOTH = [-(one + other) for one, other in zip(FIRST, SECOND, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("sync", "expected"),
+    [
+        (Ssgd(wire="bf16"), -(gathered(FIRST) + gathered(SECOND)) / 3),
+        (Hpsgd(wire="bf16"), -(gathered(FIRST) + gathered(SECOND)) / 3),
+        (LocalSgd(2, wire="bf16"), gathered(BOTH) / 3),
+        (DiLoCo(2, 1.0, 0.0, wire="bf16"), -gathered([-each for each in BOTH]) / 3),
+    ],
+    ids=lambda value: getattr(value, "kind", ""),
+)
+def test_each_value_and_the_sum_are_rounded_once(sync, expected):
+    table = [[0.01] * 2] * 3
+    run = Run(sync, table, lr=1.0, gradient_of=uneven)
+    torch.testing.assert_close(run.parameters, expected, rtol=1e-14, atol=0)
+    full = Run(dataclasses.replace(sync, wire="full"), table, lr=1.0, gradient_of=uneven)
+    assert not torch.allclose(run.parameters, full.parameters, rtol=1e-4)
+    torch.testing.assert_close(run.parameters, full.parameters, rtol=2**-7, atol=0)
+
+
+@pytest.mark.parametrize("contention", ["serialised", "fair"])
+@pytest.mark.parametrize("sync", [Ssgd(), LocalSgd(2), Hpsgd(), DiLoCo(2)], ids=lambda s: s.kind)
+def test_what_takes_two_bytes_takes_as_long_as_these(sync, contention):
+    # Rings of two workers with two float64: chunks of 8 bytes, or of 2.
+    law = NetworkLaw(0.0, 1000.0, contention)
+    for wire, takes in (("full", 2 * 8), ("bf16", 2 * 2)):
+        run = Run(dataclasses.replace(sync, wire=wire), [[0.1] * 2] * 2, network=law)
+        rows = run.rows("all-reduce")
+        assert rows
+        assert {row["end_ns"] - row["computed_ns"] for row in rows} == {takes * 1_000_000}

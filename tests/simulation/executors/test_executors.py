@@ -1,0 +1,338 @@
+"""Whoever computes the gradients, and when: the run is the same one."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gc
+import multiprocessing
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.support.paths import SUPPORT
+
+from outpace.config.experiment import Experiment, experiment_from
+from outpace.errors import ConfigError, DivergenceError, RunError
+from outpace.experiment.running import simulate
+from outpace.record.trace import MemorySink, Trace
+from outpace.simulation.executors import Gradients
+from outpace.simulation.executors.auto import AutoExecutor
+from outpace.simulation.executors.job import GradientJob
+from outpace.simulation.run import Simulation
+from outpace.simulation.virtual import one_thread_own_randomness
+from outpace.tasks import PythonTask
+
+TASKS = SUPPORT / "tasks_for_executors.py"
+AHEAD = 8  # gradients
+BATCHED_TOLERANCE = 1e-4  # after 48 updates, relative to the norm of the parameters
+
+
+def python(function: str, **arguments: Any) -> dict[str, Any]:
+    return {"kind": "python", "target": f"{TASKS}:{function}", "arguments": arguments}
+
+
+def configuration(**changes: Any) -> dict[str, Any]:
+    return {
+        "task": {"kind": "digits-mlp"},
+        "workers": 6,
+        "servers": 2,
+        "batch_size": 8,
+        "sync": {"kind": "ssp", "staleness": 2},
+        "compute": {"kind": "lognormal", "mean_s": 0.1, "cv": 0.5},
+        "network": {"latency_s": 0.01, "bandwidth_bytes_per_s": 1e6},
+        "evaluate": {"every_updates": 20},
+        "stop": {"iterations": 8},
+        **changes,
+    }
+
+
+def run(executor: str, **changes: Any):
+    return simulate(configuration(executor={"kind": executor}, **changes))
+
+
+def vector(result) -> torch.Tensor:
+    return torch.cat([tensor.reshape(-1) for tensor in result.parameters.values()])
+
+
+# -- equal results -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"sync": {"kind": "bsp"}, "optimizer": {"kind": "sgd", "lr": 0.1, "momentum": 0.9}},
+        {"sync": {"kind": "asp"}},
+        {"sync": {"kind": "ssp", "staleness": 2}, "task": {"kind": "digits-cnn"}},
+        {"task": {"kind": "quadratic", "eigenvalues": [1.0, 0.5, 0.1], "noise": 0.1}},
+        {"stop": {"virtual_time_s": 0.55}},
+        {"task": python("dropout"), "servers": 1},
+        {"task": python("augmented"), "servers": 1},
+        {"task": python("skipping"), "servers": 1},
+    ],
+    ids=[
+        "bsp-momentum",
+        "asp",
+        "cnn",
+        "quadratic",
+        "stopped-by-time",
+        "dropout",
+        "augmented",
+        "skipping",
+    ],
+)
+def test_processes_give_bitwise_what_serial_gives(changes):
+    serial, processes = run("serial", **changes), run("processes", **changes)
+    assert processes.summary["executor"]["kind"] == "processes"
+    for key in ("parameters_digest", "trace_digest", "train_loss", "gradients_applied"):
+        assert processes.summary[key] == serial.summary[key]
+    assert processes.metrics.equals(serial.metrics)
+
+
+def test_gradients_are_computed_in_the_processes():
+    summary = simulate(
+        configuration(stop={"iterations": 300}, executor={"kind": "processes", "processes": 1})
+    ).summary["executor"]
+    assert summary["processes"] == 1
+    assert summary["gradients_ahead"] > 0
+    assert summary["gradients_ahead"] + summary["gradients_here"] == 6 * 300
+
+
+def test_batched_gives_what_serial_gives_up_to_rounding():
+    serial, batched = run("serial"), run("batched")
+    assert batched.summary["executor"]["mean_batch"] > 2
+    assert batched.summary["trace_digest"] == serial.summary["trace_digest"]
+    difference = torch.linalg.vector_norm(vector(batched) - vector(serial))
+    assert difference < BATCHED_TOLERANCE * torch.linalg.vector_norm(vector(serial))
+
+
+def test_batched_shares_equal_parameters_and_still_agrees():
+    serial, batched = (run(kind, sync={"kind": "bsp"}) for kind in ("serial", "batched"))
+    assert batched.summary["executor"]["mean_batch"] > 5
+    difference = torch.linalg.vector_norm(vector(batched) - vector(serial))
+    assert difference < BATCHED_TOLERANCE * torch.linalg.vector_norm(vector(serial))
+
+
+def test_one_configuration_has_one_batched_result():
+    first, second = run("batched"), run("batched")
+    assert first.summary["parameters_digest"] == second.summary["parameters_digest"]
+
+
+def test_auto_and_fastest_run_and_say_what_they_chose():
+    serial = run("serial")
+    auto, fastest = run("auto"), run("fastest")
+    assert auto.summary["executor"] == {"kind": "serial"}  # it is a short run
+    assert auto.summary["parameters_digest"] == serial.summary["parameters_digest"]
+    assert fastest.summary["executor"]["kind"] in ("serial", "batched")
+
+
+@pytest.mark.parametrize("executor", ["serial", "processes", "batched", "auto", "fastest"])
+def test_without_gradients_any_executor_will_do(executor):
+    result = run(executor, task={"kind": "timing", "parameters": 1000})
+    assert result.summary["gradients_applied"] == 48
+
+
+def test_evaluations_beside_the_run_leave_the_same_rows_behind_also_when_it_diverges():
+    changes = {
+        "task": {"kind": "digits-cnn"}, "optimizer": {"lr": 30.0}, "sync": {"kind": "asp"},
+        "evaluate": {"every_updates": 3}, "stop": {"iterations": 100},
+    }  # fmt: skip
+    metrics = {}
+    for executor in ("serial", "processes"):
+        experiment = plain(executor={"kind": executor}, **changes)
+        with one_thread_own_randomness():
+            workload = experiment.task.workload(6, 8, 0)
+            simulation = Simulation(experiment, workload, Trace(MemorySink()))
+            try:
+                with pytest.raises(DivergenceError):
+                    simulation.run()
+            finally:
+                simulation.close()
+        metrics[executor] = simulation.metrics.table()
+    assert metrics["serial"].num_rows > 2
+    assert metrics["processes"].to_pylist() == metrics["serial"].to_pylist()
+
+
+def test_a_run_that_reaches_its_target_stops_there_whoever_computes():
+    changes = {"stop": {"target_accuracy": 0.6, "iterations": 200}, "optimizer": {"lr": 0.5}}
+    serial, processes = run("serial", **changes), run("processes", **changes)
+    assert serial.summary["accuracy"] >= 0.6
+    assert max(serial.summary["iterations"]) < 200
+    assert processes.metrics.equals(serial.metrics)
+
+
+# -- auto --------------------------------------------------------------------------
+
+
+def drive(executor_of, experiment: Experiment, count: int) -> tuple[list[torch.Tensor], Any]:
+    """The first gradients of each worker, all at the initial parameters, and the executor."""
+    with one_thread_own_randomness():
+        workload = experiment.task.workload(
+            experiment.workers, experiment.batch_size, experiment.seed
+        )
+        initial = workload.initial_parameters()
+        executor = executor_of(experiment, workload, initial)
+        try:
+            jobs = [
+                GradientJob(
+                    executor, lambda *_: None, initial, n % experiment.workers, n // 6, due=n
+                )
+                for n in range(count)
+            ]
+            blocks = [block for job in jobs for block in job.blocks()]
+            gradients = []
+            for place, job in enumerate(jobs):
+                executor.expect(job)
+                if place >= AHEAD:
+                    gradients.append(blocks[place - AHEAD].value())
+            return gradients, executor
+        finally:
+            executor.close()
+
+
+def eager(share: float):
+    """An AutoExecutor that thinks every run long."""
+    return lambda *made: AutoExecutor(*made, lambda: share, long_s=0.0, costly_s=0.0)
+
+
+def plain(**changes: Any) -> Experiment:
+    return experiment_from(configuration(servers=1, **changes), "the test")
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_auto_goes_over_to_processes_in_the_middle_of_a_run(share):
+    never = lambda *made: AutoExecutor(*made, lambda: share, long_s=1e9)  # noqa: E731
+    expected, serial = drive(never, plain(), 60)
+    gradients, auto = drive(eager(share), plain(), 60)
+    assert serial.describe() == {"kind": "serial"}
+    assert auto.describe()["gradients_ahead"] > 0
+    assert all(map(torch.equal, gradients, expected))
+
+
+def test_auto_stays_serial_where_processes_make_another_task_and_says_why():
+    experiment = plain(task=python("another_one_in_every_process"))
+    _, auto = drive(eager(0.0), experiment, 60)
+    assert auto.describe()["kind"] == "serial"
+    assert "other gradients in another process" in auto.describe()["note"]
+
+
+def test_auto_stays_serial_where_the_configuration_cannot_go_to_another_process():
+    experiment = dataclasses.replace(
+        plain(), task=PythonTask(f"{TASKS}:with_a_function", {"function": lambda: None})
+    )
+    _, auto = drive(eager(0.0), experiment, 60)
+    assert auto.describe()["kind"] == "serial"
+    assert "cannot go to another process" in auto.describe()["note"]
+
+
+# -- what is never computed --------------------------------------------------------
+
+
+@pytest.mark.parametrize("executor", ["serial", "batched", "processes"])
+def test_what_nobody_can_read_any_more_is_not_computed(executor, tmp_path):
+    notes = tmp_path / "notes"
+    experiment = plain(
+        task=python("noting", path=str(notes)),
+        executor={"kind": executor, **({"processes": 1} if executor == "processes" else {})},
+    )  # fmt: skip
+    computed: list[tuple[int, int]] = []
+    with one_thread_own_randomness():
+        workload = experiment.task.workload(6, 8, 0)
+        initial = workload.initial_parameters()
+        gradients = Gradients(
+            experiment, workload, lambda worker, iteration, _: computed.append((worker, iteration)),
+            share=lambda: 0.0,
+        )  # fmt: skip
+        try:
+            gradients.start()
+            before = len(notes.read_text().splitlines())
+            for iteration in range(50):  # cut off, all of them
+                gradients.submit(initial, 0, iteration, due=iteration)
+            (block,) = gradients.submit(initial, 1, 7, due=100)
+            block.value()
+        finally:
+            gradients.close()
+    assert computed == [(1, 7)]
+    # The process's trial, and what is in its hands already.
+    allowance = {"serial": 0, "batched": 0, "processes": 4}[executor]
+    assert len(notes.read_text().splitlines()) <= before + 1 + allowance
+
+
+# -- refusals and failures ---------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        ("dropout", "draws random numbers"),
+        ("skipping", "draws random numbers"),
+        ("branching", "cannot be batched"),
+        ("augmented", "cannot be batched"),
+        ("not_a_number", "differ from serial ones by nan"),
+    ],
+)
+def test_batched_refuses_what_it_cannot_compute(function, says):
+    with pytest.raises(ConfigError, match=says):
+        run("batched", task=python(function), servers=1)
+
+
+def test_processes_that_make_another_task_are_found_out():
+    with pytest.raises(RunError, match="other gradients in another process"):
+        run("processes", task=python("another_one_in_every_process"), stop={"iterations": 10_000})
+
+
+def test_what_a_task_raises_in_a_process_names_worker_and_iteration():
+    task = python("failing", uses=5, main=os.getpid())
+    with pytest.raises(RunError, match=r"worker \d, iteration \d+: ArithmeticError: out of luck"):
+        run("processes", task=task, stop={"iterations": 10_000})
+
+
+def test_a_process_that_is_killed_ends_the_run_and_none_is_left():
+    def kill(_: float) -> None:
+        for child in multiprocessing.active_children():
+            if child.name == "gradients-0":
+                os.kill(child.pid, signal.SIGKILL)
+
+    configured = configuration(
+        executor={"kind": "processes", "processes": 1}, stop={"iterations": 10_000}
+    )
+    with pytest.raises(RunError, match="gradients-0, which computed gradients, was killed by SIGK"):
+        simulate(configured, progress=kill)
+    assert not [c for c in multiprocessing.active_children() if c.name.startswith("gradients")]
+
+
+def test_fastest_is_auto_where_batches_are_impossible():
+    result = run("fastest", task=python("branching"), servers=1)
+    assert result.summary["executor"] == {"kind": "serial"}
+
+
+@pytest.mark.parametrize(
+    "executor",
+    [
+        {"kind": "processes", "processes": 0},
+        {"kind": "batched", "width": 0},
+        {"kind": "fastest", "width": 2000},
+        {"kind": "parallel"},
+    ],
+)
+def test_impossible_executors_are_refused(executor):
+    with pytest.raises(ConfigError, match="executor"):
+        plain(executor=executor)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_shared_memory_goes_with_the_run():
+    gc.disable()  # nothing may wait for it
+    try:
+        run("processes")
+        maps = Path("/proc/self/maps").read_text()
+    finally:
+        gc.enable()
+    assert "memfd:outpace" not in maps
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the one that lists them
+            assert "memfd:outpace" not in os.readlink(descriptor)

@@ -1,0 +1,175 @@
+"""Messages that come late: how many, which ones, and what they hold up."""
+
+import math
+
+import pytest
+from tests.support.wire import Wire
+
+from outpace.cluster import Delay, Lateness, Machines, NetworkLaw
+from outpace.config.experiment import experiment_from
+from outpace.errors import ConfigError
+from outpace.kernel import Kernel
+from outpace.record.trace import MemorySink, Trace
+from outpace.simulation.network.fair import network_of
+from outpace.simulation.run import Simulation
+from outpace.support.units import SECOND
+from outpace.sync.messages import Leave, Pull, Push, Reply
+
+MB = 1_000_000
+MS = SECOND // 1000
+BSP, ASP, SSP = {"kind": "bsp"}, {"kind": "asp"}, {"kind": "ssp", "staleness": 2}
+
+
+def run(delays, sync, contention="serialised", seed=3):
+    """The transfers of a run of 6 workers and 3 servers, 40 iterations."""
+    experiment = experiment_from(
+        {
+            "task": {"kind": "timing", "parameters": 3000},
+            "workers": 6, "servers": 3, "seed": seed, "sync": sync, "stop": {"iterations": 40},
+            "compute": {"kind": "lognormal", "mean_s": 0.1, "cv": 0.3},
+            "network": {
+                "latency_s": 0.001, "bandwidth_bytes_per_s": 1e6, "contention": contention,
+                "delays": delays,
+            },
+        },
+        "x",
+    )  # fmt: skip
+    log = []
+    workload = experiment.task.workload(6, 32, seed)
+    simulation = Simulation(experiment, workload, Trace(MemorySink()), message_log=log.append)
+    simulation.run()
+    simulation.close()
+    return log
+
+
+def late(log, kind=Reply):
+    """(worker, iteration, server) of those that were a second or more under way."""
+    return {
+        (t.message.worker, t.message.iteration, server_of(t))
+        for t in log
+        if isinstance(t.message, kind) and t.delivered - t.started >= SECOND
+    }
+
+
+def server_of(transfer):
+    (server,) = (n for n in (transfer.sender.name, transfer.receiver.name) if "server" in n)
+    return server
+
+
+def test_as_many_are_late_as_the_probability_says():
+    rule = Delay("reply", 0.0016, 4.0)
+    lateness = Lateness([rule], 7, Machines(50, 8))
+    times = [
+        lateness.of(f"server-{server}", f"worker-{worker}", Reply(server, worker, i, 0, 0, 0))
+        for worker in range(50)
+        for i in range(500)
+        for server in range(8)
+    ]
+    assert set(times) == {0, 4 * SECOND}
+    share = times.count(4 * SECOND) / len(times)
+    error = math.sqrt(rule.probability * (1 - rule.probability) / len(times))
+    assert share == pytest.approx(rule.probability, abs=4 * error)
+
+
+def test_servers_workers_rules_and_seeds_draw_by_themselves():
+    def pattern(server=0, worker=0, seed=0, rules=1):
+        # Rule by rule twice as late, so that the sum tells which of them struck.
+        delays = [Delay("push", 0.5, 2.0**number) for number in range(rules)]
+        lateness = Lateness(delays, seed, Machines(2, 2))
+        return [
+            lateness.of(f"worker-{worker}", f"server-{server}", Push(worker, i, 0)) // SECOND
+            for i in range(200)
+        ]
+
+    assert pattern() == pattern()
+    others = [pattern(server=1), pattern(worker=1), pattern(seed=1)]
+    others.append([late // 2 for late in pattern(rules=2)])  # of the second rule
+    for other in others:
+        # Independent fair coins agree in half of 200: within 4 standard errors of 7.1.
+        assert sum(map(int.__eq__, pattern(), other)) == pytest.approx(100, abs=28)
+
+
+@pytest.mark.parametrize("contention", ["serialised", "fair"])
+def test_the_same_messages_are_late_whatever_the_policy_and_the_contention(contention):
+    rules = [{"message": "reply", "probability": 0.05, "seconds": 4.0}]
+    expected = late(run(rules, BSP))
+    assert 10 < len(expected) < 80  # 36 of 720 on average
+    for sync in (BSP, ASP, SSP):
+        assert late(run(rules, sync, contention)) == expected
+    assert late(run(rules, BSP, seed=4)) != expected
+
+
+def test_a_rule_is_for_its_type_and_its_nodes_and_rules_add_up():
+    rules = [
+        Delay("push", 1.0, 1.0, nodes=("worker-1",)),
+        Delay("push", 1.0, 2.0, nodes=("server-*",)),
+        Delay("reply", 1.0, 4.0, nodes=("server-1", "worker-0")),
+    ]
+    lateness = Lateness(rules, 0, Machines(2, 2))
+
+    def seconds(sender, receiver, message):
+        return lateness.of(sender, receiver, message) / SECOND
+
+    assert seconds("worker-0", "server-0", Push(0, 0, 0)) == 2
+    assert seconds("worker-1", "server-0", Push(1, 0, 0)) == 3
+    assert seconds("worker-1", "server-0", Pull(1, 0)) == 0
+    assert seconds("worker-1", "server-0", Leave(1)) == 0
+    assert seconds("server-0", "worker-0", Reply(0, 0, 0, 0, 0, 0)) == 4
+    assert seconds("server-1", "worker-1", Reply(1, 1, 0, 0, 0, 0)) == 4
+    assert seconds("server-0", "worker-1", Reply(0, 1, 0, 0, 0, 0)) == 0
+
+
+@pytest.mark.parametrize("contention", ["serialised", "fair"])
+@pytest.mark.parametrize("tie_seed", [None, 1, 2, 3])
+def test_a_delay_occupies_nobody_and_what_follows_on_the_same_link_waits(contention, tie_seed):
+    law = NetworkLaw(0.001, 1e9, contention, delays=(Delay("push", 1.0, 4.0, nodes=("worker-0",)),))
+    names = ["worker-0", "worker-1", "server-0", "server-1"]
+    wire = Wire(law, names, tie_seed, machines=Machines(2, 2))
+    first, pull, second = Push(0, 0, 0), Pull(0, 0), Push(1, 0, 0)
+    wire.send_at(0, "worker-0", "server-0", MB, first)
+    wire.send_at(1, "worker-0", "server-0", 0, pull)
+    wire.send_at(2 * MS, "worker-1", "server-0", MB, second)
+    wire.run()
+    late = 2 * MS + 4 * SECOND  # sent at 0, through at 1 ms, and a latency of 1 ms
+    assert wire.arrivals["server-0"] == [(4 * MS, second), (late, first), (late, pull)]
+
+
+@pytest.mark.parametrize("contention", ["serialised", "fair"])
+def test_a_late_reply_is_overtaken_by_the_next_one(contention):
+    seed = 2  # by which, of the first two replies, the first is late
+    rule = Delay("reply", 0.5, 4.0)
+    lateness = Lateness([rule], seed, Machines(1, 1))
+    replies = [Reply(0, 0, i, i, i, 0) for i in range(2)]
+    assert [lateness.of("server-0", "worker-0", r) // SECOND for r in replies] == [4, 0]
+    law = NetworkLaw(0.001, 1e9, contention, delays=(rule,))
+    wire = Wire(law, ["worker-0", "server-0"], machines=Machines(1, 1), seed=seed)
+    for reply in replies:
+        wire.send_at(0, "server-0", "worker-0", MB, reply)
+    wire.run()
+    assert wire.arrivals["worker-0"] == [(3 * MS, replies[1]), (2 * MS + 4 * SECOND, replies[0])]
+
+
+@pytest.mark.parametrize("sync", [BSP, ASP, SSP])
+@pytest.mark.parametrize("message", ["push", "pull"])
+def test_late_pushes_and_pulls_reach_the_shards_in_order(sync, message):
+    log = run([{"message": message, "probability": 0.2, "seconds": 1.5}], sync)
+    pushes = [t.message for t in log if isinstance(t.message, Push)]
+    assert len(pushes) == 6 * 3 * 40
+    assert late(log, {"push": Push, "pull": Pull}[message])
+
+
+def test_what_stays_on_a_machine_is_never_late():
+    law = NetworkLaw(0.001, delays=(Delay("push", 1.0, 4.0),))
+    machines = Machines(2, 2, colocate=True)
+    wire = Wire(law, ["worker-0", "server-0", "server-1"], machines=machines)
+    pushes = Push(0, 0, 0), Push(0, 1, 0)
+    wire.send_at(0, "worker-0", "server-0", MB, pushes[0])
+    wire.send_at(0, "worker-0", "server-1", MB, pushes[1])
+    wire.run()
+    assert wire.arrivals["server-0"] == [(0, pushes[0])]
+    assert wire.arrivals["server-1"] == [(MS + 4 * SECOND, pushes[1])]
+
+
+def test_delays_without_numbered_workers_are_refused():
+    with pytest.raises(ConfigError, match=r"network\.delays are for experiments"):
+        network_of(NetworkLaw(delays=(Delay("push", 0.5, 1.0),)), Kernel())

@@ -1,0 +1,356 @@
+"""The fair network: shares worked out by hand, max-min itself, and SimGrid's closed forms."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.wire import Wire
+
+from outpace.cluster import Link, Machines, NetworkLaw, Pair
+from outpace.errors import ConfigError
+from outpace.experiment.running import simulate
+from outpace.kernel import Kernel
+from outpace.simulation.network.fair import Flow, Resource, max_min, network_of
+from outpace.simulation.network import fair
+from outpace.support.units import SECOND
+
+MB = 1_000_000
+MS = SECOND // 1000
+LAW = NetworkLaw(latency_s=0.001, bandwidth_bytes_per_s=1e9, contention="fair")  # 1 MB: 1 ms
+ONE = 1  # ns
+
+
+# -- by hand ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("senders", [1, 2, 3, 7, 64])
+def test_equal_flows_into_one_node_all_end_when_their_sum_is_through(senders):
+    names = [f"worker-{n}" for n in range(senders)]
+    wire = Wire(LAW, [*names, "server"])
+    for name in names:
+        wire.send_at(0, name, "server", MB)
+    assert set(wire.run().delivered.values()) == {MS + senders * MS}
+    # Flows that end together end in the order in which they began.
+    assert [message for _, message in wire.arrivals["server"]] == list(range(senders))
+
+
+def test_arrivals_in_time_share_what_is_left():
+    # All to z, capacity 1 MB/ms. a: 6 MB at 0; b: 2 MB at 2 ms; c: 1 MB at 3 ms.
+    # 0-2 a alone: 2 MB done, 4 left. 2-3 a, b at 1/2: a 3.5, b 1.5 left.
+    # From 3 at 1/3: c is through after 3 ms, at 6: a 2.5, b 0.5 left.
+    # From 6 at 1/2: b is through at 7: a 2 left, alone, at 9. Each arrives 1 ms later.
+    wire = Wire(LAW, "abcz")
+    for time, sender, size in ((0, "a", 6), (2, "b", 2), (3, "c", 1)):
+        wire.send_at(time * MS, sender, "z", size * MB)
+    delivered = wire.run().delivered
+    expected = {0: 10 * MS, 1: 8 * MS, 2: 7 * MS}
+    assert all(abs(delivered[m] - time) <= ONE for m, time in expected.items())
+    assert [t.started for t in sorted(wire.log, key=lambda t: t.message)] == [0, 2 * MS, 3 * MS]
+
+
+def test_each_flow_has_the_rate_of_its_own_bottleneck():
+    # a sends to y and z, b to z; y receives at 0.25 MB/ms, all else is 1 MB/ms.
+    # a->y gets 0.25 (y). z is shared by a->z and b->z: 0.5 each, and a sends 0.75 < 1.
+    # 1 MB each: z's two are through at 2 ms. a->y has 0.5 left and y as bottleneck: 4 ms.
+    law = NetworkLaw(
+        bandwidth_bytes_per_s=1e9,
+        contention="fair",
+        nodes={"y": Link(bandwidth_bytes_per_s=2.5e8)},
+    )
+    wire = Wire(law, "abyz")
+    for sender, receiver in ("ay", "az", "bz"):
+        wire.send_at(0, sender, receiver, MB)
+    assert wire.run().delivered == {0: 4 * MS, 1: 2 * MS, 2: 2 * MS}
+
+
+def test_what_one_cannot_use_the_others_get_and_lose_again():
+    # a sends to y and z; b to z with 3 MB. a->y: 1 MB, a->z: 3 MB; 1 MB/ms everywhere.
+    # 0: a's sending: 1/2 each; z receives 1/2 from a, so 1/2 from b. All at 1/2.
+    # 2 ms: a->y through. a->z 2 left, b->z 2 left: z is full with 1/2 each.
+    # 3 ms: c->z 1 MB joins: 1/3 each (a->z 1.5, b->z 1.5 left). c is through at 6, the
+    # others have 0.5 left, at 1/2: 7 ms.
+    law = NetworkLaw(bandwidth_bytes_per_s=1e9, contention="fair")
+    wire = Wire(law, "abcyz")
+    for time, (sender, receiver), size in (
+        (0, "ay", 1), (0, "az", 3), (0, "bz", 3), (3, "cz", 1),
+    ):  # fmt: skip
+        wire.send_at(time * MS, sender, receiver, size * MB)
+    delivered = wire.run().delivered
+    expected = {0: 2 * MS, 1: 7 * MS, 2: 7 * MS, 3: 6 * MS}
+    assert all(abs(delivered[m] - time) <= ONE for m, time in expected.items())
+
+
+def test_a_pairs_own_limit_leaves_the_rest_to_others():
+    # a->z may use 0.2 MB/ms of z's 1; b->z gets 0.8. 1 MB each: b at 1.25 ms, a at 5 ms.
+    law = NetworkLaw(
+        bandwidth_bytes_per_s=1e9,
+        contention="fair",
+        pairs=(Pair(("z", "a"), latency_s=0.003, bandwidth_bytes_per_s=2e8),),
+    )
+    wire = Wire(law, "abz")
+    wire.send_at(0, "a", "z", MB)
+    wire.send_at(0, "b", "z", MB)
+    assert wire.run().delivered == {0: 8 * MS, 1: 1_250_000}
+
+
+def test_sending_and_receiving_do_not_share():
+    wire = Wire(LAW, "ab")
+    wire.send_at(0, "a", "b", 5 * MB)
+    wire.send_at(0, "b", "a", 5 * MB)
+    assert set(wire.run().delivered.values()) == {6 * MS}
+
+
+def test_messages_of_one_pair_go_one_after_another():
+    wire = Wire(LAW, "ab")
+    for size in (2 * MB, 0, MB, 0):
+        wire.send_at(0, "a", "b", size)
+    wire.run()
+    assert wire.arrivals["b"] == [(3 * MS, 0), (3 * MS, 1), (4 * MS, 2), (4 * MS, 3)]
+    assert [t.started for t in wire.log] == [0, 2 * MS, 2 * MS, 3 * MS]
+
+
+@pytest.mark.parametrize("tie_seed", range(8))
+def test_a_pull_never_overtakes_the_push_before_it(tie_seed):
+    wire = Wire(LAW, ["worker", "server"], tie_seed)
+
+    def send(_):
+        wire.network.send("worker", "server", "push", MB)
+        wire.network.send("worker", "server", "pull", 0)
+
+    wire.kernel.call_at(0, send)
+    wire.run()
+    assert wire.arrivals["server"] == [(2 * MS, "push"), (2 * MS, "pull")]
+
+
+def test_without_bandwidth_only_latency_counts():
+    wire = Wire(NetworkLaw(latency_s=0.5, contention="fair"), "abc")
+    for receiver in "bcb":
+        wire.send_at(0, "a", receiver, 10**15)
+    assert set(wire.run().delivered.values()) == {SECOND // 2}
+
+
+def test_a_message_without_bytes_takes_the_latency_alone():
+    wire = Wire(LAW, "abz")
+    wire.send_at(0, "a", "z", 100 * MB)
+    wire.send_at(1, "b", "z", 0)
+    assert wire.run().delivered[1] == 1 + MS
+
+
+def test_nodes_of_one_machine_share_its_connection_and_do_not_use_it_among_themselves():
+    machines = Machines(workers=2, servers=2, colocate=True)
+    wire = Wire(LAW, ["worker-0", "worker-1", "server-0", "server-1"], machines=machines)
+    wire.send_at(0, "worker-0", "server-0", MB)  # not over the network
+    wire.send_at(0, "worker-0", "server-1", MB)
+    wire.send_at(0, "server-0", "worker-1", MB)  # from the same machine to the same machine
+    assert wire.run().delivered == {0: 0, 1: 3 * MS, 2: 3 * MS}
+    assert (wire.network.messages, wire.network.bytes_sent) == (3, 2 * MB)
+
+
+def test_a_message_that_wants_both_ends_to_itself_is_refused():
+    network = network_of(LAW, Kernel())
+    network.add("a")
+    with pytest.raises(ConfigError, match=r"contention: fair they are shared"):
+        network.send("a", "a", None, 0, duration=5)
+
+
+# -- SimGrid's CM02: T = latency + size / bandwidth; n flows on a link get 1/n of it ------
+
+
+@pytest.mark.parametrize("size", [1, 1000, 123_456_789])
+@pytest.mark.parametrize("bandwidth", [1.25e8, 3e9])
+@pytest.mark.parametrize("latency_s", [0.0, 5e-5, 0.1])
+def test_one_flow_takes_latency_plus_size_over_bandwidth(size, bandwidth, latency_s):
+    wire = Wire(NetworkLaw(latency_s, bandwidth, "fair"), "ab")
+    wire.send_at(0, "a", "b", size)
+    assert abs(wire.run().delivered[0] - (latency_s + size / bandwidth) * SECOND) <= ONE
+
+
+def test_a_star_ends_by_the_formula_for_sizes_in_order():
+    # n flows of sizes s1 <= ... <= sn over the hub's link share it equally, so the k-th ends
+    # at (s1 + ... + s(k-1) + (n - k + 1) sk) / B.
+    sizes = [1 * MB, 2 * MB, 3 * MB, 5 * MB, 8 * MB, 13 * MB]
+    names = [f"leaf-{n}" for n in range(len(sizes))]
+    wire = Wire(LAW, [*names, "hub"])
+    for name, size in zip(names, sizes, strict=True):
+        wire.send_at(0, name, "hub", size)
+    delivered = wire.run().delivered
+    for k, size in enumerate(sizes):
+        seconds = 0.001 + (sum(sizes[:k]) + (len(sizes) - k) * size) / 1e9
+        assert abs(delivered[k] - seconds * SECOND) <= len(sizes) * ONE
+
+
+# -- max-min itself ----------------------------------------------------------------------
+
+
+@st.composite
+def usage(draw):
+    """Capacities, and for each flow the numbers of the resources it uses."""
+    capacity = st.floats(1, 1e12) | st.sampled_from([1.0, 2.0, 3.0, 6.0])
+    capacities = draw(st.lists(capacity, min_size=1, max_size=7))
+    places = st.integers(0, len(capacities) - 1)
+    flows = draw(st.lists(st.sets(places, min_size=1, max_size=3), max_size=14))
+    return capacities, [sorted(flow) for flow in flows]
+
+
+def made(capacities, uses):
+    resources = [Resource(capacity) for capacity in capacities]
+    return resources, [Flow(tuple(resources[place] for place in each)) for each in uses]
+
+
+@settings(max_examples=300)
+@given(usage())
+def test_every_flow_has_a_full_resource_on_which_none_is_faster(given_):
+    # Bertsekas and Gallager, Data Networks, section 6.5.2: this is max-min fairness.
+    resources, flows = made(*given_)
+    rates = max_min(resources)
+    assert set(rates) == set(flows)
+    used = {resource: math.fsum(rates[f] for f in resource.flows) for resource in resources}
+    assert all(used[resource] <= resource.capacity * (1 + 1e-9) for resource in resources)
+    for flow in flows:
+        assert rates[flow] > 0
+        assert any(
+            used[resource] >= resource.capacity * (1 - 1e-9)
+            and rates[flow] >= max(rates[other] for other in resource.flows) * (1 - 1e-9)
+            for resource in flow.resources
+        )
+
+
+@given(usage())
+def test_components_by_themselves_have_the_rates_of_the_whole(given_):
+    resources, flows = made(*given_)
+    whole = max_min(resources)
+    for flow in flows:
+        linked = fair.connected(flow.resources[0])
+        assert max_min(linked)[flow] == pytest.approx(whole[flow], rel=1e-9)
+
+
+# -- the network, over random traffic ------------------------------------------------------
+
+NODES = "abcd"
+TRAFFIC = st.lists(
+    st.tuples(
+        st.integers(0, 12), st.sampled_from(NODES), st.sampled_from(NODES),
+        st.sampled_from([0, MB, MB, 2 * MB, 5 * MB]),
+    ),
+    max_size=25,
+)  # fmt: skip
+LAWS = st.builds(
+    NetworkLaw,
+    latency_s=st.sampled_from([0.0, 0.001]),
+    bandwidth_bytes_per_s=st.just(1e9),
+    contention=st.just("fair"),
+    nodes=st.dictionaries(
+        st.sampled_from(NODES),
+        st.builds(Link, bandwidth_bytes_per_s=st.sampled_from([5e8, 2e9, 3e9])),
+        max_size=2,
+    ),
+    pairs=st.sampled_from([(), (Pair(("a", "b"), 0.002, 3e8),)]),
+)
+
+
+def reference(law, traffic):
+    """Times of delivery, with the rates of all flows made anew at every change, in floats."""
+    capacity = {}
+    for node in NODES:
+        capacity[node, "out"] = capacity[node, "in"] = law.of(node)[1]
+    pairs = {frozenset(pair.between): pair for pair in law.pairs}
+    waiting = sorted(range(len(traffic)), key=lambda m: (traffic[m][0], m))
+    left, begun, delivered, now = {}, {}, {}, 0.0
+    queues = {}  # of pairs
+
+    def begin(link):
+        while queues[link]:
+            message = queues[link][0]
+            begun[message] = now
+            if traffic[message][3]:
+                left[message] = float(traffic[message][3])
+                return
+            arrive(queues[link].pop(0))
+
+    def arrive(message):
+        _, *ends, _ = traffic[message]
+        pair = pairs.get(frozenset(ends))
+        delivered[message] = now + (law.latency_s if pair is None else pair.latency_s)
+
+    while waiting or left:
+        resources = {key: Resource(value) for key, value in capacity.items()}
+        flows = {}
+        for message in left:
+            _, sender, receiver, _ = traffic[message]
+            uses = [resources[sender, "out"], resources[receiver, "in"]]
+            if frozenset((sender, receiver)) in pairs:
+                uses.append(Resource(pairs[frozenset((sender, receiver))].bandwidth_bytes_per_s))
+            flows[message] = Flow(tuple(uses))
+        everything = {r: None for flow in flows.values() for r in flow.resources}
+        rates = max_min(everything)
+        ends = {message: now + left[message] / rates[flow] for message, flow in flows.items()}
+        then = min([*ends.values(), *(traffic[m][0] / 1000 for m in waiting[:1])])
+        for message, flow in flows.items():
+            left[message] -= rates[flow] * (then - now)
+        now = then
+        for message in [m for m, end in ends.items() if end <= now + 1e-12]:
+            del left[message]
+            link = traffic[message][1:3]
+            queues[link].remove(message)
+            arrive(message)
+            begin(link)
+        while waiting and traffic[waiting[0]][0] / 1000 <= now:
+            message = waiting.pop(0)
+            link = traffic[message][1:3]
+            queues.setdefault(link, []).append(message)
+            if queues[link] == [message]:
+                begin(link)
+    return delivered
+
+
+@settings(max_examples=200)
+@given(LAWS, TRAFFIC, st.none() | st.integers(0, 2**16))
+def test_deliveries_are_those_of_rates_made_globally_at_every_change(law, traffic, tie_seed):
+    # Sizes that hardly ever add up to the same times; so the order of ties is no matter.
+    traffic = [
+        (at + k / 1000, sender, receiver, size + bool(size) * (k + 1) ** 2 * 1009)
+        for k, (at, sender, receiver, size) in enumerate(traffic)
+    ]
+    wire = Wire(law, NODES, tie_seed)
+    for milliseconds, sender, receiver, size in traffic:
+        wire.send_at(round(milliseconds * MS), sender, receiver, size)
+    delivered = wire.run().delivered
+    expected = reference(law, traffic)
+    assert delivered.keys() == expected.keys()
+    for message, seconds in expected.items():
+        assert abs(delivered[message] - seconds * SECOND) <= 30 * ONE
+
+
+@settings(max_examples=60)
+@given(LAWS, TRAFFIC, st.integers(0, 2**16))
+def test_all_bytes_arrive_and_no_end_takes_more_than_it_can(law, traffic, tie_seed):
+    wire = Wire(law, NODES, tie_seed)
+    for milliseconds, sender, receiver, size in traffic:
+        wire.send_at(milliseconds * MS, sender, receiver, size)
+    log = wire.run().log
+    assert sorted(t.message for t in log) == list(range(len(traffic)))
+    for node in NODES:
+        for end in ("sender", "receiver"):
+            mine = [t for t in log if getattr(t, end).name == node and t.size_bytes]
+            if mine:
+                span = max(t.delivered for t in mine) - min(t.started for t in mine)
+                total = sum(t.size_bytes for t in mine)
+                assert total <= law.of(node)[1] * (span + len(log) * ONE) / SECOND
+
+
+def test_a_run_is_the_same_each_time():
+    def run(**changes):
+        network = {"latency_s": 0.001, "bandwidth_bytes_per_s": 1e7, "contention": "fair"}
+        return simulate(
+            {
+                "task": {"kind": "timing", "parameters": 10_000},
+                "workers": 6, "servers": 3, "stop": {"iterations": 12},
+                "compute": {"kind": "lognormal", "mean_s": 0.01, "cv": 0.5},
+                "sync": {"kind": "ssp", "staleness": 2}, "network": network | changes,
+            }
+        ).summary  # fmt: skip
+
+    first, second = run(), run()
+    assert first["trace_digest"] == second["trace_digest"]
+    assert first["trace_digest"] != run(contention="serialised")["trace_digest"]

@@ -1,0 +1,223 @@
+"""Latencies from a file of round-trip times, and what is wrong with such files."""
+
+import os
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.support.wire import Wire
+
+from outpace.cluster import Link, Machines, Matrix, NetworkLaw, Pair
+from outpace.config.experiment import experiment_from
+from outpace.errors import ConfigError
+from outpace.experiment.running import check, simulate
+from outpace.kernel import Kernel
+from outpace.simulation.network.fair import network_of
+from outpace.support.units import SECOND
+
+MS = SECOND // 1000
+RTT = Path(os.environ.get("OUTPACE_DATA", "../shared/data")).resolve() / "netlatency/rtt_slice0.npz"
+HALVED = {("worker-0", "worker-1"): 1, ("worker-0", "server-0"): 2, ("server-0", "worker-1"): 3}
+TIMES = np.array([[0.0, 2.0, 4.0], [2.0, 0.0, 6.0], [4.0, 6.0, 0.0]])  # ms, there and back
+
+
+def latencies(law, machines, pairs):
+    """Of messages without bytes, in ns."""
+    found = {}
+    for sender, receiver in pairs:
+        wire = Wire(law, list(machines.of_nodes()), machines=machines)
+        wire.send_at(0, sender, receiver, 0)
+        found[sender, receiver] = wire.run().delivered[0]
+    return found
+
+
+def saved(path, array):
+    """The array in the format of the name."""
+    if path.suffix == ".npy":
+        np.save(path, array)
+    elif path.suffix == ".npz":
+        np.savez(path, times=array)
+    else:
+        np.savetxt(path, array, delimiter="," if path.suffix == ".csv" else " ")
+    return path
+
+
+@pytest.mark.parametrize("name", ["m.npz", "m.npy", "m.csv", "m.txt"])
+@pytest.mark.parametrize("contention", ["serialised", "fair"])
+def test_a_message_takes_half_of_the_round_trip_in_every_format(tmp_path, name, contention):
+    law = NetworkLaw(matrix=Matrix(str(saved(tmp_path / name, TIMES)), "ms"), contention=contention)
+    expected = {ends: time * MS for ends, time in HALVED.items()}
+    assert latencies(law, Machines(2, 1), HALVED) == expected
+
+
+def test_pairs_win_over_nodes_and_nodes_over_the_matrix(tmp_path):
+    law = NetworkLaw(
+        matrix=Matrix(str(saved(tmp_path / "m.npy", TIMES)), "ms"),
+        nodes={"worker-1": Link(latency_s=0.002)},
+        pairs=(Pair(("server-0", "worker-0"), latency_s=0.0005),),
+    )
+    # worker-1 says 2 ms, the other end has the matrix's 1 and 3: the slower counts.
+    assert latencies(law, Machines(2, 1), HALVED) == {
+        ("worker-0", "worker-1"): 2 * MS,
+        ("worker-0", "server-0"): MS // 2,
+        ("server-0", "worker-1"): 3 * MS,
+    }
+
+
+def test_rows_are_machines_and_those_too_many_are_not_used(tmp_path):
+    law = NetworkLaw(matrix=Matrix(str(saved(tmp_path / "m.npy", TIMES)), "ms"))
+    found = latencies(law, Machines(2, 2, colocate=True), [("worker-0", "server-1")])
+    assert found == {("worker-0", "server-1"): MS}
+
+
+def changed(row, column, value):
+    times = TIMES.copy()
+    times[row, column] = value
+    return times
+
+
+@pytest.mark.parametrize(
+    ("array", "words"),
+    [
+        (TIMES[:2], "must be a square matrix, not 2 x 3"),
+        (np.float64(3), "must be a square matrix, not a single number"),
+        (changed(0, 2, np.nan), "row 0, column 2 (from 0): nan is no round-trip time in ms"),
+        (changed(2, 1, -1), "row 2, column 1 (from 0): -1 is no round-trip time in ms"),
+        (changed(1, 1, np.inf), "row 1, column 1 (from 0): inf is no round-trip time in ms"),
+        (changed(1, 2, 6.1), "must be symmetric, but row 1, column 2 (from 0) is 6.1 and row 2, "),
+        (TIMES[:2, :2], "3 machines need as many rows, and there are 2"),
+        (np.zeros((0, 0)), "3 machines need as many rows, and there are 0"),
+        (np.array([["a"]]), "must hold numbers, not <U1"),
+        (TIMES * 1j, "must hold numbers, not complex128"),
+        (np.array([[None]]), "cannot read the matrix in"),  # a pickle
+    ],
+)
+@pytest.mark.parametrize("suffix", [".npy", ".npz"])
+def test_what_is_no_matrix_of_times_is_refused_with_file_and_place(tmp_path, array, words, suffix):
+    path = saved(tmp_path / f"rtt{suffix}", array)
+    with pytest.raises(ConfigError) as error:
+        Matrix(str(path), "ms").latencies(3)
+    assert words in str(error.value)
+    assert str(path) in str(error.value)
+    if suffix == ".npz" and "cannot read" not in words:
+        assert "array 'times'" in str(error.value)
+
+
+def test_what_rounding_left_is_no_asymmetry(tmp_path):
+    path = saved(tmp_path / "m.npy", changed(0, 1, 2.0 * (1 + 1e-7)))
+    assert Matrix(str(path), "s").latencies(3)[0, 1] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("m.npz", b"PK\x03\x04 broken", "cannot read the matrix in"),
+        ("m.npz", b"\x93NUMPY", "cannot read the matrix in"),
+        ("m.npy", b"", "cannot read the matrix in"),
+        ("m.npy", b"hello", "cannot read the matrix in"),
+        ("m.csv", b"", "must be a square matrix, not 0 x 1"),
+        ("m.csv", b"0,1\n1,x\n", "could not convert string 'x' to float64 at row 1, column 2"),
+        ("m.csv", b"0,1\n1\n", "number of columns changed from 2 to 1 at row 2"),
+        ("m.csv", b"\xff\xfe", "cannot read the matrix in"),
+        ("m.xls", b"", "a matrix must be one of .npz, .npy, .csv, .txt"),
+        ("m.csv", None, "cannot read the matrix in"),
+    ],
+)
+def test_files_that_cannot_be_read_are_refused(tmp_path, name, content, words):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(ConfigError) as error:
+        Matrix(str(tmp_path / name), "ms").latencies(2)
+    assert words in str(error.value)
+    assert name in str(error.value)
+
+
+@pytest.mark.parametrize("kept", [0, 100, 0.5, -30])
+def test_a_truncated_archive_is_refused(tmp_path, kept):
+    path = saved(tmp_path / "m.npz", np.zeros((60, 60)))
+    whole = path.read_bytes()
+    path.write_bytes(whole[: kept if isinstance(kept, int) else int(kept * len(whole))])
+    with pytest.raises(ConfigError, match="cannot read the matrix in"):
+        Matrix(str(path), "ms").latencies(2)
+
+
+def test_an_archive_of_something_else_is_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "m.npz", "w") as archive:
+        archive.writestr("letter", b"dear reader")
+    with pytest.raises(ConfigError, match="must hold numbers, not"):
+        Matrix(str(tmp_path / "m.npz"), "ms").latencies(2)
+
+
+@pytest.mark.parametrize("shape", ["(2, 99999999999999999999999)", "(2, 2", "(-2, 2)"])
+def test_a_header_that_says_nonsense_is_refused(tmp_path, shape):
+    header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    start = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little")
+    (tmp_path / "m.npy").write_bytes(start + header.encode() + bytes(32))
+    with pytest.raises(ConfigError, match="cannot read the matrix in"):
+        Matrix(str(tmp_path / "m.npy"), "ms").latencies(2)
+
+
+def test_another_format_by_that_name_is_refused(tmp_path):
+    saved(tmp_path / "m.npy", TIMES).rename(tmp_path / "m.npz")
+    with pytest.raises(ConfigError, match="cannot read the matrix in"):
+        Matrix(str(tmp_path / "m.npz"), "ms").latencies(2)
+
+
+def test_the_array_must_be_named_if_there_are_several_and_be_there(tmp_path):
+    path = tmp_path / "m.npz"
+    np.savez(path, planet=TIMES, city=TIMES)
+    with pytest.raises(ConfigError, match="say which of its arrays with array: planet, city"):
+        Matrix(str(path), "ms").latencies(3)
+    with pytest.raises(ConfigError, match=r"no array 'planets'\. Did you mean 'planet'\?"):
+        Matrix(str(path), "ms", "planets").latencies(3)
+    assert Matrix(str(path), "s", "city").latencies(3)[0, 2] == 2.0
+    with pytest.raises(ConfigError, match=r"only \.npz has named arrays"):
+        Matrix(str(saved(tmp_path / "m.npy", TIMES)), "ms", "city").latencies(3)
+
+
+def experiment(folder, matrix):
+    return experiment_from(
+        {
+            "task": {"kind": "timing"}, "workers": 2, "stop": {"iterations": 1},
+            "compute": {"kind": "constant", "mean_s": 1.0}, "sync": {"kind": "bsp"},
+            "network": {"matrix": matrix},
+        },
+        "x", folder,
+    )  # fmt: skip
+
+
+def test_the_path_is_seen_from_the_configurations_folder(tmp_path):
+    saved(tmp_path / "m.csv", TIMES)
+    result = simulate(experiment(tmp_path, {"path": "m.csv", "unit": "ms"}))
+    # Pushes at 1 s; server-0 is row 2. The last is there after 3 ms, and its answer after 6.
+    assert result.summary["virtual_time_s"] == 1.006
+
+
+def test_a_wrong_matrix_is_refused_before_a_folder_is_made(tmp_path):
+    saved(tmp_path / "m.npy", TIMES[:2, :2])
+    refused = experiment(tmp_path, {"path": "m.npy", "unit": "ms"})
+    with pytest.raises(ConfigError, match="3 machines need as many rows"):
+        check(refused)
+    with pytest.raises(ConfigError, match="3 machines need as many rows"):
+        simulate(refused, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_matrix_without_numbered_machines_is_refused(tmp_path):
+    matrix = Matrix(str(saved(tmp_path / "m.npy", TIMES)), "ms")
+    with pytest.raises(ConfigError, match=r"network\.matrix and network\.delays are for"):
+        network_of(NetworkLaw(matrix=matrix), Kernel())
+
+
+@pytest.mark.skipif(not RTT.is_file(), reason=f"there is no file {RTT}")
+def test_measured_round_trips():
+    # NetLatency-Data, first time slice: 490 PlanetLab nodes, and 99 in Seattle.
+    times = np.load(RTT)["planetlab_ms"]
+    found = Matrix(str(RTT), "ms", "planetlab_ms").latencies(64)
+    assert found.shape == (64, 64)
+    assert found[3, 17] == pytest.approx(float(times[3, 17]) / 2000)
+    with pytest.raises(ConfigError, match="491 machines need as many rows, and there are 490"):
+        Matrix(str(RTT), "ms", "planetlab_ms").latencies(491)
+    with pytest.raises(ConfigError, match=r"array 'seattle_s': must be symmetric, but row \d+"):
+        Matrix(str(RTT), "s", "seattle_s").latencies(64)

@@ -1,0 +1,487 @@
+"""The serialised network: closed forms, invariants, and an independent reference."""
+
+import math
+import sys
+from collections import defaultdict
+from itertools import combinations, pairwise
+
+import pytest
+from hypothesis import example, given, reject, settings
+from hypothesis import strategies as st
+from tests.support.wire import Wire
+
+from outpace.cluster import Link, NetworkLaw
+from outpace.kernel import Kernel
+from outpace.simulation.network.serialised import Network
+from outpace.simulation.network import serialised as network_module
+from outpace.support.units import SECOND
+
+MODERATE = settings(deadline=None, max_examples=80)
+MB = 1_000_000
+MS = SECOND // 1000
+LAW = NetworkLaw(latency_s=0.001, bandwidth_bytes_per_s=1e9)  # 1 MB: 1 ms
+
+
+# -- closed forms ----------------------------------------------------------------------
+
+
+def test_one_message_takes_its_transfer_time_and_then_the_latency():
+    wire = Wire(LAW, "ab")
+    wire.send_at(5, "a", "b", 3 * MB)
+    (transfer,) = wire.run().log
+    assert (transfer.requested, transfer.started, transfer.delivered) == (5, 5, 5 + 4 * MS)
+    assert wire.arrivals == {"b": [(5 + 4 * MS, 0)]}
+
+
+@pytest.mark.parametrize("senders", [1, 2, 7, 64])
+def test_incast_is_serialised_at_the_receiver(senders):
+    names = [f"worker-{n}" for n in range(senders)]
+    wire = Wire(LAW, [*names, "server"])
+    for name in names:
+        wire.send_at(0, name, "server", MB)
+    wire.run()
+    # Zhang et al., section 3.2: the k-th has waited for k-1 transfers.
+    assert wire.arrivals["server"] == [(MS + k * MS, k - 1) for k in range(1, senders + 1)]
+
+
+@pytest.mark.parametrize("receivers", [1, 2, 7, 64])
+def test_outcast_is_serialised_at_the_sender(receivers):
+    names = [f"worker-{n}" for n in range(receivers)]
+    wire = Wire(LAW, [*names, "server"])
+    for name in names:
+        wire.send_at(0, "server", name, MB)
+    wire.run()
+    assert [wire.arrivals[name] for name in names] == [
+        [(MS + k * MS, k - 1)] for k in range(1, receivers + 1)
+    ]
+
+
+def test_a_transfer_time_is_the_nearest_nanosecond_of_bytes_over_bandwidth():
+    wire = Wire(NetworkLaw(bandwidth_bytes_per_s=3.0), "ab")
+    for size in (1, 2, 3):
+        wire.send_at(0, "a", "b", size)
+    assert list(wire.run().delivered.values()) == [333_333_333, 1_000_000_000, 2_000_000_000]
+
+
+def test_a_node_sends_and_receives_at_the_same_time():
+    wire = Wire(LAW, "ab")
+    wire.send_at(0, "a", "b", 5 * MB)
+    wire.send_at(0, "b", "a", 5 * MB)
+    assert set(wire.run().delivered.values()) == {6 * MS}
+
+
+def test_a_ring_of_senders_runs_in_parallel():
+    wire = Wire(LAW, "abcdef")
+    for sender, receiver in zip("abcdef", "bcdefa", strict=True):
+        wire.send_at(0, sender, receiver, MB)
+    assert set(wire.run().delivered.values()) == {2 * MS}
+
+
+def test_computing_does_not_hold_a_nodes_messages_up():
+    wire = Wire(LAW, "ab")
+    wire.send_at(0, "a", "b", MB)
+
+    async def busy():
+        await wire.kernel.sleep(10)
+        seen.append(len(wire.boxes["c"]))
+
+    seen = []
+    wire.boxes["c"] = wire.network.add("c")
+    wire.send_at(0, "a", "c", MB)
+    wire.kernel.spawn(busy())  # stands for c, which does not look at its mailbox
+    wire.kernel.run()
+    assert seen == [1]
+    assert wire.delivered == {0: 2 * MS, 1: 3 * MS}
+
+
+def test_a_sender_skips_messages_whose_receiver_is_busy():
+    wire = Wire(LAW, "abcd")
+    wire.send_at(0, "a", "c", 10 * MB)
+    wire.send_at(1, "b", "c", MB)  # c is busy until 10 ms
+    wire.send_at(2, "b", "d", MB)  # goes first
+    wire.run()
+    assert wire.delivered == {0: 11 * MS, 2: 2 * MS + 2, 1: 12 * MS}
+
+
+def test_the_first_who_waits_for_a_receiver_is_the_first_served():
+    wire = Wire(LAW, "abcdz")
+    for time, sender in enumerate("adcb"):
+        wire.send_at(time, sender, "z", MB)
+    wire.run()
+    assert [message for _, message in wire.arrivals["z"]] == [0, 1, 2, 3]
+
+
+def test_latency_does_not_occupy_the_connection():
+    wire = Wire(NetworkLaw(latency_s=1.0, bandwidth_bytes_per_s=1e9), "ab")
+    for _ in range(3):
+        wire.send_at(0, "a", "b", MB)
+    wire.run()
+    assert list(wire.delivered.values()) == [SECOND + k * MS for k in (1, 2, 3)]
+
+
+def test_a_message_of_no_bytes_takes_its_turn_and_no_time():
+    wire = Wire(LAW, "ab")
+    sizes = [MB, 0, MB, 0]
+    for size in sizes:
+        wire.send_at(0, "a", "b", size)
+    wire.run()
+    assert wire.arrivals["b"] == [(2 * MS, 0), (2 * MS, 1), (3 * MS, 2), (3 * MS, 3)]
+
+
+def test_a_message_of_no_bytes_waits_for_a_busy_receiver():
+    wire = Wire(LAW, "abc")
+    wire.send_at(0, "a", "c", 10 * MB)
+    wire.send_at(1, "b", "c", 0)
+    assert wire.run().delivered == {0: 11 * MS, 1: 11 * MS}
+
+
+def test_without_bandwidth_only_latency_counts():
+    wire = Wire(NetworkLaw(latency_s=0.5), "abc")
+    for receiver in "bcb":
+        wire.send_at(0, "a", receiver, 10**15)
+    assert set(wire.run().delivered.values()) == {SECOND // 2}
+
+
+def test_the_slower_end_of_a_transfer_counts():
+    nodes = {
+        "far": Link(latency_s=0.010),
+        "thin": Link(bandwidth_bytes_per_s=1e8),
+        "fast": Link(latency_s=0.0001, bandwidth_bytes_per_s=1e10),
+    }
+    law = NetworkLaw(latency_s=0.001, bandwidth_bytes_per_s=1e9, nodes=nodes)
+    expected = {
+        ("a", "b"): 2 * MS,
+        ("a", "far"): 11 * MS,
+        ("far", "a"): 11 * MS,
+        ("a", "thin"): 11 * MS,
+        ("thin", "a"): 11 * MS,
+        ("a", "fast"): 2 * MS,
+        ("thin", "far"): 20 * MS,
+        ("thin", "fast"): 11 * MS,
+    }
+    for (sender, receiver), time in expected.items():
+        wire = Wire(law, ["a", "b", "far", "thin", "fast"])
+        wire.send_at(0, sender, receiver, MB)
+        assert wire.run().delivered == {0: time}, (sender, receiver)
+
+
+def test_without_a_law_everything_arrives_in_the_instant_it_is_sent():
+    wire = Wire(None, "abc")
+    for time, (sender, receiver) in enumerate([("a", "b"), ("b", "c"), ("c", "c"), ("a", "b")]):
+        wire.send_at(time, sender, receiver, 10**12)
+    wire.run()
+    assert [(t.requested, t.started, t.delivered) for t in wire.log] == [
+        (time, time, time) for time in range(4)
+    ]
+    assert wire.arrivals == {"b": [(0, 0), (3, 3)], "c": [(1, 1), (2, 2)]}
+
+
+def test_a_node_may_send_to_itself():
+    wire = Wire(LAW, "a")
+    wire.send_at(0, "a", "a", MB)
+    wire.send_at(0, "a", "a", MB)
+    assert wire.run().delivered == {0: 2 * MS, 1: 3 * MS}
+
+
+def test_the_network_counts_messages_and_bytes():
+    wire = Wire(LAW, "ab")
+    wire.send_at(0, "a", "b", 3)
+    wire.send_at(0, "b", "a", 4)
+    wire.run()
+    assert (wire.network.messages, wire.network.bytes_sent) == (2, 7)
+
+
+def test_a_name_can_be_taken_once_and_must_be_known():
+    network = Network(Kernel(), LAW)
+    network.add("a")
+    with pytest.raises(ValueError, match="there already is a node 'a'"):
+        network.add("a")
+    with pytest.raises(KeyError):
+        network.send("a", "b", None, 1)
+
+
+# -- invariants over random traffic ----------------------------------------------------
+
+NODES = "abcd"
+TRAFFIC = st.lists(
+    st.tuples(
+        st.integers(0, 12),  # ms
+        st.sampled_from(NODES),
+        st.sampled_from(NODES),
+        st.sampled_from([0, MB, MB, 2 * MB, 5 * MB]),
+    ),
+    max_size=25,
+)
+LINKS = st.dictionaries(
+    st.sampled_from(NODES),
+    st.builds(
+        Link,
+        latency_s=st.none() | st.sampled_from([0.0, 0.003]),
+        bandwidth_bytes_per_s=st.none() | st.sampled_from([5e8, 2e9]),
+    ),
+    max_size=2,
+)
+LAWS = st.builds(
+    NetworkLaw,
+    latency_s=st.sampled_from([0.0, 0.001]),
+    bandwidth_bytes_per_s=st.just(1e9),
+    nodes=LINKS,
+)
+TIE_SEEDS = st.none() | st.integers(0, 2**16)
+
+
+def transport(law, traffic, tie_seed=None):
+    wire = Wire(law, NODES, tie_seed)
+    for milliseconds, sender, receiver, size in traffic:
+        wire.send_at(milliseconds * MS, sender, receiver, size)
+    return wire.run()
+
+
+def duration(law, transfer):
+    """ns that a transfer occupies both ends."""
+    ends = (transfer.sender.name, transfer.receiver.name)
+    return round(transfer.size_bytes / min(law.of(end)[1] for end in ends) * SECOND)
+
+
+@MODERATE
+@given(LAWS, TRAFFIC, TIE_SEEDS)
+def test_every_message_is_delivered_once_to_its_receiver(law, traffic, tie_seed):
+    wire = transport(law, traffic, tie_seed)
+    arrived = sorted((m, node) for node, got in wire.arrivals.items() for _, m in got)
+    assert arrived == [(m, receiver) for m, (_, _, receiver, _) in enumerate(traffic)]
+    logged = {transfer.message: transfer for transfer in wire.log}
+    assert len(wire.log) == len(logged) == len(traffic)
+    for node, got in wire.arrivals.items():
+        for time, message in got:
+            assert logged[message].receiver.name == node
+            assert logged[message].delivered == time
+
+
+@MODERATE
+@given(LAWS, TRAFFIC, TIE_SEEDS)
+def test_the_log_tells_requested_started_delivered_and_their_distances(law, traffic, tie_seed):
+    for transfer in transport(law, traffic, tie_seed).log:
+        milliseconds, sender, receiver, size = traffic[transfer.message]
+        assert transfer.requested == milliseconds * MS
+        assert (transfer.sender.name, transfer.receiver.name) == (sender, receiver)
+        assert transfer.size_bytes == size
+        assert transfer.requested <= transfer.started <= transfer.delivered
+        latency = round(max(law.of(end)[0] for end in (sender, receiver)) * SECOND)
+        assert transfer.delivered == transfer.started + duration(law, transfer) + latency
+
+
+@MODERATE
+@given(LAWS, TRAFFIC, TIE_SEEDS)
+def test_no_node_sends_or_receives_two_messages_at_once(law, traffic, tie_seed):
+    occupied = defaultdict(list)
+    for transfer in transport(law, traffic, tie_seed).log:
+        span = (transfer.started, transfer.started + duration(law, transfer))
+        occupied["sends", transfer.sender.name].append(span)
+        occupied["receives", transfer.receiver.name].append(span)
+    for spans in occupied.values():
+        for (start, end), (other_start, other_end) in combinations(spans, 2):
+            if start < end and other_start < other_end:
+                assert end <= other_start or other_end <= start
+            else:  # one of no duration: not inside the other
+                at = start if start == end else other_start
+                low, high = (other_start, other_end) if start == end else (start, end)
+                assert not low < at < high
+
+
+@MODERATE
+@given(LAWS, TRAFFIC, TIE_SEEDS)
+def test_no_message_waits_while_both_its_ends_are_free(law, traffic, tie_seed):
+    log = transport(law, traffic, tie_seed).log
+    for transfer in log:
+        # Spans that keep it from starting must cover its whole wait.
+        spans = sorted(
+            (other.started, other.started + duration(law, other))
+            for other in log
+            if other.sender is transfer.sender or other.receiver is transfer.receiver
+        )
+        covered = transfer.requested
+        for start, end in spans:
+            if start <= covered:
+                covered = max(covered, end)
+        assert covered >= transfer.started
+
+
+@MODERATE
+@given(LAWS, TRAFFIC)
+def test_messages_from_one_to_another_stay_in_order(law, traffic):
+    assert_in_order(transport(law, traffic), traffic)
+
+
+@MODERATE
+@given(
+    LAWS,
+    st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from([0, 2 * MB, 5 * MB])), max_size=20),
+    st.integers(0, 2**16),
+)
+@example(LAW, [("a", 2 * MB), ("a", 0)], 2)
+def test_messages_from_one_to_another_stay_in_order_under_any_tie_seed(law, sent, tie_seed):
+    # One ms apart, so that the sends themselves are no ties; their arrivals may be.
+    traffic = [(k, sender, "c", size) for k, (sender, size) in enumerate(sent)]
+    assert_in_order(transport(law, traffic, tie_seed), traffic)
+
+
+def test_a_pull_never_overtakes_the_push_before_it():
+    for tie_seed in range(8):
+        wire = Wire(LAW, ["worker", "server"], tie_seed)
+
+        def send(_, network=wire.network):
+            network.send("worker", "server", "push", MB)
+            network.send("worker", "server", "pull", 0)
+
+        wire.kernel.call_at(0, send)
+        wire.run()
+        assert wire.arrivals["server"] == [(2 * MS, "push"), (2 * MS, "pull")]
+
+
+def assert_in_order(wire, traffic):
+    for got in wire.arrivals.values():
+        by_sender = defaultdict(list)
+        for _, message in got:
+            by_sender[traffic[message][1]].append((traffic[message][0], message))
+        for sequence in by_sender.values():
+            assert all(earlier < later for earlier, later in pairwise(sequence))
+
+
+# -- an independent reference ----------------------------------------------------------
+
+
+def reference_deliveries(law, traffic):
+    """The discipline of the module's head, done by brute force over lists.
+
+    A receiver keeps the senders that it turned away, in order. Rejects traffic in which a
+    transfer ends at the very moment of a request or of another end: who goes first then
+    is not the discipline's business.
+    """
+    ends = {node: law.of(node) for node in NODES}
+    requests = sorted(range(len(traffic)), key=lambda m: (traffic[m][0], m))
+    queue = {node: [] for node in NODES}  # messages not begun, by sender
+    turned_away = {node: [] for node in NODES}  # senders, by receiver
+    running = []  # (end, message), in order of beginning
+    delivered = {}
+
+    def sending(node):
+        return any(traffic[m][1] == node for _, m in running)
+
+    def receiving(node):
+        return any(traffic[m][2] == node for _, m in running)
+
+    def look(sender, now):
+        for message in list(queue[sender]):
+            _, _, receiver, size = traffic[message]
+            if sending(sender):
+                return
+            if receiving(receiver) or sender in turned_away[receiver]:
+                if sender not in turned_away[receiver]:
+                    turned_away[receiver].append(sender)
+                continue
+            queue[sender].remove(message)
+            bandwidth = min(ends[sender][1], ends[receiver][1])
+            takes = math.floor(size / bandwidth * SECOND + 0.5)
+            if takes:
+                running.append((now + takes, message))
+            else:
+                deliver(message, now)
+
+    def deliver(message, now):
+        _, sender, receiver, _ = traffic[message]
+        delivered[message] = now + round(max(ends[sender][0], ends[receiver][0]) * SECOND)
+
+    while requests or running:
+        moments = {traffic[m][0] * MS for m in requests[:1]}
+        now = min([*moments, *(end for end, _ in running)])
+        if sum(end == now for end, _ in running) + (now in moments) > 1:
+            reject()
+        while requests and traffic[requests[0]][0] * MS == now:
+            message = requests.pop(0)
+            queue[traffic[message][1]].append(message)
+            look(traffic[message][1], now)
+        while ended := [entry for entry in running if entry[0] == now]:
+            running.remove(ended[0])
+            message = ended[0][1]
+            _, sender, receiver, _ = traffic[message]
+            deliver(message, now)
+            while turned_away[receiver] and not receiving(receiver):
+                look(turned_away[receiver].pop(0), now)
+            look(sender, now)
+    assert not any(queue.values())
+    return delivered
+
+
+@settings(deadline=None, max_examples=300)
+@given(LAWS, TRAFFIC)
+def test_delivery_times_are_those_of_a_brute_force_reference(law, traffic):
+    # Sizes that hardly ever add up to the same times.
+    traffic = [
+        (at, sender, receiver, size + bool(size) * (k + 1) ** 2 * 1009)
+        for k, (at, sender, receiver, size) in enumerate(traffic)
+    ]
+    assert transport(law, traffic).delivered == reference_deliveries(law, traffic)
+
+
+def lines_per_message(send_all, nodes):
+    """Lines of the network's code that run per message: its work, without a clock."""
+    wire, lines = Wire(LAW, nodes), 0
+
+    def count(frame, event, _):
+        nonlocal lines
+        if frame.f_code.co_filename != network_module.__file__:
+            return None
+        lines += event == "line"
+        return count
+
+    send_all(wire)
+    previous = sys.gettrace()
+    sys.settrace(count)
+    try:
+        wire.run()
+    finally:
+        sys.settrace(previous)
+    return lines / len(wire.log)
+
+
+def test_the_work_per_message_does_not_grow_with_the_number_of_waiting_senders():
+    def incast(senders):
+        names = [f"worker-{n}" for n in range(senders)]
+
+        def send_all(wire):
+            for name in names:
+                wire.send_at(0, name, "server", MB)
+
+        return lines_per_message(send_all, [*names, "server"])
+
+    assert incast(400) <= 1.05 * incast(40)
+
+
+def test_the_work_per_message_does_not_grow_with_the_number_of_waiting_messages():
+    def outcast(receivers):
+        names = [f"worker-{n}" for n in range(receivers)]
+
+        def send_all(wire):
+            for name in names:
+                wire.send_at(0, "server", name, MB)
+
+        return lines_per_message(send_all, [*names, "server"])
+
+    assert outcast(400) <= 1.05 * outcast(40)
+
+
+def test_the_work_per_message_of_a_parameter_server_does_not_grow_with_the_workers():
+    def exchange(workers):
+        names = [f"worker-{n}" for n in range(workers)]
+        servers = [f"server-{m}" for m in range(4)]
+
+        def send_all(wire):
+            for server in servers:
+                for name in names:
+                    wire.send_at(0, name, server, MB)
+                    wire.send_at(0, name, server, 0)
+                    wire.send_at(1, server, name, MB)
+
+        return lines_per_message(send_all, names + servers)
+
+    assert exchange(100) <= 1.2 * exchange(20)

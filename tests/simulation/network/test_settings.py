@@ -1,0 +1,180 @@
+"""Who is how far from whom: pairs, patterns, machines shared, and what is refused."""
+
+import math
+
+import pytest
+from tests.support.wire import Wire
+
+from outpace.cluster import Link, Machines, NetworkLaw, Pair, Paths
+from outpace.config.experiment import experiment_from
+from outpace.errors import ConfigError
+from outpace.experiment.running import simulate
+from outpace.support.units import SECOND
+
+MB = 1_000_000
+MS = SECOND // 1000
+BASE = {
+    "task": {"kind": "timing", "parameters": 500_000},  # 1 MB for each of two servers
+    "workers": 2,
+    "servers": 2,
+    "compute": {"kind": "constant", "mean_s": 1.0},
+    "sync": {"kind": "bsp"},
+    "stop": {"iterations": 2},
+}
+WS = ("worker", "server")
+NETWORK = {"latency_s": 0.001, "bandwidth_bytes_per_s": 1e9}
+
+
+def refusal(network, **changes):
+    with pytest.raises(ConfigError) as error:
+        experiment_from({**BASE, **changes, "network": network}, "x")
+    return str(error.value).replace("x: ", "")
+
+
+# -- pairs and patterns ------------------------------------------------------------------
+
+
+def test_a_pair_has_its_latency_in_both_directions_and_its_bandwidth_as_one_more_limit():
+    law = NetworkLaw(
+        latency_s=0.005,
+        bandwidth_bytes_per_s=1e9,
+        nodes={"thin": Link(bandwidth_bytes_per_s=2e8)},
+        pairs=(
+            Pair(("a", "b"), latency_s=0.001, bandwidth_bytes_per_s=5e8),
+            Pair(("thin", "a"), bandwidth_bytes_per_s=1e12),
+        ),
+    )
+    expected = {("a", "b"): 3, ("b", "a"): 3, ("b", "c"): 6, ("a", "thin"): 10, ("c", "a"): 6}
+    for (sender, receiver), milliseconds in expected.items():
+        wire = Wire(law, ["a", "b", "c", "thin"])
+        wire.send_at(0, sender, receiver, MB)
+        assert wire.run().delivered == {0: milliseconds * MS}, (sender, receiver)
+
+
+def test_names_win_over_patterns_and_later_patterns_over_earlier_ones_key_by_key():
+    law = NetworkLaw(
+        nodes={
+            "server-0": Link(latency_s=1.0),
+            "server-*": Link(latency_s=2.0, bandwidth_bytes_per_s=5.0),
+            "*-1?": Link(latency_s=3.0),
+        }
+    )
+    assert law.of("server-0") == (1.0, 5.0)
+    assert law.of("server-1") == (2.0, 5.0)
+    assert law.of("server-10") == (3.0, 5.0)
+    assert law.of("worker-10") == (3.0, math.inf)
+    assert law.of("worker-1") == (0.0, math.inf)
+
+
+def test_what_names_no_node_is_refused_with_the_nearest():
+    network = {
+        "nodes": {"server-9*": {}, "sever-1": {}},
+        "pairs": [{"between": ["worker-0", "servr-1"]}],
+        "delays": [{"message": "push", "probability": 0.1, "seconds": 1, "nodes": ["worker-[7]"]}],
+    }
+    lines = refusal(network).split("\n")
+    assert [line.split("Did you")[0].split("Known")[0].strip() for line in lines] == [
+        "network.nodes: no node matches 'server-9*'.",
+        "network.nodes: no node 'sever-1'.",
+        "network.pairs.between: no node 'servr-1'.",
+        "network.delays.nodes: no node matches 'worker-[7]'.",
+    ]
+    assert "Did you mean 'server-1'?" in lines[2]
+
+
+@pytest.mark.parametrize(
+    ("network", "words"),
+    [
+        (
+            {"pairs": [{"between": [f"{a}-0", f"{b}-0"]} for a, b in (WS, WS[::-1])]},
+            "network.pairs must be all different, not twice server-0 and worker-0",
+        ),
+        ({"pairs": [{"between": ["worker-0"]}]}, "between must be two different nodes"),
+        ({"pairs": [{"between": ["worker-0", "worker-0"]}]}, "between must be two different"),
+        ({"pairs": [{"between": ["worker-0", "server-0"], "latency_s": -1}]}, "latency_s must be"),
+        ({"contention": "unfair"}, "network.contention must be 'serialised' or 'fair'"),
+        (
+            {"delays": [{"message": "leave", "probability": 0.1, "seconds": 1}]},
+            "network.delays[0].message must be 'push', 'pull' or 'reply'",
+        ),
+        (
+            {"delays": [{"message": "push", "probability": 1.1, "seconds": 1}]},
+            "network.delays[0].probability must be from 0 to 1",
+        ),
+        (
+            {"delays": [{"message": "push", "probability": 1, "seconds": -1}]},
+            "network.delays[0].seconds must be a number from 0",
+        ),
+        ({"matrix": {"path": "m.npy", "unit": "h"}}, "network.matrix.unit must be"),
+        ({"matrix": {"path": "m.npy"}}, "network.matrix.unit is missing"),
+        (
+            {"latency_s": 1, "matrix": {"path": "m.npy", "unit": "s"}},
+            "network.latency_s must be left out",
+        ),
+    ],
+)  # fmt: skip
+def test_impossible_settings_are_refused_by_name(network, words):
+    assert words in refusal(network)
+
+
+# -- machines ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("contention", ["serialised", "fair"])
+def test_a_bsp_run_on_two_machines_by_hand(contention):
+    # At 1 s each worker pushes 1 MB to its own server (at once) and to the other (1 ms of
+    # transfer, 1 ms of latency): at 1.002 s both servers have both and answer; the replies
+    # to the other machine are there at 1.004 s. Again for the second iteration.
+    network = {**NETWORK, "contention": contention}
+    result = simulate({**BASE, "network": network, "colocate": True})
+    rows = [row for row in result.trace.to_pylist() if row["event"] == "iteration"]
+    assert sorted((row["worker"], row["start_ns"], row["end_ns"]) for row in rows) == [
+        (0, 0, 1004 * MS), (0, 1004 * MS, 2008 * MS),
+        (1, 0, 1004 * MS), (1, 1004 * MS, 2008 * MS),
+    ]  # fmt: skip
+    assert result.summary["bytes_sent"] == 8 * MB  # an iteration: two pushes, two replies
+
+
+def test_without_a_network_only_what_crosses_machines_is_counted():
+    apart, together = (simulate({**BASE, "colocate": together}) for together in (False, True))
+    assert apart.summary["bytes_sent"] == 2 * together.summary["bytes_sent"] == 16 * MB
+    assert apart.summary["trace_digest"] == together.summary["trace_digest"]
+
+
+def test_nodes_of_one_machine_take_turns_at_its_connection():
+    machines = Machines(workers=2, servers=2, colocate=True)
+    law = NetworkLaw(**NETWORK)
+    wire = Wire(law, ["worker-0", "worker-1", "server-0", "server-1"], machines=machines)
+    wire.send_at(0, "worker-0", "server-1", MB)
+    wire.send_at(0, "server-0", "worker-1", MB)
+    wire.send_at(0, "server-0", "worker-0", MB)
+    assert wire.run().delivered == {0: 2 * MS, 1: 3 * MS, 2: 0}
+
+
+@pytest.mark.parametrize(("workers", "servers"), [(1, 3), (3, 1), (2, 2)])
+def test_surplus_nodes_have_machines_of_their_own(workers, servers):
+    together = Machines(workers, servers, colocate=True)
+    assert together.count == max(workers, servers) == len(together.nodes())
+    of = together.of_nodes()
+    assert of["worker-0"] == of["server-0"] == 0
+    assert len(Machines(workers, servers).nodes()) == workers + servers
+
+
+def test_a_machine_is_as_slow_as_either_node_on_it_is_said_to_be():
+    law = NetworkLaw(nodes={"server-0": Link(bandwidth_bytes_per_s=7.0, latency_s=0.5)})
+    paths = Paths(law, Machines(2, 2, colocate=True))
+    assert [paths.bandwidth(node) for node in ("server-0", "worker-0", "worker-1")] == [
+        7.0, 7.0, math.inf,
+    ]  # fmt: skip
+    assert paths.latency("worker-0", "worker-1") == SECOND // 2
+
+
+def test_nodes_of_one_machine_cannot_differ():
+    nodes = {"worker-1": {"latency_s": 1}, "server-*": {"latency_s": 2}}
+    pairs = [{"between": ["worker-0", "server-0"], "latency_s": 1}]
+    assert refusal({"nodes": nodes, "pairs": pairs}, colocate=True).split("\n") == [
+        "network.pairs: worker-0 and server-0 are one machine (colocate)",
+        "network.nodes: worker-1 and server-1 are one machine (colocate), so latency_s cannot be "
+        "1.0 and 2.0",
+    ]
+    experiment_from({**BASE, "network": {"nodes": nodes, "pairs": pairs}}, "x")  # apart they can

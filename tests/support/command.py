@@ -1,0 +1,27 @@
+"""Runs the command line inside the test process."""
+
+from __future__ import annotations
+
+import signal
+
+from outpace.cli import main
+
+
+def outpace(*arguments: str) -> int:
+    """The exit code; the process's signal handling is left as it was."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        main(arguments)
+    except SystemExit as end:
+        return int(end.code or 0)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return 0
+
+
+def refused(capsys, *arguments: str) -> str:
+    """The message of a call that must end with 2, without a traceback."""
+    assert outpace(*arguments) == 2
+    message = capsys.readouterr().err
+    assert "Traceback" not in message
+    return message

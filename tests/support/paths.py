@@ -1,0 +1,11 @@
+"""Where the files are that several tests read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+PAPERS = ROOT / "benchmarks" / "papers"
+SUPPORT = Path(__file__).parent
+SCRIPTS = SUPPORT / "scripts"

@@ -1,0 +1,200 @@
+"""What cannot be a policy, a condition or a change is refused before anything is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.support.command import outpace, refused
+
+CONFIG = """\
+task: {kind: timing, parameters: 1000}
+workers: 4
+servers: 2
+compute: {kind: constant, mean_s: 0.1}
+sync: {kind: ssp, staleness: 3}
+stop: {iterations: 10}
+"""
+MINE = """\
+import nothing_of_that_name
+"""
+BROKEN = """\
+class NeedsMore:
+    def __init__(self, more): ...
+
+class HasNoMethods: ...
+
+class WrongApply:
+    apply = "sometimes"
+    def may_answer(self, pull, view): return True
+    def patience_s(self, view): return True
+
+number = 3
+
+def raises(pull, view): raise ValueError("no more")
+def no(pull, view): return None
+"""
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    (tmp_path / "mine.py").write_text(MINE)
+    (tmp_path / "broken.py").write_text(BROKEN)
+    return tmp_path
+
+
+def sync(text: str) -> str:
+    return f"sync={text}"
+
+
+BAD = [
+    # numbers
+    (sync("{kind: drop-stragglers, quorum: 5}"), "sync.quorum: 5 of 4 workers"),
+    (sync("{kind: drop-stragglers, quorum: 0}"), "sync.quorum must be at least 1, not 0"),
+    (sync("{kind: partial-push, quorum: 5}"), "sync.quorum: 5 of 4 workers"),
+    (sync("{kind: partial-push, quorum: -1}"), "sync.quorum must be at least 1, not -1"),
+    (
+        sync("{kind: partial-push, quorum: 3, timeout_s: -0.1}"),
+        "sync.timeout_s must be from 0 to 1e9, not -0.1",
+    ),
+    (sync("{kind: partial-push, quorum: 3, timeout_s: .nan}"), "sync.timeout_s"),
+    (sync("{kind: partial-push, quorum: 3, timeout_s: .inf}"), "sync.timeout_s"),
+    (
+        sync("{kind: pssp, staleness: 3, block_probability: 1.1}"),
+        "sync.block_probability must be in [0, 1], not 1.1",
+    ),
+    (sync("{kind: pssp, staleness: 3, block_probability: -0.1}"), "sync.block_probability"),
+    (sync("{kind: pssp, staleness: 3, block_probability: .nan}"), "sync.block_probability"),
+    (sync("{kind: pssp, staleness: -1, block_probability: 0.5}"), "sync.staleness"),
+    (
+        sync("{kind: pssp, staleness: 1, block_probability: 0.5, coin: sever}"),
+        "sync.coin must be 'worker' or 'server', not 'sever'",
+    ),
+    (
+        sync("{kind: dynamic-pssp, staleness: 3, alpha: 2}"),
+        "sync.alpha must be in [0, 1], or significance, not 2",
+    ),
+    (
+        sync("{kind: dynamic-pssp, staleness: 3, alpha: significant}"),
+        "sync.alpha must be a number or 'significance', not 'significant'",
+    ),
+    (sync("{kind: dynamic-pssp, staleness: 3, alpha: .nan}"), "sync.alpha"),
+    (sync("{kind: dynamic-pssp, staleness: 3, alpha: [1]}"), "sync.alpha"),
+    (sync("{kind: dsps, staleness: 3, extra: -1}"), "sync.extra must be from 0 to 10,000, not -1"),
+    (sync("{kind: psp-sampling, sample: 4}"), "sync.sample: 4 workers have not 4 others each"),
+    (sync("{kind: psp-sampling, sample: -1}"), "sync.sample must be at least 0, not -1"),
+    (sync("{kind: psp-sampling, sample: 1, staleness: -1}"), "sync.staleness"),
+    (
+        sync("{kind: drop-stragglers, quorum: 3, scale: staleness}"),
+        "sync.scale: staleness is a gradient's own",
+    ),
+    (sync("{kind: dropstragglers, quorum: 3}"), "Did you mean 'drop-stragglers'?"),
+    # lists
+    (sync("[{kind: bsp}]"), "sync: a list of 1 policies for 2 servers"),
+    (sync("[{kind: bsp}, {kind: asp}, {kind: asp}]"), "sync: a list of 3 policies for 2 servers"),
+    (sync("[]"), "sync: a list of 0 policies for 2 servers"),
+    (
+        sync("[{kind: bsp}, {kind: ssp, staleness: 3, stalenes: 3}]"),
+        "sync[1].stalenes: unknown key. Did you mean 'staleness'?",
+    ),
+    (sync("[{kind: bsp}, 3]"), "sync[1] must be a mapping, not 3"),
+    (sync("[{kind: bsp}, {kind: drop-stragglers, quorum: 9}]"), "sync[1].quorum: 9 of 4 workers"),
+    (sync("[{kind: bsp}, {}]"), "sync[1].kind is missing"),
+    # changes
+    (
+        "sync_changes=[{at_s: 2, sync: {kind: asp}}, {at_s: 1, sync: {kind: bsp}}]",
+        "sync_changes[1].at_s: 1.0 goes back in time, the one before is at 2.0",
+    ),
+    ("sync_changes=[{at_s: -1, sync: {kind: asp}}]", "sync_changes[0].at_s must be from 0 to 1e9"),
+    ("sync_changes=[{at_s: .nan, sync: {kind: asp}}]", "sync_changes[0].at_s"),
+    ("sync_changes=[{sync: {kind: asp}}]", "sync_changes[0].at_s is missing"),
+    ("sync_changes=[{at_s: 1}]", "sync_changes[0].sync is missing"),
+    ("sync_changes={at_s: 1, sync: {kind: asp}}", "sync_changes must be a list"),
+    (
+        "sync_changes=[{at_s: 1, sync: {kind: asp}, keys: 'sever-*'}]",
+        "sync_changes[0].keys: 'sever-*' matches no server.",
+    ),
+    (
+        "sync_changes=[{at_s: 1, sync: [{kind: asp}]}]",
+        "sync_changes[0].sync: a list of 1 policies for 2 servers",
+    ),
+    (
+        "sync_changes=[{at_s: 1, sync: [{kind: asp}, {kind: bsp}], keys: server-0}]",
+        "sync_changes[0].keys",
+    ),
+    (
+        "sync_changes=[{at_s: 1, sync: {kind: drop-stragglers, quorum: 9}}]",
+        "sync_changes[0].sync.quorum: 9 of 4 workers",
+    ),
+    # a user's own
+    ("conditions=[{keys: server-0}]", "conditions[0].pull, push must be the name of a function"),
+    ("conditions=[{pull: 'mine:f', keys: server-2}]", "conditions[0].keys: 'server-2' matches no"),
+    ("conditions=[{pull: mine}]", "conditions[0]"),
+    (
+        "conditions=[{push: 'mine.py:f', pul: 'mine.py:f'}]",
+        "conditions[0].pul: unknown key. Did you mean 'pull'?",
+    ),
+    ("conditions=[{pull: 'missing.py:f'}]", "missing.py"),
+    ("conditions=[{pull: 'mine.py:f'}]", "nothing_of_that_name"),
+    ("conditions=[{push: 'broken.py:f'}]", "broken.py"),
+    ("conditions=[{pull: 'broken.py:number'}]", "conditions.pull: 'number' in"),
+    (sync("{kind: python, target: nowhere}"), "sync"),
+    (sync("{kind: python, target: 'missing.py:Class'}"), "missing.py"),
+    (sync("{kind: python, target: 'broken.py:NeedsMore'}"), "broken.py:NeedsMore raised TypeError"),
+    (
+        sync("{kind: python, target: 'broken.py:HasNoMethods'}"),
+        "broken.py:HasNoMethods makes has no method may_answer",
+    ),
+    (sync("{kind: python, target: 'broken.py:WrongApply'}"), "its apply cannot be 'sometimes'"),
+    (
+        "sync_changes=[{at_s: 1, sync: {kind: python, target: 'broken.py:HasNoMethods'}}]",
+        "has no method may_answer",
+    ),
+]
+
+
+@pytest.mark.parametrize("command", ["simulate", "run"])
+@pytest.mark.parametrize(("override", "words"), BAD)
+def test_what_is_wrong_is_said_in_a_line_and_nothing_is_written(
+    here: Path, capsys, command, override, words
+):
+    before = sorted(here.rglob("*"))
+    message = refused(capsys, command, "config.yaml", override, "--out", "out")
+    assert words in message
+    lines = [line for line in message.splitlines() if "ignored" not in line]
+    assert len(lines) == 1, message
+    after = [path for path in sorted(here.rglob("*")) if "__pycache__" not in path.parts]
+    assert after == before
+
+
+def test_all_that_is_wrong_with_policies_is_said_at_once(here, capsys):
+    message = refused(
+        capsys, "simulate", "config.yaml", "--out", "out",
+        sync("[{kind: drop-stragglers, quorum: 9}, {kind: psp-sampling, sample: 7}]"),
+        "sync_changes=[{at_s: 3, sync: {kind: asp}, keys: sever}, {at_s: 2, sync: {kind: asp}}]",
+        "conditions=[{pull: 'mine:f', keys: 'x*'}]",
+    )  # fmt: skip
+    for words in (
+        "sync[0].quorum: 9", "sync[1].sample: 4 workers", "sync_changes[0].keys: 'sever'",
+        "sync_changes[1].at_s: 2.0 goes back", "conditions[0].keys: 'x*'",
+    ):  # fmt: skip
+        assert words in message
+    assert len(message.splitlines()) == 5
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [("raises", "raised ValueError"), ("no", "must answer true or false, not None")],
+)
+def test_a_condition_that_fails_on_its_way_is_a_failed_run(here, capsys, function, words):
+    override = f"conditions=[{{pull: 'broken.py:{function}'}}]"
+    assert outpace("simulate", "config.yaml", override, "--out", "out") == 1
+    message = capsys.readouterr().err
+    assert "Traceback" not in message
+    assert words in message
+    assert f"broken.py:{function} of server 0" in message
+    assert "for worker 0's pull of iteration 0" in message
+    assert len(message.splitlines()) == 1, message
+    assert '"failed"' in (here / "out" / "summary.json").read_text()
