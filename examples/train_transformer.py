@@ -23,9 +23,13 @@ class Transformer(nn.Module):
         self.embedding = nn.Embedding(characters, WIDTH)
         self.place = nn.Parameter(torch.zeros(LENGTH, WIDTH))
         layer = nn.TransformerEncoderLayer(
-            WIDTH, nhead=4, dim_feedforward=4 * WIDTH, dropout=0.0, batch_first=True,
+            WIDTH,
+            nhead=4,
+            dim_feedforward=4 * WIDTH,
+            dropout=0.0,
+            batch_first=True,
             norm_first=True,
-        )  # fmt: skip
+        )
         self.layers = nn.TransformerEncoder(layer, num_layers=2, enable_nested_tensor=False)
         self.head = nn.Linear(WIDTH, characters)
 

@@ -59,10 +59,12 @@ def _processes(quick: bool) -> list[Measurement]:
     return [
         ratio(
             "fashion-mnist-cnn, 32 workers, ASP: serial / processes (their start included)",
-            serial, processes, goal=1.7,
+            serial,
+            processes,
+            goal=1.7,
             note=lambda s, p: f"{s:.1f} and {p:.1f} s",
         )
-    ]  # fmt: skip
+    ]
 
 
 def _batched(quick: bool) -> list[Measurement]:
@@ -76,10 +78,12 @@ def _batched(quick: bool) -> list[Measurement]:
     return [
         ratio(
             "digits-mlp, 64 workers, ASP: serial / batched, one core",
-            serial, batched, goal=2.0,
+            serial,
+            batched,
+            goal=2.0,
             note=lambda s, b: f"{s:.2f} and {b:.2f} s",
         )
-    ]  # fmt: skip
+    ]
 
 
 class _Timed:
@@ -124,6 +128,8 @@ def _beside_gradients(quick: bool) -> list[Measurement]:
     return [
         value(
             "fashion-mnist-cnn, 8 workers, ASP: kernel, network and shard, share of a run",
-            [share() for _ in range(5)], unit="%", goal=5,
+            [share() for _ in range(5)],
+            unit="%",
+            goal=5,
         )
-    ]  # fmt: skip
+    ]

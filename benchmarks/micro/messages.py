@@ -39,10 +39,13 @@ def measure(quick: bool) -> list[Measurement]:
         value("timing, 512 workers, 8 servers, per message", times[512], unit="µs", goal=25),
         value(
             "the same by workers, slowest / fastest",
-            flatness, unit="x", goal=1.5, note=f"µs by workers: {listed}",
+            flatness,
+            unit="x",
+            goal=1.5,
+            note=f"µs by workers: {listed}",
         ),
         *memory(quick),
-    ]  # fmt: skip
+    ]
 
 
 def memory(quick: bool) -> list[Measurement]:
@@ -52,13 +55,16 @@ def memory(quick: bool) -> list[Measurement]:
     return [
         value(
             f"peak memory, {iterations}",
-            [long - short for short, long, _ in runs], unit="MB", goal=5,
+            [long - short for short, long, _ in runs],
+            unit="MB",
+            goal=5,
         ),
         value(
             f"the report on those {LONG} iterations, beyond that",
-            [with_report - long for _, long, with_report in runs], unit="MB",
+            [with_report - long for _, long, with_report in runs],
+            unit="MB",
         ),
-    ]  # fmt: skip
+    ]
 
 
 def microseconds_per_message(

@@ -71,10 +71,12 @@ def measure(quick: bool) -> list[Measurement]:
         *against_ddp(10 if quick else 30, repetitions),
         value(
             f"idle server in a run, share of a core over {IDLE_S:.0f} s",
-            [idle_percent() for _ in range(few)], unit="%", goal=1,
+            [idle_percent() for _ in range(few)],
+            unit="%",
+            goal=1,
         ),
         *start(few),
-    ]  # fmt: skip
+    ]
 
 
 def against_pyzmq(
@@ -109,9 +111,13 @@ def against_ddp(steps: int, repetitions: int) -> list[Measurement]:
     return [
         ratio(
             "BSP step of 25 MB, 2 workers, 2 servers / DDP on Gloo",
-            ours, theirs, goal=1.5, at_least=False, note=times,
+            ours,
+            theirs,
+            goal=1.5,
+            at_least=False,
+            note=times,
         )
-    ]  # fmt: skip
+    ]
 
 
 def times(above: float, below: float) -> str:
@@ -144,9 +150,11 @@ class Stock(Processes):
 
 
 def in_pair(
-    serve: Callable[..., None], ask: Callable[..., list[float]], *arguments: Any,
+    serve: Callable[..., None],
+    ask: Callable[..., list[float]],
+    *arguments: Any,
     kind: type[Processes] = Processes,
-) -> float:  # fmt: skip
+) -> float:
     """The median of the seconds that `ask` measures; it and `serve` get a process each."""
     endpoint_in, endpoint_out = Pipe(duplex=False)
     result_in, result_out = Pipe(duplex=False)
@@ -228,10 +236,15 @@ def serve_transport(endpoint: Connection, elements: int, _: int) -> None:
     kernel = Kernel(clock := RealClock())
     inbox = Mailbox[PushBody](kernel)
     listener = Listener(
-        zmq.Context(), clock, SESSION, Refusals(print), names={"worker-0": 0},
+        zmq.Context(),
+        clock,
+        SESSION,
+        Refusals(print),
+        names={"worker-0": 0},
         expected=lambda _: lambda _: (head.dtype, head.elements),
-        on_message=lambda _, body, __: inbox.put(body), on_lost=lambda _: kernel.stop(),
-    )  # fmt: skip
+        on_message=lambda _, body, __: inbox.put(body),
+        on_lost=lambda _: kernel.stop(),
+    )
 
     async def serve() -> None:
         while True:
@@ -250,10 +263,17 @@ def ask_transport(endpoint: Connection, elements: int, steps: int) -> list[float
     kernel = Kernel(clock := RealClock())
     inbox = Mailbox[Body](kernel)
     caller = Caller(
-        zmq.Context(), clock, SESSION, name="worker-0", peer="server-0", endpoint=endpoint.recv(),
-        key="", expect=lambda _: (head.dtype, head.elements),
-        on_message=lambda _, body, __: inbox.put(body), on_lost=lambda _: kernel.stop(),
-    )  # fmt: skip
+        zmq.Context(),
+        clock,
+        SESSION,
+        name="worker-0",
+        peer="server-0",
+        endpoint=endpoint.recv(),
+        key="",
+        expect=lambda _: (head.dtype, head.elements),
+        on_message=lambda _, body, __: inbox.put(body),
+        on_lost=lambda _: kernel.stop(),
+    )
     stamps = []
 
     async def ask() -> None:
@@ -276,9 +296,14 @@ class Given(Worker):
     layout = "given"
 
     def __init__(
-        self, link: Link, worker: int, experiment: Experiment, elements: int, steps: int,
+        self,
+        link: Link,
+        worker: int,
+        experiment: Experiment,
+        elements: int,
+        steps: int,
         pause_s: float,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(link, worker, experiment)
         self.stamps: list[float] = []
         self._gradient = torch.full((elements,), 1e-6)
@@ -306,19 +331,30 @@ class Given(Worker):
 
 
 def work(
-    link: Link, worker: int, experiment: Experiment, elements: int, steps: int, pause_s: float,
+    link: Link,
+    worker: int,
+    experiment: Experiment,
+    elements: int,
+    steps: int,
+    pause_s: float,
     result: Connection,
-) -> None:  # fmt: skip
+) -> None:
     member = Given(link, worker, experiment, elements, steps + WARM_UP, pause_s)
     member.run()
     result.send(between(member.stamps)[WARM_UP:])
 
 
 def whole(
-    elements: int, steps: int, *, workers: int = 1, servers: int = 1, keys: bool = False,
+    elements: int,
+    steps: int,
+    *,
+    workers: int = 1,
+    servers: int = 1,
+    keys: bool = False,
     sync: str = "bsp",
-    pause_s: float = 0.0, watch: Callable[[Coordinator, Processes], None] | None = None,
-) -> float:  # fmt: skip
+    pause_s: float = 0.0,
+    watch: Callable[[Coordinator, Processes], None] | None = None,
+) -> float:
     """The median of worker 0's steps, in seconds."""
     experiment = as_experiment(
         {
@@ -338,9 +374,13 @@ def whole(
         return Session(run_id, 0, LEASE_S, pairs.get(name))
 
     coordinator = Coordinator(
-        experiment, session(COORDINATOR), public, Trace(MemorySink()), lambda *_: None,
+        experiment,
+        session(COORDINATOR),
+        public,
+        Trace(MemorySink()),
+        lambda *_: None,
         lambda text: print(text, file=sys.stderr),
-    )  # fmt: skip
+    )
     group = Processes(coordinator.clock, coordinator.process_ended)
     results = []
     try:
@@ -375,9 +415,15 @@ def ddp(elements: int, steps: int) -> float:
         for rank in range(2):
             result_in, result_out = Pipe(duplex=False)
             group.start(
-                f"rank-{rank}", answer, result_out, train_ddp, rank, f"{folder}/store", elements,
+                f"rank-{rank}",
+                answer,
+                result_out,
+                train_ddp,
+                rank,
+                f"{folder}/store",
+                elements,
                 steps,
-            )  # fmt: skip
+            )
             result_out.close()
             results.append(result_in)
         return statistics.median(first_of(results))
@@ -458,9 +504,12 @@ def start(repetitions: int) -> list[Measurement]:
     return [
         value(
             f"start of {START['workers']} workers, {START['servers']} servers",
-            total, unit="s", goal=4, note=", ".join(words),
+            total,
+            unit="s",
+            goal=4,
+            note=", ".join(words),
         )
-    ]  # fmt: skip
+    ]
 
 
 def print_start() -> None:

@@ -20,13 +20,18 @@ def measure(quick: bool) -> list[Measurement]:
     return [
         value(
             f"timing, 4,096 workers, 64 servers, {iterations} iteration(s), per message",
-            [microseconds], unit="µs", goal=25, note=f"peak memory {megabytes:.0f} MB",
+            [microseconds],
+            unit="µs",
+            goal=25,
+            note=f"peak memory {megabytes:.0f} MB",
         ),
         value(
             "digits-cnn, 1,024 workers, ASP, 2 iterations: peak memory",
-            [of_gradients], unit="MB", goal=4096,
+            [of_gradients],
+            unit="MB",
+            goal=4096,
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _in_a_process(call: str) -> tuple[float, float]:

@@ -43,9 +43,13 @@ def measure(quick: bool) -> list[Measurement]:
             script = noted(policy, workers, MESSAGES // (4 if quick else 1))
             times = [_replayed(policy, workers, script) for _ in range(2 if quick else 5)]
             found.append(
-                value(f"shard, {workers} workers, {_name(policy)}, per message", times,
-                      unit="µs", goal=goal)
-            )  # fmt: skip
+                value(
+                    f"shard, {workers} workers, {_name(policy)}, per message",
+                    times,
+                    unit="µs",
+                    goal=goal,
+                )
+            )
     return found
 
 
@@ -53,10 +57,19 @@ def policies(workers: int) -> list[Policy]:
     """One of each kind, and the variants that do something else."""
     most = workers * 7 // 8
     return [
-        Bsp(), Asp(), Ssp(3), Ssp(3, buffer=Buffer.SOFT), Pssp(3, 0.3),
-        Pssp(3, 0.3, coin=Coin.SERVER), DynamicPssp(3), Dsps(3), DropStragglers(most),
-        PartialPush(most, timeout_s=0.01), PspSampling(5), PspSampling(5, staleness=3),
-    ]  # fmt: skip
+        Bsp(),
+        Asp(),
+        Ssp(3),
+        Ssp(3, buffer=Buffer.SOFT),
+        Pssp(3, 0.3),
+        Pssp(3, 0.3, coin=Coin.SERVER),
+        DynamicPssp(3),
+        Dsps(3),
+        DropStragglers(most),
+        PartialPush(most, timeout_s=0.01),
+        PspSampling(5),
+        PspSampling(5, staleness=3),
+    ]
 
 
 class Nobody:

@@ -74,8 +74,18 @@ def _keep(results: Mapping[str, Rows], out: Path) -> None:
 
 def _show(title: str, rows: Rows) -> None:
     table = Table("rule", "Ω, % of oracle", title=title)
-    rest = ("gradients/s", "time saved", "count 10", "count 50", "count 90", "apart",
-            "ready ms", "in all ms", "reviews", "fit s")  # fmt: skip
+    rest = (
+        "gradients/s",
+        "time saved",
+        "count 10",
+        "count 50",
+        "count 90",
+        "apart",
+        "ready ms",
+        "in all ms",
+        "reviews",
+        "fit s",
+    )
     for column in rest:
         table.add_column(column, justify="right")
     for name, row in rows.items():

@@ -146,17 +146,25 @@ def _show(title: str, rows: Rows) -> None:
 
 def draw(results: Mapping[str, Rows], path: Path) -> None:
     """A box for each strategy and speed: gradients per second, time, accuracy."""
-    rows = {"gradients/s": "gradients_per_s", "s to the last iteration": "seconds",
-            "accuracy at the fixed time": "accuracy"}  # fmt: skip
+    rows = {
+        "gradients/s": "gradients_per_s",
+        "s to the last iteration": "seconds",
+        "accuracy at the fixed time": "accuracy",
+    }
     titles = [f"{speed} s" for speed in results]
     figure = make_subplots(rows=len(rows), cols=len(results), column_titles=titles)
     for column, of_speed in enumerate(results.values(), 1):
         for row, (title, entry) in enumerate(rows.items(), 1):
             for place, (name, one) in enumerate(of_speed.items()):
                 figure.add_box(
-                    y=getattr(one, entry), name=name, boxpoints="all", row=row, col=column,
-                    marker_color=colour(place), showlegend=False,
-                )  # fmt: skip
+                    y=getattr(one, entry),
+                    name=name,
+                    boxpoints="all",
+                    row=row,
+                    col=column,
+                    marker_color=colour(place),
+                    showlegend=False,
+                )
             if column == 1:
                 figure.update_yaxes(title_text=title, row=row, col=column)
     figure.update_layout(height=1000, title="Time to the last iteration, accuracy at a fixed time")

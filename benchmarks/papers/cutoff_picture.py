@@ -87,9 +87,14 @@ def _bars(figure: Any, rows: Rows) -> None:
 
 
 def _histogram(
-    figure: Any, column: int, edges: Any, often: Mapping[int, int], name: str, colour: str,
+    figure: Any,
+    column: int,
+    edges: Any,
+    often: Mapping[int, int],
+    name: str,
+    colour: str,
     **look: Any,
-) -> None:  # fmt: skip
+) -> None:
     """What lies outside is counted at the ends."""
     values = np.clip(list(often), edges[0], edges[-1])
     heights, _ = np.histogram(values, edges, weights=list(often.values()))

@@ -149,9 +149,14 @@ def measure(
 def _rule(name: str, run: Recorded, fits: Fits, settings: Settings, seed: int) -> Rule | None:
     model, _, decision = name.partition(" ")
     make = partial(
-        make_rule, node=run.node, warmup=settings.warmup, samples=settings.samples,
-        aim=settings.objective, seed=seed, say=_not_here,
-    )  # fmt: skip
+        make_rule,
+        node=run.node,
+        warmup=settings.warmup,
+        samples=settings.samples,
+        aim=settings.objective,
+        seed=seed,
+        say=_not_here,
+    )
     if model == "rolling":  # the hedge without a model
         cold = (make("last-20", warmup=0), make("last-5", warmup=0))
         return Hedge(cold, warmup=settings.warmup)

@@ -120,8 +120,15 @@ def _iterations(run: Curve) -> float:
 
 
 def show(title: str, rows: Mapping[str, Measured]) -> None:
-    columns = ("s to the loss", "times faster", "s to the accuracy", "final accuracy",
-               "gradients/s", "iterations", "gradients per iteration")  # fmt: skip
+    columns = (
+        "s to the loss",
+        "times faster",
+        "s to the accuracy",
+        "final accuracy",
+        "gradients/s",
+        "iterations",
+        "gradients per iteration",
+    )
     found = Table("strategy", *columns, title=title)
     for name, row in rows.items():
         cells = [

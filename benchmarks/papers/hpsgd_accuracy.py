@@ -179,8 +179,10 @@ def claims(case: str, rows: Rows) -> list[Claim]:
             where,
             "HPSGD spends no time but computing",
             f"until {high}: " + "; ".join(f"{name} {_shares(rows[name], high)}" for name in rows),
-            all(split.communicate_s + split.wait_s <= 0.02 * split.seconds
-                for split in of_hpsgd.splits[high]),
+            all(
+                split.communicate_s + split.wait_s <= 0.02 * split.seconds
+                for split in of_hpsgd.splits[high]
+            ),
         ),
         Claim(
             f"{case} (not in the paper)",
@@ -190,7 +192,7 @@ def claims(case: str, rows: Rows) -> list[Claim]:
             + " s",
             all(_mean(of_hpsgd, high) < _mean(rows[name], high) for name in with_servers),
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _mean(row: Found, target: str) -> float:
@@ -233,9 +235,15 @@ def draw(cases: Mapping[str, Mapping[str, Curve]], path: Path) -> None:
     for column, curves in enumerate(cases.values(), 1):
         for place, (name, run) in enumerate(curves.items()):
             figure.add_scatter(
-                x=run.seconds, y=run.accuracy, name=name, row=1, col=column,
-                marker_color=colour(place), mode="lines", showlegend=column == 1,
-            )  # fmt: skip
+                x=run.seconds,
+                y=run.accuracy,
+                name=name,
+                row=1,
+                col=column,
+                marker_color=colour(place),
+                mode="lines",
+                showlegend=column == 1,
+            )
     figure.update_xaxes(title_text="virtual time (s)")
     figure.update_yaxes(title_text="test accuracy", col=1)
     figure.update_layout(title="Accuracy over time, without stragglers and with")

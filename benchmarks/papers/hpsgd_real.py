@@ -59,9 +59,12 @@ def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
 def _pair(virtual: Result, real: Result) -> Pair:
     one, other = virtual.parameters, real.parameters
     return Pair(
-        virtual.summary["virtual_time_s"], real.summary["wall_time_s"], virtual.summary,
-        real.summary, max(float((one[key] - other[key]).abs().max()) for key in one),
-    )  # fmt: skip
+        virtual.summary["virtual_time_s"],
+        real.summary["wall_time_s"],
+        virtual.summary,
+        real.summary,
+        max(float((one[key] - other[key]).abs().max()) for key in one),
+    )
 
 
 def claims(rows: Mapping[str, list[Pair]]) -> list[Claim]:

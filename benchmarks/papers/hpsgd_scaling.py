@@ -192,8 +192,9 @@ def claims(rows: Rows) -> list[Claim]:
     """What is published of 4 and of 16 workers, in one network."""
     found = []
     for workers, published in PUBLISHED.items():
-        of_all = {model: one for model, some in rows.items() for one in some
-                  if one.workers == workers}  # fmt: skip
+        of_all = {
+            model: one for model, some in rows.items() for one in some if one.workers == workers
+        }
         if not of_all:
             continue
         said = " and ".join(f"{percent} % over {name}" for name, percent in published.items())
@@ -338,8 +339,12 @@ def draw(rows: Rows, path: Path) -> None:
             figure.add_scatter(
                 x=[row.workers for row in of_model],
                 y=[row.found[name].efficiency for row in of_model],
-                name=name, row=1, col=column, marker_color=colour(place), showlegend=column == 1,
-            )  # fmt: skip
+                name=name,
+                row=1,
+                col=column,
+                marker_color=colour(place),
+                showlegend=column == 1,
+            )
     figure.update_xaxes(title_text="workers")
     figure.update_yaxes(title_text="scaling efficiency", range=[0, 1.05], col=1)
     figure.update_layout(title="Steps per second, of so many workers by themselves")

@@ -100,9 +100,19 @@ class Walker(Generic[T]):
     """A coroutine driven by the kernel. Made by `Kernel.spawn`."""
 
     __slots__ = (
-        "_blocked_on", "_coroutine", "_joiners", "_kernel", "_result", "_step", "_value",
-        "cancelled", "daemon", "done", "name", "waiting_since",
-    )  # fmt: skip
+        "_blocked_on",
+        "_coroutine",
+        "_joiners",
+        "_kernel",
+        "_result",
+        "_step",
+        "_value",
+        "cancelled",
+        "daemon",
+        "done",
+        "name",
+        "waiting_since",
+    )
 
     def __init__(
         self, kernel: Kernel, body: Coroutine[Any, Any, T], name: str, daemon: bool

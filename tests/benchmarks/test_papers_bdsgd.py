@@ -45,10 +45,13 @@ def test_every_strategy_of_an_experiment_is_valid(name):
             learned = sync.get("model") in models.MODELS
             more = {"file": "a.safetensors"} if learned else {}
             experiment = {
-                "stop": {"iterations": 1}, "compute": {"kind": "constant", "mean_s": 1},
-                "workers": 2, **found["experiment"], **setting["experiment"],
+                "stop": {"iterations": 1},
+                "compute": {"kind": "constant", "mean_s": 1},
+                "workers": 2,
+                **found["experiment"],
+                **setting["experiment"],
                 "sync": {**sync, **more},
-            }  # fmt: skip
+            }
             experiment_from(experiment, name, PAPERS)
     assert set(found.get("clusters", ())) <= set(settings)
 
@@ -57,8 +60,9 @@ def test_training_on_a_cluster_runs_and_keeps_what_it_found(tmp_path):
     few = data("bdsgd-training", "repeats=1", "clusters=[i]")
     few["strategies"] = FEW
     few["settings"]["i"]["experiment"] |= {
-        "task": {"kind": "digits-mlp"}, "stop": {"virtual_time_s": 2.0},
-    }  # fmt: skip
+        "task": {"kind": "digits-mlp"},
+        "stop": {"virtual_time_s": 2.0},
+    }
     claims = bdsgd_training.run(few, tmp_path)
     assert [claim.agrees for claim in claims] == [None]  # nothing is learned here
     results = json.loads((tmp_path / "results.json").read_text())["i"]

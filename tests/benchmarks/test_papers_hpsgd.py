@@ -134,10 +134,12 @@ def accuracies(**changed) -> dict[str, hpsgd_accuracy.Found]:
     return {
         name: hpsgd_accuracy.Found(
             {"0.4": [Split(s / 2, s / 2, 0.0, 0.0)], "0.8": [Split(s, s, 0.0, 0.0)]},
-            [0.9], [0.9], [10.0],
+            [0.9],
+            [0.9],
+            [10.0],
         )
         for name, s in seconds.items()
-    }  # fmt: skip
+    }
 
 
 def test_the_judge_of_accuracy_refuses_what_is_slower_less_accurate_or_waits():
@@ -183,9 +185,11 @@ def pair(virtual_s: float, wall_s: float, apart: float = 0.0) -> hpsgd_real.Pair
 )
 def test_what_is_not_as_virtual_time_said_is_found(changed, wrong):
     as_said = {
-        "SSGD": pair(9.0, 9.1), "Local SGD": pair(6.0, 6.1), "HPSGD": pair(5.0, 5.1, apart=0.1),
+        "SSGD": pair(9.0, 9.1),
+        "Local SGD": pair(6.0, 6.1),
+        "HPSGD": pair(5.0, 5.1, apart=0.1),
         "PSGD": pair(4.9, 4.95),
-    }  # fmt: skip
+    }
     rows = {name: [one] for name, one in {**as_said, **changed}.items()}
     found = hpsgd_real.claims(rows)
     assert [place for place, claim in enumerate(found) if claim.agrees is False] == wrong

@@ -31,10 +31,23 @@ evaluate: {every_updates: 50}
 stop: {iterations: 20}
 """
 FIELDS = {
-    "status", "virtual_time_s", "iterations", "gradients_applied", "gradients_dropped",
-    "delayed_pulls", "staleness", "seconds", "messages", "bytes_sent", "train_loss", "accuracy",
-    "time_to_target_s", "parameters_digest", "trace_digest", "simulated_in_s",
-}  # fmt: skip
+    "status",
+    "virtual_time_s",
+    "iterations",
+    "gradients_applied",
+    "gradients_dropped",
+    "delayed_pulls",
+    "staleness",
+    "seconds",
+    "messages",
+    "bytes_sent",
+    "train_loss",
+    "accuracy",
+    "time_to_target_s",
+    "parameters_digest",
+    "trace_digest",
+    "simulated_in_s",
+}
 
 
 @pytest.fixture
@@ -49,8 +62,13 @@ def test_a_run_leaves_a_complete_folder(here, capsys):
     assert "report: run/report.html" in capsys.readouterr().out
     run = here / "run"
     assert {path.name for path in run.iterdir()} == {
-        files.CONFIG, files.SUMMARY, files.METRICS, files.TRACE, files.MODEL, files.REPORT,
-    }  # fmt: skip
+        files.CONFIG,
+        files.SUMMARY,
+        files.METRICS,
+        files.TRACE,
+        files.MODEL,
+        files.REPORT,
+    }
     summary = json.loads((run / files.SUMMARY).read_text())
     assert summary.keys() >= FIELDS
     assert summary["status"] == "complete"
@@ -464,8 +482,11 @@ def test_a_report_over_damaged_runs_says_which_files_it_is_without(here, capsys)
     printed = capsys.readouterr()
     assert printed.out == f"report: {files.REPORT}\n"
     assert [line.partition(": ")[0] for line in printed.err.splitlines()] == [
-        "note", "note", "warning", "warning",
-    ]  # fmt: skip
+        "note",
+        "note",
+        "warning",
+        "warning",
+    ]
     assert f"warning: all/one/{files.TRACE}: " in printed.err
     assert f"warning: all/two/{files.METRICS}: there is no such file" in printed.err
     Path(files.REPORT).write_text("mine")

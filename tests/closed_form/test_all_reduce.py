@@ -114,10 +114,15 @@ def logged(folder, sync, law, **more):
     return result, pq.read_table(folder / "messages.parquet").to_pylist()
 
 
-@pytest.mark.parametrize(("sync", "workers"), [
-    ({"kind": "ssgd"}, 3), ({"kind": "ssgd"}, 4), ({"kind": "gossip"}, 2),
-    ({"kind": "ssgd", "all_reduce": "tree"}, 4),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("sync", "workers"),
+    [
+        ({"kind": "ssgd"}, 3),
+        ({"kind": "ssgd"}, 4),
+        ({"kind": "gossip"}, 2),
+        ({"kind": "ssgd", "all_reduce": "tree"}, 4),
+    ],
+)
 def test_the_log_of_a_formula_is_that_of_messages_that_nobody_is_in_the_way_of(
     tmp_path, sync, workers
 ):

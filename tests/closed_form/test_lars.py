@@ -28,7 +28,10 @@ def train(**changes) -> dict[str, torch.Tensor]:
             "compute": {"kind": "constant", "mean_s": 0.1},
             "sync": {"kind": "bsp"},
             "optimizer": {
-                "kind": "lars", "lr": LR, "momentum": MOMENTUM, "weight_decay": DECAY,
+                "kind": "lars",
+                "lr": LR,
+                "momentum": MOMENTUM,
+                "weight_decay": DECAY,
                 "trust_coefficient": TRUST,
                 "schedule": {"kind": "step", "at_iterations": [6], "factor": 0.5},
             },
@@ -37,7 +40,7 @@ def train(**changes) -> dict[str, torch.Tensor]:
             "stop": {"iterations": ITERATIONS},
             **changes,
         }
-    ).parameters  # fmt: skip
+    ).parameters
 
 
 def plain_lars() -> dict[str, torch.Tensor]:

@@ -174,9 +174,11 @@ def test_an_epoch_is_a_pass_of_all_workers_through_the_data():
             task={"kind": "python", "target": DOUBLE},
         )
         for at in (
-            {"at_epochs": [0.1]}, {"at_iterations": [boundary]}, {"at_iterations": [boundary + 1]}
+            {"at_epochs": [0.1]},
+            {"at_iterations": [boundary]},
+            {"at_iterations": [boundary + 1]},
         )
-    )  # fmt: skip
+    )
     for name, value in by_iterations.items():
         assert torch.equal(by_epochs[name], value)
     assert any(not torch.equal(later[name], value) for name, value in by_iterations.items())
@@ -197,9 +199,11 @@ def test_on_arrival_every_gradient_is_the_nth_part_of_an_iteration():
     trained = train(
         {"lr": lr, "schedule": schedule},
         task={"kind": "quadratic", "eigenvalues": [1.0]},
-        workers=workers, servers=1, sync={"kind": "bsp", "apply": "on-arrival"},
+        workers=workers,
+        servers=1,
+        sync={"kind": "bsp", "apply": "on-arrival"},
         stop={"iterations": 2},
-    )["w"].item()  # fmt: skip
+    )["w"].item()
     # Both gradients of an iteration are of the same w; the fourth update is past 1.5.
     first = 1 - lr / workers - lr / workers
     assert trained == pytest.approx(first * (1 - lr / workers - 0.5 * lr / workers), rel=1e-12)

@@ -86,9 +86,13 @@ def test_noise_leaves_the_variance_that_theory_has():
 def test_the_mean_of_many_workers_noise_is_smaller():
     size, lr, noise, workers = 20_000, 0.2, 3.0, 4
     result = run(
-        eigenvalues=[1.0] * size, noise=noise, lr=lr, updates=60 * workers, workers=workers,
+        eigenvalues=[1.0] * size,
+        noise=noise,
+        lr=lr,
+        updates=60 * workers,
+        workers=workers,
         sync={"kind": "bsp"},
-    )  # fmt: skip
+    )
     variance = float(np.var(result.parameters["w"].numpy()))
     expected = (lr * noise) ** 2 / workers / (1 - (1 - lr) ** 2)
     assert variance == pytest.approx(expected, rel=4 * math.sqrt(2 / size))

@@ -42,8 +42,14 @@ def test_ranges_inside_and_outside_of_a_mapping():
 
 def test_keys_kinds_types_ranges_and_what_is_missing():
     assert problems(
-        "servrs=2", "servers=2.5", "batch_size=0", "workers=0",
-        "sync.kind=spp", "network.latency_s=-1", "network.log=3", "compute.kind=constant",
+        "servrs=2",
+        "servers=2.5",
+        "batch_size=0",
+        "workers=0",
+        "sync.kind=spp",
+        "network.latency_s=-1",
+        "network.log=3",
+        "compute.kind=constant",
     ) == {
         "servrs: unknown key. Did you mean 'servers'?",
         "servers must be a whole number, not 2.5",
@@ -53,7 +59,7 @@ def test_keys_kinds_types_ranges_and_what_is_missing():
         "network.latency_s must be a number from 0 to 1e9, not -1.0",
         "network.log must be true or false, not 3",
         "compute.mean_s is missing",
-    }  # fmt: skip
+    }
 
 
 def test_what_belongs_to_a_class_is_no_key():
@@ -203,8 +209,19 @@ def test_underscores_make_text(text):
 def test_numbers_are_numbers():
     text = "[4000, 1e7, 1.25e8, -3, .5, 0x1f, .inf, true, null, no, '4_000', 4000.0]"
     assert parse_yaml(text, "x") == [
-        4000, 1e7, 1.25e8, -3, 0.5, 31, float("inf"), True, None, "no", "4_000", 4000.0,
-    ]  # fmt: skip
+        4000,
+        1e7,
+        1.25e8,
+        -3,
+        0.5,
+        31,
+        float("inf"),
+        True,
+        None,
+        "no",
+        "4_000",
+        4000.0,
+    ]
 
 
 def test_a_path_that_cannot_be_one_is_refused():

@@ -108,9 +108,14 @@ def test_a_replica_takes_plain_steps_only(here, capsys, optimizer):
 @pytest.mark.parametrize("kind", KINDS)
 def test_who_has_servers_cannot_change_to_a_strategy_without(here, capsys, kind):
     message = refused(
-        capsys, "simulate", "config.yaml", "--out", "out", sync("{kind: asp}"),
+        capsys,
+        "simulate",
+        "config.yaml",
+        "--out",
+        "out",
+        sync("{kind: asp}"),
         f"sync_changes=[{{at_s: 1, sync: {kind}}}]",
-    )  # fmt: skip
+    )
     assert "sync_changes[0].sync: " in message
     assert "has no servers: all workers follow it, all the time" in message
 
@@ -122,12 +127,13 @@ def test_who_has_servers_cannot_change_to_a_strategy_without(here, capsys, kind)
         ("psgd", torch.optim.LBFGS, {}, "LBFGS computes gradients itself"),
         ("hpsgd", torch.optim.Adam, {}, "replica of hpsgd takes plain steps: use SGD, not Adam"),
         (
-            "ssgd", torch.optim.SGD,
+            "ssgd",
+            torch.optim.SGD,
             {"optimizer": {"kind": "python", "target": "mine.py:make"}},
             "optimizer: without servers the script's own takes the steps: leave it out",
         ),
     ],
-)  # fmt: skip
+)
 def test_an_optimizer_of_a_script_that_does_not_fit_is_refused(sync, optimizer, more, words):
     script = {"kind": "script", "path": "-"}
     settings = {"task": script, "workers": 2, "sync": {"kind": sync}, **more}

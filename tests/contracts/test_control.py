@@ -154,9 +154,11 @@ def test_conditions_and_policies_of_the_users_decide(run):
     assert len(reasons(pulls(result, 0))) == 2
     # The push condition goes before the class's own; its pull condition stays.
     for row in pulls(result, 1):
-        last = [arrived[1, worker, row["iteration"] - 1] for worker in range(WORKERS)] if (
-            row["iteration"]
-        ) else []  # fmt: skip
+        last = (
+            [arrived[1, worker, row["iteration"] - 1] for worker in range(WORKERS)]
+            if (row["iteration"])
+            else []
+        )
         assert all(row["end_ns"] >= time for time in last), "no lead above 1"
     first_two = {
         i: sorted(arrived[1, worker, i] for worker in range(WORKERS))[1] for i in range(40)
@@ -358,9 +360,10 @@ def test_a_change_is_the_same_from_a_file_and_from_code():
     by_file = simulate(config(sync={"kind": "bsp"}, sync_changes=changes))
     code = simulate(config(sync={"kind": "bsp"}), control=control)
     assert by_file.summary["trace_digest"] == code.summary["trace_digest"]
-    assert by_file.summary["trace_digest"] != simulate(config(sync={"kind": "bsp"})).summary[
-        "trace_digest"
-    ]  # fmt: skip
+    assert (
+        by_file.summary["trace_digest"]
+        != simulate(config(sync={"kind": "bsp"})).summary["trace_digest"]
+    )
 
 
 def test_conditions_stay_in_force_when_the_policy_changes():

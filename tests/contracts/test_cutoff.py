@@ -151,9 +151,13 @@ def test_what_is_cut_off_is_never_computed(tmp_path):
     (tmp_path / "mine.py").write_text(MINE)
     target = f"{tmp_path / 'mine.py'}:make_task"
     data = config(
-        "bsp", task={"kind": "python", "target": target}, executor={"kind": "serial"},
-        optimizer={"kind": "sgd", "lr": 1e-4}, evaluate={}, servers=2,
-    )  # fmt: skip
+        "bsp",
+        task={"kind": "python", "target": target},
+        executor={"kind": "serial"},
+        optimizer={"kind": "sgd", "lr": 1e-4},
+        evaluate={},
+        servers=2,
+    )
     result = simulate(data | {"sync": RULES["fixed"]})
     assert result.summary["gradients_applied"] == 3 * ITERATIONS
     calls = len((tmp_path / "calls").read_text())

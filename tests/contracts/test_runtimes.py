@@ -208,18 +208,22 @@ STEPS = {
     "sgd": {"optimizer": {"lr": 0.05, "momentum": 0.9}},
     "adam": {
         "optimizer": {
-            "kind": "adam", "reference_batch": 10,
+            "kind": "adam",
+            "reference_batch": 10,
             "schedule": {"kind": "cosine", "epochs": 0.2, "warmup_epochs": 0.1},
         },
     },
     "lars by layers": {
         "slicing": "layers",
         "optimizer": {
-            "kind": "lars", "lr": 1.0, "weight_decay": 1e-4, "trust_coefficient": 0.02,
+            "kind": "lars",
+            "lr": 1.0,
+            "weight_decay": 1e-4,
+            "trust_coefficient": 0.02,
             "schedule": {"kind": "step", "at_epochs": [0.1], "factor": 0.5},
         },
     },
-}  # fmt: skip
+}
 
 
 @every_runtime

@@ -86,11 +86,21 @@ GROUPS = [[(0, 0, 2)], [(1, 2, 3)]]
 @pytest.mark.parametrize(
     "changes",
     [
-        {"lr": float("nan")}, {"lr": float("inf")}, {"lr": "fast"}, {"lr": None}, {"lr": [0.1]},
-        {"betas": 0.9}, {"betas": [0.9]}, {"betas": [0.9, 0.9, 0.9]}, {"betas": [0.9, "b"]},
-        {"betas": [0.9, float("nan")]}, {"amsgrad": "yes"}, {"eps": {}}, {"weight_decay": [[]]},
+        {"lr": float("nan")},
+        {"lr": float("inf")},
+        {"lr": "fast"},
+        {"lr": None},
+        {"lr": [0.1]},
+        {"betas": 0.9},
+        {"betas": [0.9]},
+        {"betas": [0.9, 0.9, 0.9]},
+        {"betas": [0.9, "b"]},
+        {"betas": [0.9, float("nan")]},
+        {"amsgrad": "yes"},
+        {"eps": {}},
+        {"weight_decay": [[]]},
     ],
-)  # fmt: skip
+)
 def test_hostile_settings_are_refused(changes):
     fine = plain_settings({"lr": 0.1, "betas": (0.9, 0.99), "unheard": "of"}, ())
     optimizer = TorchOptimizer("Adam", GROUPS, [fine, fine])
@@ -118,10 +128,14 @@ def test_an_unknown_optimizer_is_refused_by_name_and_by_class():
 
 def test_settings_travel_as_plain_numbers_or_are_refused():
     group = {
-        "params": [torch.ones(1)], "param_names": ["w"], "lr": np.float64(0.1),
-        "betas": (np.float32(0.5), torch.tensor(0.25)), "nesterov": np.True_, "what": object(),
+        "params": [torch.ones(1)],
+        "param_names": ["w"],
+        "lr": np.float64(0.1),
+        "betas": (np.float32(0.5), torch.tensor(0.25)),
+        "nesterov": np.True_,
+        "what": object(),
         "name": "head",
-    }  # fmt: skip
+    }
     plain = plain_settings(group, {"lr"})
     assert plain == {"lr": 0.1, "betas": [0.5, 0.25], "nesterov": True, "name": "head"}
     assert type(plain["lr"]) is float
@@ -157,8 +171,9 @@ def test_a_users_function_is_given_its_groups_settings(tmp_path):
     assert parameters.tolist() == [-3.0, -3.0, -0.5]
     assert "lr cannot be 'x'" in made.refusal(StepSettings([{"lr": "x"}, {}]))
     for name, words in (
-        ("wrong", "must return a torch.optim.Optimizer, not int"), ("bad", "raised .*no luck"),
+        ("wrong", "must return a torch.optim.Optimizer, not int"),
+        ("bad", "raised .*no luck"),
         ("gone", "^optimizer.target: .* has no 'gone'"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(ConfigError, match=words):
             PythonOptimizer(f"{tmp_path}/mine.py:{name}").of_groups(GROUPS, settings)

@@ -46,9 +46,14 @@ def make_task():
 
 def gossip(log: Any = print, **changes: Any) -> Result:
     base = {
-        "task": NOISE, "workers": 2, "seed": SEED, "sync": {"kind": "gossip"},
-        "optimizer": {"kind": "sgd", "lr": LR}, "batch_size": 4, "stop": {"iterations": STEPS},
-    }  # fmt: skip
+        "task": NOISE,
+        "workers": 2,
+        "seed": SEED,
+        "sync": {"kind": "gossip"},
+        "optimizer": {"kind": "sgd", "lr": LR},
+        "batch_size": 4,
+        "stop": {"iterations": STEPS},
+    }
     return run({**base, **changes}, log=log)
 
 
@@ -125,9 +130,12 @@ def test_the_others_go_on_without_one_that_is_killed(tmp_path, workers):
     task = {"kind": "python", "target": f"{tmp_path / 'task.py'}:make_task"}
     said: list[str] = []
     result = gossip(
-        log=said.append, task=task, workers=workers, stop={"iterations": 40},
+        log=said.append,
+        task=task,
+        workers=workers,
+        stop={"iterations": 40},
         optimizer={"kind": "sgd", "lr": 1e-3},
-    )  # fmt: skip
+    )
     assert result.summary["status"] == "complete"
     done = result.summary["iterations"]
     assert [done[n] for n in range(workers) if n != 1] == [40] * (workers - 1)
@@ -145,8 +153,10 @@ def test_the_others_go_on_without_one_that_is_killed(tmp_path, workers):
 def test_scripts_are_averaged_with_between_their_steps(is_abortable, steps):
     scale_of = runpy.run_path(str(SCRIPT))["scale_of"]
     task = {
-        "kind": "script", "path": str(SCRIPT), "arguments": [str(is_abortable), *map(str, steps)]
-    }  # fmt: skip
+        "kind": "script",
+        "path": str(SCRIPT),
+        "arguments": [str(is_abortable), *map(str, steps)],
+    }
     result = run({"task": task, "workers": len(steps), "sync": {"kind": "gossip"}})
     assert result.summary["iterations"] == list(steps)
     assert result.summary["synchronizations"] > 0

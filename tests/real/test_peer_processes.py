@@ -47,7 +47,9 @@ def config(sync: str | dict[str, Any], happens: dict[str, Any], **changes: Any) 
     return {
         "seed": SEED,
         "task": {
-            "kind": "python", "target": f"{COUNTING}:make_task", "arguments": {"happens": happens}
+            "kind": "python",
+            "target": f"{COUNTING}:make_task",
+            "arguments": {"happens": happens},
         },
         "workers": WORKERS,
         "sync": SYNCS[sync] if isinstance(sync, str) else sync,
@@ -55,7 +57,7 @@ def config(sync: str | dict[str, Any], happens: dict[str, Any], **changes: Any) 
         "batch_size": BATCH,
         "stop": {"iterations": ITERATIONS},
         **changes,
-    }  # fmt: skip
+    }
 
 
 def trained(*arguments: Any, **changes: Any) -> tuple[Result, list[str]]:
@@ -103,11 +105,13 @@ LOST = {
     ("sync", "lost"),
     [
         *(("ssgd", lost) for lost in LOST),
-        ("local-sgd", "worker 0"), ("local-sgd", "all but one"),
-        ("psgd", "worker 0"), ("psgd", "all but one"),
+        ("local-sgd", "worker 0"),
+        ("local-sgd", "all but one"),
+        ("psgd", "worker 0"),
+        ("psgd", "all but one"),
         ("diloco", "two at once"),
     ],
-)  # fmt: skip
+)
 def test_the_others_go_on_and_their_steps_are_those_of_who_took_part(sync, lost):
     happens = LOST[lost]
     stands_still = any(what == "stopped" for _, what in happens.values())
@@ -155,9 +159,13 @@ def test_no_gradient_of_hpsgd_is_lost_or_counted_twice_but_the_last_of_those_who
 def test_every_gradient_of_hpsgd_is_committed_once_and_no_step_waits(workers, commit):
     slow = {"kind": "lognormal", "mean_s": 0.01, "cv": 1.0}
     result, _ = trained(
-        {"kind": "hpsgd", "commit": commit}, {}, workers=workers, compute=slow,
-        optimizer={"kind": "sgd", "lr": float(workers)}, stop={"iterations": 30},
-    )  # fmt: skip
+        {"kind": "hpsgd", "commit": commit},
+        {},
+        workers=workers,
+        compute=slow,
+        optimizer={"kind": "sgd", "lr": float(workers)},
+        stop={"iterations": 30},
+    )
     sampler = Sampler(SAMPLES, workers, BATCH, SEED)
     every = [sampler.indices(worker, step) for worker in range(workers) for step in range(30)]
     (weight,) = (value.double()[0] for value in result.parameters.values())
@@ -176,9 +184,12 @@ def test_every_gradient_of_hpsgd_is_committed_once_and_no_step_waits(workers, co
 
 def test_a_window_bounds_what_is_gathered():
     result, _ = trained(
-        {"kind": "hpsgd", "window": 2}, {}, workers=2, stop={"iterations": 30},
+        {"kind": "hpsgd", "window": 2},
+        {},
+        workers=2,
+        stop={"iterations": 30},
         compute={"kind": "lognormal", "mean_s": 0.01, "cv": 2.0},
-    )  # fmt: skip
+    )
     assert result.summary["gradients_applied"] == 60
     assert result.summary["mean_window"] <= 2
 

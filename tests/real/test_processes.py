@@ -93,9 +93,13 @@ class Command:
         command = [sys.executable, "-m", "outpace", "run", "config.yaml", "--out", "out"]
         with (here / "stdout").open("w") as stdout, (here / "stderr").open("w") as stderr:
             self.process = subprocess.Popen(
-                [*command, *arguments], cwd=here, stdout=stdout, stderr=stderr,
-                start_new_session=True, env={**os.environ, MARK: self.mark},
-            )  # fmt: skip
+                [*command, *arguments],
+                cwd=here,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+                env={**os.environ, MARK: self.mark},
+            )
 
     def calls(self, name: str) -> int:
         path = self.here / f"{name}.calls"
@@ -459,8 +463,12 @@ def test_reports_say_whose_time_is_which(tmp_path):
 
 
 DIGITS: dict[str, Any] = {
-    **BASE, "task": {"kind": "digits-mlp"}, "workers": 2, "evaluate": {}, "batch_size": 8,
-}  # fmt: skip
+    **BASE,
+    "task": {"kind": "digits-mlp"},
+    "workers": 2,
+    "evaluate": {},
+    "batch_size": 8,
+}
 
 
 def test_a_time_to_stop_at_is_one_on_the_wall():

@@ -53,8 +53,9 @@ def handmade(folder, pushes, kind, *, iterations=(), workers=2):
     for worker, shard, iteration, arrived, settled, outcome in pushes:
         trace.push(shard, worker, iteration, round(arrived * S), round(settled * S), 0, outcome, 0)
     for worker, iteration, began, computed in iterations:
-        trace.iteration(worker, iteration, round(began * S), round(computed * S),
-                        round(computed * S), 0, 0)  # fmt: skip
+        trace.iteration(
+            worker, iteration, round(began * S), round(computed * S), round(computed * S), 0, 0
+        )
     trace.flush()
     sink.close()
     return folder
@@ -102,10 +103,12 @@ def test_what_leaves_lockstep_in_some_part_is_not_lockstep(tmp_path, more):
 def test_who_came_too_late_has_its_time_and_who_skipped_an_iteration_was_not_there(tmp_path):
     late = Outcome.DROPPED
     pushes = [
-        (0, 0, 0, 1, 1, Outcome.APPLIED), (0, 0, 1, 3, 3, Outcome.APPLIED),
-        (1, 0, 0, 2.5, 2.5, late), (0, 0, 2, 5, 7, Outcome.APPLIED),
+        (0, 0, 0, 1, 1, Outcome.APPLIED),
+        (0, 0, 1, 3, 3, Outcome.APPLIED),
+        (1, 0, 0, 2.5, 2.5, late),
+        (0, 0, 2, 5, 7, Outcome.APPLIED),
         (1, 0, 2, 7, 7, Outcome.APPLIED),
-    ]  # fmt: skip
+    ]
     found = read_source(handmade(tmp_path / "run", pushes, "drop-stragglers"))
     assert_same(found.times, table([[1.0, 2.5], [2.0, NAN], [2.0, 4.0]]))
 
@@ -113,29 +116,36 @@ def test_who_came_too_late_has_its_time_and_who_skipped_an_iteration_was_not_the
 def test_an_iteration_begins_when_the_last_shard_has_closed_the_one_before(tmp_path):
     applied = Outcome.APPLIED
     pushes = [
-        (0, 0, 0, 1, 2, applied), (1, 0, 0, 2, 2, applied),
-        (0, 1, 0, 1.5, 3, applied), (1, 1, 0, 3, 3, applied),
-        (0, 0, 1, 4, 5, applied), (1, 0, 1, 5, 5, applied),
-        (0, 1, 1, 4.5, 5, applied), (1, 1, 1, 5, 5, applied),
-    ]  # fmt: skip
+        (0, 0, 0, 1, 2, applied),
+        (1, 0, 0, 2, 2, applied),
+        (0, 1, 0, 1.5, 3, applied),
+        (1, 1, 0, 3, 3, applied),
+        (0, 0, 1, 4, 5, applied),
+        (1, 0, 1, 5, 5, applied),
+        (0, 1, 1, 4.5, 5, applied),
+        (1, 1, 1, 5, 5, applied),
+    ]
     found = read_source(handmade(tmp_path / "run", pushes, "bsp"))
     assert_same(found.times, table([[1.5, 3.0], [1.5, 2.0]]))
 
 
 def test_an_iteration_that_the_end_of_the_run_cut_short_is_left_out(tmp_path):
     pushes = [
-        (0, 0, 0, 1, 2, Outcome.APPLIED), (1, 0, 0, 2, 2, Outcome.APPLIED),
+        (0, 0, 0, 1, 2, Outcome.APPLIED),
+        (1, 0, 0, 2, 2, Outcome.APPLIED),
         (0, 0, 1, 3, 4, Outcome.PENDING),
-    ]  # fmt: skip
+    ]
     found = read_source(handmade(tmp_path / "run", pushes, "bsp"))
     assert_same(found.times, table([[1.0, 2.0]]))
 
 
 def test_who_was_cut_off_is_censored_when_the_iteration_ended(tmp_path):
     pushes = [
-        (0, 0, 0, 1, 1, Outcome.APPLIED), (1, 0, 0, 1.25, 1.25, Outcome.ABSTAINED),
-        (0, 0, 1, 3, 4, Outcome.APPLIED), (1, 0, 1, 4, 4, Outcome.APPLIED),
-    ]  # fmt: skip
+        (0, 0, 0, 1, 1, Outcome.APPLIED),
+        (1, 0, 0, 1.25, 1.25, Outcome.ABSTAINED),
+        (0, 0, 1, 3, 4, Outcome.APPLIED),
+        (1, 0, 1, 4, 4, Outcome.APPLIED),
+    ]
     rows = [(0, 0, 0, 1), (1, 0, 0, 1.25), (0, 1, 1, 3), (1, 1, 1, 4)]
     run = handmade(tmp_path / "run", pushes, "cutoff", iterations=rows)
     cut = [[False, True], [False, False]]

@@ -14,8 +14,10 @@ from outpace.predict.recorded import RunTimes
 from outpace.report import write_report
 from outpace.report.run_times import facts_of, write_run_times
 
-CHROMIUM = next((p for name in ("chromium", "chromium-browser", "google-chrome")
-                 if (p := shutil.which(name))), None)  # fmt: skip
+CHROMIUM = next(
+    (p for name in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(name))),
+    None,
+)
 
 pytestmark = [
     pytest.mark.browser,
@@ -60,14 +62,27 @@ def look(path: Path, tmp_path: Path, width: int, figures: list[str]) -> list[str
     assert CHROMIUM is not None
     done = subprocess.run(
         [
-            CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
-            "--disable-background-networking", "--disable-component-update", "--disable-sync",
-            "--disable-dev-shm-usage", f"--user-data-dir={tmp_path / 'profile'}",
-            f"--window-size={width},900", "--virtual-time-budget=8000",
-            "--enable-logging=stderr", "--dump-dom", probed.as_uri(),
+            CHROMIUM,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--disable-dev-shm-usage",
+            f"--user-data-dir={tmp_path / 'profile'}",
+            f"--window-size={width},900",
+            "--virtual-time-budget=8000",
+            "--enable-logging=stderr",
+            "--dump-dom",
+            probed.as_uri(),
         ],
-        capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
     complaints = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
     assert not complaints, complaints
     found = re.search(r'<pre id="probe">(.*?)</pre>', done.stdout, re.DOTALL)

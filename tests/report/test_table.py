@@ -36,21 +36,35 @@ def test_the_best_of_each_column_is_marked(tmp_path):
         ),
     )
     said = {
-        ("time to 80 %", "slow"): "8.00 s", ("time to 80 %", "fast"): "2.00 s★",
-        ("accuracy", "slow"): "92 %★", ("accuracy", "fast"): "84 %",
-        ("train loss", "slow"): "0.200★", ("train loss", "fast"): "0.400",
-        ("virtual time", "slow"): "20.0 s", ("virtual time", "fast"): "10.0 s★",
-        ("gradients/s", "slow"): "1.00", ("gradients/s", "fast"): "2.00★",
-        ("waiting", "slow"): "40 %", ("waiting", "fast"): "8.3 %★",
-        ("staleness, mean", "slow"): "0★", ("staleness, mean", "fast"): "2.50",
-        ("staleness, max", "slow"): "0★", ("staleness, max", "fast"): "7",
-        ("delayed pulls", "slow"): "0★", ("delayed pulls", "fast"): "4",
-        ("compute", "slow"): "5.00 s", ("compute", "fast"): "5.00 s",
-        ("communicate", "slow"): "1.00 s", ("communicate", "fast"): "0.500 s★",
-        ("wait", "slow"): "4.00 s", ("wait", "fast"): "0.500 s★",
-        ("sent", "slow"): "1.00 kB★", ("sent", "fast"): "2.50 MB",
-        ("gradients", "slow"): "20", ("gradients", "fast"): "20",
-    }  # fmt: skip
+        ("time to 80 %", "slow"): "8.00 s",
+        ("time to 80 %", "fast"): "2.00 s★",
+        ("accuracy", "slow"): "92 %★",
+        ("accuracy", "fast"): "84 %",
+        ("train loss", "slow"): "0.200★",
+        ("train loss", "fast"): "0.400",
+        ("virtual time", "slow"): "20.0 s",
+        ("virtual time", "fast"): "10.0 s★",
+        ("gradients/s", "slow"): "1.00",
+        ("gradients/s", "fast"): "2.00★",
+        ("waiting", "slow"): "40 %",
+        ("waiting", "fast"): "8.3 %★",
+        ("staleness, mean", "slow"): "0★",
+        ("staleness, mean", "fast"): "2.50",
+        ("staleness, max", "slow"): "0★",
+        ("staleness, max", "fast"): "7",
+        ("delayed pulls", "slow"): "0★",
+        ("delayed pulls", "fast"): "4",
+        ("compute", "slow"): "5.00 s",
+        ("compute", "fast"): "5.00 s",
+        ("communicate", "slow"): "1.00 s",
+        ("communicate", "fast"): "0.500 s★",
+        ("wait", "slow"): "4.00 s",
+        ("wait", "fast"): "0.500 s★",
+        ("sent", "slow"): "1.00 kB★",
+        ("sent", "fast"): "2.50 MB",
+        ("gradients", "slow"): "20",
+        ("gradients", "fast"): "20",
+    }
     assert {key: page.cell(key[1], key[0]) for key in said} == said
     assert "★ best of its column among the complete runs" in page.text
 
@@ -100,10 +114,12 @@ def test_times_are_not_judged_between_virtual_and_wall_time(tmp_path):
         tmp_path,
         make_run(tmp_path / "simulated", accuracy=[(0, 0.1), (5, 0.9)]),
         make_run(
-            tmp_path / "real", accuracy=[(0, 0.1), (1, 0.95)], wall_time_s=1.0,
+            tmp_path / "real",
+            accuracy=[(0, 0.1), (1, 0.95)],
+            wall_time_s=1.0,
             seconds={"compute": 0.5, "communicate": 0.1, "wait": 0.1},
         ),
-    )  # fmt: skip
+    )
     for column in ("Gradients/s", "Waiting", "communicate", "wait"):
         assert "★" not in page.cell("real", column) + page.cell("simulated", column)
     assert page.cell("real", "accuracy") == "95 %★"
@@ -118,17 +134,21 @@ def test_the_strategy_is_said(tmp_path):
     )
     assert page.cell("train", "strategy") == "asp"
     assert page.cell("train-2", "strategy") == "ssp, staleness 3"
-    page = table(tmp_path, tmp_path / "train-2", make_run(
-        tmp_path / "train-3", config={"sync": sync | {"buffer": "soft"}}
-    ))  # fmt: skip
+    page = table(
+        tmp_path,
+        tmp_path / "train-2",
+        make_run(tmp_path / "train-3", config={"sync": sync | {"buffer": "soft"}}),
+    )
     assert page.cell("train-2", "strategy") == "ssp, staleness 3, buffer lazy"
     assert page.cell("train-3", "strategy") == "ssp, staleness 3, buffer soft"
 
 
 def test_runs_that_are_named_after_their_strategies_need_no_more_words(tmp_path):
-    page = table(tmp_path, make_run(tmp_path / "ASP"), make_run(
-        tmp_path / "bsp", config={"sync": {"kind": "bsp"}}
-    ))  # fmt: skip
+    page = table(
+        tmp_path,
+        make_run(tmp_path / "ASP"),
+        make_run(tmp_path / "bsp", config={"sync": {"kind": "bsp"}}),
+    )
     assert "Strategy" not in page.rows[0]
 
 

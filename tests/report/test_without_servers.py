@@ -76,11 +76,13 @@ def test_perfetto_has_all_reduces_beside_the_workers(runs, tmp_path):
         ("communicate", 150 * MS, 230 * MS),
     ]
     assert found.spans("workers/worker-1")[:2] == [
-        ("compute", 0, 150 * MS), ("communicate", 150 * MS, 230 * MS),
-    ]  # fmt: skip
+        ("compute", 0, 150 * MS),
+        ("communicate", 150 * MS, 230 * MS),
+    ]
     assert found.spans("workers/worker-0/all-reduce")[:2] == [
-        ("wait for all to join", 100 * MS, 150 * MS), ("all-reduce 0", 150 * MS, 230 * MS),
-    ]  # fmt: skip
+        ("wait for all to join", 100 * MS, 150 * MS),
+        ("all-reduce 0", 150 * MS, 230 * MS),
+    ]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -98,8 +100,9 @@ def test_perfetto_shows_what_the_summary_says(runs, tmp_path, kind):
     for part in ("compute", "communicate", "wait"):
         assert sums[part] / 1e9 / 2 == pytest.approx(summary["seconds"][part], abs=1e-9)
     rows = pq.read_table(runs[kind] / files.TRACE).to_pylist()
-    took_time = [row for row in rows if row["event"] == "all-reduce" and
-                 row["end_ns"] > row["computed_ns"]]  # fmt: skip
+    took_time = [
+        row for row in rows if row["event"] == "all-reduce" and row["end_ns"] > row["computed_ns"]
+    ]
     assert averages == len(took_time)
 
 
@@ -123,9 +126,12 @@ def test_the_table_has_windows_and_overlap(runs, tmp_path):
 )
 def test_a_page_without_servers_speaks_of_none(tmp_path, kind, words):
     data = {
-        "task": {"kind": "timing", "parameters": 10}, "workers": 2, "sync": {"kind": kind},
-        "compute": {"kind": "constant", "mean_s": 1.0}, "stop": {"iterations": 3},
-    }  # fmt: skip
+        "task": {"kind": "timing", "parameters": 10},
+        "workers": 2,
+        "sync": {"kind": kind},
+        "compute": {"kind": "constant", "mean_s": 1.0},
+        "stop": {"iterations": 3},
+    }
     simulate(data, tmp_path / "run")
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert f"timing · {kind.upper()} · 2 workers · seed 0" in page

@@ -14,16 +14,26 @@ from outpace.experiment.running import run, simulate
 
 REGIMES = [{"factor": 1.0, "dwell_s": 1.0}, {"factor": 4.0, "dwell_s": 1.0}]
 SLOWING = {
-    "kind": "regimes", "mean_s": 0.05, "cv": 0.05, "workers_per_node": 2, "regimes": REGIMES,
-}  # fmt: skip
+    "kind": "regimes",
+    "mean_s": 0.05,
+    "cv": 0.05,
+    "workers_per_node": 2,
+    "regimes": REGIMES,
+}
 
 
 def config(iterations, **sync):
     return {
-        "task": {"kind": "digits-mlp"}, "workers": 8, "servers": 2, "batch_size": 4, "seed": 3,
-        "compute": SLOWING, "stop": {"iterations": iterations}, "evaluate": {},
+        "task": {"kind": "digits-mlp"},
+        "workers": 8,
+        "servers": 2,
+        "batch_size": 4,
+        "seed": 3,
+        "compute": SLOWING,
+        "stop": {"iterations": iterations},
+        "evaluate": {},
         "sync": {"kind": "cutoff", "model": "pooled", **sync},
-    }  # fmt: skip
+    }
 
 
 def counts(result):

@@ -32,11 +32,15 @@ def finished(result):
 def test_bsp_goes_at_the_pace_of_the_slowest():
     result = simulate({**BASE, "sync": {"kind": "bsp"}})
     assert finished(result) == {
-        (0, 0): (0, 1, 3, 2), (1, 0): (0, 3, 3, 0),
-        (0, 1): (3, 4, 6, 2), (1, 1): (3, 6, 6, 0),
-        (0, 2): (6, 7, 9, 2), (1, 2): (6, 9, 9, 0),
-        (0, 3): (9, 10, 12, 2), (1, 3): (9, 12, 12, 0),
-    }  # fmt: skip
+        (0, 0): (0, 1, 3, 2),
+        (1, 0): (0, 3, 3, 0),
+        (0, 1): (3, 4, 6, 2),
+        (1, 1): (3, 6, 6, 0),
+        (0, 2): (6, 7, 9, 2),
+        (1, 2): (6, 9, 9, 0),
+        (0, 3): (9, 10, 12, 2),
+        (1, 3): (9, 12, 12, 0),
+    }
     assert result.summary["virtual_time_s"] == 12
     assert result.summary["delayed_pulls"] == 4
     assert result.summary["seconds"] == {"compute": 8, "communicate": 0, "wait": 4}
@@ -69,9 +73,15 @@ def test_asp_never_waits_and_its_staleness_is_what_the_other_did_meanwhile():
     # Worker 0 pushes at 1, 2, 3, 4 s, worker 1 at 3, 6, 9, 12 s; at 3 s worker 1's push
     # was scheduled first (at 0 s), so worker 0's third gradient misses one update.
     assert of == {
-        (0, 0): 0, (0, 1): 0, (0, 2): 1, (0, 3): 0,
-        (1, 0): 2, (1, 1): 2, (1, 2): 0, (1, 3): 0,
-    }  # fmt: skip
+        (0, 0): 0,
+        (0, 1): 0,
+        (0, 2): 1,
+        (0, 3): 0,
+        (1, 0): 2,
+        (1, 1): 2,
+        (1, 2): 0,
+        (1, 3): 0,
+    }
 
 
 def test_with_virtual_time_as_stop_what_is_under_way_is_left_unfinished():

@@ -38,10 +38,13 @@ def test_the_papers_ping_pong(tie_seed):
     assert simulator.start() == pytest.approx(0.6, abs=1e-12)
     assert simulator.kernel.now == 600_000_000  # exactly
     assert [(m.sender, m.receiver, round(m.arrived * 1e9)) for m in log] == [
-        ("ping", "pong", 100_000_000), ("pong", "ping", 200_000_000),
-        ("ping", "pong", 300_000_000), ("pong", "ping", 400_000_000),
-        ("ping", "pong", 500_000_000), ("pong", "ping", 600_000_000),
-    ]  # fmt: skip
+        ("ping", "pong", 100_000_000),
+        ("pong", "ping", 200_000_000),
+        ("ping", "pong", 300_000_000),
+        ("pong", "ping", 400_000_000),
+        ("ping", "pong", 500_000_000),
+        ("pong", "ping", 600_000_000),
+    ]
     assert simulator.results == {"ping": "ball", "pong": None}
 
 
@@ -142,11 +145,17 @@ def test_without_a_delay_bytes_take_their_time():
 @pytest.mark.parametrize(
     ("data", "size"),
     [
-        (torch.zeros(3), 12), (torch.zeros(2, 2, dtype=torch.float64), 32), (b"abc", 3),
-        (bytearray(5), 5), ([torch.zeros(1), (torch.zeros(1), {"a": b"x"})], 9),
-        ("text", 0), (None, 0), (1.5, 0), ([], 0),
+        (torch.zeros(3), 12),
+        (torch.zeros(2, 2, dtype=torch.float64), 32),
+        (b"abc", 3),
+        (bytearray(5), 5),
+        ([torch.zeros(1), (torch.zeros(1), {"a": b"x"})], 9),
+        ("text", 0),
+        (None, 0),
+        (1.5, 0),
+        ([], 0),
     ],
-)  # fmt: skip
+)
 def test_the_size_of_data(data, size):
     assert size_of(data) == size
 

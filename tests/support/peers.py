@@ -59,9 +59,17 @@ class Run:
     """
 
     def __init__(
-        self, sync, table, *, network=None, tie_seed=None, lr=None, lasts=None, gradient_of=None,
+        self,
+        sync,
+        table,
+        *,
+        network=None,
+        tie_seed=None,
+        lr=None,
+        lasts=None,
+        gradient_of=None,
         **more,
-    ):  # fmt: skip
+    ):
         workers = len(table)
         experiment = Experiment(
             task=Quadratic(eigenvalues=(0.0,)),

@@ -35,8 +35,12 @@ class Drawn:
 
     def arrows(self) -> set[tuple[str, int, str, int]]:
         """(track, time) of the mark where it starts -> (track, start) of the slice it ends at."""
-        marks = {flow: (track, s) for track, marks in self.instants.items() for s in marks
-                 for flow in s.starts}  # fmt: skip
+        marks = {
+            flow: (track, s)
+            for track, marks in self.instants.items()
+            for s in marks
+            for flow in s.starts
+        }
         ends = [
             (s.ends[0], track, s) for track in self.slices for s in self.slices[track] if s.ends
         ]

@@ -24,9 +24,14 @@ SYNCS = {
 
 
 BOUNDS = {
-    "bsp": 0, "ssp": 2, "ssp-soft": 2, "ssp-on-advance": 2, "dsps": 3, "drop-stragglers": 0,
+    "bsp": 0,
+    "ssp": 2,
+    "ssp-soft": 2,
+    "ssp-on-advance": 2,
+    "dsps": 3,
+    "drop-stragglers": 0,
     "partial-push": 0,
-}  # fmt: skip
+}
 
 
 WORKERS, SERVERS, ITERATIONS = 5, 3, 10

@@ -171,15 +171,22 @@ def test_what_is_wrong_is_said_in_a_line_and_nothing_is_written(
 
 def test_all_that_is_wrong_with_policies_is_said_at_once(here, capsys):
     message = refused(
-        capsys, "simulate", "config.yaml", "--out", "out",
+        capsys,
+        "simulate",
+        "config.yaml",
+        "--out",
+        "out",
         sync("[{kind: drop-stragglers, quorum: 9}, {kind: psp-sampling, sample: 7}]"),
         "sync_changes=[{at_s: 3, sync: {kind: asp}, keys: sever}, {at_s: 2, sync: {kind: asp}}]",
         "conditions=[{pull: 'mine:f', keys: 'x*'}]",
-    )  # fmt: skip
+    )
     for words in (
-        "sync[0].quorum: 9", "sync[1].sample: 4 workers", "sync_changes[0].keys: 'sever'",
-        "sync_changes[1].at_s: 2.0 goes back", "conditions[0].keys: 'x*'",
-    ):  # fmt: skip
+        "sync[0].quorum: 9",
+        "sync[1].sample: 4 workers",
+        "sync_changes[0].keys: 'sever'",
+        "sync_changes[1].at_s: 2.0 goes back",
+        "conditions[0].keys: 'x*'",
+    ):
         assert words in message
     assert len(message.splitlines()) == 5
 

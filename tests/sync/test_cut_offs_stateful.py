@@ -52,10 +52,15 @@ class CutOffs(RuleBasedStateMachine):
         self.quorum = data.draw(st.integers(1, shards))
         self.accounts = [Account() for _ in range(shards)]
         self.shards = [
-            Shard(n, parameter_block(torch.zeros(workers, dtype=torch.float64), Sgd(lr=1.0)),
-                  workers, CutOff(scale=Scale.SUM), account)
+            Shard(
+                n,
+                parameter_block(torch.zeros(workers, dtype=torch.float64), Sgd(lr=1.0)),
+                workers,
+                CutOff(scale=Scale.SUM),
+                account,
+            )
             for n, account in enumerate(self.accounts)
-        ]  # fmt: skip
+        ]
         self.workers = [Worker(shards) for _ in range(workers)]
         self.channels = {
             (who, shard): deque() for who in range(-1, workers) for shard in range(shards)
@@ -222,8 +227,9 @@ def test_the_same_gradients_count_at_all_shards():
     run_state_machine_as_test(
         CutOffs,
         settings=settings(
-            max_examples=80, stateful_step_count=60,
+            max_examples=80,
+            stateful_step_count=60,
             phases=[Phase.generate],  # add Phase.shrink for a short example
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
         ),
-    )  # fmt: skip
+    )

@@ -56,12 +56,22 @@ POLICIES = {
     "asp": st.builds(Asp, apply=applies, scale=st.just(SUM)),
     "ssp": st.builds(Ssp, bounds, buffer=buffers, apply=applies, scale=st.just(SUM)),
     "pssp": st.builds(
-        Pssp, bounds, st.sampled_from([0.0, 0.3, 0.7, 1.0]),
-        buffer=buffers, coin=coins, apply=applies, scale=st.just(SUM),
+        Pssp,
+        bounds,
+        st.sampled_from([0.0, 0.3, 0.7, 1.0]),
+        buffer=buffers,
+        coin=coins,
+        apply=applies,
+        scale=st.just(SUM),
     ),
     "dynamic-pssp": st.builds(
-        DynamicPssp, bounds, st.sampled_from([0.5, 1.0, "significance"]),
-        buffer=buffers, coin=coins, apply=applies, scale=st.just(SUM),
+        DynamicPssp,
+        bounds,
+        st.sampled_from([0.5, 1.0, "significance"]),
+        buffer=buffers,
+        coin=coins,
+        apply=applies,
+        scale=st.just(SUM),
     ),
     "dsps": st.builds(
         Dsps, bounds, st.integers(0, 4), buffer=buffers, apply=applies, scale=st.just(SUM)
@@ -107,7 +117,7 @@ POLICIES = {
         ),
         applies,
     ),
-}  # fmt: skip
+}
 any_policy = st.one_of(*POLICIES.values())
 any_worker = st.integers(0, 10**6)
 gaps = st.integers(0, 4)  # ns between messages
@@ -237,9 +247,12 @@ class ShardMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.can_push)
     @rule(
-        pick=any_worker, gap=gaps, late=st.booleans(), coin=drawn,
+        pick=any_worker,
+        gap=gaps,
+        late=st.booleans(),
+        coin=drawn,
         what=st.sampled_from(["gradient"] * 4 + ["abstain", "skip", "no pull yet"]),
-    )  # fmt: skip
+    )
     def push(self, pick, gap, late, coin, what):
         self.arrive(gap, late)
         if not self.can_push:
@@ -295,8 +308,12 @@ class ShardMachine(RuleBasedStateMachine):
     # -- what happens to it --------------------------------------------------------------
 
     @precondition(lambda self: self.model.is_cut_off)
-    @rule(gap=gaps, ahead=st.sampled_from([0, 0, 0, 1]), named=st.sets(st.integers(0, 3)),
-          by=st.integers(-1, 3))  # fmt: skip
+    @rule(
+        gap=gaps,
+        ahead=st.sampled_from([0, 0, 0, 1]),
+        named=st.sets(st.integers(0, 3)),
+        by=st.integers(-1, 3),
+    )
     def close(self, gap, ahead, named, by):
         """The scheduler, which may be ahead of what has come here, says who counts."""
         self.arrive(gap)
@@ -333,11 +350,29 @@ class ShardMachine(RuleBasedStateMachine):
     @rule(
         pick=any_worker,
         what=st.sampled_from(
-            ["older", "gone", "unknown", "negative", "far", "future", "past", "long", "single",
-             "phantom", "pull negative", "pull unknown", "pull gone", "leave unknown",
-             "leave gone", "close again", "close unknown", "a reply", "nonsense"]
+            [
+                "older",
+                "gone",
+                "unknown",
+                "negative",
+                "far",
+                "future",
+                "past",
+                "long",
+                "single",
+                "phantom",
+                "pull negative",
+                "pull unknown",
+                "pull gone",
+                "leave unknown",
+                "leave gone",
+                "close again",
+                "close unknown",
+                "a reply",
+                "nonsense",
+            ]
         ),
-    )  # fmt: skip
+    )
     def refuse(self, pick, what):
         message = self.illegal(pick, what)
         if message is None:
@@ -403,11 +438,17 @@ class ShardMachine(RuleBasedStateMachine):
     def visible(self):
         shard = self.shard
         return (
-            shard.clock, shard.version, shard.live, shard.policy, shard.next_deadline,
-            shard.read().tolist(), shard.describe_waiting(), len(self.seen.settled),
+            shard.clock,
+            shard.version,
+            shard.live,
+            shard.policy,
+            shard.next_deadline,
+            shard.read().tolist(),
+            shard.describe_waiting(),
+            len(self.seen.settled),
             len(self.seen.answered),
             [(v.slowest, v.fastest, v.reached, v.live, v.count(v.clock)) for v in self.views],
-        )  # fmt: skip
+        )
 
     # -- what is always true --------------------------------------------------------------
 
@@ -477,8 +518,9 @@ def test_the_shard_does_what_its_definition_says(kind, ahead):
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=50, stateful_step_count=40,
+            max_examples=50,
+            stateful_step_count=40,
             phases=[Phase.generate],  # add Phase.shrink for a short example, in minutes
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
         ),
-    )  # fmt: skip
+    )

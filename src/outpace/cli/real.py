@@ -98,9 +98,14 @@ def _counts(workers: int | None, servers: int | None, overrides: Sequence[str] |
 
 
 def _run(
-    data: dict[str, Any], overrides: list[str], source: str, folder: Path, out: Path | None,
-    insecure: bool, outside: Any = None,
-) -> None:  # fmt: skip
+    data: dict[str, Any],
+    overrides: list[str],
+    source: str,
+    folder: Path,
+    out: Path | None,
+    insecure: bool,
+    outside: Any = None,
+) -> None:
     from outpace.config.experiment import experiment_from
     from outpace.experiment.running import run as run_for_real
     from outpace.real.live import watch

@@ -315,9 +315,13 @@ class Measured:
             raise ConfigError("compute: nothing was measured yet")
         measured = np.array(self.seconds)
         return _drawn(
-            lambda source, n: source.choice(measured, n), self.scale, self.worker_cv, self.slow,
-            seed, workers,
-        )  # fmt: skip
+            lambda source, n: source.choice(measured, n),
+            self.scale,
+            self.worker_cv,
+            self.slow,
+            seed,
+            workers,
+        )
 
 
 ComputeLaw: TypeAlias = (

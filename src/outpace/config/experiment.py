@@ -40,9 +40,16 @@ from outpace.tasks import Quadratic, Script, TaskKind, Timing
 
 _MACHINES: Final = ("servers", "workers")
 _OF_SERVERS: Final = (
-    "servers", "sync_changes", "conditions", "colocate", "pull", "barrier", "push_time",
-    "pull_time", "slicing",
-)  # fmt: skip
+    "servers",
+    "sync_changes",
+    "conditions",
+    "colocate",
+    "pull",
+    "barrier",
+    "push_time",
+    "pull_time",
+    "slicing",
+)
 _NODES: Final = 10**6  # at most so many of either
 
 
@@ -64,13 +71,17 @@ class Stop:
         if self.virtual_time_s is not None:
             require(
                 positive(self.virtual_time_s),
-                "virtual_time_s", "a positive number of seconds, at most 1e9", self.virtual_time_s,
-            )  # fmt: skip
+                "virtual_time_s",
+                "a positive number of seconds, at most 1e9",
+                self.virtual_time_s,
+            )
         if self.target_accuracy is not None:
             require(
                 0 < self.target_accuracy <= 1,
-                "target_accuracy", "in (0, 1]", self.target_accuracy,
-            )  # fmt: skip
+                "target_accuracy",
+                "in (0, 1]",
+                self.target_accuracy,
+            )
 
 
 @dataclass(frozen=True, slots=True)

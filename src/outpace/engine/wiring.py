@@ -100,9 +100,11 @@ def peer_program(sync: Peers) -> PeerProgram:
             return partial(diloco_worker, every=sync.every, overlap=sync.overlap)
         case Hpsgd():
             return partial(
-                hpsgd_worker, delayed=sync.commit == "delayed", window=sync.window or math.inf,
+                hpsgd_worker,
+                delayed=sync.commit == "delayed",
+                window=sync.window or math.inf,
                 divisor=sync.divisor,
-            )  # fmt: skip
+            )
 
 
 def common_optimizer(sync: Peers, optimizer: Optimizer) -> Optimizer:
@@ -167,10 +169,15 @@ def scheduler_shard(experiment: Experiment, observer: ShardObserver) -> Shard:
 
 
 def cut_off_rule(
-    experiment: Experiment, sync: CutOff, *, say: Callable[[str], None],
-    note: Callable[[str], None] = lambda _: None, fitting: Fitting | None = None,
-    truth: Callable[[], Seconds] | None = None, clock: Callable[[], float] = lambda: 0.0,
-) -> Rule:  # fmt: skip
+    experiment: Experiment,
+    sync: CutOff,
+    *,
+    say: Callable[[str], None],
+    note: Callable[[str], None] = lambda _: None,
+    fitting: Fitting | None = None,
+    truth: Callable[[], Seconds] | None = None,
+    clock: Callable[[], float] = lambda: 0.0,
+) -> Rule:
     """How long to wait in each iteration; `say` is told once if it cannot be followed.
 
     note: told what it does of its own accord. fitting: of a model without a file. truth: the
@@ -179,11 +186,22 @@ def cut_off_rule(
     model file that does not fit.
     """
     make = partial(
-        make_rule, sync.model, sync.decision, node=_nodes(experiment, sync), fitting=fitting,
-        share=sync.share, warmup=sync.iterations_for_all, samples=sync.samples, every=sync.every,
-        aim=_AIMS[sync.objective], seed=experiment.seed, truth=truth, say=say, note=note,
+        make_rule,
+        sync.model,
+        sync.decision,
+        node=_nodes(experiment, sync),
+        fitting=fitting,
+        share=sync.share,
+        warmup=sync.iterations_for_all,
+        samples=sync.samples,
+        every=sync.every,
+        aim=_AIMS[sync.objective],
+        seed=experiment.seed,
+        truth=truth,
+        say=say,
+        note=note,
         clock=clock,
-    )  # fmt: skip
+    )
     if sync.file is None:
         return make()
     fitted = load_model(Path(sync.file))

@@ -121,9 +121,14 @@ def simulate(
         log = MessageLog() if experiment.network is not None and experiment.network.log else None
         # All that can be wrong with the experiment shows before the folder is made.
         simulation = _engine_of(experiment)(
-            experiment, workload, trace, progress=progress, message_log=log, tie_seed=tie_seed,
+            experiment,
+            workload,
+            trace,
+            progress=progress,
+            message_log=log,
+            tie_seed=tie_seed,
             control=control,
-        )  # fmt: skip
+        )
         return _Run(experiment, simulation, trace, sink, log, out).drive()
 
 
@@ -160,9 +165,16 @@ def run(
         sink = MemorySink() if out is None else ParquetSink(out / files.TRACE)
         trace = Trace(sink)
         engine = RealRun(
-            experiment, training, trace, log, insecure=insecure, lease_s=lease_s, watch=watch,
-            outside=outside, control=control,
-        )  # fmt: skip
+            experiment,
+            training,
+            trace,
+            log,
+            insecure=insecure,
+            lease_s=lease_s,
+            watch=watch,
+            outside=outside,
+            control=control,
+        )
         return _Run(experiment, engine, trace, sink, None, out).drive()
 
 

@@ -9,6 +9,15 @@ from outpace.optim.step import Optimizer, Step, Updater, in_one
 UpdaterKind: TypeAlias = Sgd | Adam | AdamW | Adagrad | RmsProp | Lars
 
 __all__ = [
-    "Adagrad", "Adam", "AdamW", "Lars", "Optimizer", "RmsProp", "Sgd", "Step", "Updater",
-    "UpdaterKind", "in_one",
-]  # fmt: skip
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Lars",
+    "Optimizer",
+    "RmsProp",
+    "Sgd",
+    "Step",
+    "Updater",
+    "UpdaterKind",
+    "in_one",
+]

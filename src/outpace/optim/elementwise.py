@@ -71,9 +71,13 @@ class Sgd(_Elementwise):
 
     def _of(self, variables: _Variables) -> torch.optim.Optimizer:
         return torch.optim.SGD(
-            variables, self.lr, self.momentum, weight_decay=self.weight_decay,
-            nesterov=self.nesterov, **_PLAIN,
-        )  # fmt: skip
+            variables,
+            self.lr,
+            self.momentum,
+            weight_decay=self.weight_decay,
+            nesterov=self.nesterov,
+            **_PLAIN,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,9 +170,14 @@ class RmsProp(_Elementwise):
 
     def _of(self, variables: _Variables) -> torch.optim.Optimizer:
         return torch.optim.RMSprop(
-            variables, self.lr, self.alpha, self.eps, self.weight_decay, self.momentum,
+            variables,
+            self.lr,
+            self.alpha,
+            self.eps,
+            self.weight_decay,
+            self.momentum,
             foreach=False,
-        )  # fmt: skip
+        )
 
 
 def _require_betas(betas: tuple[float, float]) -> None:

@@ -102,8 +102,10 @@ class StepDecay(_WarmUp):
                 rising = all(map(positive, times)) and all(a < b for a, b in pairwise(times))
                 require(
                     len(times) > 0 and rising,
-                    key, "a list of positive numbers that increase, at most 1e9", list(times),
-                )  # fmt: skip
+                    key,
+                    "a list of positive numbers that increase, at most 1e9",
+                    list(times),
+                )
         require(0 < self.factor <= 1, "factor", "in (0, 1]", self.factor)
 
     def _after(self, iterations: float) -> float:

@@ -26,11 +26,19 @@ from outpace.optim import Step, in_one
 KNOWN: Final = {
     kind.__name__: kind
     for kind in (
-        torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop,
-        torch.optim.Adagrad, torch.optim.Adadelta, torch.optim.Adamax, torch.optim.NAdam,
-        torch.optim.RAdam, torch.optim.ASGD, torch.optim.Rprop,
+        torch.optim.SGD,
+        torch.optim.Adam,
+        torch.optim.AdamW,
+        torch.optim.RMSprop,
+        torch.optim.Adagrad,
+        torch.optim.Adadelta,
+        torch.optim.Adamax,
+        torch.optim.NAdam,
+        torch.optim.RAdam,
+        torch.optim.ASGD,
+        torch.optim.Rprop,
     )
-}  # fmt: skip
+}
 _FORCED: Final = {"foreach": False, "fused": False, "differentiable": False, "capturable": False}
 
 Groups: TypeAlias = Sequence[Sequence[tuple[int, int, int]]]
@@ -89,9 +97,12 @@ class TorchOptimizer:
     """`name` from KNOWN, or what `factory` makes of parameter groups."""
 
     def __init__(
-        self, name: str, groups: Groups, settings: Sequence[dict[str, Any]],
+        self,
+        name: str,
+        groups: Groups,
+        settings: Sequence[dict[str, Any]],
         factory: Factory | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """groups: for each parameter group, (parameter number, low, high) of its pieces.
 
         Raises ConfigError if there is no such optimizer, or none with these settings.
@@ -173,9 +184,10 @@ def _empty_group() -> dict[str, Any]:
 
 
 def _known(
-    kind: type[torch.optim.Optimizer], settings: Sequence[dict[str, Any]],
+    kind: type[torch.optim.Optimizer],
+    settings: Sequence[dict[str, Any]],
     groups: list[dict[str, Any]],
-) -> torch.optim.Optimizer:  # fmt: skip
+) -> torch.optim.Optimizer:
     first: Any = settings[0] if settings else {}
     at_once = {key: first[key] for key in ("initial_accumulator_value",) if key in first}
     return kind(groups, **at_once)

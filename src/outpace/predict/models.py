@@ -70,7 +70,7 @@ def require_kind(kind: str) -> Kind:
 
 def fit(
     kind: str, histories: Sequence[RunTimes], *, seed: int = 0, progress: Progress = lambda _: None
-) -> Model:  # fmt: skip
+) -> Model:
     """A model of that kind, fitted to recordings of one cluster, on one thread.
 
     Same recordings and seed, same bits. Raises ConfigError.

@@ -99,9 +99,16 @@ def replay(
     every = there.sum(axis=1)
     turn = np.arange(len(seconds))
     return Replay(
-        count, ended_s, best + 1, order[turn, best], every, order[turn, every - 1],
-        ready_s, rule_s, reviews,
-    )  # fmt: skip
+        count,
+        ended_s,
+        best + 1,
+        order[turn, best],
+        every,
+        order[turn, every - 1],
+        ready_s,
+        rule_s,
+        reviews,
+    )
 
 
 class _Timed:

@@ -42,9 +42,15 @@ def trials(
     for number, (name, (model, decision)) in enumerate(names.items()):
         fitting = AtOnce(model, seed) if model in LEARNED and fitted is None else None
         rule = make_rule(
-            model, decision, node=times.node, fitted=fitted if model in LEARNED else None,
-            fitting=fitting, warmup=warmup, seed=seed, say=partial(_failed, name),
-        )  # fmt: skip
+            model,
+            decision,
+            node=times.node,
+            fitted=fitted if model in LEARNED else None,
+            fitting=fitting,
+            warmup=warmup,
+            seed=seed,
+            say=partial(_failed, name),
+        )
         yield name, replay(rule, times.seconds).since(warmup)
         progress((number + 1) / len(names))
 

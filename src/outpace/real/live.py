@@ -50,9 +50,11 @@ class _Watch:
     def __init__(self, coordinator: Coordinator, console: Console) -> None:
         self._coordinator = coordinator
         self._live = Live(
-            console=console, auto_refresh=False, transient=True,
+            console=console,
+            auto_refresh=False,
+            transient=True,
             redirect_stdout=sys.stdout.isatty(),  # what is printed comes above the picture
-        )  # fmt: skip
+        )
         self._live.start()
         coordinator.when_started.append(self._started)
         coordinator.kernel.spawn(self._gather(), "the picture of who joins", daemon=True)

@@ -61,10 +61,18 @@ class RealRun:
     """Coordinator in this process; servers and workers in processes of their own."""
 
     def __init__(
-        self, experiment: Experiment, training: Training, trace: Trace, log: Log, *,
-        insecure: bool = False, lease_s: float = LEASE_S, outside: Outside | None = None,
-        watch: Callable[[RealRun], None] | None = None, control: ControlFunction | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        experiment: Experiment,
+        training: Training,
+        trace: Trace,
+        log: Log,
+        *,
+        insecure: bool = False,
+        lease_s: float = LEASE_S,
+        outside: Outside | None = None,
+        watch: Callable[[RealRun], None] | None = None,
+        control: ControlFunction | None = None,
+    ) -> None:
         self._experiment, self._training, self._trace = experiment, training, trace
         if outside is not None:
             _require_reachable(outside, insecure)
@@ -92,9 +100,16 @@ class RealRun:
                 experiment, sync, say=log, note=log, fitting=self._fitting, clock=time.perf_counter
             )
         self.coordinator = Coordinator(
-            experiment, session(COORDINATOR), self._public, trace, self._evaluate_aside, log,
-            training.join_s, address=f"tcp://{outside.host}" if outside else LOOPBACK, rule=rule,
-        )  # fmt: skip
+            experiment,
+            session(COORDINATOR),
+            self._public,
+            trace,
+            self._evaluate_aside,
+            log,
+            training.join_s,
+            address=f"tcp://{outside.host}" if outside else LOOPBACK,
+            rule=rule,
+        )
         self._evaluations = Evaluations(self.coordinator.clock, training.evaluate)
         endpoint, key = self.coordinator.listener.endpoint, self._public.get(COORDINATOR, "")
         self._links = {name: Link(name, endpoint, key, session(name)) for name in names}
@@ -135,9 +150,14 @@ class RealRun:
         address = LOOPBACK if host is None else f"tcp://{host}"
         for index, name in enumerate(self._servers):
             self.processes.start(
-                name, child.serve, self._links[name], index, self._training.experiment,
-                worker_keys, address,
-            )  # fmt: skip
+                name,
+                child.serve,
+                self._links[name],
+                index,
+                self._training.experiment,
+                worker_keys,
+                address,
+            )
         self._start_workers()
         if self._watch is not None:
             self._watch(self)
@@ -150,9 +170,11 @@ class RealRun:
     def _start_workers(self) -> None:
         if self._outside is not None:
             write_rendezvous(
-                self._outside.connect, self._links[COORDINATOR], self._worker_keys,
+                self._outside.connect,
+                self._links[COORDINATOR],
+                self._worker_keys,
                 self._experiment,
-            )  # fmt: skip
+            )
             self._wrote_connect = True
             if self._experiment.peers is not None:
                 self._log("what workers send each other is neither encrypted nor authenticated")
@@ -207,9 +229,7 @@ class RealRun:
         alone = self._workers == [name]
         print_line("" if alone else name, line, error)
 
-    def _evaluate_aside(
-        self, blocks: list[Block], at: Snapshot, done: Callable[[], None]
-    ) -> None:  # fmt: skip
+    def _evaluate_aside(self, blocks: list[Block], at: Snapshot, done: Callable[[], None]) -> None:
         """While the run goes on."""
         totals = self.totals
         totals.applied = at.applied  # the servers' reports lag behind
@@ -221,9 +241,7 @@ class RealRun:
 
         self._evaluations.begin(blocks, told)
 
-    def _add(
-        self, now: Time, version: int, evaluation: Evaluation | None, totals: Totals
-    ) -> None:  # fmt: skip
+    def _add(self, now: Time, version: int, evaluation: Evaluation | None, totals: Totals) -> None:
         if evaluation is None:
             return
         self.metrics.add(now, version, evaluation, totals)

@@ -141,9 +141,15 @@ class Recorder:
         self.totals.losses += 1
 
     def iteration_finished(
-        self, worker: int, iteration: int, started: Time, computed: Time, finished: Time,
-        held: Time, last_shard: int,
-    ) -> None:  # fmt: skip
+        self,
+        worker: int,
+        iteration: int,
+        started: Time,
+        computed: Time,
+        finished: Time,
+        held: Time,
+        last_shard: int,
+    ) -> None:
         totals = self.totals
         totals.compute += computed - started
         totals.wait += held
@@ -169,9 +175,19 @@ class Recorder:
             self._applied(0, each)
 
     def all_reduced(
-        self, worker: int, iteration: int, joined: Time, began: Time, ended: Time, number: int,
-        members: int, iterations: int, computing: Time, *, counts: bool,
-    ) -> None:  # fmt: skip
+        self,
+        worker: int,
+        iteration: int,
+        joined: Time,
+        began: Time,
+        ended: Time,
+        number: int,
+        members: int,
+        iterations: int,
+        computing: Time,
+        *,
+        counts: bool,
+    ) -> None:
         """A worker has the result of an all-reduce with so many iterations of its own.
 
         computing: how long it computed meanwhile. counts: of its members only one does.
@@ -187,9 +203,16 @@ class Recorder:
     # -- shards ----------------------------------------------------------------
 
     def push_settled(
-        self, shard: int, worker: int, iteration: int, arrived: Time, settled: Time,
-        version: int, outcome: Outcome, staleness: int,
-    ) -> None:  # fmt: skip
+        self,
+        shard: int,
+        worker: int,
+        iteration: int,
+        arrived: Time,
+        settled: Time,
+        version: int,
+        outcome: Outcome,
+        staleness: int,
+    ) -> None:
         totals = self.totals
         if outcome is Outcome.APPLIED:
             self._applied(shard, staleness)
@@ -207,9 +230,17 @@ class Recorder:
         histogram[staleness] = histogram.get(staleness, 0) + 1
 
     def pull_answered(
-        self, shard: int, worker: int, iteration: int, arrived: Time, answered: Time,
-        version: int, clock: int, decision: Decision, released_by: int,
-    ) -> None:  # fmt: skip
+        self,
+        shard: int,
+        worker: int,
+        iteration: int,
+        arrived: Time,
+        answered: Time,
+        version: int,
+        clock: int,
+        decision: Decision,
+        released_by: int,
+    ) -> None:
         if released_by != NOBODY:
             self._delay(shard)
         self._rows.pull(

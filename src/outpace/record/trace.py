@@ -55,12 +55,24 @@ _INT = pa.int64()
 _NAMES = pa.dictionary(pa.int8(), pa.string())
 SCHEMA: Final = pa.schema(
     [
-        ("event", _NAMES), ("worker", pa.int32()), ("shard", pa.int32()), ("iteration", _INT),
-        ("start_ns", _INT), ("end_ns", _INT), ("computed_ns", _INT), ("held_ns", _INT),
-        ("version", _INT), ("staleness", _INT), ("outcome", _NAMES), ("clock", _INT),
-        ("reason", _NAMES), ("lead", _INT), ("bound", _INT), ("released_by", pa.int32()),
+        ("event", _NAMES),
+        ("worker", pa.int32()),
+        ("shard", pa.int32()),
+        ("iteration", _INT),
+        ("start_ns", _INT),
+        ("end_ns", _INT),
+        ("computed_ns", _INT),
+        ("held_ns", _INT),
+        ("version", _INT),
+        ("staleness", _INT),
+        ("outcome", _NAMES),
+        ("clock", _INT),
+        ("reason", _NAMES),
+        ("lead", _INT),
+        ("bound", _INT),
+        ("released_by", pa.int32()),
     ]
-)  # fmt: skip
+)
 _WORDS: Final = {
     "event": list(_EVENTS),
     "outcome": [outcome.name.lower() for outcome in Outcome],
@@ -90,51 +102,157 @@ class Rows:
         self._rows = array("q")  # one after another, _WIDTH numbers each
 
     def iteration(
-        self, worker: int, iteration: int, started: Time, computed: Time, finished: Time,
-        held: Time, last_shard: int,
-    ) -> None:  # fmt: skip
+        self,
+        worker: int,
+        iteration: int,
+        started: Time,
+        computed: Time,
+        finished: Time,
+        held: Time,
+        last_shard: int,
+    ) -> None:
         self._rows.extend(
-            (_ITERATION, worker, last_shard, iteration, started, finished, computed, held,
-             NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE)
-        )  # fmt: skip
+            (
+                _ITERATION,
+                worker,
+                last_shard,
+                iteration,
+                started,
+                finished,
+                computed,
+                held,
+                NONE,
+                NONE,
+                NONE,
+                NONE,
+                NONE,
+                NONE,
+                NONE,
+                NONE,
+            )
+        )
         if len(self._rows) >= _CHUNK * _WIDTH:
             self.flush()
 
     def push(
-        self, shard: int, worker: int, iteration: int, arrived: Time, settled: Time, version: int,
-        outcome: Outcome, staleness: int,
-    ) -> None:  # fmt: skip
+        self,
+        shard: int,
+        worker: int,
+        iteration: int,
+        arrived: Time,
+        settled: Time,
+        version: int,
+        outcome: Outcome,
+        staleness: int,
+    ) -> None:
         self._rows.extend(
-            (_PUSH, worker, shard, iteration, arrived, settled, NONE, NONE, version,
-             staleness if staleness >= 0 else NONE, outcome, NONE, NONE, NONE, NONE, NONE)
-        )  # fmt: skip
+            (
+                _PUSH,
+                worker,
+                shard,
+                iteration,
+                arrived,
+                settled,
+                NONE,
+                NONE,
+                version,
+                staleness if staleness >= 0 else NONE,
+                outcome,
+                NONE,
+                NONE,
+                NONE,
+                NONE,
+                NONE,
+            )
+        )
 
     def pull(
-        self, shard: int, worker: int, iteration: int, arrived: Time, answered: Time, version: int,
-        clock: int, decision: Decision, released_by: int,
-    ) -> None:  # fmt: skip
+        self,
+        shard: int,
+        worker: int,
+        iteration: int,
+        arrived: Time,
+        answered: Time,
+        version: int,
+        clock: int,
+        decision: Decision,
+        released_by: int,
+    ) -> None:
         self._rows.extend(
-            (_PULL, worker, shard, iteration, arrived, answered, NONE, NONE, version, NONE, NONE,
-             clock, decision.reason, decision.lead, decision.bound,
-             NONE if released_by == NOBODY else released_by)
-        )  # fmt: skip
+            (
+                _PULL,
+                worker,
+                shard,
+                iteration,
+                arrived,
+                answered,
+                NONE,
+                NONE,
+                version,
+                NONE,
+                NONE,
+                clock,
+                decision.reason,
+                decision.lead,
+                decision.bound,
+                NONE if released_by == NOBODY else released_by,
+            )
+        )
 
     def cut_off(self, iteration: int, opened: Time, closed: Time, wait: Wait, count: int) -> None:
         due = opened + nanoseconds(wait.until_s) if wait.until_s < 1e9 else NONE
         bound = int(wait.count) if math.isfinite(wait.count) else NONE
         self._rows.extend(
-            (_CUT_OFF, NONE, NONE, iteration, opened, closed, due, NONE,
-             NONE, NONE, NONE, count, NONE, NONE, bound, NONE)
-        )  # fmt: skip
+            (
+                _CUT_OFF,
+                NONE,
+                NONE,
+                iteration,
+                opened,
+                closed,
+                due,
+                NONE,
+                NONE,
+                NONE,
+                NONE,
+                count,
+                NONE,
+                NONE,
+                bound,
+                NONE,
+            )
+        )
 
     def all_reduce(
-        self, worker: int, iteration: int, joined: Time, began: Time, ended: Time, number: int,
+        self,
+        worker: int,
+        iteration: int,
+        joined: Time,
+        began: Time,
+        ended: Time,
+        number: int,
         members: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._rows.extend(
-            (_ALL_REDUCE, worker, NONE, iteration, joined, ended, began, NONE,
-             number, NONE, NONE, members, NONE, NONE, NONE, NONE)
-        )  # fmt: skip
+            (
+                _ALL_REDUCE,
+                worker,
+                NONE,
+                iteration,
+                joined,
+                ended,
+                began,
+                NONE,
+                number,
+                NONE,
+                NONE,
+                members,
+                NONE,
+                NONE,
+                NONE,
+                NONE,
+            )
+        )
 
     def flush(self) -> None:
         """Hand over what has gathered."""

@@ -127,9 +127,12 @@ class Simulator:
     """
 
     def __init__(
-        self, log: bool | Callable[[Delivered], None] = False, *,
-        network: NetworkLaw | None = None, tie_seed: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        log: bool | Callable[[Delivered], None] = False,
+        *,
+        network: NetworkLaw | None = None,
+        tie_seed: int | None = None,
+    ) -> None:
         self.kernel = Kernel(tie_seed=tie_seed)
         self.results: dict[str, Any] = {}  # what the workers' `run` returned, by name
         self._log = print_delivered if log is True else log or None
@@ -202,10 +205,14 @@ class Simulator:
         assert self._log is not None
         self._log(
             Delivered(
-                transfer.sender.name, transfer.receiver.name, seconds(transfer.requested),
-                seconds(transfer.started), seconds(transfer.delivered), transfer.message,
+                transfer.sender.name,
+                transfer.receiver.name,
+                seconds(transfer.requested),
+                seconds(transfer.started),
+                seconds(transfer.delivered),
+                transfer.message,
             )
-        )  # fmt: skip
+        )
 
 
 def print_delivered(message: Delivered) -> None:

@@ -21,9 +21,13 @@ class SimulationControl(Control):
     """Puts changes into the servers' mailboxes, at no cost."""
 
     def __init__(
-        self, experiment: Experiment, kernel: Kernel, followed: Sequence[Followed],
-        mailboxes: Sequence[Mailbox[Message]], totals: Callable[[], Totals],
-    ) -> None:  # fmt: skip
+        self,
+        experiment: Experiment,
+        kernel: Kernel,
+        followed: Sequence[Followed],
+        mailboxes: Sequence[Mailbox[Message]],
+        totals: Callable[[], Totals],
+    ) -> None:
         super().__init__(experiment)
         self._kernel, self._totals = kernel, totals
         self._followed, self._mailboxes = list(followed), mailboxes

@@ -65,9 +65,14 @@ class PeerSimulation(VirtualRun):
         self._left: set[int] = set()
         route = self._route()
         self._all_reduces = AllReduces(
-            self.kernel, route, pattern_of(sync), wire_of(sync), experiment.workers,
-            partial(block.new_sum, experiment.workers), self._all_reduced,
-        )  # fmt: skip
+            self.kernel,
+            route,
+            pattern_of(sync),
+            wire_of(sync),
+            experiment.workers,
+            partial(block.new_sum, experiment.workers),
+            self._all_reduced,
+        )
         self._exchanges = Exchanges(
             self.kernel, route, initial.nbytes, self._average, self._exchanged
         )
@@ -163,17 +168,32 @@ class PeerSimulation(VirtualRun):
     def _all_reduced(self, part: Part) -> None:
         context, members = self.contexts[part.worker], part.members
         self.recorder.all_reduced(
-            part.worker, context.joined_after, part.joined, part.began, part.ended, part.number,
-            len(members), part.weight, context.computed_since_joining,
+            part.worker,
+            context.joined_after,
+            part.joined,
+            part.began,
+            part.ended,
+            part.number,
+            len(members),
+            part.weight,
+            context.computed_since_joining,
             counts=part.worker == members[0],
-        )  # fmt: skip
+        )
 
     def _exchanged(self, pair: Pair) -> None:
         context = self.contexts[pair.worker]
         self.recorder.all_reduced(
-            pair.worker, context.joined_after, pair.joined, pair.began, pair.ended, pair.number,
-            2, 1, context.computed_since_joining, counts=True,
-        )  # fmt: skip
+            pair.worker,
+            context.joined_after,
+            pair.joined,
+            pair.began,
+            pair.ended,
+            pair.number,
+            2,
+            1,
+            context.computed_since_joining,
+            counts=True,
+        )
 
 
 class Peer(Computing):

@@ -124,9 +124,12 @@ class Simulation(VirtualRun):
         ]
         # Before anything is started: a policy that is to come may not be made, nor a rule.
         self._control = SimulationControl(
-            experiment, self.kernel, self._followed, [node.mailbox for node in nodes],
+            experiment,
+            self.kernel,
+            self._followed,
+            [node.mailbox for node in nodes],
             lambda: self.totals,
-        )  # fmt: skip
+        )
         sync = experiment.sync
         rule = self._rule(sync, run_time) if isinstance(sync, CutOff) else None
         for name, node in zip(servers, nodes, strict=True):
@@ -196,9 +199,13 @@ class _TimedServer(_Server):
         super().__init__(simulation, name, shard)
         experiment = simulation.experiment
         self._service = Service(
-            self._kernel, self.mailbox, experiment.seed, shard.index,
-            experiment.push_time, experiment.pull_time,
-        )  # fmt: skip
+            self._kernel,
+            self.mailbox,
+            experiment.seed,
+            shard.index,
+            experiment.push_time,
+            experiment.pull_time,
+        )
         self.recv, self.recv_within = self._service.next, self._service.next_within
 
     def send(self, to: str, *messages: Message) -> None:
@@ -265,9 +272,14 @@ class _Worker(Computing, _Node):
         return gradient
 
     def iteration_finished(
-        self, iteration: int, started: Time, computed: Time, finished: Time, held: Time,
+        self,
+        iteration: int,
+        started: Time,
+        computed: Time,
+        finished: Time,
+        held: Time,
         last_server: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._recorder.iteration_finished(
             self.worker, iteration, started, computed, finished, held, last_server
         )

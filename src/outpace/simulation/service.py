@@ -22,9 +22,14 @@ class Service:
     """One server's time. What the n-th push or pull costs depends on seed, server and n alone."""
 
     def __init__(
-        self, kernel: Kernel, mailbox: Mailbox[Message], seed: int, server: int,
-        push_time: ServiceLaw | None, pull_time: ServiceLaw | None,
-    ) -> None:  # fmt: skip
+        self,
+        kernel: Kernel,
+        mailbox: Mailbox[Message],
+        seed: int,
+        server: int,
+        push_time: ServiceLaw | None,
+        pull_time: ServiceLaw | None,
+    ) -> None:
         self._kernel, self._mailbox = kernel, mailbox
         self._push = _Costs(push_time, seed, "push time", server)
         self._pull = _Costs(pull_time, seed, "pull time", server)

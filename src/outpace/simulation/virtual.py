@@ -69,9 +69,12 @@ class VirtualRun(ABC):
         self.recorder = Recorder(trace, self._on_update)
         self.metrics = Metrics()
         self.network = network_of(
-            experiment.network, self.kernel, message_log,
-            machines=experiment.machines, seed=experiment.seed,
-        )  # fmt: skip
+            experiment.network,
+            self.kernel,
+            message_log,
+            machines=experiment.machines,
+            seed=experiment.seed,
+        )
         self.gradients = Gradients(experiment, workload, self._computed, self._share)
         self._total = experiment.workers * (experiment.stop.iterations or 0)
         self._done = 0
@@ -199,9 +202,11 @@ class VirtualRun(ABC):
         self._evaluated_at = self._changes
         target = self.experiment.stop.target_accuracy
         evaluation = self.gradients.evaluate(
-            self.parameters(), self.experiment.evaluate.samples, self.kernel.now,
+            self.parameters(),
+            self.experiment.evaluate.samples,
+            self.kernel.now,
             at_once=target is not None,
-        )  # fmt: skip
+        )
         known = evaluation if isinstance(evaluation, Evaluation) else Evaluation()
         row = self.metrics.add(self.kernel.now, self.updates, known, self.totals)
         if isinstance(evaluation, EvaluationJob):

@@ -39,9 +39,11 @@ def start(name: str, target: Callable[..., None], *arguments: Any) -> ForkServer
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([_PRELOAD])
     process = context.Process(
-        target=_begin, args=(target, arguments, os.getcwd(), dict(os.environ)),
-        name=name, daemon=True,
-    )  # fmt: skip
+        target=_begin,
+        args=(target, arguments, os.getcwd(), dict(os.environ)),
+        name=name,
+        daemon=True,
+    )
     with _STARTING, _no_main_module():
         _start_fork_server()
         process.start()

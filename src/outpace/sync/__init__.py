@@ -27,10 +27,18 @@ from outpace.sync.policies.ssptable import SspTable
 from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView
 
 POLICIES: dict[str, type[Policy]] = {
-    "bsp": Bsp, "asp": Asp, "ssp": Ssp, "pssp": Pssp, "dynamic-pssp": DynamicPssp, "dsps": Dsps,
-    "drop-stragglers": DropStragglers, "partial-push": PartialPush, "psp-sampling": PspSampling,
-    "ssptable": SspTable, "cutoff": CutOff,
-}  # fmt: skip
+    "bsp": Bsp,
+    "asp": Asp,
+    "ssp": Ssp,
+    "pssp": Pssp,
+    "dynamic-pssp": DynamicPssp,
+    "dsps": Dsps,
+    "drop-stragglers": DropStragglers,
+    "partial-push": PartialPush,
+    "psp-sampling": PspSampling,
+    "ssptable": SspTable,
+    "cutoff": CutOff,
+}
 
 Peers: TypeAlias = Ssgd | LocalSgd | Psgd | Hpsgd | DiLoCo | Gossip
 

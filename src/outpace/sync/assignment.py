@@ -34,9 +34,20 @@ from outpace.sync.messages import server_name
 from outpace.sync.python import Conditions, Followed, PythonPolicy
 
 Sync: TypeAlias = (
-    Bsp | Asp | Ssp | Pssp | DynamicPssp | Dsps | DropStragglers | PartialPush | PspSampling
-    | SspTable | CutOff | PythonPolicy | Peers
-)  # fmt: skip
+    Bsp
+    | Asp
+    | Ssp
+    | Pssp
+    | DynamicPssp
+    | Dsps
+    | DropStragglers
+    | PartialPush
+    | PspSampling
+    | SspTable
+    | CutOff
+    | PythonPolicy
+    | Peers
+)
 Syncs: TypeAlias = Sync | tuple[Sync, ...]  # of all servers, or one for each
 
 # Strategies that are more than a policy of servers.

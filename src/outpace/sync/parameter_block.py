@@ -84,9 +84,12 @@ class TensorBlock(_RealBlock):
     """Real parameters: `parameters` (1-D) is copied. layers: as for `Optimizer.on`."""
 
     def __init__(
-        self, parameters: torch.Tensor, optimizer: Optimizer, deterministic: bool = True,
+        self,
+        parameters: torch.Tensor,
+        optimizer: Optimizer,
+        deterministic: bool = True,
         layers: Sequence[slice] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(parameters, optimizer, deterministic)
         self._parameters = parameters.detach().clone()
         self._step = optimizer.on(self._parameters, layers)
@@ -249,9 +252,12 @@ def plus(one: Value, other: Value) -> Value:
 
 
 def parameter_block(
-    initial: Block, optimizer: Optimizer, *, deterministic: bool = True,
+    initial: Block,
+    optimizer: Optimizer,
+    *,
+    deterministic: bool = True,
     layers: Sequence[slice] = (),
-) -> ParameterBlock:  # fmt: skip
+) -> ParameterBlock:
     """The block that starts from these parameters.
 
     `deterministic`: gradients are added up in the order of the workers, not of arrival.

@@ -83,8 +83,10 @@ class Conditions:
                 require_target(target)
         require(
             self.pull is not None or self.push is not None,
-            "pull, push", "the name of a function, at least one of them", "null",
-        )  # fmt: skip
+            "pull, push",
+            "the name of a function, at least one of them",
+            "null",
+        )
 
     def absolute(self, folder: Path) -> Conditions:
         """With the paths of its files seen from `folder`."""

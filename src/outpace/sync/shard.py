@@ -60,15 +60,30 @@ class ShardObserver(Protocol):
     """Is told what the shard does; the trace."""
 
     def push_settled(
-        self, shard: int, worker: int, iteration: int, arrived: Time, settled: Time,
-        version: int, outcome: Outcome, staleness: int,
-    ) -> None:  # fmt: skip
+        self,
+        shard: int,
+        worker: int,
+        iteration: int,
+        arrived: Time,
+        settled: Time,
+        version: int,
+        outcome: Outcome,
+        staleness: int,
+    ) -> None:
         """A push got its outcome. `version` is the one it read; staleness is -1 if unapplied."""
 
     def pull_answered(
-        self, shard: int, worker: int, iteration: int, arrived: Time, answered: Time,
-        version: int, clock: int, decision: Decision, released_by: int,
-    ) -> None:  # fmt: skip
+        self,
+        shard: int,
+        worker: int,
+        iteration: int,
+        arrived: Time,
+        answered: Time,
+        version: int,
+        clock: int,
+        decision: Decision,
+        released_by: int,
+    ) -> None:
         """A pull was answered; `released_by` is the worker whose message did it, or NOBODY."""
 
     def pull_abandoned(
@@ -350,9 +365,9 @@ class Shard:
         """Under what it waits for."""
         release = decision.release_clock
         assert release is not None
-        where, key = (self._asking, decision.watch) if release == ASK_AGAIN else (
-            self._waiting, release
-        )  # fmt: skip
+        where, key = (
+            (self._asking, decision.watch) if release == ASK_AGAIN else (self._waiting, release)
+        )
         filed = where.get(key)
         if filed is None:
             filed = where[key] = {}
@@ -419,9 +434,16 @@ class Shard:
         if decision.release_clock is not None and released_by == NOBODY:
             released_by = pull.worker  # nobody's message: another policy, or its timeout
         self._observer.pull_answered(
-            self.index, pull.worker, pull.iteration, arrived, now, self.version, clock, decision,
+            self.index,
+            pull.worker,
+            pull.iteration,
+            arrived,
+            now,
+            self.version,
+            clock,
+            decision,
             released_by,
-        )  # fmt: skip
+        )
         return Reply(self.index, pull.worker, pull.iteration, self.version, clock, now - arrived)
 
     # -- gradients -------------------------------------------------------------
@@ -481,9 +503,13 @@ class Shard:
                 return 1
 
     def _update(
-        self, gradient: Value, divisor: int, worker: int, iteration: int,
+        self,
+        gradient: Value,
+        divisor: int,
+        worker: int,
+        iteration: int,
         settings: StepSettings | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._block.update(gradient, divisor, settings, self._progress)
         self.version += 1
         if not self._block.is_finite():

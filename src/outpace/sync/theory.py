@@ -29,18 +29,28 @@ def ssp_regret(
 
 
 def pssp_regret(
-    *, distance: float, lipschitz: float, staleness: float, block_probability: float,
-    workers: int, updates: int,
-) -> float:  # fmt: skip
+    *,
+    distance: float,
+    lipschitz: float,
+    staleness: float,
+    block_probability: float,
+    workers: int,
+    updates: int,
+) -> float:
     """The bound of PSSP with a constant blocking probability c in (0, 1]; c = 1 is SSP."""
     same = equivalent_staleness(staleness, block_probability)
     return _bound(distance, lipschitz, same + 1, workers, updates)
 
 
 def dynamic_pssp_regret(
-    *, distance: float, lipschitz: float, staleness: float, alpha: float, workers: int,
+    *,
+    distance: float,
+    lipschitz: float,
+    staleness: float,
+    alpha: float,
+    workers: int,
     updates: int,
-) -> float:  # fmt: skip
+) -> float:
     """The bound of dynamic PSSP with a constant α in (0, 1], which blocks with at least α/2."""
     _require_staleness(staleness)
     require(0 < alpha <= 1, "alpha", "above 0 and at most 1", alpha)
@@ -55,8 +65,10 @@ def equivalent_staleness(staleness: float, block_probability: float) -> float:
     _require_staleness(staleness)
     require(
         0 < block_probability <= 1,
-        "block_probability", "above 0 and at most 1: at 0 there is no bound", block_probability,
-    )  # fmt: skip
+        "block_probability",
+        "above 0 and at most 1: at 0 there is no bound",
+        block_probability,
+    )
     return staleness + 1 / block_probability - 1
 
 

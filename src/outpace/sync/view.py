@@ -15,10 +15,23 @@ class View:
     """See the head of this file."""
 
     __slots__ = (
-        "_answered", "_at", "_closed", "_gone", "_laggard", "_progress", "_pushed",
-        "_significance", "_steps", "clock", "fastest", "live", "reached", "shard", "slowest",
+        "_answered",
+        "_at",
+        "_closed",
+        "_gone",
+        "_laggard",
+        "_progress",
+        "_pushed",
+        "_significance",
+        "_steps",
+        "clock",
+        "fastest",
+        "live",
+        "reached",
+        "shard",
+        "slowest",
         "workers",
-    )  # fmt: skip
+    )
 
     def __init__(self, shard: int, workers: int) -> None:
         self.shard, self.clock = shard, 0

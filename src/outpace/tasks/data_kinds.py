@@ -145,8 +145,10 @@ class CharGpt:
         """Raises ConfigError if the text cannot be read or is too short."""
         return supervised(
             lambda: char_gpt(self.path, self.context, self.layers, self.heads, self.width),
-            workers, batch_size, seed,
-        )  # fmt: skip
+            workers,
+            batch_size,
+            seed,
+        )
 
 
 DataTask: TypeAlias = (

@@ -51,9 +51,10 @@ class Stacked:
         inputs, targets = self._data[0][places], self._data[1][places]
         equal = all(a is b for each in blocks[1:] for a, b in zip(each, blocks[0], strict=True))
         rows = (
-            _joined(blocks[0]).expand(len(wanted), -1) if equal
+            _joined(blocks[0]).expand(len(wanted), -1)
+            if equal
             else _joined([torch.stack(column) for column in zip(*blocks, strict=True)])
-        )  # fmt: skip
+        )
         with torch.enable_grad():
             named = self._named(rows.to(self._device))
             losses = self._losses(named, inputs, targets)

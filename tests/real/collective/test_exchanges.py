@@ -26,9 +26,16 @@ class Worker:
         self.said, self.ended = [], []
         others = [n for n in range(workers) if n != number]
         self.exchanges = Exchanges(
-            self.kernel, self.clock, number, others, meeting, read=lambda: self.parameters.clone(),
-            change=self.change, tell=self.said.append, ended=self.ended.append,
-        )  # fmt: skip
+            self.kernel,
+            self.clock,
+            number,
+            others,
+            meeting,
+            read=lambda: self.parameters.clone(),
+            change=self.change,
+            tell=self.said.append,
+            ended=self.ended.append,
+        )
 
     def change(self, by):
         self.parameters += by

@@ -40,16 +40,25 @@ class Team:
         self.ended, self.joined, self.broken = defaultdict(list), defaultdict(list), []
         like = how.pop("like", torch.empty(0))
         settings = {
-            "elements": 3, "exact": 0, "wire": torch.uint8 if like is None else like.dtype,
-            "least": lambda members: 0, **how,
-        }  # fmt: skip
+            "elements": 3,
+            "exact": 0,
+            "wire": torch.uint8 if like is None else like.dtype,
+            "least": lambda members: 0,
+            **how,
+        }
         self.workers = [
             Reductions(
-                self.kernel, self.kernel._clock, me, workers, like=like,
-                tell=partial(self._hear, me), ended=self.ended[me].append, **settings,
+                self.kernel,
+                self.kernel._clock,
+                me,
+                workers,
+                like=like,
+                tell=partial(self._hear, me),
+                ended=self.ended[me].append,
+                **settings,
             )
             for me in range(workers)
-        ]  # fmt: skip
+        ]
         self._meet()
 
     def _meet(self) -> None:
@@ -292,9 +301,7 @@ def test_who_has_a_result_gives_it_to_the_others_though_somebody_in_it_is_gone(t
 
     three.kernel.spawn(behind(2), "who is gone", daemon=True)
     three.run(ahead(), behind(1))
-    assert found == {
-        (0, 0): [37.0] * 3, (1, 0): [37.0] * 3, (0, 1): [5.5] * 3, (1, 1): [5.5] * 3
-    }  # fmt: skip
+    assert found == {(0, 0): [37.0] * 3, (1, 0): [37.0] * 3, (0, 1): [5.5] * 3, (1, 1): [5.5] * 3}
     assert [part.members for part in three.ended[1]] == [[0, 1, 2], [0, 1]]
 
 

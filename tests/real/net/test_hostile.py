@@ -62,10 +62,15 @@ class Post:
         self.gate = Gate(self.context, self.clock, refusals)
         self.gate.admitted.update({self.keys[who].public: who for who in members if self.keys})
         self.listener = Listener(
-            self.context, self.clock, self.session(name), refusals,
-            names=dict.fromkeys(members), expected=lambda _: expect_any, on_message=self._take,
+            self.context,
+            self.clock,
+            self.session(name),
+            refusals,
+            names=dict.fromkeys(members),
+            expected=lambda _: expect_any,
+            on_message=self._take,
             on_lost=self.lost.append,
-        )  # fmt: skip
+        )
         self.callers: list[Caller] = []
         self.step = lambda: self.clock(self.clock.now + 5_000_000)
 
@@ -118,9 +123,17 @@ class Honest:
         if key is None:
             key = post.keys[post.name].public if post.keys else ""
         caller = Caller(
-            post.context, post.clock, post.session(name), name=name, peer="server", key=key,
-            endpoint=endpoint, expect=expect_any, on_message=self._take, on_lost=self.lost.append,
-        )  # fmt: skip
+            post.context,
+            post.clock,
+            post.session(name),
+            name=name,
+            peer="server",
+            key=key,
+            endpoint=endpoint,
+            expect=expect_any,
+            on_message=self._take,
+            on_lost=self.lost.append,
+        )
         post.callers.append(caller)
         self.send = caller.send
 
@@ -238,10 +251,16 @@ def test_who_speaks_with_keys_where_there_are_none_does_not_come_in(stranger):
 @both_modes
 @pytest.mark.parametrize(
     "data",
-    [b"", b"\x00", b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 100, os.urandom(5000),
-     b"\xff\0\0\0\0\0\0\0\1\x7f\3\1CURVE" + bytes(60) + b"\4\xff" + b"\xff" * 300],
+    [
+        b"",
+        b"\x00",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\xff" * 100,
+        os.urandom(5000),
+        b"\xff\0\0\0\0\0\0\0\1\x7f\3\1CURVE" + bytes(60) + b"\4\xff" + b"\xff" * 300,
+    ],
     ids=["nothing", "a byte", "http", "ones", "noise", "a greeting, then noise"],
-)  # fmt: skip
+)
 def test_plain_tcp_is_refused(post, data, insecure):
     with tcp(post.listener.endpoint) as connection:
         connection.sendall(data)
@@ -300,10 +319,17 @@ def test_a_caller_that_was_refused_says_so_when_it_sends(post):
     """ZeroMQ has given the connection up by then: a send would wait for ever."""
     context: zmq.Context[Any] = zmq.Context()
     caller = Caller(
-        context, RealClock(), Session(RUN, EPOCH, 10.0, new_keys()), name="worker-1",
-        peer="server-0", key=post.keys["server-0"].public, endpoint=post.listener.endpoint,
-        expect=expect_any, on_message=unwanted, on_lost=unwanted,
-    )  # fmt: skip
+        context,
+        RealClock(),
+        Session(RUN, EPOCH, 10.0, new_keys()),
+        name="worker-1",
+        peer="server-0",
+        key=post.keys["server-0"].public,
+        endpoint=post.listener.endpoint,
+        expect=expect_any,
+        on_message=unwanted,
+        on_lost=unwanted,
+    )
     with context, contextlib.closing(caller):
         post.until_logged("refused a connection", "unknown key")
         with pytest.raises(WireError, match="server-0 did not accept this process's key"):
@@ -513,11 +539,13 @@ BAD = {
     "another's rank in a pull": ((PullBody(0, 5, 0.5), None), "it speaks for worker 0"),
     "no worker's rank": ((pushed(77, 5, 0), START), "it speaks for worker 77"),
     "another dtype": (
-        (pushed(2, 0, 0, BlockHead("float64", 6)), START.double()), "6 elements of float64"
+        (pushed(2, 0, 0, BlockHead("float64", 6)), START.double()),
+        "6 elements of float64",
     ),
     "another shape": ((pushed(2, 0, 0, BlockHead("float32", 5)), START[:5]), "5 elements"),
     "more than there is": (
-        (pushed(2, 0, 0, BlockHead("float32", 10**6)), torch.zeros(10**6)), "1000000 elements"
+        (pushed(2, 0, 0, BlockHead("float32", 10**6)), torch.zeros(10**6)),
+        "1000000 elements",
     ),
     "an iteration far off": ((pushed(2, 2**61, 0), START), "pushed iteration 2305"),
     "a version to come": ((pushed(2, 0, 99), START), "version 99"),
@@ -525,7 +553,7 @@ BAD = {
     "a reply": ((ReplyBody(0, 2, 0, 0, 0, 0, DUE), START), "may not come with a block"),
     "a snapshot": ((Snapshot(0, 0, 0, 0, 0, DUE), START), "may not come with a block"),
     "a stop": ((Join("", 1), None), "Join is nothing it may send"),
-}  # fmt: skip
+}
 
 
 @both_modes
@@ -534,9 +562,11 @@ def test_a_server_refuses_a_worker_and_goes_on_with_the_others(stranger, bad, wh
     with contextlib.closing(Cluster(insecure)) as cluster:
         cluster.require_training(0)
         who = stranger(
-            cluster.server.listener.endpoint, b"worker-2",
-            cluster.post.keys.get("worker-2"), cluster.key,
-        )  # fmt: skip
+            cluster.server.listener.endpoint,
+            b"worker-2",
+            cluster.post.keys.get("worker-2"),
+            cluster.key,
+        )
         who.send(Fetch())
         cluster.post.until(lambda: isinstance(who.heard(), Snapshot))
         before = cluster.state
@@ -558,9 +588,11 @@ def test_a_gradient_that_is_not_finite_counts_as_progress_and_changes_nothing(
     with contextlib.closing(Cluster(insecure)) as cluster:
         cluster.require_training(0)
         who = stranger(
-            cluster.server.listener.endpoint, b"worker-2",
-            cluster.post.keys.get("worker-2"), cluster.key,
-        )  # fmt: skip
+            cluster.server.listener.endpoint,
+            b"worker-2",
+            cluster.post.keys.get("worker-2"),
+            cluster.key,
+        )
         version, clock, live, marks, block, waiting = cluster.state
         who.send(pushed(2, 0, version), torch.full((6,), value))
         cluster.until_noticed("a gradient of worker 2 is not finite")
@@ -656,9 +688,11 @@ def test_a_run_under_fire_ends_as_if_there_was_none(insecure):
     attacks: list[Attack] = []
     try:
         result = run(
-            config, insecure=insecure, log=log.append,
+            config,
+            insecure=insecure,
+            log=log.append,
             watch=lambda engine: attacks.append(Attack(engine)),
-        )  # fmt: skip
+        )
     except OutpaceError as error:
         pytest.fail(f"{error}\n{log}")
     finally:

@@ -276,9 +276,10 @@ REFUSED = {
     "no time": (header(PUSH + b"\x91\x81\xa1a\xd7\xff" + b"\xff" * 8), "cannot be decoded"),
     "an unknown dtype": (pack("push", 0, 0, 0, ["float31", 8]), "has none"),
     "a bomb from elsewhere": (
-        header(PUSH + b"\x91\x81\xa1a\xdd" + MILLION + b"\x80" * 10**6, run=1), "another run"
+        header(PUSH + b"\x91\x81\xa1a\xdd" + MILLION + b"\x80" * 10**6, run=1),
+        "another run",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("frame", "why"), REFUSED.values(), ids=REFUSED)
@@ -342,9 +343,13 @@ def test_in_the_middle_of_a_block_only_its_next_piece_is_taken():
         ready = parts_of([(Ready(), None)] * 2)[1]
         far = [msgspec.msgpack.encode(Header(RUN, EPOCH, 1, More(2 * SMALL_PIECE))), second[1]]
         for wrong, why in (
-            (first, "serial number 0"), (ready, "in the middle of a block"), (rest[0], "serial"),
-            (far, "does not continue"), ([second[0]], "without"), ([second[0], b""], "does not"),
-        ):  # fmt: skip
+            (first, "serial number 0"),
+            (ready, "in the middle of a block"),
+            (rest[0], "serial"),
+            (far, "does not continue"),
+            ([second[0]], "without"),
+            ([second[0], b""], "does not"),
+        ):
             with pytest.raises(WireError, match=why):
                 incoming.take(wrong)
         *_, whole = [incoming.take(part) for part in (second, *rest)]

@@ -30,8 +30,10 @@ SEVERAL = runpy.run_path(str(SCRIPTS / "several.py"))
 
 def launch(script: str | Path, *arguments: object, log: Any = print, **changes: Any) -> Result:
     task = {
-        "kind": "script", "path": str(SCRIPTS / script), "arguments": [str(a) for a in arguments]
-    }  # fmt: skip
+        "kind": "script",
+        "path": str(SCRIPTS / script),
+        "arguments": [str(a) for a in arguments],
+    }
     base = {"workers": 1, "servers": 3, "sync": {"kind": "bsp"}, "deterministic": True}
     return run({**base, "task": task, **changes}, log=log)
 
@@ -104,12 +106,18 @@ def test_a_script_is_what_the_simulation_of_its_task_is(tmp_path, slicing):
     result = launch("several.py", "digits", tmp_path, workers=4, slicing=slicing)
     simulated = outpace.simulate(
         {
-            "task": {"kind": "digits-cnn"}, "workers": 4, "servers": 3, "seed": 5,
-            "sync": {"kind": "bsp"}, "compute": {"kind": "constant", "mean_s": 1.0},
-            "optimizer": {"kind": "sgd", "lr": 0.05, "momentum": 0.9}, "batch_size": 16,
-            "stop": {"iterations": SEVERAL["STEPS"]}, "slicing": slicing,
+            "task": {"kind": "digits-cnn"},
+            "workers": 4,
+            "servers": 3,
+            "seed": 5,
+            "sync": {"kind": "bsp"},
+            "compute": {"kind": "constant", "mean_s": 1.0},
+            "optimizer": {"kind": "sgd", "lr": 0.05, "momentum": 0.9},
+            "batch_size": 16,
+            "stop": {"iterations": SEVERAL["STEPS"]},
+            "slicing": slicing,
         }
-    )  # fmt: skip
+    )
     assert same(result.parameters, simulated.parameters)
 
 

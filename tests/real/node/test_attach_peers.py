@@ -31,10 +31,12 @@ KINDS: dict[str, dict[str, Any]] = {
 
 def launch(
     script: str, *arguments: object, log: Any = lambda _: None, watch: Any = None, **changes: Any
-) -> Result:  # fmt: skip
+) -> Result:
     task = {
-        "kind": "script", "path": str(SCRIPTS / script), "arguments": [str(a) for a in arguments]
-    }  # fmt: skip
+        "kind": "script",
+        "path": str(SCRIPTS / script),
+        "arguments": [str(a) for a in arguments],
+    }
     return run({"workers": 2, "sync": SSGD, "task": task, **changes}, log=log, watch=watch)
 
 

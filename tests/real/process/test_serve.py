@@ -60,10 +60,19 @@ class Served:
         self.folder, self.connect, self.workers = folder, folder / "connect.json", workers
         self.started: list[subprocess.Popen] = []
         command = [
-            sys.executable, "-m", "outpace", "serve", "--workers", str(workers),
-            "--connect", str(self.connect), "--out", str(folder / "run"), "deterministic=true",
+            sys.executable,
+            "-m",
+            "outpace",
+            "serve",
+            "--workers",
+            str(workers),
+            "--connect",
+            str(self.connect),
+            "--out",
+            str(folder / "run"),
+            "deterministic=true",
             *settings,
-        ]  # fmt: skip
+        ]
         self.process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
         deadline = time.monotonic() + 60
         while not self.connect.exists():
@@ -72,9 +81,12 @@ class Served:
             time.sleep(0.02)
 
     def start(
-        self, rank: int, fail: tuple[int, int] | None = None, endless: Path | None = None,
+        self,
+        rank: int,
+        fail: tuple[int, int] | None = None,
+        endless: Path | None = None,
         **environment: str,
-    ):  # fmt: skip
+    ):
         """endless: go on for ever, and make this file once training goes on."""
         script = self.folder / "train.py"
         script.write_text(SCRIPT.replace("FAIL", repr(fail)))

@@ -133,13 +133,15 @@ def test_only_reports_with_cut_offs_have_that_section(simulated, tmp_path):
 def test_the_computations_that_did_not_count_are_striped_and_no_others(simulated):
     folder = simulated["cut-off"]
     figure = timeline_of(folder)
-    (view,) = (v for v, name in zip(figure.views, figure.choices[1].options, strict=True)
-               if name == FIRST)  # fmt: skip
+    (view,) = (
+        v for v, name in zip(figure.views, figure.choices[1].options, strict=True) if name == FIRST
+    )
     low, high = (1e9 * time for time in view.layout["xaxis"]["range"])
     outcome = {
         (row["worker"], row["iteration"]): row["outcome"]
-        for row in rows(folder, "push") if row["shard"] == 0
-    }  # fmt: skip
+        for row in rows(folder, "push")
+        if row["shard"] == 0
+    }
     expected: dict[str, Counter[tuple[int, float]]] = {"compute": Counter(), "cut off": Counter()}
     for row in rows(folder, "iteration"):
         computed = row["computed_ns"] > row["start_ns"]
@@ -193,12 +195,16 @@ def test_another_run_is_shown_at_the_same_time(simulated):
 
 def test_of_many_workers_those_cut_off_most_are_shown(tmp_path):
     config = {
-        "task": {"kind": "timing", "parameters": 100}, "workers": 40,
-        "compute": {"kind": "constant", "mean_s": 0.1,
-                    "slow": [{"workers": [33, 38], "factor": 4.0}]},
+        "task": {"kind": "timing", "parameters": 100},
+        "workers": 40,
+        "compute": {
+            "kind": "constant",
+            "mean_s": 0.1,
+            "slow": [{"workers": [33, 38], "factor": 4.0}],
+        },
         "sync": {"kind": "cutoff", "model": "fixed", "share": 0.9, "warmup": 0},
         "stop": {"iterations": 6},
-    }  # fmt: skip
+    }
     folder = tmp_path / "many"
     simulate(config, folder)
     (events,) = read_events(folder / files.TRACE, [(0, 10**9)])

@@ -120,12 +120,22 @@ def test_a_run_that_did_not_reach_the_target_is_named(tmp_path):
 
 def test_numbers_are_written_for_people():
     assert [number(x) for x in (0, 0.0001234, 0.0120, 5, 99.96, 100, 12345.6)] == [
-        "0", "0.000123", "0.0120", "5.00", "100", "100", "12,346",
-    ]  # fmt: skip
+        "0",
+        "0.000123",
+        "0.0120",
+        "5.00",
+        "100",
+        "100",
+        "12,346",
+    ]
     assert number(1.2e-7) == "1.2e-07"
     assert number(1.0995e36) == "1.1e+36"
     spaced = [percent(0.876), percent(1), size(0), size(294_005_760), size(5e15)]
     assert [text.replace("\N{NO-BREAK SPACE}", " ") for text in spaced] == [
-        "87.6 %", "100 %", "0 B", "294 MB", "5,000 TB",
-    ]  # fmt: skip
+        "87.6 %",
+        "100 %",
+        "0 B",
+        "294 MB",
+        "5,000 TB",
+    ]
     assert [times(x) for x in (1.58, 12.3)] == ["1.6×", "12×"]

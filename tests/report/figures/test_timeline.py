@@ -131,12 +131,14 @@ def test_of_many_workers_those_waited_for_are_shown(tmp_path, monkeypatch):
         "task": {"kind": "timing", "parameters": 100},
         "workers": 40,
         "compute": {
-            "kind": "lognormal", "mean_s": 0.1, "cv": 0.1,
+            "kind": "lognormal",
+            "mean_s": 0.1,
+            "cv": 0.1,
             "slow": [{"workers": [37], "factor": 4.0}],
         },
         "sync": {"kind": "bsp"},
         "stop": {"iterations": 4},
-    }  # fmt: skip
+    }
     folder = tmp_path / "many"
     simulate(config, folder)
     run, sums = totals(folder)

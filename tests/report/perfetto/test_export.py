@@ -41,8 +41,9 @@ def test_a_wait_is_drawn_with_its_cause(waiting):
     write_perfetto(waiting, waiting / "out.gz")
     drawn = read(waiting / "out.gz")
     assert drawn.spans("workers/worker-0") == [
-        ("compute", 0, 290 * MS), ("communicate", 290 * MS, 310 * MS),
-    ]  # fmt: skip
+        ("compute", 0, 290 * MS),
+        ("communicate", 290 * MS, 310 * MS),
+    ]
     assert drawn.spans("workers/worker-1") == [
         ("compute", 0, 100 * MS),
         ("communicate", 100 * MS, 110 * MS),
@@ -58,13 +59,21 @@ def test_a_wait_is_drawn_with_its_cause(waiting):
     (hold,) = drawn.slices["servers/server-0/held pulls"]
     assert (hold.name, hold.start, hold.end) == ("hold worker-1", 110 * MS, 300 * MS)
     assert hold.args == {
-        "iteration": 3, "reason": "beyond-bound", "lead": 3, "bound": 3, "released by": "worker-0",
-    }  # fmt: skip
+        "iteration": 3,
+        "reason": "beyond-bound",
+        "lead": 3,
+        "bound": 3,
+        "released by": "worker-0",
+    }
     (push,) = drawn.instants["servers/server-0/pushes"]
     assert (push.name, push.start) == ("push worker-1", 110 * MS)
     assert push.args == {
-        "iteration": 3, "version": 0, "staleness": 0, "outcome": "applied", "settled after ns": 0,
-    }  # fmt: skip
+        "iteration": 3,
+        "version": 0,
+        "staleness": 0,
+        "outcome": "applied",
+        "settled after ns": 0,
+    }
     assert drawn.counts == {
         "servers/server-0/staleness": [(110 * MS, 0)],
         "servers/server-0/clock": [(300 * MS, 1), (300 * MS, 4)],
@@ -94,9 +103,12 @@ def test_it_shows_what_the_summary_says(simulated, tmp_path, name):
     trace = pq.read_table(run / files.TRACE).to_pylist()
     assert len(pushes) == sum(row["event"] == "push" for row in trace)
     assert [v for _, v in drawn.counts["servers/server-1/clock"]] == list(
-        dict.fromkeys(r["clock"] for r in trace if r["event"] == "pull" and r["shard"] == 1
-                      and r["clock"] is not None)
-    )  # fmt: skip
+        dict.fromkeys(
+            r["clock"]
+            for r in trace
+            if r["event"] == "pull" and r["shard"] == 1 and r["clock"] is not None
+        )
+    )
 
 
 @pytest.mark.parametrize("name", ["BSP", "SSP"])
@@ -118,18 +130,22 @@ def test_arrows_say_who_released_whom(simulated, tmp_path, name):
     assert drawn.arrows() == expected
     marks = [s for track in drawn.instants for s in drawn.instants[track] if s.name == "release"]
     assert Counter((s.args["server"], s.start, s.args["workers"]) for s in marks) == Counter(
-        (f"server-{shard}", at, count) for (shard, at), count in Counter(
+        (f"server-{shard}", at, count)
+        for (shard, at), count in Counter(
             (row["shard"], row["end_ns"]) for row in trace if row["released_by"] is not None
         ).items()
-    )  # fmt: skip
+    )
 
 
 def test_a_run_cut_short_keeps_its_open_waits_and_has_no_loose_arrows(tmp_path):
     config = {
-        "task": {"kind": "timing"}, "workers": 4, "servers": 2, "sync": {"kind": "bsp"},
+        "task": {"kind": "timing"},
+        "workers": 4,
+        "servers": 2,
+        "sync": {"kind": "bsp"},
         "compute": {"kind": "constant", "mean_s": 0.1, "slow": [{"workers": [0], "factor": 3.0}]},
         "stop": {"virtual_time_s": 0.75},
-    }  # fmt: skip
+    }
     simulate(config, tmp_path / "run")
     write_perfetto(tmp_path / "run", tmp_path / "out.gz")
     drawn = read(tmp_path / "out.gz")
@@ -155,8 +171,9 @@ def test_the_clock_of_a_server_may_differ_from_that_of_its_workers(tmp_path):
     drawn = read(tmp_path / "out.gz")
     waits = {track: s for track in drawn.slices for s in drawn.slices[track] if "wait" in s.name}
     assert [(s.start // MS, (s.end or 0) // MS) for s in waits.values()] == [
-        (1100, 1140), (1160, 1200),
-    ]  # fmt: skip
+        (1100, 1140),
+        (1160, 1200),
+    ]
     (push,) = drawn.instants["servers/server-0/pushes"]
     assert push.args.keys() == {"iteration", "version", "outcome", "settled after ns"}
     assert {end for *_, end, _ in drawn.arrows()} == {"workers/worker-0"}

@@ -116,9 +116,12 @@ def test_who_waits_for_one_that_leaves_is_told_of_another_or_goes_on(instead, ex
     kernel, law = Kernel(), NetworkLaw(latency_s=0.01)
     done, ended = [], []
     exchanges = Exchanges(
-        kernel, Formula(kernel, Network(kernel, law), Paths(law), workers=4), 8,
-        lambda one, other: done.append((one, other)), lambda pair: None,
-    )  # fmt: skip
+        kernel,
+        Formula(kernel, Network(kernel, law), Paths(law), workers=4),
+        8,
+        lambda one, other: done.append((one, other)),
+        lambda pair: None,
+    )
 
     async def run():
         under_way = exchanges.begin(0, 1)
@@ -140,10 +143,12 @@ def test_nobody_takes_part_in_two_at_a_time_and_all_come_about(pairs):
     kernel, law = Kernel(), NetworkLaw(latency_s=0.002)
     done, busy = [], defaultdict(list)
     exchanges = Exchanges(
-        kernel, Formula(kernel, Network(kernel, law), Paths(law), workers=5), 8,
+        kernel,
+        Formula(kernel, Network(kernel, law), Paths(law), workers=5),
+        8,
         lambda one, other: done.append((one, other)),
         lambda pair: [busy[n].append((pair.began, pair.ended)) for n in (pair.worker, pair.other)],
-    )  # fmt: skip
+    )
 
     async def begin():
         for _, wait in zip(pairs, [exchanges.begin(*pair) for pair in pairs], strict=True):

@@ -138,9 +138,12 @@ def test_without_gradients_any_executor_will_do(executor):
 
 def test_evaluations_beside_the_run_leave_the_same_rows_behind_also_when_it_diverges():
     changes = {
-        "task": {"kind": "digits-cnn"}, "optimizer": {"lr": 30.0}, "sync": {"kind": "asp"},
-        "evaluate": {"every_updates": 3}, "stop": {"iterations": 100},
-    }  # fmt: skip
+        "task": {"kind": "digits-cnn"},
+        "optimizer": {"lr": 30.0},
+        "sync": {"kind": "asp"},
+        "evaluate": {"every_updates": 3},
+        "stop": {"iterations": 100},
+    }
     metrics = {}
     for executor in ("serial", "processes"):
         experiment = plain(executor={"kind": executor}, **changes)
@@ -238,15 +241,17 @@ def test_what_nobody_can_read_any_more_is_not_computed(executor, tmp_path):
     experiment = plain(
         task=python("noting", path=str(notes)),
         executor={"kind": executor, **({"processes": 1} if executor == "processes" else {})},
-    )  # fmt: skip
+    )
     computed: list[tuple[int, int]] = []
     with one_thread_own_randomness():
         workload = experiment.task.workload(6, 8, 0)
         initial = workload.initial_parameters()
         gradients = Gradients(
-            experiment, workload, lambda worker, iteration, _: computed.append((worker, iteration)),
+            experiment,
+            workload,
+            lambda worker, iteration, _: computed.append((worker, iteration)),
             share=lambda: 0.0,
-        )  # fmt: skip
+        )
         try:
             gradients.start()
             before = len(notes.read_text().splitlines())

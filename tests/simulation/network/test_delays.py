@@ -25,15 +25,21 @@ def run(delays, sync, contention="serialised", seed=3):
     experiment = experiment_from(
         {
             "task": {"kind": "timing", "parameters": 3000},
-            "workers": 6, "servers": 3, "seed": seed, "sync": sync, "stop": {"iterations": 40},
+            "workers": 6,
+            "servers": 3,
+            "seed": seed,
+            "sync": sync,
+            "stop": {"iterations": 40},
             "compute": {"kind": "lognormal", "mean_s": 0.1, "cv": 0.3},
             "network": {
-                "latency_s": 0.001, "bandwidth_bytes_per_s": 1e6, "contention": contention,
+                "latency_s": 0.001,
+                "bandwidth_bytes_per_s": 1e6,
+                "contention": contention,
                 "delays": delays,
             },
         },
         "x",
-    )  # fmt: skip
+    )
     log = []
     workload = experiment.task.workload(6, 32, seed)
     simulation = Simulation(experiment, workload, Trace(MemorySink()), message_log=log.append)

@@ -11,8 +11,8 @@ from outpace.cluster import Link, Machines, NetworkLaw, Pair
 from outpace.errors import ConfigError
 from outpace.experiment.running import simulate
 from outpace.kernel import Kernel
-from outpace.simulation.network.fair import Flow, Resource, max_min, network_of
 from outpace.simulation.network import fair
+from outpace.simulation.network.fair import Flow, Resource, max_min, network_of
 from outpace.support.units import SECOND
 
 MB = 1_000_000
@@ -73,8 +73,11 @@ def test_what_one_cannot_use_the_others_get_and_lose_again():
     law = NetworkLaw(bandwidth_bytes_per_s=1e9, contention="fair")
     wire = Wire(law, "abcyz")
     for time, (sender, receiver), size in (
-        (0, "ay", 1), (0, "az", 3), (0, "bz", 3), (3, "cz", 1),
-    ):  # fmt: skip
+        (0, "ay", 1),
+        (0, "az", 3),
+        (0, "bz", 3),
+        (3, "cz", 1),
+    ):
         wire.send_at(time * MS, sender, receiver, size * MB)
     delivered = wire.run().delivered
     expected = {0: 2 * MS, 1: 7 * MS, 2: 7 * MS, 3: 6 * MS}
@@ -230,11 +233,13 @@ def test_components_by_themselves_have_the_rates_of_the_whole(given_):
 NODES = "abcd"
 TRAFFIC = st.lists(
     st.tuples(
-        st.integers(0, 12), st.sampled_from(NODES), st.sampled_from(NODES),
+        st.integers(0, 12),
+        st.sampled_from(NODES),
+        st.sampled_from(NODES),
         st.sampled_from([0, MB, MB, 2 * MB, 5 * MB]),
     ),
     max_size=25,
-)  # fmt: skip
+)
 LAWS = st.builds(
     NetworkLaw,
     latency_s=st.sampled_from([0.0, 0.001]),
@@ -345,11 +350,14 @@ def test_a_run_is_the_same_each_time():
         return simulate(
             {
                 "task": {"kind": "timing", "parameters": 10_000},
-                "workers": 6, "servers": 3, "stop": {"iterations": 12},
+                "workers": 6,
+                "servers": 3,
+                "stop": {"iterations": 12},
                 "compute": {"kind": "lognormal", "mean_s": 0.01, "cv": 0.5},
-                "sync": {"kind": "ssp", "staleness": 2}, "network": network | changes,
+                "sync": {"kind": "ssp", "staleness": 2},
+                "network": network | changes,
             }
-        ).summary  # fmt: skip
+        ).summary
 
     first, second = run(), run()
     assert first["trace_digest"] == second["trace_digest"]

@@ -179,12 +179,16 @@ def test_the_array_must_be_named_if_there_are_several_and_be_there(tmp_path):
 def experiment(folder, matrix):
     return experiment_from(
         {
-            "task": {"kind": "timing"}, "workers": 2, "stop": {"iterations": 1},
-            "compute": {"kind": "constant", "mean_s": 1.0}, "sync": {"kind": "bsp"},
+            "task": {"kind": "timing"},
+            "workers": 2,
+            "stop": {"iterations": 1},
+            "compute": {"kind": "constant", "mean_s": 1.0},
+            "sync": {"kind": "bsp"},
             "network": {"matrix": matrix},
         },
-        "x", folder,
-    )  # fmt: skip
+        "x",
+        folder,
+    )
 
 
 def test_the_path_is_seen_from_the_configurations_folder(tmp_path):

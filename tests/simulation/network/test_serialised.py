@@ -12,8 +12,8 @@ from tests.support.wire import Wire
 
 from outpace.cluster import Link, NetworkLaw
 from outpace.kernel import Kernel
-from outpace.simulation.network.serialised import Network
 from outpace.simulation.network import serialised as network_module
+from outpace.simulation.network.serialised import Network
 from outpace.support.units import SECOND
 
 MODERATE = settings(deadline=None, max_examples=80)

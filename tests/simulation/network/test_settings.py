@@ -112,7 +112,7 @@ def test_what_names_no_node_is_refused_with_the_nearest():
             "network.latency_s must be left out",
         ),
     ],
-)  # fmt: skip
+)
 def test_impossible_settings_are_refused_by_name(network, words):
     assert words in refusal(network)
 
@@ -129,9 +129,11 @@ def test_a_bsp_run_on_two_machines_by_hand(contention):
     result = simulate({**BASE, "network": network, "colocate": True})
     rows = [row for row in result.trace.to_pylist() if row["event"] == "iteration"]
     assert sorted((row["worker"], row["start_ns"], row["end_ns"]) for row in rows) == [
-        (0, 0, 1004 * MS), (0, 1004 * MS, 2008 * MS),
-        (1, 0, 1004 * MS), (1, 1004 * MS, 2008 * MS),
-    ]  # fmt: skip
+        (0, 0, 1004 * MS),
+        (0, 1004 * MS, 2008 * MS),
+        (1, 0, 1004 * MS),
+        (1, 1004 * MS, 2008 * MS),
+    ]
     assert result.summary["bytes_sent"] == 8 * MB  # an iteration: two pushes, two replies
 
 
@@ -164,8 +166,10 @@ def test_a_machine_is_as_slow_as_either_node_on_it_is_said_to_be():
     law = NetworkLaw(nodes={"server-0": Link(bandwidth_bytes_per_s=7.0, latency_s=0.5)})
     paths = Paths(law, Machines(2, 2, colocate=True))
     assert [paths.bandwidth(node) for node in ("server-0", "worker-0", "worker-1")] == [
-        7.0, 7.0, math.inf,
-    ]  # fmt: skip
+        7.0,
+        7.0,
+        math.inf,
+    ]
     assert paths.latency("worker-0", "worker-1") == SECOND // 2
 
 

@@ -19,10 +19,12 @@ def test_cifar_models_have_the_published_number_of_parameters():
     # He et al. 2016, table 6: 0.27, 0.85 and 1.7 million. Huang et al. 2017, table 2: 0.8.
     # Zagoruyko and Komodakis 2016, section 3: 36.5.
     published = {
-        "resnet-20": 269_722, "resnet-56": 853_018, "resnet-110": 1_727_962,
+        "resnet-20": 269_722,
+        "resnet-56": 853_018,
+        "resnet-110": 1_727_962,
         "densenet-bc-100-12": 769_162,
         "wide-resnet-28-10": 36_479_194,
-    }  # fmt: skip
+    }
     assert {name: sum(layer_sizes(name)) for name in published} == published
 
 

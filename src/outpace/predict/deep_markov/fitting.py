@@ -84,9 +84,11 @@ class _Training:
         places = [self._place(length) for _ in range(_WINDOWS)]
         done = torch.stack([self._done[run][at : at + length] for run, at in places])
         seen = torch.stack(
-            [self._seen[self._drawn(0, len(self._seen))][run][at : at + length]
-             for run, at in places]
-        )  # fmt: skip
+            [
+                self._seen[self._drawn(0, len(self._seen))][run][at : at + length]
+                for run, at in places
+            ]
+        )
         noise = torch.randn(
             _WINDOWS, length, self._shape.latent, generator=self._generator, dtype=torch.float32
         )

@@ -106,9 +106,7 @@ def _counted(values: NDArray[np.int64], noun: str, path: Path) -> int:
     return len(known)
 
 
-def _nodes(
-    worker: NDArray[np.int64], node: NDArray[np.int64], workers: int, path: Path
-) -> Nodes:  # fmt: skip
+def _nodes(worker: NDArray[np.int64], node: NDArray[np.int64], workers: int, path: Path) -> Nodes:
     found = np.zeros(workers, np.int64)
     found[worker] = node
     row = first(found[worker] != node)

@@ -16,10 +16,13 @@ from outpace.support.replacing import replace_file
 
 SCHEMA: Final = pa.schema(
     [
-        ("worker", pa.int32()), ("node", pa.int32()), ("iteration", pa.int64()),
-        ("seconds", pa.float64()), ("censored", pa.bool_()),
+        ("worker", pa.int32()),
+        ("node", pa.int32()),
+        ("iteration", pa.int64()),
+        ("seconds", pa.float64()),
+        ("censored", pa.bool_()),
     ]
-)  # fmt: skip
+)
 
 
 def write(times: RunTimes, path: Path) -> None:

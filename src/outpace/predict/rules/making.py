@@ -36,8 +36,12 @@ PLANS: Final[dict[str, Decision]] = {
     "count-or-deadline": best_count_or_deadline,
 }
 DECISIONS: Final = (*PLANS, "replan", "hedge")
-ROLLING: Final = {"last": (1, "count"), "mean-5": (5, "count"), "last-20": (20, "count"),
-                  "last-5": (5, "deadline")}  # fmt: skip
+ROLLING: Final = {
+    "last": (1, "count"),
+    "mean-5": (5, "count"),
+    "last-20": (20, "count"),
+    "last-5": (5, "deadline"),
+}
 LEARNED: Final = {"deep-markov": "count", "pooled": "replan"}  # with what each is meant for
 ALONE: Final = ("all", "fixed", "elfving", "oracle")  # without a decision
 MODELS: Final = (*ALONE, *ROLLING, *LEARNED)
@@ -90,9 +94,18 @@ def make_rule(
 
     decision = decision or LEARNED[model]
     learned = partial(
-        _learned, decision=decision, node=node, warmup=warmup, samples=samples, every=every,
-        aim=aim, seed=seed, say=say, note=note, clock=clock,
-    )  # fmt: skip
+        _learned,
+        decision=decision,
+        node=node,
+        warmup=warmup,
+        samples=samples,
+        every=every,
+        aim=aim,
+        seed=seed,
+        say=say,
+        note=note,
+        clock=clock,
+    )
     if fitted is not None:
         if fitted.kind != model:
             raise ConfigError(

@@ -43,32 +43,44 @@ class SharedMemory:
         path, elements, dtype = self._places[view.untyped_storage().data_ptr()]
         start = view.storage_offset()
         return {
-            "file": path, "elements": elements, "dtype": dtype, "start": start,
+            "file": path,
+            "elements": elements,
+            "dtype": dtype,
+            "start": start,
             "stop": start + view.numel(),
-        }  # fmt: skip
+        }
 
 
 class GroupBeside:
     """As `Group`, of tensors in shared memory. Raises RuntimeError where that one does."""
 
     def __init__(
-        self, memory: SharedMemory, meeting: Meeting, generation: int, members: Sequence[int],
+        self,
+        memory: SharedMemory,
+        meeting: Meeting,
+        generation: int,
+        members: Sequence[int],
         me: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._memory = memory
         self._process = subprocess.Popen(
             [sys.executable, "-m", "outpace.real.collective.beside"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
         self._ask(
             {
-                "store": meeting.store, "host": meeting.host, "backend": meeting.backend,
-                "deterministic": meeting.deterministic, "timeout_s": meeting.timeout_s,
+                "store": meeting.store,
+                "host": meeting.host,
+                "backend": meeting.backend,
+                "deterministic": meeting.deterministic,
+                "timeout_s": meeting.timeout_s,
                 "generation": generation,
-                "members": list(members), "me": me,
+                "members": list(members),
+                "me": me,
                 "threads": torch.get_num_threads(),
             }
-        )  # fmt: skip
+        )
 
     def all_reduce(self, pieces: Iterable[torch.Tensor]) -> None:
         """See `Group`."""

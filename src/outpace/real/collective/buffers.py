@@ -118,9 +118,14 @@ class WireSum:
     """
 
     def __init__(
-        self, wire: Wire, given: Block | None, copy: torch.Tensor | None, dtype: torch.dtype,
-        count: int, share: float,
-    ) -> None:  # fmt: skip
+        self,
+        wire: Wire,
+        given: Block | None,
+        copy: torch.Tensor | None,
+        dtype: torch.dtype,
+        count: int,
+        share: float,
+    ) -> None:
         self._wire, self._copy, self._share = wire, copy, share
         self._given = given if isinstance(given, Pieces) else None
         self._dtype, self.count = dtype, count

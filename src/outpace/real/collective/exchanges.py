@@ -38,10 +38,18 @@ class Exchanges:
     """
 
     def __init__(
-        self, kernel: Kernel, clock: RealClock, me: int, others: Iterable[int], meeting: Meeting, *,
-        read: Callable[[], Value], change: Callable[[torch.Tensor], None],
-        tell: Callable[[Body], None], ended: Callable[[Pair], None],
-    ) -> None:  # fmt: skip
+        self,
+        kernel: Kernel,
+        clock: RealClock,
+        me: int,
+        others: Iterable[int],
+        meeting: Meeting,
+        *,
+        read: Callable[[], Value],
+        change: Callable[[torch.Tensor], None],
+        tell: Callable[[Body], None],
+        ended: Callable[[Pair], None],
+    ) -> None:
         self._kernel, self._clock, self._me = kernel, clock, me
         self._read, self._change, self._tell, self._told_of = read, change, tell, ended
         bell = Bell(clock)

@@ -54,9 +54,12 @@ def host_store(host: str) -> tuple[Any, int]:
         with socket.create_server((host, 0), backlog=1024) as listening:
             port: int = listening.getsockname()[1]
             store = dist.TCPStore(
-                host, port, is_master=True, wait_for_workers=False,
+                host,
+                port,
+                is_master=True,
+                wait_for_workers=False,
                 master_listen_fd=os.dup(listening.fileno()),
-            )  # fmt: skip
+            )
     except (OSError, RuntimeError) as error:
         raise ConfigError(f"cannot listen at {host}: {error}") from None
     return store, port

@@ -35,7 +35,7 @@ class Line:
 
     def __init__(
         self, bell: Bell, make_group: Callable[[], Synchronizing], broken: Callable[[str], None]
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._bell, self._make_group, self._broken = bell, make_group, broken
         self._threads = torch.get_num_threads()  # a new thread would have one per core
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()

@@ -40,11 +40,22 @@ class Reductions:
     """
 
     def __init__(
-        self, kernel: Kernel, clock: RealClock, me: int, workers: int, *, like: torch.Tensor | None,
-        elements: int, exact: int, wire: torch.dtype, averages: bool = False, beside: bool = False,
-        tell: Callable[[Body], None], ended: Callable[[Part], None],
+        self,
+        kernel: Kernel,
+        clock: RealClock,
+        me: int,
+        workers: int,
+        *,
+        like: torch.Tensor | None,
+        elements: int,
+        exact: int,
+        wire: torch.dtype,
+        averages: bool = False,
+        beside: bool = False,
+        tell: Callable[[Body], None],
+        ended: Callable[[Part], None],
         least: Callable[[Sequence[int]], Time],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._kernel, self._clock, self._bell = kernel, clock, Bell(clock)
         self._me, self._workers = me, workers
         self._like, self._elements, self._exact = like, elements, exact
@@ -145,9 +156,13 @@ class Reductions:
     # What it works on it is given: an abandoned one shall not touch the buffers of its successor.
 
     def _even_out(
-        self, done: int, wires: Sequence[Wire], members: Sequence[int], met: Future[None],
+        self,
+        done: int,
+        wires: Sequence[Wire],
+        members: Sequence[int],
+        met: Future[None],
         group: Synchronizing,
-    ) -> Done:  # fmt: skip
+    ) -> Done:
         """Who has the result of one that others have not gives it to them."""
         counts = self._new(self._workers, torch.int64).zero_()
         counts[self._me] = done
@@ -234,9 +249,15 @@ class Part:
     """This worker's part in one of them. Implements `Reduction`."""
 
     def __init__(
-        self, kernel: Kernel, worker: int, number: int, value: Block | None, weight: int,
-        wire: Wire, joined: Time,
-    ) -> None:  # fmt: skip
+        self,
+        kernel: Kernel,
+        worker: int,
+        number: int,
+        value: Block | None,
+        weight: int,
+        wire: Wire,
+        joined: Time,
+    ) -> None:
         self.worker, self.number, self.value, self.weight = worker, number, value, weight
         self.wire, self.joined = wire, joined
         self.gives = value is not None

@@ -80,10 +80,17 @@ class Coordinator:
     """
 
     def __init__(
-        self, experiment: Experiment, session: Session, keys: dict[str, str], trace: Trace,
-        evaluate: Evaluate, log: Log, join_s: float = JOIN_S, address: str = LOOPBACK,
+        self,
+        experiment: Experiment,
+        session: Session,
+        keys: dict[str, str],
+        trace: Trace,
+        evaluate: Evaluate,
+        log: Log,
+        join_s: float = JOIN_S,
+        address: str = LOOPBACK,
         rule: Rule | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.clock = RealClock()
         self.kernel = Kernel(self.clock)
         self.experiment, self.session = experiment, session
@@ -124,10 +131,16 @@ class Coordinator:
             if peers is not None:
                 self._store = host_store(self._host)
             self.listener = Listener(
-                self._context, self.clock, session, refusals,
-                names=dict.fromkeys([*self.servers, *self.workers]), expected=self._expected,
-                on_message=self._take, on_lost=self._lost, address=address,
-            )  # fmt: skip
+                self._context,
+                self.clock,
+                session,
+                refusals,
+                names=dict.fromkeys([*self.servers, *self.workers]),
+                expected=self._expected,
+                on_message=self._take,
+                on_lost=self._lost,
+                address=address,
+            )
         except ConfigError:
             self._gate.close()
             self._context.term()
@@ -322,10 +335,14 @@ class Coordinator:
         return Plan(
             [join.endpoint for join in joins],
             [self._keys[name] for name in self.servers] if self._keys else [],
-            first.layers, [0, *(part.stop for part in self._slices)], first.dtype, first.digest,
-            store, any(join.digest != first.digest for join in others),
+            first.layers,
+            [0, *(part.stop for part in self._slices)],
+            first.dtype,
+            first.digest,
+            store,
+            any(join.digest != first.digest for join in others),
             backend_for([join.gpu for join in (first, *others)]),
-        )  # fmt: skip
+        )
 
     def _tell(self, names: list[str], body: Body) -> None:
         for name in names:

@@ -23,9 +23,12 @@ class Membership:
     """tell: reaches a worker, by name. timeout_s: for all to join an all-reduce."""
 
     def __init__(
-        self, kernel: Kernel, workers: Iterable[str], timeout_s: float,
+        self,
+        kernel: Kernel,
+        workers: Iterable[str],
+        timeout_s: float,
         tell: Callable[[str, Body], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.lost: set[str] = set()
         self._kernel, self._timeout_s, self._tell = kernel, timeout_s, tell
         self._numbers = {name: number for number, name in enumerate(workers)}

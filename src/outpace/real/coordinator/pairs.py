@@ -31,7 +31,7 @@ class Pairs(Membership):
 
     def __init__(
         self, kernel: Kernel, workers: Iterable[str], seed: int, tell: Callable[[str, Body], None]
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(kernel, workers, _NEVER_S, tell)
         self._names = list(self._numbers)
         self._seed = seed

@@ -62,7 +62,9 @@ class PeerSnapshots(Snapshots):
         tensors = [block for block in blocks if isinstance(block, torch.Tensor)]
         mean: Block = tree_sum(tensors).div_(len(tensors)) if tensors else blocks[0]
         at = msgspec.structs.replace(
-            heads[0], version=sum(head.version for head in heads) // self._workers,
-            now=max(head.now for head in heads), applied=sum(head.applied for head in heads),
-        )  # fmt: skip
+            heads[0],
+            version=sum(head.version for head in heads) // self._workers,
+            now=max(head.now for head in heads),
+            applied=sum(head.applied for head in heads),
+        )
         return [mean], at

@@ -25,9 +25,14 @@ Probability: TypeAlias = Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)]
 DTYPES: Final = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (
-        torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8,
+        torch.float32,
+        torch.float64,
+        torch.float16,
+        torch.bfloat16,
+        torch.int64,
+        torch.uint8,
     )
-}  # fmt: skip
+}
 MOST_ROWS: Final = 1 << 16  # of a trace, in one message
 PHANTOM: Final = "phantom"  # bytes that nobody computes with
 
@@ -339,11 +344,42 @@ class Refused(_Body, tag="refused"):
 
 
 Body: TypeAlias = (
-    More | PushBody | PullBody | LeaveBody | ReplyBody | Initialize | Fetch | Snapshot
-    | Join | Plan | Extras | Ready | Go | ReadAll | Change | Rows | Left | Finished | Failed
-    | Notice | Stop | Refused | AckBody | DoneBody | CloseBody | AbortBody | Joins | Broken
-    | Regroup | Seeks | Meet | Met | Missed | Parted | Alone
-)  # fmt: skip
+    More
+    | PushBody
+    | PullBody
+    | LeaveBody
+    | ReplyBody
+    | Initialize
+    | Fetch
+    | Snapshot
+    | Join
+    | Plan
+    | Extras
+    | Ready
+    | Go
+    | ReadAll
+    | Change
+    | Rows
+    | Left
+    | Finished
+    | Failed
+    | Notice
+    | Stop
+    | Refused
+    | AckBody
+    | DoneBody
+    | CloseBody
+    | AbortBody
+    | Joins
+    | Broken
+    | Regroup
+    | Seeks
+    | Meet
+    | Met
+    | Missed
+    | Parted
+    | Alone
+)
 
 
 class Header(_Body):

@@ -86,9 +86,15 @@ class Gate:
                 return
 
     def _answer(
-        self, version: bytes, request: bytes, _domain: bytes, address: bytes, _identity: bytes,
-        mechanism: bytes, *credentials: bytes,
-    ) -> None:  # fmt: skip
+        self,
+        version: bytes,
+        request: bytes,
+        _domain: bytes,
+        address: bytes,
+        _identity: bytes,
+        mechanism: bytes,
+        *credentials: bytes,
+    ) -> None:
         name = None
         if mechanism == b"CURVE" and len(credentials) == 1:
             name = self.admitted.get(zmq.utils.z85.encode(credentials[0]).decode())

@@ -69,10 +69,14 @@ class _Socket(ABC):
         self._socket: zmq.Socket[bytes] = context.socket(kind)
         beat_ms = max(1, int(session.lease_s * 1000))
         for option, value in (
-            (zmq.SNDHWM, 0), (zmq.RCVHWM, 0), (zmq.MAXMSGSIZE, _LONGEST),
-            (zmq.HEARTBEAT_IVL, max(1, beat_ms // 5)), (zmq.HEARTBEAT_TIMEOUT, beat_ms),
-            (zmq.HANDSHAKE_IVL, 10_000), (zmq.LINGER, 1000),
-        ):  # fmt: skip
+            (zmq.SNDHWM, 0),
+            (zmq.RCVHWM, 0),
+            (zmq.MAXMSGSIZE, _LONGEST),
+            (zmq.HEARTBEAT_IVL, max(1, beat_ms // 5)),
+            (zmq.HEARTBEAT_TIMEOUT, beat_ms),
+            (zmq.HANDSHAKE_IVL, 10_000),
+            (zmq.LINGER, 1000),
+        ):
             self._socket.setsockopt(option, value)
         self._monitor = self._new_monitor(context)
         clock.watch(self._monitor, self._look)  # first: before the messages of who came after
@@ -176,11 +180,19 @@ class Listener(_Socket):
     """
 
     def __init__(
-        self, context: zmq.Context[Any], clock: RealClock, session: Session, refusals: Refusals, *,
-        names: Mapping[str, object], expected: Callable[[str], Expect], on_message: OnMessage,
-        on_lost: OnLost, address: str = LOOPBACK,
+        self,
+        context: zmq.Context[Any],
+        clock: RealClock,
+        session: Session,
+        refusals: Refusals,
+        *,
+        names: Mapping[str, object],
+        expected: Callable[[str], Expect],
+        on_message: OnMessage,
+        on_lost: OnLost,
+        address: str = LOOPBACK,
         is_finite: Callable[[torch.Tensor], bool] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Listens at `address`; without a port there, at a free one. is_finite: as Incoming's.
 
         Raises ConfigError if it is taken.
@@ -315,9 +327,19 @@ class Caller(_Socket):
     """Calls one listener, named `peer`."""
 
     def __init__(
-        self, context: zmq.Context[Any], clock: RealClock, session: Session, *, name: str,
-        peer: str, endpoint: str, key: str, expect: Expect, on_message: OnMessage, on_lost: OnLost,
-    ) -> None:  # fmt: skip
+        self,
+        context: zmq.Context[Any],
+        clock: RealClock,
+        session: Session,
+        *,
+        name: str,
+        peer: str,
+        endpoint: str,
+        key: str,
+        expect: Expect,
+        on_message: OnMessage,
+        on_lost: OnLost,
+    ) -> None:
         super().__init__(context, clock, zmq.DEALER, session)
         self.peer = peer
         self._on_message, self._on_lost = on_message, on_lost

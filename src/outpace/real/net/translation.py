@@ -62,6 +62,11 @@ def for_worker(body: ReplyBody | AckBody, block: Block | None) -> Reply | Ack:
 def reply_body(reply: Reply, block: Block) -> ReplyBody:
     """What travels in front of the block."""
     return ReplyBody(
-        reply.shard, reply.worker, reply.iteration, reply.version, reply.clock, reply.held,
+        reply.shard,
+        reply.worker,
+        reply.iteration,
+        reply.version,
+        reply.clock,
+        reply.held,
         head_of(block),
-    )  # fmt: skip
+    )

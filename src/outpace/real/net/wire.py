@@ -91,14 +91,25 @@ class Incoming:
     """The other direction: checks what comes and puts blocks together."""
 
     __slots__ = (
-        "_body", "_epoch", "_expect", "_filled", "_finite", "_head", "_is_finite", "_parts",
-        "_run", "_serial",
-    )  # fmt: skip
+        "_body",
+        "_epoch",
+        "_expect",
+        "_filled",
+        "_finite",
+        "_head",
+        "_is_finite",
+        "_parts",
+        "_run",
+        "_serial",
+    )
 
     def __init__(
-        self, run: int, epoch: int, expect: Expect,
+        self,
+        run: int,
+        epoch: int,
+        expect: Expect,
         is_finite: Callable[[torch.Tensor], bool] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """is_finite: look at large blocks as they come, while a piece is still in the cache."""
         self._run, self._epoch, self._expect = run, epoch, expect
         self._is_finite, self._finite = is_finite, True

@@ -87,10 +87,17 @@ class Member:
         self._reported = b""
         self._linger_s = 1.0
         self.coordinator = Caller(
-            self.context, self.clock, link.session, name=link.name, peer=COORDINATOR,
-            endpoint=link.endpoint, key=link.key, expect=expect, on_message=self._order,
+            self.context,
+            self.clock,
+            link.session,
+            name=link.name,
+            peer=COORDINATOR,
+            endpoint=link.endpoint,
+            key=link.key,
+            expect=expect,
+            on_message=self._order,
             on_lost=self._coordinator_lost,
-        )  # fmt: skip
+        )
         self.kernel.call_at(nanoseconds(_REACH_S), self._require_coordinator, link.endpoint)
 
     def join(self, **what: Any) -> None:

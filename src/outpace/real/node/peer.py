@@ -164,9 +164,13 @@ class Peer(Trainee):
         head = head_of(parameters)
         digest = parameters_digest([parameters])
         self.join(
-            layout=self.layout, digest=digest, layers=self.layers, dtype=head.dtype,
-            extras=self.extras.numel(), gpu=gpu_of(self.device),
-        )  # fmt: skip
+            layout=self.layout,
+            digest=digest,
+            layers=self.layers,
+            dtype=head.dtype,
+            extras=self.extras.numel(),
+            gpu=gpu_of(self.device),
+        )
         plan = await self.order(Plan)
         if plan.backend == "nccl":
             self._backend, parameters = "nccl", self.parameters_on_gpu()
@@ -177,11 +181,20 @@ class Peer(Trainee):
             self._like = parameters.new_empty(0)
         self._has_met = True
         self._reductions = Reductions(
-            self.kernel, self.clock, self.worker, self.workers, like=self._like,
-            elements=self._numbers, exact=self.tail, wire=self._wire_dtype,
-            averages=self.averages, beside=self._beside,
-            tell=self.coordinator.send, ended=self._reduced, least=self._least,
-        )  # fmt: skip
+            self.kernel,
+            self.clock,
+            self.worker,
+            self.workers,
+            like=self._like,
+            elements=self._numbers,
+            exact=self.tail,
+            wire=self._wire_dtype,
+            averages=self.averages,
+            beside=self._beside,
+            tell=self.coordinator.send,
+            ended=self._reduced,
+            least=self._least,
+        )
         await self._meet(0, range(self.workers))
         if plan.share and isinstance(parameters, torch.Tensor):
             await self._reductions.share(parameters)
@@ -225,10 +238,16 @@ class Peer(Trainee):
     def _new_exchanges(self) -> Exchanges:
         others = [worker for worker in range(self.workers) if worker != self.worker]
         return Exchanges(
-            self.kernel, self.clock, self.worker, others, self._meeting,
-            read=lambda: self.own().read(), change=self.change_own, tell=self.coordinator.send,
+            self.kernel,
+            self.clock,
+            self.worker,
+            others,
+            self._meeting,
+            read=lambda: self.own().read(),
+            change=self.change_own,
+            tell=self.coordinator.send,
             ended=self._exchanged,
-        )  # fmt: skip
+        )
 
     def finish(self) -> None:
         self.say_last()
@@ -293,9 +312,14 @@ class Peer(Trainee):
         self, iteration: int, started: Time, computed: Time, finished: Time, held: Time
     ) -> None:
         self.recorder.iteration_finished(
-            self.worker, iteration, started, computed, finished,
-            max(0, min(held, finished - computed)), NONE,
-        )  # fmt: skip
+            self.worker,
+            iteration,
+            started,
+            computed,
+            finished,
+            max(0, min(held, finished - computed)),
+            NONE,
+        )
 
     def _least(self, members: Sequence[int]) -> Time:
         """How long an all-reduce among them takes, if it is to be stretched."""
@@ -310,18 +334,33 @@ class Peer(Trainee):
             self.recorder.gradients_applied(part.weight, stale)
         self.recorder.totals.bytes_sent += part.bytes_sent
         self.recorder.all_reduced(
-            self.worker, self._joined_after, part.joined, part.began, part.ended, part.number,
-            len(part.members), part.weight, self._computed_within(part.joined, part.ended),
+            self.worker,
+            self._joined_after,
+            part.joined,
+            part.began,
+            part.ended,
+            part.number,
+            len(part.members),
+            part.weight,
+            self._computed_within(part.joined, part.ended),
             counts=self.worker == part.members[0],
-        )  # fmt: skip
+        )
 
     def _exchanged(self, pair: Pair) -> None:
         self.recorder.totals.messages += 2
         self.recorder.totals.bytes_sent += 2 * pair.nbytes
         self.recorder.all_reduced(
-            self.worker, self._joined_after, pair.joined, pair.began, pair.ended, pair.number,
-            2, 1, self._computed_within(pair.joined, pair.ended), counts=True,
-        )  # fmt: skip
+            self.worker,
+            self._joined_after,
+            pair.joined,
+            pair.began,
+            pair.ended,
+            pair.number,
+            2,
+            1,
+            self._computed_within(pair.joined, pair.ended),
+            counts=True,
+        )
 
     def _computed_within(self, began: Time, ended: Time) -> Time:
         """For how long, of the time since it last joined others."""

@@ -57,9 +57,13 @@ class Server(Member):
     """Owns shard `index`. Workers call it; `keys` are theirs by name."""
 
     def __init__(
-        self, link: Link, index: int, experiment: Experiment, keys: dict[str, str],
+        self,
+        link: Link,
+        index: int,
+        experiment: Experiment,
+        keys: dict[str, str],
         address: str = LOOPBACK,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(link)
         self.index = index
         self._experiment = experiment
@@ -79,10 +83,17 @@ class Server(Member):
         names = {worker_name(worker): worker for worker in range(experiment.workers)}
         self._numbers = names
         self.listener = Listener(
-            self.context, self.clock, self.session, refusals, names=names,
-            expected=lambda _: self._expected, on_message=self._take, on_lost=self._lost,
-            address=address, is_finite=all_finite,
-        )  # fmt: skip
+            self.context,
+            self.clock,
+            self.session,
+            refusals,
+            names=names,
+            expected=lambda _: self._expected,
+            on_message=self._take,
+            on_lost=self._lost,
+            address=address,
+            is_finite=all_finite,
+        )
 
     def run(self) -> None:
         """Serve until the coordinator says stop."""
@@ -98,9 +109,11 @@ class Server(Member):
         self.coordinator.send(Ready())  # to take the parameters
         initialize, initial = await self._initialized.get()
         block = parameter_block(
-            initial, self._optimizer(initialize), deterministic=experiment.deterministic,
+            initial,
+            self._optimizer(initialize),
+            deterministic=experiment.deterministic,
             layers=layers_within(part, plan.layers),
-        )  # fmt: skip
+        )
         policy = server_policy(experiment, self._followed.policy)
         self.shard = Shard(self.index, block, experiment.workers, policy, self.recorder)
         for name in self._waiting:

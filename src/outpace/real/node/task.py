@@ -19,9 +19,7 @@ from outpace.tasks import CuttableWorkload, gradient_of
 class TaskGradients:
     """Of this worker."""
 
-    def __init__(
-        self, worker: Trainee, experiment: Experiment, workload: CuttableWorkload
-    ) -> None:  # fmt: skip
+    def __init__(self, worker: Trainee, experiment: Experiment, workload: CuttableWorkload) -> None:
         self._worker, self._workload = worker, workload
         self._last = math.inf if experiment.stop.iterations is None else experiment.stop.iterations
         self._refuse = experiment.non_finite == "refuse"

@@ -105,9 +105,12 @@ class Worker(Trainee):
         digest = parameters_digest(whole)
         dtype = head_of(whole[0]).dtype
         self.join(
-            layout=self.layout, digest=digest, layers=layers, dtype=dtype,
+            layout=self.layout,
+            digest=digest,
+            layers=layers,
+            dtype=dtype,
             extras=self.extras.numel(),
-        )  # fmt: skip
+        )
         plan = await self.order(Plan)
         self._blocks = self.cut(plan.slices)
         self._call(plan)
@@ -128,10 +131,17 @@ class Worker(Trainee):
             name = server_name(server)
             self.servers.append(name)
             self._callers[name] = Caller(
-                self.context, self.clock, self.session, name=self.name, peer=name,
-                endpoint=endpoint, key=plan.keys[server] if plan.keys else "",
-                expect=_expect(server, block), on_message=self._take, on_lost=self._lost,
-            )  # fmt: skip
+                self.context,
+                self.clock,
+                self.session,
+                name=self.name,
+                peer=name,
+                endpoint=endpoint,
+                key=plan.keys[server] if plan.keys else "",
+                expect=_expect(server, block),
+                on_message=self._take,
+                on_lost=self._lost,
+            )
 
     async def _fetch(self) -> None:
         """Take the servers' parameters: worker 0 has others than this one."""
@@ -205,13 +215,23 @@ class Worker(Trainee):
         return None
 
     def iteration_finished(
-        self, iteration: int, started: Time, computed: Time, finished: Time, held: Time,
+        self,
+        iteration: int,
+        started: Time,
+        computed: Time,
+        finished: Time,
+        held: Time,
         last_server: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.recorder.iteration_finished(
-            self.worker, iteration, started, computed, finished,
-            min(held, finished - computed), last_server,
-        )  # fmt: skip
+            self.worker,
+            iteration,
+            started,
+            computed,
+            finished,
+            min(held, finished - computed),
+            last_server,
+        )
 
     async def stretch_until(
         self, started: Time, duration_s: float, ends_it: EndsIt

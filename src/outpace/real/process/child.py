@@ -11,9 +11,10 @@ from outpace.real.process.output import write_into
 
 
 def child(
-    target: Callable[..., None], arguments: Sequence[Any],
+    target: Callable[..., None],
+    arguments: Sequence[Any],
     pipes: tuple[Connection, Connection] | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """The first thing a process of a run does. `pipes`: where it shall print to."""
     if pipes is not None:
         write_into(*pipes)

@@ -39,9 +39,14 @@ def write_rendezvous(path: Path, link: Link, keys: Mapping[str, Keys], plan: Exp
     """For workers of a run that `link` (anybody's) belongs to. Raises ConfigError."""
     session = link.session
     content = Rendezvous(
-        link.endpoint, link.key, session.run, session.epoch, session.lease_s,
-        {name: (pair.public, pair.secret) for name, pair in keys.items()}, to_plain(plan),
-    )  # fmt: skip
+        link.endpoint,
+        link.key,
+        session.run,
+        session.epoch,
+        session.lease_s,
+        {name: (pair.public, pair.secret) for name, pair in keys.items()},
+        to_plain(plan),
+    )
     try:
         # A new file of our own, with mode 0600: who has one open already sees no keys.
         handle, partial = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)

@@ -60,8 +60,12 @@ def cut_offs(runs: Sequence[Run], totals: Sequence[Totals | None]) -> Figure | N
                 words += " Dotted: all workers."
             views.append(View(traces, layout, words))
     alt = "Gradients that counted in each iteration, how long it was open, and their rate"
-    return Figure("figure-cut-offs", alt, views,
-                  [Choice("Quantity", list(_Y)), Choice("Against", list(against))])  # fmt: skip
+    return Figure(
+        "figure-cut-offs",
+        alt,
+        views,
+        [Choice("Quantity", list(_Y)), Choice("Against", list(against))],
+    )
 
 
 def _line(
@@ -75,9 +79,13 @@ def _line(
         "name": label(run.name),
         "x": _short(closed.ended_s, 7) if in_time else numbers.tolist(),
         "y": _short(value(closed)),
-        "line": {"color": colour(place), "dash": dash(place), "width": 1.6,
-                 "shape": "vh" if in_time else "hv"},
-    }  # fmt: skip
+        "line": {
+            "color": colour(place),
+            "dash": dash(place),
+            "width": 1.6,
+            "shape": "vh" if in_time else "hv",
+        },
+    }
 
 
 def _others(runs: Sequence[Run], known: _Known, end: float) -> list[Plot]:
@@ -122,8 +130,16 @@ def _workers(known: _Known) -> list[int]:
 
 def _all_of(workers: int) -> Plot:
     line = {"color": "#8a8f98", "width": 1.2, "dash": "dot"}
-    return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": workers, "y1": workers,
-            "line": line, "layer": "below"}  # fmt: skip
+    return {
+        "type": "line",
+        "xref": "paper",
+        "x0": 0,
+        "x1": 1,
+        "y0": workers,
+        "y1": workers,
+        "line": line,
+        "layer": "below",
+    }
 
 
 def _short(values: Floats, digits: int = 5) -> list[float]:

@@ -109,8 +109,7 @@ class Picture:
         else:
             why = (f" for worker {wait.by}" if wait.by >= 0 else "") + wait.why
         self._bar("communicate", worker, iteration, computed, wait.start_ns, "communicated")
-        self._bar("wait", worker, iteration, wait.start_ns, wait.end_ns, "waited",
-                  f" {where}{why}")  # fmt: skip
+        self._bar("wait", worker, iteration, wait.start_ns, wait.end_ns, "waited", f" {where}{why}")
         self._bar("communicate", worker, iteration, wait.end_ns, end, "communicated")
         if wait.by in self._lane and wait.by != worker:
             self._released[wait.by, wait.end_ns].add(worker)
@@ -196,14 +195,27 @@ class Picture:
         ]
         group = {"type": "scatter", "legendgroup": "closed", "cliponaxis": True}
         return [
-            {**group, "mode": "lines", "name": "iteration closed", "hoverinfo": "skip",
-             "x": [x for time in times for x in (time, time, None)],
-             "y": [y for _ in times for y in (top, bottom, None)],
-             "line": {"width": 1, "color": "ink"}, "opacity": 0.55},
-            {**group, "mode": "markers", "showlegend": False, "hoverinfo": "text",
-             "x": times, "y": [top] * len(times), "hovertext": texts,
-             "marker": {"size": 8, "color": "ink", "symbol": "triangle-down"}},
-        ]  # fmt: skip
+            {
+                **group,
+                "mode": "lines",
+                "name": "iteration closed",
+                "hoverinfo": "skip",
+                "x": [x for time in times for x in (time, time, None)],
+                "y": [y for _ in times for y in (top, bottom, None)],
+                "line": {"width": 1, "color": "ink"},
+                "opacity": 0.55,
+            },
+            {
+                **group,
+                "mode": "markers",
+                "showlegend": False,
+                "hoverinfo": "text",
+                "x": times,
+                "y": [top] * len(times),
+                "hovertext": texts,
+                "marker": {"size": 8, "color": "ink", "symbol": "triangle-down"},
+            },
+        ]
 
     def _lines(self) -> list[Plot]:
         """From those who released to those who had waited."""
@@ -226,13 +238,30 @@ class Picture:
         group = {"type": "scatter", "legendgroup": "released", "hoverinfo": "skip"}
         marks = dots + heads
         return [
-            {**group, "mode": "lines", "name": "released by", "x": line[0], "y": line[1],
-             "line": {"width": 1, "color": "ink"}, "opacity": 0.55},
-            {**group, "mode": "markers", "showlegend": False, "x": [x for x, _, _ in marks],
-             "y": [y for _, y, _ in marks], "cliponaxis": True,
-             "marker": {"size": [7] * len(dots) + [7] * len(heads), "color": "ink",
-                        "symbol": [symbol for *_, symbol in marks], "line": {"width": 0}}},
-        ]  # fmt: skip
+            {
+                **group,
+                "mode": "lines",
+                "name": "released by",
+                "x": line[0],
+                "y": line[1],
+                "line": {"width": 1, "color": "ink"},
+                "opacity": 0.55,
+            },
+            {
+                **group,
+                "mode": "markers",
+                "showlegend": False,
+                "x": [x for x, _, _ in marks],
+                "y": [y for _, y, _ in marks],
+                "cliponaxis": True,
+                "marker": {
+                    "size": [7] * len(dots) + [7] * len(heads),
+                    "color": "ink",
+                    "symbol": [symbol for *_, symbol in marks],
+                    "line": {"width": 0},
+                },
+            },
+        ]
 
 
 def _row(columns: Columns, at: int) -> dict[str, int]:

@@ -94,10 +94,18 @@ def _target_line(target: float) -> Plot:
     line = {"color": "#8a8f98", "width": 1.2, "dash": "dot"}
     return {
         "shapes": [
-            {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": target, "y1": target,
-             "line": line, "layer": "below"}
+            {
+                "type": "line",
+                "xref": "paper",
+                "x0": 0,
+                "x1": 1,
+                "y0": target,
+                "y1": target,
+                "line": line,
+                "layer": "below",
+            }
         ]
-    }  # fmt: skip
+    }
 
 
 def _iterations(runs: Sequence[Run], totals: Sequence[Totals | None]) -> Figure:
@@ -131,5 +139,9 @@ def _iterations(runs: Sequence[Run], totals: Sequence[Totals | None]) -> Figure:
     if any(run.metrics["train_loss"] != [None] * len(run.metrics["time_s"]) for run in runs):
         note += " Accuracy and loss were evaluated only once: set evaluate.every_s to follow them."
     views = [View(traces, layout, note)] if traces else []
-    return Figure("figure-progress", "Iterations finished against time", views,
-                  instead="No iteration was finished and followed by an evaluation.")  # fmt: skip
+    return Figure(
+        "figure-progress",
+        "Iterations finished against time",
+        views,
+        instead="No iteration was finished and followed by an evaluation.",
+    )

@@ -33,9 +33,14 @@ def split_of_runs(runs: Sequence[Run]) -> Figure:
     note = "Without the time after a worker's last iteration, while others still worked."
     drawn = any(values.any() for values in spans.values())
     views = [View(_bars(spans, names), layout, note)] if drawn else []
-    return Figure("figure-split", "Time per run, by what workers did", views,
-                  height=150 + 38 * len(shown), tall=True,
-                  instead="No iteration was finished.")  # fmt: skip
+    return Figure(
+        "figure-split",
+        "Time per run, by what workers did",
+        views,
+        height=150 + 38 * len(shown),
+        tall=True,
+        instead="No iteration was finished.",
+    )
 
 
 def split_of_workers(runs: Sequence[Run], totals: Sequence[Totals | None]) -> Figure:
@@ -62,10 +67,15 @@ def split_of_workers(runs: Sequence[Run], totals: Sequence[Totals | None]) -> Fi
             "bargap": 0.25,
         }
         views.append(View(_bars(spans, names), layout, note))
-    return Figure("figure-workers", "Time per worker, by what it did", views,
-                  [Choice("Run", [run.name for run, _ in known])],
-                  height=150 + 17 * rows, tall=True,
-                  instead="There is no readable trace with a finished iteration.")  # fmt: skip
+    return Figure(
+        "figure-workers",
+        "Time per worker, by what it did",
+        views,
+        [Choice("Run", [run.name for run, _ in known])],
+        height=150 + 17 * rows,
+        tall=True,
+        instead="There is no readable trace with a finished iteration.",
+    )
 
 
 def shown_workers(sums: Totals) -> tuple[list[int], str]:

@@ -63,8 +63,9 @@ def staleness(runs: Sequence[Run]) -> Figure:
         "Staleness: updates that the parameters got between a gradient's read and its "
         f"application, counted per gradient and server. {words}"
     )
-    return Figure("figure-staleness", "Staleness of gradients", [View(traces, layout, note)],
-                  height=340)  # fmt: skip
+    return Figure(
+        "figure-staleness", "Staleness of gradients", [View(traces, layout, note)], height=340
+    )
 
 
 def _step(step: int, width: int) -> str:

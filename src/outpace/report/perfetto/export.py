@@ -36,9 +36,20 @@ NULL: Final = -(2**63)
 _BATCH: Final = 1 << 14  # rows
 _WORDS: Final = ("event", "outcome", "reason")
 _NUMBERS: Final = (
-    "worker", "shard", "iteration", "start_ns", "end_ns", "computed_ns", "held_ns", "version",
-    "staleness", "clock", "lead", "bound", "released_by",
-)  # fmt: skip
+    "worker",
+    "shard",
+    "iteration",
+    "start_ns",
+    "end_ns",
+    "computed_ns",
+    "held_ns",
+    "version",
+    "staleness",
+    "clock",
+    "lead",
+    "bound",
+    "released_by",
+)
 _WORKERS, _SERVERS = 1, 2  # processes
 _Row: TypeAlias = dict[str, Any]
 

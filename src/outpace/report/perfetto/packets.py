@@ -14,9 +14,16 @@ class Packets:
         self._tracks: dict[tuple[int, str, int], int] = {}
 
     def track(
-        self, parent: int, name: str, rank: int, *, lane: int = 0, process: int = 0,
-        thread: int = 0, counter: bool = False,
-    ) -> int:  # fmt: skip
+        self,
+        parent: int,
+        name: str,
+        rank: int,
+        *,
+        lane: int = 0,
+        process: int = 0,
+        thread: int = 0,
+        counter: bool = False,
+    ) -> int:
         """Its number; described when first asked for.
 
         rank: its place among its siblings. lane: what overlaps needs tracks of its own;
@@ -41,18 +48,29 @@ class Packets:
         return track
 
     def slice(
-        self, track: int, start: int, end: int | None, name: str, args: Mapping[str, int | str],
-        *, ends: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        track: int,
+        start: int,
+        end: int | None,
+        name: str,
+        args: Mapping[str, int | str],
+        *,
+        ends: int = 0,
+    ) -> None:
         """end: None if it never did; ends: the arrow that does at its start."""
         self._event(1, track, start, _named(name, args) + (_fixed(48, ends) if ends else b""))
         if end is not None:
             self._event(2, track, end)
 
     def mark(
-        self, track: int, at: int, name: str, args: Mapping[str, int | str],
-        *, starts: Sequence[int] = (),
-    ) -> None:  # fmt: skip
+        self,
+        track: int,
+        at: int,
+        name: str,
+        args: Mapping[str, int | str],
+        *,
+        starts: Sequence[int] = (),
+    ) -> None:
         """starts: the arrows that do here."""
         flows = b"".join(_fixed(47, flow) for flow in starts)
         self._event(3, track, at, _named(name, args) + flows)

@@ -88,6 +88,10 @@ class Gathered:
         there = self._sums[0] > 0
         iterations, gradients, open_ns = self._sums[:, there]
         return CutOffs(
-            self._width, iterations, gradients, open_ns * 1e-9, self._ended[there] * 1e-9,
+            self._width,
+            iterations,
+            gradients,
+            open_ns * 1e-9,
+            self._ended[there] * 1e-9,
             self._deepest,
-        )  # fmt: skip
+        )

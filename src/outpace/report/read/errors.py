@@ -21,8 +21,14 @@ def reading(path: Path) -> Iterator[None]:
     except FileNotFoundError:
         raise Unreadable(f"{path}: there is no such file") from None
     except (
-        OSError, ValueError, TypeError, LookupError, OverflowError, MemoryError, pa.ArrowException
-    ) as error:  # fmt: skip
+        OSError,
+        ValueError,
+        TypeError,
+        LookupError,
+        OverflowError,
+        MemoryError,
+        pa.ArrowException,
+    ) as error:
         raise Unreadable(f"{path}: {_cause(error)}") from error
 
 

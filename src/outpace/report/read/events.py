@@ -32,8 +32,14 @@ _PULL: Final = ("worker", "shard", "iteration", "start_ns", "end_ns", "released_
 _PUSH: Final = ("worker", "iteration", "start_ns")
 _CLOSED: Final = ("iteration", "start_ns", "end_ns", "clock")
 _REDUCTION: Final = (
-    "worker", "iteration", "start_ns", "computed_ns", "end_ns", "version", "clock",
-)  # fmt: skip
+    "worker",
+    "iteration",
+    "start_ns",
+    "computed_ns",
+    "end_ns",
+    "version",
+    "clock",
+)
 _UNUSED: Final = pa.array(["abstained", "dropped"])  # outcomes of a push
 STEPS: Final = 200  # into which the run is cut for `Totals.finished`
 
@@ -105,8 +111,9 @@ def read_totals(path: Path, workers: int, end_s: float) -> Totals | None:
             finished += np.bincount(steps, minlength=STEPS)
             if len(held) and held.max() > (longest.held_ns if longest else 0):
                 at = int(held.argmax())
-                longest = Wait(*(int(rows[name][at]) for name in
-                                 ("worker", "iteration", "end_ns", "held_ns")))  # fmt: skip
+                longest = Wait(
+                    *(int(rows[name][at]) for name in ("worker", "iteration", "end_ns", "held_ns"))
+                )
             pulls = _rows(batch, "pull", _PULL)
             ended = pulls["released_by"] != NULL
             spans = (pulls["end_ns"] - pulls["start_ns"])[ended]
@@ -148,9 +155,10 @@ class _Span:
 
     def add(self, batch: pa.RecordBatch) -> None:
         for event, names, kept in (
-            ("iteration", _ITERATION, self._iterations), ("cut-off", _CLOSED, self._closed),
+            ("iteration", _ITERATION, self._iterations),
+            ("cut-off", _CLOSED, self._closed),
             ("all-reduce", _REDUCTION, self._reductions),
-        ):  # fmt: skip
+        ):
             rows = _rows(batch, event, names)
             inside = (rows["end_ns"] > self._low) & (rows["start_ns"] < self._high)
             kept.append({name: column[inside] for name, column in rows.items()})
@@ -175,9 +183,12 @@ class _Span:
     def events(self) -> Events:
         return Events(
             _joined(_ITERATION, self._iterations),
-            _joined((*_PULL, "lead", "bound"), self._waits), self._reasons,
-            _joined(_CLOSED, self._closed), self._unused, _joined(_REDUCTION, self._reductions),
-        )  # fmt: skip
+            _joined((*_PULL, "lead", "bound"), self._waits),
+            self._reasons,
+            _joined(_CLOSED, self._closed),
+            self._unused,
+            _joined(_REDUCTION, self._reductions),
+        )
 
 
 def _batches(

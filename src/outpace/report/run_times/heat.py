@@ -34,13 +34,19 @@ def heat(times: RunTimes) -> Figure:
         Choice("Order", ["by worker", "slowest first"]),
     ]
     height = int(np.clip(150 + 22 * times.workers, 300, 620))
-    return Figure("figure-heat", "Run time of every worker in every iteration", views, choices,
-                  height=height, tall=True)  # fmt: skip
+    return Figure(
+        "figure-heat",
+        "Run time of every worker in every iteration",
+        views,
+        choices,
+        height=height,
+        tall=True,
+    )
 
 
 def _view(
     times: RunTimes, values: Seconds, order: NDArray[np.int64], unit: str, by_speed: bool
-) -> View:  # fmt: skip
+) -> View:
     rows, columns = Blocks(times.workers, _ROWS), Blocks(times.iterations, _COLUMNS)
     cells = means(values.T[order], rows, columns)
     cut = means(times.censored.T[order].astype(np.float64), rows, columns) > 0.5
@@ -56,11 +62,14 @@ def _view(
             "zmin": float(f"{low:.3g}"),
             "zmax": float(f"{max(high, 1.02 * low):.3g}"),
             "colorscale": "Cividis",
-            "colorbar": {"title": {"text": unit, "side": "right"}, "thickness": 12,
-                         "outlinewidth": 0},
+            "colorbar": {
+                "title": {"text": unit, "side": "right"},
+                "thickness": 12,
+                "outlinewidth": 0,
+            },
             "hovertemplate": f"worker %{{y}}, iteration %{{x}}: %{{z}} {unit}<extra></extra>",
         }
-    ]  # fmt: skip
+    ]
     if cut.any():
         traces.append(
             {
@@ -91,10 +100,18 @@ def _borders(times: RunTimes, order: NDArray[np.int64], size: int) -> list[Plot]
     if len(changes) > _LINES:
         return []
     return [
-        {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": at / size - 0.5,
-         "y1": at / size - 0.5, "line": {"width": 1, "color": "#ffffff"}, "opacity": 0.55}
+        {
+            "type": "line",
+            "xref": "paper",
+            "x0": 0,
+            "x1": 1,
+            "y0": at / size - 0.5,
+            "y1": at / size - 0.5,
+            "line": {"width": 1, "color": "#ffffff"},
+            "opacity": 0.55,
+        }
         for at in changes.tolist()
-    ]  # fmt: skip
+    ]
 
 
 def _note(rows: Blocks, columns: Blocks, cut: bool, borders: bool, times: RunTimes) -> str:

@@ -18,8 +18,13 @@ _WIDE: Final = "rgba(0, 114, 178, 0.10)"
 def order_statistics(facts: Facts) -> Figure:
     """The figure `figure-order`."""
     choices = [Choice("Against", ["by place", "by iteration"])]
-    return Figure("figure-order", "Run times from the fastest to the slowest",
-                  [_by_place(facts), _by_iteration(facts)], choices, height=400)  # fmt: skip
+    return Figure(
+        "figure-order",
+        "Run times from the fastest to the slowest",
+        [_by_place(facts), _by_iteration(facts)],
+        choices,
+        height=400,
+    )
 
 
 def _by_place(facts: Facts) -> View:
@@ -40,8 +45,9 @@ def _by_place(facts: Facts) -> View:
         "yaxis": axis("run time (s)", rangemode="tozero", hoverformat=".3~g"),
         "hovermode": "x unified",
     }
-    return View(traces, layout, "The worker at the same place need not be the same one." +
-                _cut(facts))  # fmt: skip
+    return View(
+        traces, layout, "The worker at the same place need not be the same one." + _cut(facts)
+    )
 
 
 def _by_iteration(facts: Facts) -> View:
@@ -85,15 +91,25 @@ def _rounded(values: NDArray[np.float64]) -> list[float]:
 
 def _line(name: str, x: list[int], y: NDArray[np.float64], place: int) -> Plot:
     return {
-        "type": "scatter", "mode": "lines", "name": name, "x": x, "y": _rounded(y),
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": x,
+        "y": _rounded(y),
         "line": {"color": colour(place), "width": 2},
-    }  # fmt: skip
+    }
 
 
 def _edge(name: str, x: list[int], y: NDArray[np.float64], fill: str | None) -> Plot:
     """The lower edge of a band, or with a colour the upper one that fills it."""
     edge: Plot = {
-        "type": "scatter", "mode": "lines", "name": name, "x": x, "y": _rounded(y),
-        "line": {"width": 0}, "hoverinfo": "skip", "showlegend": fill is not None,
-    }  # fmt: skip
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": x,
+        "y": _rounded(y),
+        "line": {"width": 0},
+        "hoverinfo": "skip",
+        "showlegend": fill is not None,
+    }
     return edge if fill is None else {**edge, "fill": "tonexty", "fillcolor": fill}

@@ -31,8 +31,12 @@ def rates_figure(facts: Facts) -> Figure:
         "yaxis": axis("gradients per second", rangemode="tozero", hoverformat=".4~g"),
         "hovermode": "closest",
     }
-    return Figure("figure-throughput", "Gradients per second against the workers waited for",
-                  [View(traces, layout, _note(facts))], height=400)  # fmt: skip
+    return Figure(
+        "figure-throughput",
+        "Gradients per second against the workers waited for",
+        [View(traces, layout, _note(facts))],
+        height=400,
+    )
 
 
 def _curve(facts: Facts, where: Mask, dash: str, name: str) -> Plot:
@@ -40,18 +44,26 @@ def _curve(facts: Facts, where: Mask, dash: str, name: str) -> Plot:
     kept = np.unique(np.linspace(0, workers - 1, min(workers, _POINTS)).round().astype(int))
     y = [float(f"{rate[place]:.5g}") if where[place] else None for place in kept]
     return {
-        "type": "scatter", "mode": "lines", "name": name, "x": [int(place) + 1 for place in kept],
-        "y": y, "line": {"color": colour(0), "width": 2.4, "dash": dash},
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": [int(place) + 1 for place in kept],
+        "y": y,
+        "line": {"color": colour(0), "width": 2.4, "dash": dash},
         "hovertemplate": "%{x} workers: %{y:.4~g} gradients per second<extra></extra>",
-    }  # fmt: skip
+    }
 
 
 def _mark(count: int, rate: float, name: str, place: int) -> Plot:
     return {
-        "type": "scatter", "mode": "markers", "name": name, "x": [count],
-        "y": [float(f"{rate:.5g}")], "marker": {"color": colour(place), "size": 11},
+        "type": "scatter",
+        "mode": "markers",
+        "name": name,
+        "x": [count],
+        "y": [float(f"{rate:.5g}")],
+        "marker": {"color": colour(place), "size": 11},
         "hovertemplate": f"{name}: %{{y:.4~g}} gradients per second<extra></extra>",
-    }  # fmt: skip
+    }
 
 
 def _note(facts: Facts) -> str:

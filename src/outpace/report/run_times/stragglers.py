@@ -29,8 +29,13 @@ def stragglers(facts: Facts) -> Figure:
         options.append("nodes")
     views.append(_spells(facts))
     options.append("how long")
-    return Figure("figure-stragglers", "How often workers are slow", views,
-                  [Choice("What", options)], height=340)  # fmt: skip
+    return Figure(
+        "figure-stragglers",
+        "How often workers are slow",
+        views,
+        [Choice("What", options)],
+        height=340,
+    )
 
 
 def _workers(facts: Facts) -> View:
@@ -38,17 +43,21 @@ def _workers(facts: Facts) -> View:
     order = np.argsort(-share, kind="stable")
     shown = order[share[order] > 0][:_BARS]
     words = [
-        f"worker {worker}" + (f", node {node[worker]}" if facts.nodes > 1 else "")
+        f"worker {worker}"
+        + (f", node {node[worker]}" if facts.nodes > 1 else "")
         + f": slow in {percent(float(share[worker]))} of its iterations,<br>"
         f"up to {plural(int(longest[worker]), 'iteration')} in a row"
         for worker in shown
-    ]  # fmt: skip
+    ]
     never = int((share == 0).sum())
     note = f"{plural(int((share > 0).sum()), 'worker')} of {len(share):,} were slow at least once."
     if len(shown) < len(share) - never:
         note += f" Those that were most often: {len(shown)}."
-    return View([_bars([str(worker) for worker in shown], share[shown], words)],
-                _layout("worker, most often slow first", len(shown)), note)  # fmt: skip
+    return View(
+        [_bars([str(worker) for worker in shown], share[shown], words)],
+        _layout("worker, most often slow first", len(shown)),
+        note,
+    )
 
 
 def _nodes(facts: Facts) -> View:
@@ -65,8 +74,11 @@ def _nodes(facts: Facts) -> View:
         for at in order
     ]
     spread = "Equal bars: nodes do not matter. Unequal ones: workers slow down together."
-    return View([_bars([str(nodes[at]) for at in order], share[order], words)],
-                _layout("node, most often slow first", len(order)), spread)  # fmt: skip
+    return View(
+        [_bars([str(nodes[at]) for at in order], share[order], words)],
+        _layout("node, most often slow first", len(order)),
+        spread,
+    )
 
 
 def _spells(facts: Facts) -> View:

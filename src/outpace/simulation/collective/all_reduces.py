@@ -28,9 +28,15 @@ class AllReduces:
     """
 
     def __init__(
-        self, kernel: Kernel, route: Route, pattern: AllReduce, wire: Wire,
-        workers: int, new_sum: Callable[[], BlockSum], ended: Callable[[Part], None],
-    ) -> None:  # fmt: skip
+        self,
+        kernel: Kernel,
+        route: Route,
+        pattern: AllReduce,
+        wire: Wire,
+        workers: int,
+        new_sum: Callable[[], BlockSum],
+        ended: Callable[[Part], None],
+    ) -> None:
         self._kernel, self._route, self._pattern = kernel, route, pattern
         self._wire: Wire = wire
         self._new_sum = new_sum if wire == "full" else lambda: RoundedSum(new_sum())
@@ -95,13 +101,26 @@ class Part:
     """One worker's part in an all-reduce. Implements `Reduction`."""
 
     __slots__ = (
-        "_arrived", "_kernel", "_value", "_whole", "ended", "joined", "nbytes", "weight", "worker",
-    )  # fmt: skip
+        "_arrived",
+        "_kernel",
+        "_value",
+        "_whole",
+        "ended",
+        "joined",
+        "nbytes",
+        "weight",
+        "worker",
+    )
 
     def __init__(
-        self, whole: _AllReduce, worker: int, value: Block, nbytes: int, weight: int,
+        self,
+        whole: _AllReduce,
+        worker: int,
+        value: Block,
+        nbytes: int,
+        weight: int,
         kernel: Kernel,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._whole, self._value, self._kernel = whole, value, kernel
         self.worker, self.weight, self.nbytes = worker, weight, nbytes
         self.joined: Time = kernel.now

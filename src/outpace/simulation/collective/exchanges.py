@@ -39,9 +39,13 @@ class Exchanges:
     """Those of a run. average: has two workers go on from their mean. ended: told of each."""
 
     def __init__(
-        self, kernel: Kernel, route: Route, size_bytes: int,
-        average: Callable[[int, int], None], ended: Callable[[Pair], None],
-    ) -> None:  # fmt: skip
+        self,
+        kernel: Kernel,
+        route: Route,
+        size_bytes: int,
+        average: Callable[[int, int], None],
+        ended: Callable[[Pair], None],
+    ) -> None:
         self._kernel, self._route, self._size_bytes = kernel, route, size_bytes
         self._average, self._ended = average, ended
         self._waiting: list[Pair] = []  # first come, first served, if both are free

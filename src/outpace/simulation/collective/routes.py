@@ -102,8 +102,9 @@ class Messages:
         for member in members:
             self._kernel.spawn(
                 self._take_part(member, parts[member], size, finished),
-                f"the messages of {worker_name(member)}", daemon=True,
-            )  # fmt: skip
+                f"the messages of {worker_name(member)}",
+                daemon=True,
+            )
 
     async def _take_part(
         self, member: int, part: Sequence[_Turn], size: int, finished: Finished

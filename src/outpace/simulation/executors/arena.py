@@ -49,11 +49,13 @@ class Arena:
         base = slot * layout.slot_bytes
         return [
             torch.frombuffer(
-                self._memory, dtype=layout.dtype, count=length,
+                self._memory,
+                dtype=layout.dtype,
+                count=length,
                 offset=base + start * layout.dtype.itemsize,
             )
             for length, start in zip(layout.lengths, starts, strict=False)
-        ]  # fmt: skip
+        ]
 
     def write(self, slot: int, blocks: Sequence[torch.Tensor]) -> None:
         for place, block in zip(self.blocks(slot), blocks, strict=True):

@@ -30,9 +30,14 @@ class AutoExecutor:
     """
 
     def __init__(
-        self, experiment: Experiment, workload: Workload, initial: Sequence[Block],
-        share: Callable[[], float], long_s: float = LONG_S, costly_s: float = COSTLY_S,
-    ) -> None:  # fmt: skip
+        self,
+        experiment: Experiment,
+        workload: Workload,
+        initial: Sequence[Block],
+        share: Callable[[], float],
+        long_s: float = LONG_S,
+        costly_s: float = COSTLY_S,
+    ) -> None:
         self._long_s, self._costly_s = long_s, costly_s
         self._experiment, self._workload, self._initial = experiment, workload, initial
         self._share = share

@@ -28,9 +28,12 @@ class Gradients:
     """
 
     def __init__(
-        self, experiment: Experiment, workload: CuttableWorkload, told: Told,
+        self,
+        experiment: Experiment,
+        workload: CuttableWorkload,
+        told: Told,
         share: Callable[[], float],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._experiment, self._workload = experiment, workload
         self._told, self._share = told, share
         self._initial = [whole(block) for block in workload.initial_parameters()]

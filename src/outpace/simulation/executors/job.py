@@ -48,13 +48,24 @@ class Job(ABC):
     """A function of parameters, a worker and an iteration."""
 
     __slots__ = (
-        "__weakref__", "begun", "due", "executor", "iteration", "outcome", "parameters", "worker",
-    )  # fmt: skip
+        "__weakref__",
+        "begun",
+        "due",
+        "executor",
+        "iteration",
+        "outcome",
+        "parameters",
+        "worker",
+    )
 
     def __init__(
-        self, executor: Executor, parameters: Sequence[torch.Tensor], worker: int, iteration: int,
+        self,
+        executor: Executor,
+        parameters: Sequence[torch.Tensor],
+        worker: int,
+        iteration: int,
         due: Time,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.executor, self.parameters = executor, parameters
         self.worker, self.iteration, self.due = worker, iteration, due
         self.begun = False  # is somebody computing it?
@@ -71,9 +82,14 @@ class GradientJob(Job):
     __slots__ = ("_blocks", "_told")
 
     def __init__(
-        self, executor: Executor, told: Told, parameters: Sequence[torch.Tensor], worker: int,
-        iteration: int, due: Time,
-    ) -> None:  # fmt: skip
+        self,
+        executor: Executor,
+        told: Told,
+        parameters: Sequence[torch.Tensor],
+        worker: int,
+        iteration: int,
+        due: Time,
+    ) -> None:
         super().__init__(executor, parameters, worker, iteration, due)
         self._told = told
         self._blocks: list[Any] = []

@@ -89,9 +89,12 @@ class ProcessExecutor:
     beside = True
 
     def __init__(
-        self, experiment: Experiment, workload: Workload, initial: Sequence[Block],
+        self,
+        experiment: Experiment,
+        workload: Workload,
+        initial: Sequence[Block],
         processes: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if current_process().daemon:
             raise Unusable("this is a daemonic process, which may start no others")
         self._workload = workload
@@ -197,9 +200,13 @@ class ProcessExecutor:
             self._collect(left_s)
 
     def _order(
-        self, process: _Process, job: Job | None, parameters: Sequence[torch.Tensor],
-        worker: int, iteration: int,
-    ) -> None:  # fmt: skip
+        self,
+        process: _Process,
+        job: Job | None,
+        parameters: Sequence[torch.Tensor],
+        worker: int,
+        iteration: int,
+    ) -> None:
         source, target = self._shared(parameters), process.targets.pop()
         source.users += 1
         number = next(self._numbers)

@@ -53,9 +53,13 @@ class Flow:
     __slots__ = ("carries", "end", "group", "left", "number", "rate", "resources", "since")
 
     def __init__(
-        self, resources: tuple[Resource, ...], carries: Any = None, size_bytes: int = 0,
-        since: Time = 0, number: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        resources: tuple[Resource, ...],
+        carries: Any = None,
+        size_bytes: int = 0,
+        since: Time = 0,
+        number: int = 0,
+    ) -> None:
         self.resources, self.carries, self.number = resources, carries, number
         self.rate = 0.0  # bytes/s, since `since`, when `left` bytes were to come
         self.left, self.since = float(size_bytes), since
@@ -145,9 +149,14 @@ class FairNetwork(Network):
     """See the head of this file."""
 
     def __init__(
-        self, kernel: Kernel, law: NetworkLaw, log: Log | None = None, *,
-        machines: Machines | None = None, seed: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        kernel: Kernel,
+        law: NetworkLaw,
+        log: Log | None = None,
+        *,
+        machines: Machines | None = None,
+        seed: int = 0,
+    ) -> None:
         super().__init__(kernel, law, log, machines=machines, seed=seed)
         self._ports: dict[Nic, tuple[Resource, Resource]] = {}  # sending, receiving
         self._channels: dict[Link, _Channel] = {}
@@ -155,9 +164,13 @@ class FairNetwork(Network):
         self._changed: dict[Resource, None] = {}  # since rates were made
 
     def send(
-        self, sender: str, receiver: str, message: object, size_bytes: int,
+        self,
+        sender: str,
+        receiver: str,
+        message: object,
+        size_bytes: int,
         duration: Time | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Start a flow of so many bytes, behind those from this sender to this receiver.
 
         Raises KeyError for an unknown node, ConfigError for a duration: that is for those
@@ -259,9 +272,13 @@ class FairNetwork(Network):
 
 
 def network_of(
-    law: NetworkLaw | None, kernel: Kernel, log: Log | None = None, *,
-    machines: Machines | None = None, seed: int = 0,
-) -> Network:  # fmt: skip
+    law: NetworkLaw | None,
+    kernel: Kernel,
+    log: Log | None = None,
+    *,
+    machines: Machines | None = None,
+    seed: int = 0,
+) -> Network:
     """A network of the contention that the law names. Raises ConfigError as `Network` does."""
     if law is not None and law.contention == "fair":
         return FairNetwork(kernel, law, log, machines=machines, seed=seed)

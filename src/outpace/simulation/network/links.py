@@ -14,8 +14,15 @@ class Transfer:
     """One message on its way; its times in ns, set as they come."""
 
     __slots__ = (
-        "after", "delivered", "duration", "link", "message", "requested", "size_bytes", "started",
-    )  # fmt: skip
+        "after",
+        "delivered",
+        "duration",
+        "link",
+        "message",
+        "requested",
+        "size_bytes",
+        "started",
+    )
 
     def __init__(
         self, link: Link, message: object, size_bytes: int, duration: Time, requested: Time
@@ -40,9 +47,14 @@ class Nic:
     """A machine's connection, of its one node or of two that share it."""
 
     __slots__ = (
-        "bandwidth", "outbox", "receive_wake", "receiving_until", "send_wake", "sending_until",
+        "bandwidth",
+        "outbox",
+        "receive_wake",
+        "receiving_until",
+        "send_wake",
+        "sending_until",
         "waiting",
-    )  # fmt: skip
+    )
 
     def __init__(self, bandwidth: float) -> None:
         self.bandwidth = bandwidth  # bytes/s, in each direction
@@ -70,9 +82,22 @@ class Link:
     """
 
     __slots__ = (
-        "arrival", "asked", "at_once", "bandwidth", "duration", "last", "latency", "limit",
-        "local", "put", "receiver", "sender", "size", "source", "target",
-    )  # fmt: skip
+        "arrival",
+        "asked",
+        "at_once",
+        "bandwidth",
+        "duration",
+        "last",
+        "latency",
+        "limit",
+        "local",
+        "put",
+        "receiver",
+        "sender",
+        "size",
+        "source",
+        "target",
+    )
 
     def __init__(
         self, sender: Node, receiver: Node, latency: Time, limit: float, local: bool, at_once: bool

@@ -40,9 +40,14 @@ class Network:
     """
 
     def __init__(
-        self, kernel: Kernel, law: NetworkLaw | None = None, log: Log | None = None, *,
-        machines: Machines | None = None, seed: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        kernel: Kernel,
+        law: NetworkLaw | None = None,
+        log: Log | None = None,
+        *,
+        machines: Machines | None = None,
+        seed: int = 0,
+    ) -> None:
         """Raises ConfigError where the law does not fit the nodes."""
         self.messages = 0
         self.bytes_sent = 0  # over the network
@@ -72,9 +77,13 @@ class Network:
         return mailbox
 
     def send(
-        self, sender: str, receiver: str, message: object, size_bytes: int,
+        self,
+        sender: str,
+        receiver: str,
+        message: object,
+        size_bytes: int,
         duration: Time | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Queue a message; it occupies both ends for `duration`, or as long as its size takes.
 
         Raises KeyError for an unknown node.

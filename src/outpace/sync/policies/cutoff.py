@@ -14,9 +14,17 @@ from outpace.sync.policies.bsp import once_finished
 from outpace.sync.policy import Apply, Scale, ShardView
 
 ModelName = Literal[
-    "all", "fixed", "elfving", "last", "mean-5", "last-5", "last-20", "deep-markov", "pooled",
+    "all",
+    "fixed",
+    "elfving",
+    "last",
+    "mean-5",
+    "last-5",
+    "last-20",
+    "deep-markov",
+    "pooled",
     "oracle",
-]  # fmt: skip
+]
 WARM_UP: Final = 20  # iterations; learned models can be fitted to no fewer
 DecisionName = Literal["count", "deadline", "count-or-deadline", "replan", "hedge"]
 _ALONE: Final = ("all", "fixed", "elfving", "oracle")  # models that decide by themselves

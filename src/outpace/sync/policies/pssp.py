@@ -43,8 +43,10 @@ class Pssp:
         require_staleness(self.staleness)
         require(
             0 <= self.block_probability <= 1,
-            "block_probability", "in [0, 1]", self.block_probability,
-        )  # fmt: skip
+            "block_probability",
+            "in [0, 1]",
+            self.block_probability,
+        )
 
     def may_answer(self, pull: Pull, view: ShardView) -> Decision:
         lead = pull.iteration - view.clock

@@ -76,9 +76,14 @@ class WorkerContext(Context, Protocol):
         """Compute the gradient, one block for each server; None: abstain."""
 
     def iteration_finished(
-        self, iteration: int, started: Time, computed: Time, finished: Time, held: Time,
+        self,
+        iteration: int,
+        started: Time,
+        computed: Time,
+        finished: Time,
+        held: Time,
         last_server: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """For the trace. `held`: how long the server that answered last kept the pull."""
 
 

@@ -59,9 +59,12 @@ class DataSet:
             return path
         try:
             pooch.retrieve(
-                f"{self.url}/{name}", f"sha256:{self.checksums[name]}", fname=name, path=cache,
+                f"{self.url}/{name}",
+                f"sha256:{self.checksums[name]}",
+                fname=name,
+                path=cache,
                 downloader=pooch.HTTPDownloader(progressbar=_Bar(name), timeout=30),
-            )  # fmt: skip
+            )
         except Exception as error:  # requests', urllib3's and pooch's own
             raise ConfigError(
                 f"{self.name}: cannot download {self.url}/{name} ({type(error).__name__}). "
@@ -110,9 +113,12 @@ class _Bar:
         self.total = 0
         console = Console(stderr=True)
         self._progress = Progress(
-            TextColumn("downloading {task.description}", markup=False), BarColumn(),
-            DownloadColumn(), console=console, disable=not console.is_terminal,
-        )  # fmt: skip
+            TextColumn("downloading {task.description}", markup=False),
+            BarColumn(),
+            DownloadColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
         self._task = self._progress.add_task(name, total=None)
         self._progress.start()
 

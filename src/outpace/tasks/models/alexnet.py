@@ -15,14 +15,27 @@ from outpace.tasks.models.layers import he_normal
 def alexnet(classes: int, channels: int) -> nn.Module:
     """Convolutions of 64, 192, 384, 256 and 256 channels; 4096, 4096 and the classes."""
     model = nn.Sequential(
-        nn.Conv2d(channels, 64, 3, stride=2, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(64, 192, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(192, 384, 3, padding=1), nn.ReLU(),
-        nn.Conv2d(384, 256, 3, padding=1), nn.ReLU(),
-        nn.Conv2d(256, 256, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-        nn.AdaptiveAvgPool2d(2), nn.Flatten(),
-        nn.Dropout(), nn.Linear(1024, 4096), nn.ReLU(),
-        nn.Dropout(), nn.Linear(4096, 4096), nn.ReLU(),
+        nn.Conv2d(channels, 64, 3, stride=2, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(64, 192, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(192, 384, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(384, 256, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(256, 256, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.AdaptiveAvgPool2d(2),
+        nn.Flatten(),
+        nn.Dropout(),
+        nn.Linear(1024, 4096),
+        nn.ReLU(),
+        nn.Dropout(),
+        nn.Linear(4096, 4096),
+        nn.ReLU(),
         nn.Linear(4096, classes),
-    )  # fmt: skip
+    )
     return he_normal(model)

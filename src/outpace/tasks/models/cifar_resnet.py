@@ -28,8 +28,9 @@ class _Block(nn.Module):
         super().__init__()
         self.residual = nn.Sequential(
             conv_norm_relu(inputs, outputs, stride=stride),
-            conv(outputs, outputs), nn.BatchNorm2d(outputs),
-        )  # fmt: skip
+            conv(outputs, outputs),
+            nn.BatchNorm2d(outputs),
+        )
         self._stride, self._new_channels = stride, outputs - inputs
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

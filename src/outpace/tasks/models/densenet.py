@@ -44,9 +44,13 @@ class _Layer(nn.Module):
     def __init__(self, features: int, growth: int) -> None:
         super().__init__()
         self.new = nn.Sequential(
-            nn.BatchNorm2d(features), nn.ReLU(), conv(features, 4 * growth, kernel=1),
-            nn.BatchNorm2d(4 * growth), nn.ReLU(), conv(4 * growth, growth),
-        )  # fmt: skip
+            nn.BatchNorm2d(features),
+            nn.ReLU(),
+            conv(features, 4 * growth, kernel=1),
+            nn.BatchNorm2d(4 * growth),
+            nn.ReLU(),
+            conv(4 * growth, growth),
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.cat([x, self.new(x)], dim=1)

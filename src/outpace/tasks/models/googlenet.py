@@ -17,11 +17,14 @@ from outpace.tasks.models.layers import conv_norm_relu, he_normal, head
 _STAGES: Final = (
     ((64, 96, 128, 16, 32, 32), (128, 128, 192, 32, 96, 64)),
     (
-        (192, 96, 208, 16, 48, 64), (160, 112, 224, 24, 64, 64), (128, 128, 256, 24, 64, 64),
-        (112, 144, 288, 32, 64, 64), (256, 160, 320, 32, 128, 128),
+        (192, 96, 208, 16, 48, 64),
+        (160, 112, 224, 24, 64, 64),
+        (128, 128, 256, 24, 64, 64),
+        (112, 144, 288, 32, 64, 64),
+        (256, 160, 320, 32, 128, 128),
     ),
     ((256, 160, 320, 32, 128, 128), (384, 192, 384, 48, 128, 128)),
-)  # fmt: skip
+)
 
 
 def googlenet(classes: int, channels: int) -> nn.Module:
@@ -44,12 +47,18 @@ class _Inception(nn.Module):
         self, inputs: int, one: int, to_three: int, three: int, to_five: int, five: int, pool: int
     ) -> None:
         super().__init__()
-        self.branches = nn.ModuleList([
-            conv_norm_relu(inputs, one, 1),
-            nn.Sequential(conv_norm_relu(inputs, to_three, 1), conv_norm_relu(to_three, three, 3)),
-            nn.Sequential(conv_norm_relu(inputs, to_five, 1), conv_norm_relu(to_five, five, 5)),
-            nn.Sequential(nn.MaxPool2d(3, stride=1, padding=1), conv_norm_relu(inputs, pool, 1)),
-        ])  # fmt: skip
+        self.branches = nn.ModuleList(
+            [
+                conv_norm_relu(inputs, one, 1),
+                nn.Sequential(
+                    conv_norm_relu(inputs, to_three, 1), conv_norm_relu(to_three, three, 3)
+                ),
+                nn.Sequential(conv_norm_relu(inputs, to_five, 1), conv_norm_relu(to_five, five, 5)),
+                nn.Sequential(
+                    nn.MaxPool2d(3, stride=1, padding=1), conv_norm_relu(inputs, pool, 1)
+                ),
+            ]
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.cat([branch(x) for branch in self.branches], dim=1)

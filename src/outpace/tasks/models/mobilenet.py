@@ -9,8 +9,16 @@ from torch import nn
 from outpace.tasks.models.layers import conv_norm_relu, he_normal, head
 
 _BLOCKS: Final = (  # channels, stride
-    (64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1)
-)  # fmt: skip
+    (64, 1),
+    (128, 2),
+    (128, 1),
+    (256, 2),
+    (256, 1),
+    (512, 2),
+    *[(512, 1)] * 5,
+    (1024, 2),
+    (1024, 1),
+)
 
 
 def mobilenet(classes: int, channels: int) -> nn.Module:

@@ -40,12 +40,14 @@ class _Bottleneck(nn.Module):
         self.residual = nn.Sequential(
             conv_norm_relu(inputs, width, kernel=1),
             conv_norm_relu(width, width, stride=stride),
-            conv(width, outputs, kernel=1), nn.BatchNorm2d(outputs),
-        )  # fmt: skip
+            conv(width, outputs, kernel=1),
+            nn.BatchNorm2d(outputs),
+        )
         self.shortcut = (
-            nn.Identity() if stride == 1 and inputs == outputs
+            nn.Identity()
+            if stride == 1 and inputs == outputs
             else nn.Sequential(conv(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
-        )  # fmt: skip
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.relu(self.residual(x) + self.shortcut(x))

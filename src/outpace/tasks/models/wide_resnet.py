@@ -31,9 +31,11 @@ class _Block(nn.Module):
         super().__init__()
         self.before = nn.Sequential(nn.BatchNorm2d(inputs), nn.ReLU())
         self.residual = nn.Sequential(
-            conv(inputs, outputs, stride=stride), nn.BatchNorm2d(outputs), nn.ReLU(),
+            conv(inputs, outputs, stride=stride),
+            nn.BatchNorm2d(outputs),
+            nn.ReLU(),
             conv(outputs, outputs),
-        )  # fmt: skip
+        )
         self.projection = (
             None if stride == 1 and inputs == outputs else conv(inputs, outputs, 1, stride)
         )

@@ -165,9 +165,12 @@ class Attached:
 
 
 def attached(
-    link: Link, number: int, experiment: Experiment, model: torch.nn.Module,
+    link: Link,
+    number: int,
+    experiment: Experiment,
+    model: torch.nn.Module,
     optimizer: torch.optim.Optimizer,
-) -> Attached:  # fmt: skip
+) -> Attached:
     """The worker that `optimizer.step()` now drives; still to be started.
 
     Raises ConfigError if this model, or its optimizer, cannot be shared.

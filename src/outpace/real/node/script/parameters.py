@@ -95,9 +95,12 @@ class InPlace:
     """
 
     def __init__(
-        self, script: ScriptModel, tail: Tail, changed: Callable[[int], None],
+        self,
+        script: ScriptModel,
+        tail: Tail,
+        changed: Callable[[int], None],
         stepped: Callable[[], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._script, self._tail = script, tail
         self._changed, self._stepped = changed, stepped
         self._is_in_use = False
@@ -183,9 +186,12 @@ class Beside:
     """
 
     def __init__(
-        self, script: ScriptModel, tail: Tail, initial: torch.Tensor,
+        self,
+        script: ScriptModel,
+        tail: Tail,
+        initial: torch.Tensor,
         changed: Callable[[int], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._script, self._tail, self._changed = script, tail, changed
         self.version = 0  # commits
         self._flat = initial

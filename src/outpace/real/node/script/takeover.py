@@ -21,9 +21,10 @@ def has_taken_steps(optimizer: torch.optim.Optimizer) -> bool:
 
 
 def take_over(
-    optimizer: torch.optim.Optimizer, take_step: Callable[[Closure], Any],
+    optimizer: torch.optim.Optimizer,
+    take_step: Callable[[Closure], Any],
     state_is_lost: Callable[[], None],
-) -> None:  # fmt: skip
+) -> None:
     """Have `optimizer.step` call `take_step`, and everything else stay as it is.
 
     `state_is_lost` is called when it is given the state of one that has taken steps.
