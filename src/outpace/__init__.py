@@ -11,9 +11,7 @@ the user's own model in virtual time, and then run unchanged for real.
 
 from __future__ import annotations
 
-from outpace.support import version
-
-__version__ = version.VERSION
+from outpace.support.version import __version__
 
 TYPE_CHECKING = False  # not from typing: until the command guards itself, little is imported
 if TYPE_CHECKING:

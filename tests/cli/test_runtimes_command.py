@@ -100,7 +100,7 @@ def test_show_overwrites_no_file_of_ones_own_unless_it_is_named(here, capsys):
 
 
 def test_fit_writes_a_model_that_can_be_loaded(here, capsys, monkeypatch):
-    monkeypatch.setitem(MODELS, "stand-in", Kind("stand_in", "StandIn"))
+    monkeypatch.setitem(MODELS, "stand-in", Kind("tests.support.stand_in", "StandIn"))
     twice = ("times.parquet", "times.parquet", "--model", "stand-in", "--seed", "7")
     assert outpace("runtimes", "fit", *twice, "-o", "m.safetensors") == 0
     assert "m.safetensors: stand-in, fitted to 4 iterations in " in capsys.readouterr().out
@@ -109,7 +109,7 @@ def test_fit_writes_a_model_that_can_be_loaded(here, capsys, monkeypatch):
 
 
 def test_what_cannot_be_fitted_is_refused_and_nothing_is_written(here, capsys, monkeypatch):
-    monkeypatch.setitem(MODELS, "stand-in", Kind("stand_in", "StandIn"))
+    monkeypatch.setitem(MODELS, "stand-in", Kind("tests.support.stand_in", "StandIn"))
     write(table([[1.0]]), here / "short.parquet")
     fit = ("runtimes", "fit", "-o", "m.safetensors", "--model")
     assert "short.parquet: 1 iteration is too few" in refused(

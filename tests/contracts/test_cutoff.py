@@ -165,7 +165,7 @@ def test_what_is_cut_off_is_never_computed(tmp_path):
 
 
 def test_a_model_file_that_does_not_fit_is_named_and_nothing_was_started(tmp_path, monkeypatch):
-    monkeypatch.setitem(MODELS, "stand-in", Kind("stand_in", "StandIn"))
+    monkeypatch.setitem(MODELS, "stand-in", Kind("tests.support.stand_in", "StandIn"))
     path = tmp_path / "model.safetensors"
     save(fit("stand-in", [table([[1.0], [2.0]])]), path)
     sync = {"kind": "cutoff", "file": str(path)}

@@ -22,7 +22,7 @@ KEY = "outpace.run-time-model"
 
 @pytest.fixture(autouse=True)
 def stand_in(monkeypatch):
-    monkeypatch.setitem(MODELS, "stand-in", Kind("stand_in", "StandIn"))
+    monkeypatch.setitem(MODELS, "stand-in", Kind("tests.support.stand_in", "StandIn"))
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_the_metadata_says_what_it_is(saved):
 
 def test_equal_models_make_equal_files_in_every_process(saved, tmp_path):
     script = (
-        "import sys\nfrom pathlib import Path\nfrom stand_in import fit\nfrom tables import table\n"
+        "import sys\nfrom pathlib import Path\nfrom tests.support.stand_in import fit\nfrom tests.support.tables import table\n"
         "from outpace.predict.models import save\nimport torch\ntorch.set_num_threads(1)\n"
         "save(fit([table([[1.0, 2.0], [3.0, 4.0]])], seed=5), Path(sys.argv[1]))\n"
     )

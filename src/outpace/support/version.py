@@ -1,5 +1,3 @@
 """The version of Outpace."""
 
-from typing import Final
-
-VERSION: Final = "0.1.0"
+__version__ = "0.1.0"

@@ -61,7 +61,7 @@ from outpace.real.node.member import COORDINATOR, boot_id
 from outpace.record.recorder import Totals
 from outpace.record.trace import SCHEMA, Trace
 from outpace.support.units import Time, nanoseconds, seconds
-from outpace.support.version import VERSION
+from outpace.support.version import __version__
 from outpace.sync import Gossip
 from outpace.sync.messages import SCHEDULER, server_name, worker_name
 
@@ -434,8 +434,8 @@ class Coordinator:
     def _take_join(self, name: str, body: Join) -> None:
         if name in self.joined:
             self.listener.refuse(name, "it joined twice")
-        elif body.outpace != VERSION:
-            raise ConfigError(f"{name} runs Outpace {body.outpace}, the launcher {VERSION}")
+        elif body.outpace != __version__:
+            raise ConfigError(f"{name} runs Outpace {body.outpace}, the launcher {__version__}")
         else:
             self.joined[name] = body
 

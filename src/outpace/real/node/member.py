@@ -37,7 +37,7 @@ from outpace.record.recorder import Recorder
 from outpace.record.trace import Rows as TraceRows
 from outpace.record.trace import Table
 from outpace.support.units import nanoseconds
-from outpace.support.version import VERSION
+from outpace.support.version import __version__
 
 COORDINATOR: Final = "coordinator"
 REPORT_EVERY_S: Final = 0.25
@@ -102,7 +102,7 @@ class Member:
 
     def join(self, **what: Any) -> None:
         """Tell the coordinator that this process is there."""
-        self.coordinator.send(Join(VERSION, os.getpid(), **what))
+        self.coordinator.send(Join(__version__, os.getpid(), **what))
 
     async def order(self, kind: type[BodyT]) -> BodyT:
         """The coordinator's next order, which must be of this kind."""
