@@ -80,7 +80,8 @@ def test_the_metadata_says_what_it_is(saved):
 
 def test_equal_models_make_equal_files_in_every_process(saved, tmp_path):
     script = (
-        "import sys\nfrom pathlib import Path\nfrom tests.support.stand_in import fit\nfrom tests.support.tables import table\n"
+        "import sys\nfrom pathlib import Path\n"
+        "from tests.support.stand_in import fit\nfrom tests.support.tables import table\n"
         "from outpace.predict.models import save\nimport torch\ntorch.set_num_threads(1)\n"
         "save(fit([table([[1.0, 2.0], [3.0, 4.0]])], seed=5), Path(sys.argv[1]))\n"
     )
