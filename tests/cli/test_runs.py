@@ -135,6 +135,10 @@ def test_overrides_apply_together_and_a_kind_resets_its_mapping(here):
         (["stop.target_accuracy=1.5"], "stop.target_accuracy must be in (0, 1]"),
         (["task.kind=timing", "stop.target_accuracy=0.5"], "'timing' has no accuracy"),
         (["compute.slow=[{workers: [4], factor: 2}]"], "compute.slow.workers must be from 0 to 3"),
+        (["target={}"], "target: needs exactly one of accuracy and loss"),
+        (["target={accuracy: 0.9, loss: 1}"], "target: needs exactly one of accuracy and loss"),
+        (["target.accuracy=90"], "target.accuracy must be in (0, 1], not 90"),
+        (["task.kind=timing", "target.loss=1"], "target.loss: the task 'timing' has no loss"),
         (["seed=-1"], "seed must be"),
         (["workers"], "must have the form key=value"),
         (["workers.x=1"], "workers is 4, not a mapping"),
@@ -325,9 +329,10 @@ def test_a_task_that_gives_up_on_its_way_fails_the_run(here, capsys, name):
     assert files.read_summary(here / "run")["status"] == "failed"
 
 
-def test_a_target_that_can_never_be_measured_is_refused(here, capsys):
-    arguments = odd(here, "regression", "stop={target_accuracy: 0.9}")
-    assert "no accuracy to reach" in refused(capsys, *arguments)
+@pytest.mark.parametrize("key", ["stop.target_accuracy", "target.accuracy"])
+def test_a_target_that_can_never_be_measured_is_refused(here, capsys, key):
+    message = refused(capsys, *odd(here, "regression", f"{key}=0.9"))
+    assert f"{key}: this task has no accuracy to reach" in message
 
 
 def test_what_cannot_start_in_a_comparison_is_found_before_the_first_run(here, capsys):
@@ -390,6 +395,13 @@ def test_in_a_comparison_a_run_that_diverges_is_a_row_and_the_others_go_on(here,
     assert error in html.unescape((here / "all" / files.REPORT).read_text())
 
 
+def test_the_target_of_a_comparison_is_recorded_with_each_run(here):
+    with Path("config.yaml").open("a") as config:
+        config.write("target: {accuracy: 0.8}\nvariants: [{name: BSP, sync: {kind: bsp}}]\n")
+    assert outpace("compare", "config.yaml", "stop.iterations=2", "--out", "all") == 0
+    assert files.read_config(here / "all" / "BSP")["target"] == {"accuracy": 0.8, "loss": None}
+
+
 def test_variants_replace_mappings_with_a_kind_and_merge_others(here):
     with Path("config.yaml").open("a") as config:
         config.write(
@@ -414,6 +426,7 @@ def test_variants_replace_mappings_with_a_kind_and_merge_others(here):
         ("[{sync: {kind: bsp}}]", "must be a mapping with a name"),
         ("[{name: a}, {name: A}]", "there already is a variant"),
         ("[{name: ../a}]", "cannot be one"),
+        ("[{name: a, target: {loss: 1}}]", "variants[0].target: all variants have the same one"),
         ("[{name: a, sync: {kind: bspp}}]", "Did you mean 'bsp'?"),
     ],
 )

@@ -10,14 +10,14 @@ from tests.support.run_folders import make_run, write_waiting_trace
 from outpace.report.findings import findings
 from outpace.report.page import _totals
 from outpace.report.read.runs import read_runs
-from outpace.report.target import common_target
+from outpace.report.target import Target, target_of
 
 BSP = {"sync": {"kind": "bsp"}}
 
 
 def said(*folders: Path) -> list[str]:
     runs = read_runs(folders)
-    sentences = findings(runs, [_totals(run) for run in runs], common_target(runs))
+    sentences = findings(runs, [_totals(run) for run in runs], target_of(runs))
     return [sentence.replace("\N{NO-BREAK SPACE}", " ") for sentence in sentences]
 
 
@@ -31,19 +31,80 @@ def test_the_run_that_reached_the_common_accuracy_first_is_named_with_its_price(
         ),
         make_run(tmp_path / "ASP", accuracy=[(0, 0.1), (5, 0.5), (20, 0.91)]),
     )
-    assert sentences[0] == (
+    assert sentences[0] == "ASP ended at the highest accuracy, 91 %, SSP at the lowest, 86 %."
+    assert sentences[1] == (
         "SSP reached 85 % accuracy 1.6× sooner than BSP: 5.00 s against 8.00 s of virtual time. "
-        "Its gradients were 3.10 updates stale on average."
+        "Its gradients were 3.10 updates stale on average. "
+        "(85 % is derived from the results: every run reached it.)"
     )
-    assert sentences[1] == "ASP ended at the highest accuracy, 91 %, SSP at the lowest, 86 %."
     assert len(sentences) == 3
+
+
+def test_the_first_sentence_is_about_the_target_that_the_configuration_gives(tmp_path):
+    goal = {"target": {"accuracy": 0.8}}
+    sentences = said(
+        make_run(tmp_path / "BSP", accuracy=[(0, 0.1), (7, 0.6), (8, 0.88)], config=BSP | goal),
+        make_run(tmp_path / "SSP", accuracy=[(0, 0.1), (4, 0.81), (5, 0.86)], config=goal),
+        make_run(tmp_path / "ASP", accuracy=[(0, 0.1), (5, 0.5), (20, 0.79)], config=goal),
+    )
+    assert sentences[0] == (
+        "SSP reached 80 % accuracy 2.0× sooner than BSP: 4.00 s against 8.00 s of virtual time. "
+        "ASP did not reach it."
+    )
+
+
+def test_the_run_that_reached_the_target_is_compared_with_the_first_where_none_is_bsp(tmp_path):
+    goal = {"target": {"accuracy": 0.8}}
+    (first, *_) = said(
+        make_run(tmp_path / "SSP", accuracy=[(0, 0.1), (3, 0.5), (6, 0.8)], config=goal),
+        make_run(tmp_path / "local", accuracy=[(0, 0.1), (1, 0.5), (2, 0.8)], config=goal),
+        make_run(tmp_path / "ASP", accuracy=[(0, 0.1), (9, 0.5), (20, 0.8)], config=goal),
+    )
+    assert first.startswith("local reached 80 % accuracy 3.0× sooner than SSP: ")
+
+
+def test_a_target_that_one_run_or_none_reached_is_said_so(tmp_path):
+    def folders(name: str, accuracy: float) -> list[Path]:
+        goal = {"target": {"accuracy": accuracy}}
+        return [
+            make_run(tmp_path / name / "BSP", accuracy=[(0, 0.1), (8, 0.88)], config=BSP | goal),
+            make_run(tmp_path / name / "ASP", accuracy=[(0, 0.1), (6, 0.92)], config=goal),
+        ]
+
+    one = said(*folders("one", 0.9))
+    assert one[0] == "ASP reached 90 % accuracy after 6.00 s of virtual time. BSP did not reach it."
+    assert said(*folders("none", 0.95))[0] == "No run reached 95 % accuracy, the target."
+    single = said(folders("single", 0.9)[0])[0]
+    assert single.startswith("Did not reach 90 % accuracy, the target. Ended at 88 % accuracy")
+
+
+def test_targets_that_contradict_each_other_are_not_used(tmp_path):
+    folders = [
+        make_run(
+            tmp_path / str(goal),
+            accuracy=[(0, 0.1), (1, 0.95)],
+            config={"target": {"accuracy": goal}},
+        )
+        for goal in (0.8, 0.9)
+    ]
+    assert target_of(read_runs(folders)) == Target("accuracy", 0.95, given=False)
+
+
+def test_a_target_can_be_a_training_loss(tmp_path):
+    goal = {"target": {"loss": 1.0}}
+    (first, *_) = said(
+        make_run(tmp_path / "BSP", accuracy=[(4, 0.1), (8, 0.9)], config=BSP | goal),
+        make_run(tmp_path / "ASP", accuracy=[(2, 0.1), (6, 0.9)], config=goal),
+    )
+    assert first.startswith("ASP reached a training loss of 1.00 2.0× sooner than BSP: ")
 
 
 def test_runs_within_one_evaluation_of_each_other_are_not_called_sooner(tmp_path):
     # BSP may have reached it at any time after 3.5 s.
+    goal = {"target": {"accuracy": 0.9}}
     (first, *_) = said(
-        make_run(tmp_path / "BSP", accuracy=[(0, 0.1), (3.5, 0.5), (9, 0.9)], config=BSP),
-        make_run(tmp_path / "ASP", accuracy=[(0, 0.1), (3, 0.5), (4, 0.9)]),
+        make_run(tmp_path / "BSP", accuracy=[(0, 0.1), (3.5, 0.5), (9, 0.9)], config=BSP | goal),
+        make_run(tmp_path / "ASP", accuracy=[(0, 0.1), (3, 0.5), (4, 0.9)], config=goal),
     )
     assert first == "ASP and BSP reached 90 % accuracy within one evaluation of each other."
 
@@ -60,7 +121,8 @@ def test_runs_within_one_evaluation_of_each_other_are_not_called_sooner(tmp_path
 )
 def test_the_target_is_what_all_reached_rounded_down(tmp_path, first, second, target):
     folders = [make_run(tmp_path / "a", accuracy=first), make_run(tmp_path / "b", accuracy=second)]
-    assert common_target(read_runs(folders)) == target
+    found = target_of(read_runs(folders))
+    assert found == (None if target is None else Target("accuracy", target, given=False))
 
 
 def test_accuracies_of_different_tasks_are_not_compared(tmp_path):
@@ -72,7 +134,7 @@ def test_accuracies_of_different_tasks_are_not_compared(tmp_path):
             config={"task": {"kind": "digits-cnn"}},
         ),
     ]
-    assert common_target(read_runs(folders)) is None
+    assert target_of(read_runs(folders)) is None
     assert not any("accuracy" in sentence for sentence in said(*folders))
 
 
@@ -82,7 +144,7 @@ def test_a_run_that_failed_neither_sets_the_target_nor_is_compared(tmp_path):
         make_run(tmp_path / "ASP", accuracy=[(0, 0.1), (1, 0.5), (2, 0.9)]),
         make_run(tmp_path / "bad", accuracy=[(0, 0.1), (0.5, 0.2)], status="failed", error="x"),
     ]
-    assert common_target(read_runs(folders)) == 0.9
+    assert target_of(read_runs(folders)) == Target("accuracy", 0.9, given=False)
     assert not any("bad" in sentence for sentence in said(*folders))
 
 
@@ -149,9 +211,9 @@ def test_speed_is_not_compared_between_virtual_and_wall_time(tmp_path):
         make_run(tmp_path / "simulated ASP", accuracy=steps),
         make_run(tmp_path / "real", accuracy=[(0, 0.1), (0.5, 0.9)], wall_time_s=0.5),
     ]
-    assert said(*folders)[0] == (
+    assert said(*folders)[1] == (
         "simulated ASP reached 90 % accuracy 10× sooner than simulated BSP: 5.00 s against "
-        "50.0 s of virtual time."
+        "50.0 s of virtual time. (90 % is derived from the results: every run reached it.)"
     )
     assert not any("per second" in sentence for sentence in said(*folders[1:]))
     assert not any("sooner" in sentence for sentence in said(*folders[1:]))

@@ -85,6 +85,30 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
+class Target:
+    """The quality that a comparison is judged by: exactly one of the two is given.
+
+    A run reaches it when an evaluation shows it first. The run goes on;
+    `Stop.target_accuracy` ends one.
+
+    Args:
+        accuracy: lowest test accuracy that reaches the target, in (0, 1].
+        loss: highest training loss that reaches the target.
+    """
+
+    accuracy: float | None = None
+    loss: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.accuracy is None) == (self.loss is None):
+            raise ValueError("needs exactly one of accuracy and loss")
+        if self.accuracy is not None:
+            require(0 < self.accuracy <= 1, "accuracy", "in (0, 1]", self.accuracy)
+        if self.loss is not None:
+            require(positive(self.loss), "loss", "positive, at most 1e9", self.loss)
+
+
+@dataclass(frozen=True, slots=True)
 class Evaluate:
     """When to evaluate beside the end of the run: every so many versions of shard 0 and/or
     seconds of virtual time, from the start on. It takes no virtual time.
@@ -130,6 +154,7 @@ class Experiment:
     optimizer: UpdaterKind | PythonOptimizer = field(default_factory=Sgd)
     batch_size: int = 32  # per worker
     evaluate: Evaluate = field(default_factory=Evaluate)
+    target: Target | None = None  # what the report measures the time to
     executor: Executor = field(default_factory=Auto)  # of virtual time
     # Of real runs; virtual time is always deterministic, and stops.
     deterministic: bool = False  # add gradients up in the order of workers, not of arrival
@@ -156,6 +181,13 @@ class Experiment:
     def peers(self) -> Peers | None:
         """Its strategy, if that is one without servers."""
         return self.sync if isinstance(self.sync, Peers) else None
+
+    @property
+    def accuracies(self) -> dict[str, float]:
+        """The accuracies to be reached, by their keys."""
+        goal = None if self.target is None else self.target.accuracy
+        keys = {"stop.target_accuracy": self.stop.target_accuracy, "target.accuracy": goal}
+        return {key: accuracy for key, accuracy in keys.items() if accuracy is not None}
 
     @property
     def policies(self) -> Policies:
@@ -190,6 +222,8 @@ class Experiment:
             yield "batch_size: a script makes its own batches"
         if self.evaluate != Evaluate() or self.stop.target_accuracy is not None:
             yield "evaluate, stop.target_accuracy: a script evaluates its model itself"
+        if self.target is not None:
+            yield "target: a script evaluates its model itself"
         if not isinstance(self.optimizer, PythonOptimizer) and self.optimizer != Sgd():
             yield "optimizer: a script brings its own (only kind: python can replace it)"
 
@@ -245,8 +279,11 @@ class Experiment:
             yield "stop: needs at least one of iterations, virtual_time_s, target_accuracy"
         if isinstance(self.task, Script):
             yield from self._left_to_the_script()
-        if self.stop.target_accuracy is not None and isinstance(self.task, Timing | Quadratic):
-            yield f"stop.target_accuracy: the task {self.task.kind!r} has no accuracy"
+        if isinstance(self.task, Timing | Quadratic):
+            for key in self.accuracies:
+                yield f"{key}: the task {self.task.kind!r} has no accuracy"
+        if isinstance(self.task, Timing) and self.target is not None and self.target.loss:
+            yield "target.loss: the task 'timing' has no loss"
         only_target = (
             self.stop.target_accuracy is not None
             and self.stop.iterations is None

@@ -55,6 +55,8 @@ def variants_from(data: Mapping[str, Any], source: str, folder: Path) -> list[Va
         if name.casefold() in names:
             problems.append(f"{where}.name: there already is a variant {name!r}")
         names.add(name.casefold())
+        if "target" in entry:
+            problems.append(f"{where}.target: all variants have the same one: give it once, above")
         over = {key: value for key, value in entry.items() if key != "name"}
         try:
             experiment = experiment_from(merged(base, over), f"{where} ({name})", folder)

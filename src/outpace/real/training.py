@@ -58,7 +58,7 @@ class TaskTraining:
     join_s = 120.0
 
     def __init__(self, experiment: Experiment, workload: CuttableWorkload) -> None:
-        require_accuracy(workload, experiment.stop.target_accuracy)
+        require_accuracy(workload, experiment.accuracies)
         workload.cut(experiment.slices(workload.layers))
         optimizer = experiment.optimizer_in_run(workload.samples)
         self.experiment = dataclasses.replace(experiment, optimizer=optimizer)

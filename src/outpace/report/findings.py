@@ -7,11 +7,11 @@ compared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from outpace.report.read.events import Totals
 from outpace.report.read.runs import Run, clock, on_one_clock
-from outpace.report.target import evaluation_gap_s, same_task
+from outpace.report.target import Target, evaluation_gap_s, same_task
 from outpace.report.words import listed, number, percent, plural, seconds, times
 
 MOST = 3
@@ -20,24 +20,39 @@ _NOTABLE = 1.05  # a smaller ratio is not worth a sentence
 
 
 def findings(
-    runs: Sequence[Run], totals: Sequence[Totals | None], target: float | None
+    runs: Sequence[Run], totals: Sequence[Totals | None], target: Target | None
 ) -> list[str]:
-    """Plain text, at most MOST."""
+    """At most MOST sentences or short groups of sentences, as plain text.
+
+    The first one is about the target if the configurations give one. A target that was
+    derived from the results is never in the first one.
+    """
     if len(runs) == 1:
         (run,) = runs
-        said = [_outcome(run)]
+        said = [f"{_reached(run, target)}{_outcome(run)}"]
         if run.complete:
             said += [_abstained(run), _waited_for(run, totals[0]), _staleness(run)]
     else:
         ended = [run for run in runs if run.complete]
-        quality = [_sooner(ended, target), _accuracy_cost(ended)]
+        quality = [_accuracy_cost(ended), _sooner(ended, target)]
+        if target is not None and target.given:
+            quality.reverse()
         said = [*quality, _cut_offs(ended), _waiting(ended), _throughput(ended)]
-        if not any(quality):
+        if not quality[0]:
             said.reverse()
     return [sentence for sentence in said if sentence][:MOST]
 
 
 # -- one run -----------------------------------------------------------------------
+
+
+def _reached(run: Run, target: Target | None) -> str:
+    if target is None or not target.applies_to(run):
+        return ""
+    time_s = target.reached_s(run)
+    if time_s is None:
+        return f"Did not reach {target.words}, the target. "
+    return f"Reached {target.words}, the target, after {seconds(time_s)} of {clock([run])}. "
 
 
 def _outcome(run: Run) -> str:
@@ -117,48 +132,67 @@ def _staleness(run: Run) -> str:
 # -- several -----------------------------------------------------------------------
 
 
-def _reference(order: Sequence[Run]) -> Run:
-    """What the best, `order[0]`, is compared with: BSP if it is there, else the last.
+def _reference(best: Run, runs: Sequence[Run]) -> Run:
+    """The run that the best one is compared with: BSP if it is there, else the first other one.
 
-    With as many workers if possible.
+    A run with as many workers as the best one is preferred.
     """
-    alike = [run for run in order[1:] if run.setting("workers") == order[0].setting("workers")]
-    others = alike or order[1:]
-    return next((run for run in others if run.kind == "bsp"), others[-1])
+    others = [run for run in runs if run is not best]
+    alike = [run for run in others if run.setting("workers") == best.setting("workers")] or others
+    return next((run for run in alike if run.kind == "bsp"), alike[0])
 
 
-def _sooner(runs: Sequence[Run], target: float | None) -> str:
-    if target is None:
+def _sooner(runs: Sequence[Run], target: Target | None) -> str:
+    """Say which run reached the target first, how much sooner, and which runs missed it."""
+    runs = [run for run in runs if target is not None and target.applies_to(run)]
+    if target is None or len(runs) < 2:
         return ""
-    reached = {run.name: time_s for run in runs if (time_s := run.time_to(target))}
+    reached = {run.name: time_s for run in runs if (time_s := target.reached_s(run)) is not None}
+    missed = [run.name for run in runs if run.name not in reached]
+    if not reached:
+        return f"No run reached {target.words}, the target."
     compared = on_one_clock([run for run in runs if run.name in reached])
-    order = sorted(compared, key=lambda r: reached[r.name])
-    if len(order) < 2:
+    if len(compared) > 1:
+        said = _against(compared, reached, target)
+    elif missed:
+        (first,) = compared
+        said = f"{first.name} reached {target.words} after {seconds(reached[first.name])}"
+        said = f"{said} of {clock([first])}."
+    else:
         return ""
-    accuracy = f"{percent(target)} accuracy"
+    if missed:
+        names = listed(missed) if len(missed) <= _NAMED else f"{len(missed)} other runs"
+        said += f" {names} did not reach it."
+    if not target.given:
+        said += f" ({target.title} is derived from the results: every run reached it.)"
+    return said
+
+
+def _against(runs: Sequence[Run], reached: Mapping[str, float], target: Target) -> str:
+    """Compare the run that reached the target first with the reference run."""
+    order = sorted(runs, key=lambda run: reached[run.name])
+    first, other = order[0], _reference(order[0], runs)
 
     def later(run: Run) -> bool:
-        """Whether it had not reached it yet when the first was seen to have."""
+        """True if the last evaluation without the target was not before the first one with it."""
         time_s = reached[run.name]
-        return time_s - evaluation_gap_s(run, time_s) >= reached[order[0].name] * (1 - 1e-9)
+        return time_s - evaluation_gap_s(run, time_s) >= reached[first.name] * (1 - 1e-9)
 
-    first, other = order[0], _reference(order)
     if not later(other):
         others = [run for run in order[1:] if later(run)]
         if not others:
             names = listed([run.name for run in order])
-            return f"{names} reached {accuracy} within one evaluation of each other."
+            return f"{names} reached {target.words} within one evaluation of each other."
         other = others[-1]
-    ratio = reached[other.name] / reached[first.name]
-    sentence = (
-        f"{first.name} reached {accuracy} {times(ratio)} sooner than {other.name}: "
+    said = (
+        f"{first.name} reached {target.words} "
+        f"{times(reached[other.name] / reached[first.name])} sooner than {other.name}: "
         f"{seconds(reached[first.name])} against {seconds(reached[other.name])} "
-        f"of {clock([other])}"
+        f"of {clock([other])}."
     )
-    stale = first.number("staleness", "mean")
-    if stale:
-        return f"{sentence}. Its gradients were {number(stale)} updates stale on average."
-    return f"{sentence}."
+    if stale := first.number("staleness", "mean"):
+        said += f" Its gradients were {number(stale)} updates stale on average."
+    return said
 
 
 def _accuracy_cost(runs: Sequence[Run]) -> str:
@@ -186,7 +220,8 @@ def _throughput(runs: Sequence[Run]) -> str:
     order = sorted(compared, key=lambda r: -rates[r.name])
     if len(order) < 2:
         return ""
-    first, other = order[0], _reference(order)
+    first = order[0]
+    other = _reference(first, compared)
     ratio = rates[first.name] / rates[other.name]
     if ratio < _NOTABLE:
         return ""

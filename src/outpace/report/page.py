@@ -20,7 +20,7 @@ from outpace.report.read.errors import Unreadable, reading
 from outpace.report.read.events import Totals, read_totals
 from outpace.report.read.runs import Run, read_runs
 from outpace.report.table import summary_table, summary_tiles
-from outpace.report.target import common_target
+from outpace.report.target import target_of
 from outpace.report.words import escaped, listed
 
 _MOST_WORKERS: Final = 1_000_000
@@ -42,7 +42,7 @@ def write_report(folders: Sequence[Path], path: Path) -> list[str]:
 
 def _page(runs: Sequence[Run]) -> Page:
     totals = [_totals(run) for run in runs]
-    target = common_target(runs)
+    target = target_of(runs)
     several = len(runs) > 1
     closed = cut_offs(runs, totals)
     figures: dict[str, list[Figure]] = {
@@ -64,7 +64,7 @@ def _page(runs: Sequence[Run]) -> Page:
         body=Template(asset("page.html")).substitute(
             {key: "".join(figure.html() for figure in group) for key, group in figures.items()},
             cut_offs=section(closed),
-            summary=summary_table(runs, target) if several else summary_tiles(runs[0]),
+            summary=summary_table(runs, target) if several else summary_tiles(runs[0], target),
             configuration=configuration(runs),
         ),
         figures=[

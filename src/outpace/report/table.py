@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from outpace.report.figures.figure import colour
 from outpace.report.read.runs import Run, clock, strategies
+from outpace.report.target import Target
 from outpace.report.words import SPACE, escaped, listed, number, percent, seconds, size
 
 NOTHING: Final = "–"
@@ -19,6 +20,7 @@ class Column:
 
     total: it grows with the work done, so it is judged only among runs that did as much.
     timed: it is not judged between runs in virtual time and on real processes.
+    missing: the text for a run without a value.
     """
 
     title: str
@@ -28,9 +30,10 @@ class Column:
     better: Literal["low", "high"] | None = None
     total: bool = False
     timed: bool = False
+    missing: Callable[[Run], str] = lambda _: NOTHING
 
 
-def columns(target: float | None) -> list[Column]:
+def columns(target: Target | None) -> list[Column]:
     """What is told of every run; with the time to `target` if there is one."""
 
     def of(*keys: str) -> Callable[[Run], float | None]:
@@ -41,13 +44,14 @@ def columns(target: float | None) -> list[Column]:
 
     to_target = (
         Column(
-            f"Time to{SPACE}{percent(target)}",
-            f"time until an evaluation first showed an accuracy of {percent(target)}, "
-            "rounded down from what every run with a time here reached",
-            lambda run: run.time_to(target),
+            f"Time to{SPACE}{target.title}",
+            f"time until an evaluation first showed {target.words}, the target "
+            + ("of the configuration" if target.given else "derived from what every run reached"),
+            target.reached_s,
             seconds,
             "low",
             timed=True,
+            missing=lambda run: "not reached" if target.applies_to(run) else NOTHING,
         )
         if target is not None
         else None
@@ -187,7 +191,7 @@ def _same_work(runs: Sequence[Run]) -> bool:
     return max(counts) - min(counts) <= 0.01 * max(counts)
 
 
-def summary_table(runs: Sequence[Run], target: float | None) -> str:
+def summary_table(runs: Sequence[Run], target: Target | None) -> str:
     """One row per run. Columns that no run has a value for are left out."""
     shown = [c for c in columns(target) if any(c.value(run) is not None for run in runs)]
     marked = [best_of(column, runs) for column in shown]
@@ -221,12 +225,12 @@ def summary_table(runs: Sequence[Run], target: float | None) -> str:
     )
 
 
-def summary_tiles(run: Run) -> str:
+def summary_tiles(run: Run, target: Target | None) -> str:
     """The same quantities of a single run."""
     tiles = "".join(
         f'<div><dt title="{escaped(c.hint)}">{escaped(c.title)}</dt>'
         f"<dd>{escaped(c.show(value))}</dd></div>"
-        for c in columns(None)
+        for c in columns(target)
         if (value := c.value(run)) is not None
     )
     error = f'<p class="notice">{escaped(run.error)}</p>' if run.error else ""
@@ -246,7 +250,7 @@ def status_badge(run: Run) -> str:
 
 def _cell(column: Column, run: Run, best: bool) -> str:
     value = column.value(run)
-    text = NOTHING if value is None else escaped(column.show(value))
+    text = escaped(column.missing(run)) if value is None else escaped(column.show(value))
     if not best:
         return f"<td>{text}</td>"
     mark = '<span class="mark" role="img" aria-label="best">★</span>'

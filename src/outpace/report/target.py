@@ -1,35 +1,101 @@
-"""An accuracy that every run of a comparison reached, to ask how soon."""
+"""The accuracy or loss that the runs of a report are judged by: how soon was it reached?"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
 
-from outpace.report.read.runs import Run
+from outpace.report.read.runs import Run, number_or_none
+from outpace.report.words import number, percent
+
+_COLUMNS: Final[dict[str, Literal["accuracy", "train_loss"]]] = {
+    "accuracy": "accuracy",
+    "loss": "train_loss",
+}
 
 
-def common_target(runs: Sequence[Run]) -> float | None:
-    """The lowest of the runs' best accuracies, rounded down; None if it says nothing.
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A value of one column of the metrics.
 
-    It says nothing about fewer than two runs, about runs of different tasks, or if some
-    run had it from the start. Failed runs do not lower it.
+    given: it stands in the configurations; otherwise it is derived from the results.
+    """
+
+    column: Literal["accuracy", "train_loss"]
+    value: float
+    given: bool
+
+    @property
+    def title(self) -> str:
+        """`90 %`, or `loss 0.5`."""
+        return percent(self.value) if self.column == "accuracy" else f"loss {number(self.value)}"
+
+    @property
+    def words(self) -> str:
+        """`90 % accuracy`, or `a training loss of 0.5`."""
+        if self.column == "accuracy":
+            return f"{percent(self.value)} accuracy"
+        return f"a training loss of {number(self.value)}"
+
+    def applies_to(self, run: Run) -> bool:
+        """True if an evaluation of the run has a value in the column."""
+        return any(value is not None for value in run.metrics[self.column])
+
+    def reached_s(self, run: Run) -> float | None:
+        """Seconds on the run's clock until an evaluation first showed the target."""
+        for time_s, value in zip(run.metrics["time_s"], run.metrics[self.column], strict=True):
+            if value is None:
+                continue
+            if value >= self.value if self.column == "accuracy" else value <= self.value:
+                return time_s
+        return None
+
+
+def target_of(runs: Sequence[Run]) -> Target | None:
+    """The target that the configurations give, or else one derived from the results.
+
+    None if there is neither, or if the runs that it applies to have different tasks.
+    """
+    given = {target for run in runs if (target := _given(run)) is not None}
+    target = given.pop() if len(given) == 1 else _derived(runs)
+    if target is None:
+        return None
+    compared = [run for run in runs if run.status != "failed" and target.applies_to(run)]
+    return target if same_task(compared) else None
+
+
+def _given(run: Run) -> Target | None:
+    for key, column in _COLUMNS.items():
+        value = number_or_none(run.setting("target", key))
+        if value is not None:
+            return Target(column, value, given=True)
+    return None
+
+
+def _derived(runs: Sequence[Run]) -> Target | None:
+    """The lowest of the runs' best accuracies, rounded down.
+
+    None for fewer than two runs, and if a run had it from the start. Failed runs do not
+    lower it.
     """
     compared = [run for run in runs if run.status != "failed" and run.best_accuracy() is not None]
-    if len(compared) < 2 or not same_task(compared):
+    if len(compared) < 2:
         return None
     lowest = min(run.best_accuracy() or 0.0 for run in compared)
     step = 0.05 if lowest < 0.9 else 0.01 if lowest < 0.99 else 0.001
     target = round(math.floor(lowest / step + 1e-9) * step, 3)
     firsts = [next(a for a in run.metrics["accuracy"] if a is not None) for run in compared]
-    return target if target > max(firsts) else None
+    return Target("accuracy", target, given=False) if target > max(firsts) else None
 
 
 def same_task(runs: Sequence[Run]) -> bool:
-    """Whether accuracies of these runs can be compared."""
+    """True if accuracies and losses of these runs can be compared."""
     return all(run.setting("task") == runs[0].setting("task") for run in runs)
 
 
 def evaluation_gap_s(run: Run, time_s: float) -> float:
-    """The time between the evaluation at `time_s` and the one before it."""
+    """Seconds between the evaluation at `time_s` and the one before it."""
     before = [t for t in run.metrics["time_s"] if t is not None and t < time_s]
     return time_s - max(before, default=time_s)

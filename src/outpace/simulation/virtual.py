@@ -60,7 +60,7 @@ class VirtualRun(ABC):
         self.experiment, self._workload, self._trace = experiment, workload, trace
         self._progress = progress or (lambda _: None)
         self._user_control = control
-        require_accuracy(workload, experiment.stop.target_accuracy)
+        require_accuracy(workload, experiment.accuracies)
         slices = experiment.slices(workload.layers)
         workload.cut(slices)
         self.layers = len(workload.layers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from outpace.blocks.block import Block
 from outpace.errors import ConfigError, RunError
@@ -32,10 +32,10 @@ def evaluation_of(
         raise RunError(f"the task raised in an evaluation: {brief(error)}") from error
 
 
-def require_accuracy(workload: Workload, target_accuracy: float | None) -> None:
-    """Raise ConfigError if there is a target and the task has no accuracy to reach it."""
-    if target_accuracy is not None and not workload.has_accuracy:
+def require_accuracy(workload: Workload, keys: Collection[str]) -> None:
+    """Raise ConfigError if these keys ask for an accuracy and the task has none."""
+    if keys and not workload.has_accuracy:
         raise ConfigError(
-            "stop.target_accuracy: this task has no accuracy to reach; "
-            "give it test data and an accuracy, or stop by iterations or time"
+            f"{', '.join(keys)}: this task has no accuracy to reach; "
+            "give it test data and an accuracy, or leave the key out"
         )

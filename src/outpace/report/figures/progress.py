@@ -10,7 +10,8 @@ import numpy as np
 from outpace.report.figures.figure import Choice, Figure, Plot, View, axis, colour, dash
 from outpace.report.read.events import STEPS, Totals
 from outpace.report.read.runs import Run, clock
-from outpace.report.words import label, listed, percent
+from outpace.report.target import Target
+from outpace.report.words import label, listed
 
 _POINTS: Final = 1000  # per line
 _Y: Final = {
@@ -32,7 +33,7 @@ _NOTES: Final = {
 }
 
 
-def progress(runs: Sequence[Run], totals: Sequence[Totals | None], target: float | None) -> Figure:
+def progress(runs: Sequence[Run], totals: Sequence[Totals | None], target: Target | None) -> Figure:
     """The figure `figure-progress`."""
     ys = [y for y in _Y if any(sum(v is not None for v in r.metrics[y]) > 1 for r in runs)]
     if not ys:
@@ -50,8 +51,8 @@ def progress(runs: Sequence[Run], totals: Sequence[Totals | None], target: float
             note = _NOTES[x]
             if y == "accuracy":
                 layout["yaxis"] |= {"tickformat": ".0%", "hoverformat": ".1%"}
-            if y == "accuracy" and target is not None:
-                layout |= _target_line(target)
+            if target is not None and y == target.column:
+                layout |= _target_line(target.value)
                 note += f" {_who_reached(runs, target)}"
             traces = [_line(run, place, x, y) for place, run in enumerate(runs)]
             views.append(View([trace for trace in traces if trace["x"]], layout, note))
@@ -82,12 +83,14 @@ def _line(run: Run, place: int, x: str, y: str) -> Plot:
     }
 
 
-def _who_reached(runs: Sequence[Run], target: float) -> str:
-    evaluated = [run for run in runs if run.best_accuracy() is not None]
-    others = [run.name for run in evaluated if run.time_to(target) is None]
-    everybody = "all runs" if len(evaluated) == len(runs) else "all runs with an accuracy"
-    who = f"all but {listed(others)}" if others else everybody
-    return f"Dotted: {percent(target)}, which {who} reached."
+def _who_reached(runs: Sequence[Run], target: Target) -> str:
+    origin = "the target" if target.given else "derived from the results"
+    evaluated = [run for run in runs if target.applies_to(run)]
+    missed = [run.name for run in evaluated if target.reached_s(run) is None]
+    if not missed:
+        who = "All runs" if len(evaluated) == len(runs) else "All runs that were evaluated"
+        return f"Dotted: {target.words}, {origin}. {who} reached it."
+    return f"Dotted: {target.words}, {origin}. {listed(missed)} did not reach it."
 
 
 def _target_line(target: float) -> Plot:

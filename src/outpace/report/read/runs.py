@@ -69,7 +69,7 @@ class Run:
         value: Any = self.summary
         for key in keys:
             value = value.get(key) if isinstance(value, Mapping) else None
-        return _number(value)
+        return number_or_none(value)
 
     def setting(self, *keys: str) -> Any:
         """A value of the configuration, None if it is not there."""
@@ -92,7 +92,7 @@ class Run:
         return {
             int(key): int(count)
             for key, count in counts.items()
-            if str(key).isdecimal() and _number(count) is not None
+            if str(key).isdecimal() and number_or_none(count) is not None
         }
 
     @property
@@ -138,13 +138,6 @@ class Run:
     def best_accuracy(self) -> float | None:
         return max((a for a in self.metrics["accuracy"] if a is not None), default=None)
 
-    def time_to(self, accuracy: float) -> float | None:
-        """Seconds by its clock until an evaluation first showed that accuracy."""
-        for time_s, reached in zip(self.metrics["time_s"], self.metrics["accuracy"], strict=True):
-            if reached is not None and reached >= accuracy:
-                return time_s
-        return None
-
 
 def clock(runs: Sequence[Run]) -> str:
     """What their times are: `virtual time`, `wall time`, or only `time` if there are both."""
@@ -165,7 +158,7 @@ def strategies(runs: Sequence[Run]) -> list[str]:
         always = (
             {"model"}
             if run.kind == "cutoff"
-            else {key for key, value in run.sync.items() if _number(value) is not None}
+            else {key for key, value in run.sync.items() if number_or_none(value) is not None}
         )
         if "all_reduce" in run.sync:
             always.discard("timeout_s")
@@ -185,12 +178,12 @@ def _beside(run: Run) -> Iterator[str]:
     changes = run.setting("sync_changes")
     for change in changes if isinstance(changes, list) else ():
         known = change if isinstance(change, Mapping) else {}
-        at_s, kind = _number(known.get("at_s")), _kind_of(known.get("sync"))
+        at_s, kind = number_or_none(known.get("at_s")), _kind_of(known.get("sync"))
         if kind and at_s is not None:
             yield f"from {at_s:g} s on {kind}"
     if run.setting("conditions"):
         yield "own conditions"
-    if (percent := _number(run.setting("pull", "quorum_percent"))) is not None:
+    if (percent := number_or_none(run.setting("pull", "quorum_percent"))) is not None:
         yield f"pull {percent:g} %"
     if run.setting("barrier") == "global":
         yield "global barrier"
@@ -262,14 +255,15 @@ def _metrics(path: Path) -> dict[str, Series]:
         names = set(_COLUMNS).intersection(file.schema_arrow.names)
         table = file.read(sorted(names), use_threads=False)
         return {
-            name: [_number(value) for value in table[name].to_pylist()]
+            name: [number_or_none(value) for value in table[name].to_pylist()]
             if name in names
             else [None] * file.metadata.num_rows
             for name in _COLUMNS
         }
 
 
-def _number(value: Any) -> float | None:
+def number_or_none(value: Any) -> float | None:
+    """The value if it is a finite number."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     return value if abs(value) <= sys.float_info.max else None
