@@ -41,9 +41,9 @@ from outpace.config.experiment import Experiment
 from outpace.experiment.running import as_experiment, run
 from outpace.kernel import Kernel, Mailbox
 from outpace.real.coordinator.coordinator import Coordinator
-from outpace.real.net.bodies import Body, Initialize, PushBody, ReplyBody
 from outpace.real.net.clock import RealClock
 from outpace.real.net.gate import Refusals, Session, new_keys
+from outpace.real.net.messages import Initialize, WireMessage, WirePush, WireReply
 from outpace.real.net.sockets import LOOPBACK, Caller, Listener
 from outpace.real.net.wire import head_of
 from outpace.real.node.member import COORDINATOR, Link
@@ -234,7 +234,7 @@ def serve_transport(endpoint: Connection, elements: int, _: int) -> None:
     block = torch.zeros(elements)
     head = head_of(block)
     kernel = Kernel(clock := RealClock())
-    inbox = Mailbox[PushBody](kernel)
+    inbox = Mailbox[WirePush](kernel)
     listener = Listener(
         zmq.Context(),
         clock,
@@ -242,15 +242,15 @@ def serve_transport(endpoint: Connection, elements: int, _: int) -> None:
         Refusals(print),
         names={"worker-0": 0},
         expected=lambda _: lambda _: (head.dtype, head.elements),
-        on_message=lambda _, body, __: inbox.put(body),
+        on_message=lambda _, message, __: inbox.put(message),
         on_lost=lambda _: kernel.stop(),
     )
 
     async def serve() -> None:
         while True:
             push = await inbox.get()
-            body = ReplyBody(0, push.worker, push.iteration, 0, 0, 0, head)
-            listener.send("worker-0", body, block)
+            message = WireReply(0, push.worker, push.iteration, 0, 0, 0, head)
+            listener.send("worker-0", message, block)
 
     endpoint.send(listener.endpoint)
     kernel.spawn(serve())
@@ -261,7 +261,7 @@ def ask_transport(endpoint: Connection, elements: int, steps: int) -> list[float
     block = torch.zeros(elements)
     head = head_of(block)
     kernel = Kernel(clock := RealClock())
-    inbox = Mailbox[Body](kernel)
+    inbox = Mailbox[WireMessage](kernel)
     caller = Caller(
         zmq.Context(),
         clock,
@@ -271,7 +271,7 @@ def ask_transport(endpoint: Connection, elements: int, steps: int) -> list[float
         endpoint=endpoint.recv(),
         key="",
         expect=lambda _: (head.dtype, head.elements),
-        on_message=lambda _, body, __: inbox.put(body),
+        on_message=lambda _, message, __: inbox.put(message),
         on_lost=lambda _: kernel.stop(),
     )
     stamps = []
@@ -279,7 +279,7 @@ def ask_transport(endpoint: Connection, elements: int, steps: int) -> list[float
     async def ask() -> None:
         for iteration in range(steps + WARM_UP + 1):
             stamps.append(time.perf_counter())
-            caller.send(PushBody(0, iteration, 0, head), block)
+            caller.send(WirePush(0, iteration, 0, head), block)
             await inbox.get()
 
     kernel.spawn(ask())

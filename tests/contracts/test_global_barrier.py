@@ -14,8 +14,8 @@ from outpace.config.experiment import experiment_from
 from outpace.experiment.running import simulate
 from outpace.kernel import Kernel
 from outpace.real.coordinator.scheduler import BarrierScheduler, Place
-from outpace.real.net.bodies import PullBody, PushBody, Ready
 from outpace.real.net.clock import RealClock
+from outpace.real.net.messages import Ready, WirePull, WirePush
 from outpace.record.trace import Rows
 from outpace.report.perfetto.export import write_perfetto
 
@@ -159,8 +159,8 @@ class Listening:
     def refused(self, name):
         return any(name == who for who, _ in self.refusals)
 
-    def send(self, name, body, block):
-        self.sent.append((name, body.iteration))
+    def send(self, name, message, block):
+        self.sent.append((name, message.iteration))
 
 
 def test_a_worker_that_misbehaves_at_the_scheduler_is_refused_and_the_others_go_on():
@@ -171,21 +171,21 @@ def test_a_worker_that_misbehaves_at_the_scheduler_is_refused_and_the_others_go_
     scheduler = BarrierScheduler(place)
     scheduler.start()
     assert not scheduler.take("worker-0", Ready(), None), "that is for somebody else"
-    for name, body, why in [
-        ("worker-1", PushBody(0, 0, 0, coin=0.5), "speaks for worker 0"),
-        ("server-0", PullBody(0, 0, 0.5), "speaks for worker 0"),
-        ("worker-2", PushBody(2, 0, 7, coin=0.5), "says that it read version 7"),
+    for name, message, why in [
+        ("worker-1", WirePush(0, 0, 0, coin=0.5), "speaks for worker 0"),
+        ("server-0", WirePull(0, 0, 0.5), "speaks for worker 0"),
+        ("worker-2", WirePush(2, 0, 7, coin=0.5), "says that it read version 7"),
     ]:
-        assert scheduler.take(name, body, None)
+        assert scheduler.take(name, message, None)
         kernel.run(until=0)
         assert [reason for who, reason in listening.refusals if who == name and why in reason]
     for iteration in range(2):
-        scheduler.take("worker-3", PushBody(3, iteration, 0, coin=0.5), None)
+        scheduler.take("worker-3", WirePush(3, iteration, 0, coin=0.5), None)
         kernel.run(until=0)
     assert listening.sent == [("worker-3", 0), ("worker-3", 1)]  # within the bound
-    scheduler.take("worker-3", PushBody(3, 2, 0, coin=0.5), None)
+    scheduler.take("worker-3", WirePush(3, 2, 0, coin=0.5), None)
     kernel.run(until=0)
-    scheduler.take("worker-3", PushBody(3, 3, 0, coin=0.5), None)  # the last is not answered
+    scheduler.take("worker-3", WirePush(3, 3, 0, coin=0.5), None)  # the last is not answered
     assert any(who == "worker-3" and "does not wait" in why for who, why in listening.refusals)
     scheduler.stop()
     scheduler.close()

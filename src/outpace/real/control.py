@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from outpace.config.experiment import Experiment, plain, sync_from
 from outpace.engine.control import ConditionLike, Control
 from outpace.errors import ConfigError
-from outpace.real.net.bodies import Change
+from outpace.real.net.messages import ChangePolicy
 from outpace.support.paths import with_paths
 from outpace.support.units import Time
 from outpace.support.user_code import absolute_target
@@ -59,10 +59,10 @@ class RealControl(Control):
         self._tell(server, which, condition or "")
 
     def _tell(self, server: int, what: str, text: str) -> None:
-        self._coordinator.listener.send(server_name(server), Change(what, text))
+        self._coordinator.listener.send(server_name(server), ChangePolicy(what, text))
 
 
-def changed(followed: Followed, experiment: Experiment, change: Change) -> Followed:
+def changed(followed: Followed, experiment: Experiment, change: ChangePolicy) -> Followed:
     """What a server follows after this change. Raises ConfigError if it may not."""
     if change.what == "policy":
         sync = sync_from(json.loads(change.text), "a change of policy")

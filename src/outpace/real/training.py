@@ -13,7 +13,7 @@ import torch
 from outpace.blocks.block import Block, parts
 from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError
-from outpace.real.net.bodies import DTYPES
+from outpace.real.net.messages import DTYPES
 from outpace.real.node.packing import product, unpacked
 from outpace.real.process import child
 from outpace.tasks import (

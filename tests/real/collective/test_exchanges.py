@@ -9,9 +9,16 @@ import torch
 
 from outpace.kernel import Kernel
 from outpace.real.collective.exchanges import Exchanges
-from outpace.real.collective.group import Meeting, host_store
-from outpace.real.net.bodies import Alone, Meet, Met, Missed, Parted, Seeks
+from outpace.real.collective.group import GroupSettings, host_store
 from outpace.real.net.clock import RealClock
+from outpace.real.net.messages import (
+    AverageEnded,
+    AverageFailed,
+    CancelAverage,
+    NoPartnerLeft,
+    SeekPartner,
+    StartAverage,
+)
 
 HOST = "127.0.0.1"
 
@@ -19,7 +26,7 @@ HOST = "127.0.0.1"
 class Worker:
     """With parameters (4 * its number, ...), told what the test says."""
 
-    def __init__(self, number: int, workers: int, meeting: Meeting) -> None:
+    def __init__(self, number: int, workers: int, settings: GroupSettings) -> None:
         self.clock = RealClock()
         self.kernel = Kernel(self.clock)
         self.parameters = torch.full((5,), 4.0 * number, dtype=torch.float64)
@@ -30,7 +37,7 @@ class Worker:
             self.clock,
             number,
             others,
-            meeting,
+            settings,
             read=lambda: self.parameters.clone(),
             change=self.change,
             tell=self.said.append,
@@ -54,8 +61,8 @@ class Worker:
 @pytest.fixture
 def three():
     store, port = host_store(HOST)
-    meeting = Meeting((HOST, port), HOST, "gloo")
-    workers = [Worker(number, 3, meeting) for number in range(3)]
+    settings = GroupSettings((HOST, port), HOST, "gloo")
+    workers = [Worker(number, 3, settings) for number in range(3)]
     for worker in workers:
         worker.connect()
     yield workers
@@ -67,16 +74,16 @@ def three():
 def test_both_have_the_mean_and_keep_the_step_taken_meanwhile(three):
     one, other, third = three
     pair = one.exchanges.begin(3)
-    meet = Meet(0, 0, 1, one.clock.now)
+    meet = StartAverage(0, 0, 1, one.clock.now)
     one.exchanges.take(meet)
     other.exchanges.take(meet)
     other.parameters[0] += 16  # a step
-    other.until(lambda: Met(0) in other.said)
+    other.until(lambda: AverageEnded(0) in other.said)
     one.until(lambda: pair.arrived.done)
     assert one.parameters.tolist() == [2] * 5
     assert other.parameters.tolist() == [18, 2, 2, 2, 2]
     assert third.parameters.tolist() == [8] * 5
-    assert (one.said, other.said) == ([Seeks(3), Met(0)], [Met(0)])
+    assert (one.said, other.said) == ([SeekPartner(3), AverageEnded(0)], [AverageEnded(0)])
     assert (one.ended, other.ended) == ([pair], [])
     assert pair.joined <= pair.began <= pair.ended
     assert pair.nbytes == 40
@@ -84,12 +91,12 @@ def test_both_have_the_mean_and_keep_the_step_taken_meanwhile(three):
 
 def test_one_after_the_other_with_different_partners(three):
     for number, (seeker, partner) in enumerate([(0, 1), (1, 2), (2, 0), (0, 2)]):
-        meet = Meet(number, seeker, partner, 0)
+        meet = StartAverage(number, seeker, partner, 0)
         pair = three[seeker].exchanges.begin(0)
         for worker in (seeker, partner):
             three[worker].exchanges.take(meet)
         for worker in (seeker, partner):
-            three[worker].until(lambda n=number, w=worker: Met(n) in three[w].said)
+            three[worker].until(lambda n=number, w=worker: AverageEnded(n) in three[w].said)
         assert pair.arrived.done
     # (0, 4, 8) -> (2, 2, 8) -> (2, 5, 5) -> (3.5, 5, 3.5), which stays
     assert [worker.parameters[0].item() for worker in three] == [3.5, 5, 3.5]
@@ -98,7 +105,7 @@ def test_one_after_the_other_with_different_partners(three):
 def test_who_leaves_takes_its_half_first(three):
     one, other, _ = three
     pair = one.exchanges.begin(0)
-    meet = Meet(0, 0, 1, 0)
+    meet = StartAverage(0, 0, 1, 0)
     other.exchanges.take(meet)
     one.exchanges.take(meet)
     other.exchanges.leave(in_order=lambda: True)
@@ -111,15 +118,15 @@ def test_who_leaves_takes_its_half_first(three):
 def test_with_who_is_gone_nothing_comes_about_and_who_wanted_it_asks_again(three, seeker):
     one, other, third = three
     pair = one.exchanges.begin(5)  # with the third, if it is not the seeker
-    one.exchanges.take(Meet(0, seeker, 1 - seeker, 0))
-    one.exchanges.take(Parted(0))
-    one.exchanges.take(Parted(0))  # too late
-    again = [Seeks(5)] if seeker == 0 else []
-    assert one.said == [Seeks(5), Met(0), *again]
+    one.exchanges.take(StartAverage(0, seeker, 1 - seeker, 0))
+    one.exchanges.take(CancelAverage(0))
+    one.exchanges.take(CancelAverage(0))  # too late
+    again = [SeekPartner(5)] if seeker == 0 else []
+    assert one.said == [SeekPartner(5), AverageEnded(0), *again]
     for worker in (one, third):
-        worker.exchanges.take(Meet(1, 0, 2, 0))
+        worker.exchanges.take(StartAverage(1, 0, 2, 0))
     for worker in (one, third):
-        worker.until(lambda worker=worker: Met(1) in worker.said)
+        worker.until(lambda worker=worker: AverageEnded(1) in worker.said)
     assert pair.arrived.done
     assert [worker.parameters[0].item() for worker in three] == [4, 4, 4]
     assert other.said == []
@@ -127,7 +134,7 @@ def test_with_who_is_gone_nothing_comes_about_and_who_wanted_it_asks_again(three
 
 def test_nobody_left_is_over_at_once(three):
     pair = three[0].exchanges.begin(0)
-    three[0].exchanges.take(Alone())
+    three[0].exchanges.take(NoPartnerLeft())
     assert pair.arrived.done
     assert pair.began == pair.ended
     assert three[0].ended == []
@@ -137,9 +144,9 @@ def test_a_partner_that_cannot_be_reached_is_told_of_by_name(three):
     one, other, _ = three
     other.exchanges.leave(in_order=lambda: False)
     one.exchanges.begin(0)
-    one.exchanges.take(Meet(4, 0, 1, 0))
+    one.exchanges.take(StartAverage(4, 0, 1, 0))
     one.until(lambda: len(one.said) > 1)
-    assert isinstance(one.said[1], Missed)
+    assert isinstance(one.said[1], AverageFailed)
     assert one.said[1].number == 4
     assert one.said[1].reason.startswith("worker-1: ")
     assert one.parameters.tolist() == [0] * 5

@@ -16,11 +16,11 @@ from outpace.kernel import Kernel
 from outpace.real.collective import reductions
 from outpace.real.collective.bell import Bell
 from outpace.real.collective.buffers import Gathered
-from outpace.real.collective.group import Group, Meeting, host_store, own_address
+from outpace.real.collective.group import Group, GroupSettings, host_store, own_address
 from outpace.real.collective.line import Line
 from outpace.real.collective.reductions import Reductions
-from outpace.real.net.bodies import Broken, Joins
 from outpace.real.net.clock import RealClock
+from outpace.real.net.messages import EnterAllReduce, GroupBroken
 
 HOST = "127.0.0.1"
 
@@ -34,7 +34,7 @@ class Team:
     def __init__(self, workers: int, **how) -> None:
         self.kernel = Kernel(RealClock())
         self._store, port = host_store(HOST)
-        self._meeting = Meeting((HOST, port), HOST, "gloo")
+        self._group_settings = GroupSettings((HOST, port), HOST, "gloo")
         self.here, self.generation = list(range(workers)), 0
         self._regroups = how.pop("regroups", True)
         self.ended, self.joined, self.broken = defaultdict(list), defaultdict(list), []
@@ -63,14 +63,15 @@ class Team:
 
     def _meet(self) -> None:
         self.met = [
-            self.workers[me].connect(self._meeting, self.generation, self.here) for me in self.here
+            self.workers[me].connect(self._group_settings, self.generation, self.here)
+            for me in self.here
         ]
 
-    def _hear(self, me: int, body) -> None:
-        if isinstance(body, Joins):
-            self.joined[me].append(body.number)
-        elif isinstance(body, Broken) and body.generation == self.generation:
-            self.broken.append(body.reason)
+    def _hear(self, me: int, message) -> None:
+        if isinstance(message, EnterAllReduce):
+            self.joined[me].append(message.number)
+        elif isinstance(message, GroupBroken) and message.generation == self.generation:
+            self.broken.append(message.reason)
             if self._regroups and len(self.broken) < 2:
                 self.regroup()
 
@@ -234,7 +235,7 @@ class Memory:
         self.operations = defaultdict(dict)
         self.changed = threading.Condition()
 
-    def group(self, meeting, generation, members, me):
+    def group(self, settings, generation, members, me):
         return _InMemory(self, generation, members, me)
 
 
@@ -452,7 +453,7 @@ def test_a_group_sums_shares_and_swaps():
     found = {}
 
     def work(me: int) -> None:
-        group = Group(Meeting((HOST, port), HOST, "gloo"), 0, [2, 5, 7], me)
+        group = Group(GroupSettings((HOST, port), HOST, "gloo"), 0, [2, 5, 7], me)
         values = torch.tensor([float(me)])
         group.all_reduce(values)
         given = torch.tensor([me])

@@ -9,7 +9,15 @@ from outpace.errors import RunError
 from outpace.kernel import Kernel
 from outpace.real.coordinator.membership import Membership
 from outpace.real.coordinator.peer_snapshots import PeerSnapshots
-from outpace.real.net.bodies import BlockHead, Broken, Joins, LeaveBody, ReadAll, Regroup, Snapshot
+from outpace.real.net.messages import (
+    BlockHead,
+    EnterAllReduce,
+    GroupBroken,
+    Regroup,
+    Snapshot,
+    TakeSnapshot,
+    WireLeave,
+)
 
 NAMES = ["worker-0", "worker-1", "worker-2"]
 
@@ -20,18 +28,18 @@ class Team:
     def __init__(self, timeout_s: float = 5.0) -> None:
         self.kernel, self.told = Kernel(), []
         self.membership = Membership(
-            self.kernel, NAMES, timeout_s, lambda name, body: self.told.append((name, body))
+            self.kernel, NAMES, timeout_s, lambda name, message: self.told.append((name, message))
         )
 
     def hear(self, *said) -> list:
         """What it tells when workers say this, by their numbers."""
         self.told.clear()
-        for worker, body in said:
-            assert self.membership.take(NAMES[worker], body)
+        for worker, message in said:
+            assert self.membership.take(NAMES[worker], message)
         return list(self.told)
 
     def joins(self, number: int, *workers: int) -> list:
-        return self.hear(*((worker, Joins(number)) for worker in workers))
+        return self.hear(*((worker, EnterAllReduce(number)) for worker in workers))
 
     def wait(self, seconds: float) -> None:
         async def sleeper() -> None:
@@ -48,7 +56,7 @@ def regroup(generation: int, members: list[int], *told: int) -> list:
 def test_who_left_is_missed_when_the_others_come_to_what_it_did_not():
     team = Team()
     assert team.joins(0, 0, 1, 2) == []
-    assert team.hear((1, LeaveBody(1))) == []
+    assert team.hear((1, WireLeave(1))) == []
     assert team.joins(1, 0) == regroup(1, [0, 2], 0, 1, 2)
     assert team.joins(1, 2) == []
     assert team.membership.here == ["worker-0", "worker-2"]
@@ -57,7 +65,7 @@ def test_who_left_is_missed_when_the_others_come_to_what_it_did_not():
 def test_who_leaves_while_others_wait_is_missed_at_once():
     team = Team()
     team.joins(0, 0, 1)
-    assert team.hear((2, LeaveBody(2))) == regroup(1, [0, 1], 0, 1, 2)
+    assert team.hear((2, WireLeave(2))) == regroup(1, [0, 1], 0, 1, 2)
 
 
 def test_who_is_lost_is_missed_at_once_and_the_last_needs_nobody():
@@ -77,7 +85,7 @@ def test_who_is_lost_is_missed_at_once_and_the_last_needs_nobody():
 def test_a_group_that_broke_because_somebody_left_is_formed_anew_whichever_is_heard_first(first):
     team = Team()
     team.joins(0, 0, 1, 2)
-    broken, leaves = (0, Broken(0, "closed")), (2, LeaveBody(2))
+    broken, leaves = (0, GroupBroken(0, "closed")), (2, WireLeave(2))
     said = [broken, leaves] if first == "the break" else [leaves, broken]
     assert team.hear(*said) == regroup(1, [0, 1], 0, 1, 2)
     team.wait(100)
@@ -85,7 +93,7 @@ def test_a_group_that_broke_because_somebody_left_is_formed_anew_whichever_is_he
 
 def test_a_break_that_nobody_explains_ends_the_run_after_a_while():
     team = Team()
-    team.hear((1, Broken(0, "no route")))
+    team.hear((1, GroupBroken(0, "no route")))
     team.wait(29)
     with pytest.raises(RunError, match=r"^worker-1 cannot reach the others: no route$"):
         team.wait(2)
@@ -94,7 +102,7 @@ def test_a_break_that_nobody_explains_ends_the_run_after_a_while():
 def test_a_break_of_a_group_that_is_no_more_says_nothing():
     team = Team()
     team.membership.lose(NAMES[2])
-    assert team.hear((1, Broken(0, "closed"))) == []
+    assert team.hear((1, GroupBroken(0, "closed"))) == []
     team.wait(100)
 
 
@@ -117,7 +125,7 @@ def test_who_came_left_or_is_lost_in_time_does_not():
     team.joins(0, 0, 1, 2)
     team.wait(100)
     team.joins(1, 0)
-    team.hear((1, LeaveBody(1)))
+    team.hear((1, WireLeave(1)))
     team.membership.lose(NAMES[2])
     team.wait(100)
     team.joins(2, 0)
@@ -125,7 +133,7 @@ def test_who_came_left_or_is_lost_in_time_does_not():
 
 
 def test_other_words_are_for_others():
-    assert not Team().membership.take("worker-0", ReadAll(1))
+    assert not Team().membership.take("worker-0", TakeSnapshot(1))
 
 
 # -- the parameters --------------------------------------------------------------------------
@@ -166,14 +174,14 @@ def part(worker: int, version: int, value: float, request: int):
 def test_what_is_in_common_is_asked_of_the_first_who_is_there():
     run = Asked(own=False)
     run.snapshots.ask_each(5)
-    assert run.asked == [(0, ReadAll(1, 5)), (0, ReadAll(2, 10))]
+    assert run.asked == [(0, TakeSnapshot(1, 5)), (0, TakeSnapshot(2, 10))]
     run.snapshots.lose(0)
-    assert run.asked[2:] == [(1, ReadAll(1, 5)), (1, ReadAll(2, 10))]
+    assert run.asked[2:] == [(1, TakeSnapshot(1, 5)), (1, TakeSnapshot(2, 10))]
     run.answer(1, 5, 7.0, 1)
     assert run.evaluated == [(5, 7.0)]
-    assert run.asked[4:] == [(1, ReadAll(3, 15))]
+    assert run.asked[4:] == [(1, TakeSnapshot(3, 15))]
     run.leave(1, 9, 8.0)
-    assert run.asked[5:] == [(2, ReadAll(2, 10)), (2, ReadAll(3, 15))]
+    assert run.asked[5:] == [(2, TakeSnapshot(2, 10)), (2, TakeSnapshot(3, 15))]
 
 
 def test_of_what_was_in_common_the_newest_is_the_runs():
@@ -188,7 +196,7 @@ def test_of_what_workers_have_of_their_own_the_mean_is_the_runs():
     run = Asked(own=True)
     run.snapshots.ask_now()
     run.snapshots.ask_now()  # while that is under way
-    assert run.asked == [(worker, ReadAll(1)) for worker in range(3)]
+    assert run.asked == [(worker, TakeSnapshot(1)) for worker in range(3)]
     run.answer(0, 4, 1.0, 1)
     run.leave(2, 6, 3.0)
     assert run.evaluated == []

@@ -15,7 +15,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from outpace.errors import RunError
 from outpace.kernel import Kernel
 from outpace.real.coordinator.pairs import Pairs
-from outpace.real.net.bodies import Alone, LeaveBody, Meet, Met, Missed, Parted, Seeks
+from outpace.real.net.messages import (
+    AverageEnded,
+    AverageFailed,
+    CancelAverage,
+    NoPartnerLeft,
+    SeekPartner,
+    StartAverage,
+    WireLeave,
+)
 from outpace.sync.messages import worker_name
 from outpace.sync.peers.gossip import partner_of
 
@@ -42,7 +50,7 @@ class Gossip(RuleBasedStateMachine):
         self.workers = [Worker(n) for n in range(workers)]
         by_name = {worker.name: worker for worker in self.workers}
         self.pairs = Pairs(
-            Kernel(), list(by_name), SEED, lambda name, body: by_name[name].to.append(body)
+            Kernel(), list(by_name), SEED, lambda name, message: by_name[name].to.append(message)
         )
         self.iteration = 0
         self.met = defaultdict(set)  # number -> who has begun it
@@ -59,7 +67,7 @@ class Gossip(RuleBasedStateMachine):
     def ask(self, pick):
         if worker := self.one(pick, lambda worker: worker.here and worker.seeks is None):
             worker.seeks = self.iteration
-            worker.said.append(Seeks(self.iteration))
+            worker.said.append(SeekPartner(self.iteration))
             self.iteration += 1
 
     @rule(pick=picks)
@@ -68,25 +76,25 @@ class Gossip(RuleBasedStateMachine):
         worker = self.one(pick, lambda worker: worker.to)
         if worker is None:
             return
-        body = worker.to.popleft()
+        message = worker.to.popleft()
         if not worker.here:
             return
-        if isinstance(body, Meet):
+        if isinstance(message, StartAverage):
             assert worker.meet is None  # never two at a time
-            worker.meet = body
-            self.met[body.number].add(worker.number)
-            self.members[body.number] = {body.seeker, body.partner}
-            assert worker.number in self.members[body.number]
-            assert body.seeker != body.partner
-        elif isinstance(body, Alone):
+            worker.meet = message
+            self.met[message.number].add(worker.number)
+            self.members[message.number] = {message.seeker, message.partner}
+            assert worker.number in self.members[message.number]
+            assert message.seeker != message.partner
+        elif isinstance(message, NoPartnerLeft):
             assert worker.seeks is not None
             assert not any(other.here for other in self.workers if other is not worker)
             worker.seeks = None
-        elif worker.meet is not None and worker.meet.number == body.number:
+        elif worker.meet is not None and worker.meet.number == message.number:
             sought = worker.meet.seeker == worker.number
             self.over(worker)
             if sought:
-                worker.said.append(Seeks(worker.seeks))
+                worker.said.append(SeekPartner(worker.seeks))
 
     @rule(pick=picks)
     def average(self, pick):
@@ -102,7 +110,7 @@ class Gossip(RuleBasedStateMachine):
         return worker.meet is not None and len(self.met[worker.meet.number]) == 2
 
     def over(self, worker):
-        worker.said.append(Met(worker.meet.number))
+        worker.said.append(AverageEnded(worker.meet.number))
         worker.meet = None
 
     @rule(pick=picks)
@@ -110,7 +118,7 @@ class Gossip(RuleBasedStateMachine):
         worker = self.one(pick, lambda worker: worker.here and worker.meet is None)
         if worker is not None and pick % 4 == 0:
             worker.left = True
-            worker.said.append(LeaveBody(worker.number))
+            worker.said.append(WireLeave(worker.number))
 
     # -- what the coordinator hears --------------------------------------------------------
 
@@ -168,7 +176,9 @@ class Told:
         self.kernel = Kernel()
         self.said = []
         names = [worker_name(n) for n in range(workers)]
-        self.pairs = Pairs(self.kernel, names, SEED, lambda name, body: self.said.append(body))
+        self.pairs = Pairs(
+            self.kernel, names, SEED, lambda name, message: self.said.append(message)
+        )
 
     def wait(self):
         async def sleep():
@@ -183,7 +193,11 @@ class Told:
     @property
     def meets(self):
         """What is new, once for each average."""
-        found = [(body.seeker, body.partner) for body in self.said if isinstance(body, Meet)]
+        found = [
+            (message.seeker, message.partner)
+            for message in self.said
+            if isinstance(message, StartAverage)
+        ]
         assert found[::2] == found[1::2]  # both are told
         self.said.clear()
         return found[::2]
@@ -198,40 +212,40 @@ def beside(seeker, partner, workers):
 def test_averages_begin_first_come_first_served_once_both_are_free():
     told = Told(4)
     for seeker, partner in ((0, 1), (2, 1), (3, 2), (1, 3)):
-        told.pairs.take(worker_name(seeker), Seeks(beside(seeker, partner, 4)))
+        told.pairs.take(worker_name(seeker), SeekPartner(beside(seeker, partner, 4)))
     assert told.meets == [(0, 1), (3, 2)]  # which nothing hinders, though 2 waits itself
-    told.pairs.take("worker-1", Met(0))
+    told.pairs.take("worker-1", AverageEnded(0))
     assert told.meets == []  # both others are busy
-    told.pairs.take("worker-2", Met(1))
+    told.pairs.take("worker-2", AverageEnded(1))
     assert told.meets == [(2, 1)]
-    told.pairs.take("worker-3", Met(1))
-    told.pairs.take("worker-1", Met(2))
+    told.pairs.take("worker-3", AverageEnded(1))
+    told.pairs.take("worker-1", AverageEnded(2))
     assert told.meets == [(1, 3)]
 
 
 def test_who_is_lost_is_given_no_partner_whatever_it_said():
     told = Told(3)
     told.pairs.lose("worker-0")
-    told.pairs.take("worker-0", Seeks(0))
+    told.pairs.take("worker-0", SeekPartner(0))
     assert told.said == []
 
 
 def test_who_cannot_reach_a_partner_that_is_still_there_ends_the_run():
     told = Told(2)
-    told.pairs.take("worker-0", Seeks(0))
-    told.pairs.take("worker-0", Missed(0, "worker-1: no route"))
+    told.pairs.take("worker-0", SeekPartner(0))
+    told.pairs.take("worker-0", AverageFailed(0, "worker-1: no route"))
     with pytest.raises(RunError, match="worker-0 cannot reach worker-1: no route"):
         told.wait()
 
 
 def test_who_cannot_reach_one_that_is_lost_asks_again():
     told = Told(3)
-    told.pairs.take("worker-0", Seeks(beside(0, 1, 3)))
-    told.pairs.take("worker-0", Missed(0, "worker-1: it is silent"))
+    told.pairs.take("worker-0", SeekPartner(beside(0, 1, 3)))
+    told.pairs.take("worker-0", AverageFailed(0, "worker-1: it is silent"))
     told.said.clear()
     told.pairs.lose("worker-1")
-    assert told.said == [Parted(0)]
-    told.pairs.take("worker-0", Met(0))
-    told.pairs.take("worker-0", Seeks(beside(0, 1, 3)))
+    assert told.said == [CancelAverage(0)]
+    told.pairs.take("worker-0", AverageEnded(0))
+    told.pairs.take("worker-0", SeekPartner(beside(0, 1, 3)))
     assert told.meets == [(0, 2)]
     told.wait()

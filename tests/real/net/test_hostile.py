@@ -19,25 +19,25 @@ from outpace.blocks.block import Block
 from outpace.config.experiment import experiment_from
 from outpace.errors import OutpaceError
 from outpace.experiment.running import run, simulate
-from outpace.real.net.bodies import (
+from outpace.real.net.clock import RealClock
+from outpace.real.net.gate import Gate, Keys, Refusals, Session, new_keys
+from outpace.real.net.messages import (
     BlockHead,
-    Body,
     Fetch,
     Go,
     Header,
     Initialize,
-    Join,
+    JoinRun,
     Notice,
     Plan,
-    PullBody,
-    PushBody,
     Ready,
     Refused,
-    ReplyBody,
     Snapshot,
+    WireMessage,
+    WirePull,
+    WirePush,
+    WireReply,
 )
-from outpace.real.net.clock import RealClock
-from outpace.real.net.gate import Gate, Keys, Refusals, Session, new_keys
 from outpace.real.net.sockets import Caller, Listener
 from outpace.real.net.wire import HEADER_BYTES, Outgoing, WireError, head_of
 from outpace.real.node.member import COORDINATOR, Link
@@ -53,7 +53,7 @@ class Post:
 
     def __init__(self, name: str, members: list[str], *, insecure: bool = False) -> None:
         self.name, self.log = name, list[str]()
-        self.got: list[tuple[str, Body]] = []
+        self.got: list[tuple[str, WireMessage]] = []
         self.lost: list[str] = []
         self.keys = {} if insecure else {who: new_keys() for who in [name, *members]}
         self.context: zmq.Context[Any] = zmq.Context()
@@ -77,8 +77,8 @@ class Post:
     def session(self, who: str) -> Session:
         return Session(RUN, EPOCH, 10.0, self.keys.get(who))
 
-    def _take(self, name: str, body: Body, block: Block | None) -> None:
-        self.got.append((name, body))
+    def _take(self, name: str, message: WireMessage, block: Block | None) -> None:
+        self.got.append((name, message))
 
     def call(self, name: str, *, endpoint: str = "", key: str | None = None) -> Honest:
         return Honest(self, name, endpoint or self.listener.endpoint, key)
@@ -118,7 +118,7 @@ class Honest:
 
     def __init__(self, post: Post, name: str, endpoint: str, key: str | None) -> None:
         self.name = name
-        self.got: list[Body] = []
+        self.got: list[WireMessage] = []
         self.lost: list[str] = []
         if key is None:
             key = post.keys[post.name].public if post.keys else ""
@@ -137,12 +137,12 @@ class Honest:
         post.callers.append(caller)
         self.send = caller.send
 
-    def _take(self, _: str, body: Body, block: Block | None) -> None:
-        self.got.append(body)
+    def _take(self, _: str, message: WireMessage, block: Block | None) -> None:
+        self.got.append(message)
 
 
-def expect_any(body: Body) -> tuple[str, int] | None:
-    head: BlockHead | None = getattr(body, "block", None)
+def expect_any(message: WireMessage) -> tuple[str, int] | None:
+    head: BlockHead | None = getattr(message, "block", None)
     return None if head is None else (head.dtype, head.elements)
 
 
@@ -161,17 +161,17 @@ class Stranger:
         self.socket.connect(endpoint)
         self.outgoing = Outgoing(RUN, EPOCH)
 
-    def send(self, body: Body, block: Block | None = None) -> list[bytes]:
+    def send(self, message: WireMessage, block: Block | None = None) -> list[bytes]:
         """A proper message; the frames of its last part."""
         with contextlib.suppress(zmq.Again):  # the connection has been refused already
-            for part in self.outgoing.frames(body, block):
+            for part in self.outgoing.frames(message, block):
                 self.socket.send_multipart(part, zmq.NOBLOCK)
         return [bytes(frame) for frame in part]
 
-    def heard(self) -> Body | None:
+    def heard(self) -> WireMessage | None:
         if not self.socket.poll(0):
             return None
-        return msgspec.msgpack.decode(self.socket.recv_multipart()[0], type=Header).body
+        return msgspec.msgpack.decode(self.socket.recv_multipart()[0], type=Header).message
 
     def close(self) -> None:
         self.context.destroy(linger=0)
@@ -350,8 +350,8 @@ def unwanted(*what: object) -> None:
 # -- what strangers say -----------------------------------------------------------------
 
 
-def framed(body: Body, *, run: int = RUN, epoch: int = EPOCH, serial: int = 0) -> bytes:
-    return msgspec.msgpack.encode(Header(run, epoch, serial, body))
+def framed(message: WireMessage, *, run: int = RUN, epoch: int = EPOCH, serial: int = 0) -> bytes:
+    return msgspec.msgpack.encode(Header(run, epoch, serial, message))
 
 
 STRANGE = {
@@ -435,7 +435,7 @@ def test_a_peer_that_goes_astray_is_told_and_never_listened_to_again(
     post.until(lambda: ("worker-1", Ready()) in post.got)
     who.socket.send_multipart(first if again else [b"noise"])
     post.until_logged("refused a message of 'worker-1', and all further ones")
-    heard: list[Body | None] = []
+    heard: list[WireMessage | None] = []
     post.until(lambda: heard.append(who.heard()) or heard[-1])
     assert isinstance(heard[-1], Refused)
     assert post.lost == ["worker-1"]
@@ -478,25 +478,27 @@ class Cluster:
         post.step = self._step
         kernel = self.server.kernel
         kernel.spawn(self.server._serve(), "server-0")
-        self._until_said(lambda body: isinstance(body, Join))
+        self._until_said(lambda message: isinstance(message, JoinRun))
         post.listener.send("server-0", Plan([], [], [6], [0, 6], "float32", ""))
-        self._until_said(lambda body: body == Ready())
+        self._until_said(lambda message: message == Ready())
         endpoint = self.server.listener.endpoint
         self.honest = [post.call(name, endpoint=endpoint, key=self.key) for name in WORKERS[:2]]
         self.honest[0].send(Initialize("", [], [], head_of(START)), START)
-        self._until_said(lambda body: body == Ready(), 2)
+        self._until_said(lambda message: message == Ready(), 2)
         post.listener.send("server-0", Go(0, "elsewhere"))
 
     def _step(self) -> None:
         self.server.kernel.run(until=self.server.kernel.now + 2_000_000)
         self.post.clock(self.post.clock.now)
 
-    def _until_said(self, what: Callable[[Body], bool], times: int = 1) -> None:
-        self.post.until(lambda: sum(what(body) for _, body in self.post.got) >= times)
+    def _until_said(self, what: Callable[[WireMessage], bool], times: int = 1) -> None:
+        self.post.until(lambda: sum(what(message) for _, message in self.post.got) >= times)
 
     def until_noticed(self, *words: str) -> None:
         self._until_said(
-            lambda body: isinstance(body, Notice) and all(word in body.text for word in words)
+            lambda message: (
+                isinstance(message, Notice) and all(word in message.text for word in words)
+            )
         )
 
     @property
@@ -516,11 +518,11 @@ class Cluster:
             before = self.server.shard.read()
             assert isinstance(before, torch.Tensor)
             gradient = torch.ones(6)
-            honest.send(PushBody(worker, iteration, version, DUE), gradient)
-            honest.send(PullBody(worker, iteration, 0.5))
+            honest.send(WirePush(worker, iteration, version, DUE), gradient)
+            honest.send(WirePull(worker, iteration, 0.5))
             count = len(honest.got)
             self.post.until(lambda honest=honest, count=count: len(honest.got) > count)
-            assert isinstance(honest.got[-1], ReplyBody)
+            assert isinstance(honest.got[-1], WireReply)
             assert honest.got[-1].version == version + 1
             after = self.server.shard.read()
             assert torch.equal(after, before - 1.0)  # of three workers
@@ -530,13 +532,13 @@ class Cluster:
         self.post.close()
 
 
-def pushed(worker: int, iteration: int, version: int, head: BlockHead | None = DUE) -> PushBody:
-    return PushBody(worker, iteration, version, head)
+def pushed(worker: int, iteration: int, version: int, head: BlockHead | None = DUE) -> WirePush:
+    return WirePush(worker, iteration, version, head)
 
 
 BAD = {
     "another's rank in a push": ((pushed(1, 5, 0), START), "it speaks for worker 1"),
-    "another's rank in a pull": ((PullBody(0, 5, 0.5), None), "it speaks for worker 0"),
+    "another's rank in a pull": ((WirePull(0, 5, 0.5), None), "it speaks for worker 0"),
     "no worker's rank": ((pushed(77, 5, 0), START), "it speaks for worker 77"),
     "another dtype": (
         (pushed(2, 0, 0, BlockHead("float64", 6)), START.double()),
@@ -549,10 +551,13 @@ BAD = {
     ),
     "an iteration far off": ((pushed(2, 2**61, 0), START), "pushed iteration 2305"),
     "a version to come": ((pushed(2, 0, 99), START), "version 99"),
-    "parameters": ((Initialize("", [], [], DUE), START), "Initialize is nothing it may send"),
-    "a reply": ((ReplyBody(0, 2, 0, 0, 0, 0, DUE), START), "may not come with a block"),
+    "parameters": (
+        (Initialize("", [], [], DUE), START),
+        "Initialize is not accepted from this worker",
+    ),
+    "a reply": ((WireReply(0, 2, 0, 0, 0, 0, DUE), START), "may not come with a block"),
     "a snapshot": ((Snapshot(0, 0, 0, 0, 0, DUE), START), "may not come with a block"),
-    "a stop": ((Join("", 1), None), "Join is nothing it may send"),
+    "a stop": ((JoinRun("", 1), None), "JoinRun is not accepted from this worker"),
 }
 
 
@@ -575,7 +580,7 @@ def test_a_server_refuses_a_worker_and_goes_on_with_the_others(stranger, bad, wh
         cluster.until_noticed("refused a message of 'worker-2', and all further ones", why)
         assert cluster.state == before
         cluster.require_training(1)
-        heard: list[Body | None] = []
+        heard: list[WireMessage | None] = []
         cluster.post.until(lambda: heard.append(who.heard()) or isinstance(heard[-1], Refused))
         assert cluster.state[3] == [1, 1, -1]
 
@@ -656,7 +661,7 @@ class Attack:
 
     def _round(self, strangers: list[Stranger], endpoint: str) -> None:
         block = torch.full((100,), torch.nan)
-        push = PushBody(0, self.rounds, 0, head_of(block))
+        push = WirePush(0, self.rounds, 0, head_of(block))
         for who in strangers:
             with contextlib.suppress(zmq.Again):
                 for frames in who.outgoing.frames(push, block):

@@ -20,26 +20,22 @@ from outpace.blocks.block import Block, Phantom
 from outpace.blocks.block import whole as in_one
 from outpace.blocks.sums import all_finite
 from outpace.real.net import wire
-from outpace.real.net.bodies import (
+from outpace.real.net.messages import (
     DTYPES,
     PHANTOM,
     BlockHead,
-    Body,
+    BlockPiece,
     Envelope,
-    Fetch,
     Header,
-    More,
-    Notice,
-    PullBody,
-    PushBody,
     Ready,
-    Snapshot,
+    WireMessage,
+    WirePush,
 )
 from outpace.real.net.wire import HEADER_BYTES, PIECE_BYTES, Incoming, Outgoing, WireError, head_of
 from outpace.record.recorder import Totals
 
 RUN, EPOCH = 1234567890123, 3
-KINDS = [kind for kind in typing.get_args(Body) if kind is not More]
+KINDS = [kind for kind in typing.get_args(WireMessage) if kind is not BlockPiece]
 SMALL_PIECE = 48  # bytes: blocks of many pieces stay small
 SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text()
 
@@ -86,12 +82,12 @@ def heads(draw: st.DrawFn) -> BlockHead:
 
 
 @st.composite
-def messages(draw: st.DrawFn) -> tuple[Body, Block | None]:
+def messages(draw: st.DrawFn) -> tuple[WireMessage, Block | None]:
     kind = draw(st.sampled_from(KINDS))
     hints = typing.get_type_hints(kind, include_extras=True)
-    body = kind(**{name: draw(values(hint)) for name, hint in hints.items()})
-    head: BlockHead | None = getattr(body, "block", None)
-    return body, None if head is None else block_of(head, draw(st.integers(0, 255)))
+    message = kind(**{name: draw(values(hint)) for name, hint in hints.items()})
+    head: BlockHead | None = getattr(message, "block", None)
+    return message, None if head is None else block_of(head, draw(st.integers(0, 255)))
 
 
 def block_of(head: BlockHead, first: int = 0) -> Block:
@@ -101,21 +97,23 @@ def block_of(head: BlockHead, first: int = 0) -> Block:
     return content.view(DTYPES[head.dtype])
 
 
-def as_announced(body: Body) -> tuple[str, int] | None:
-    head: BlockHead | None = getattr(body, "block", None)
+def as_announced(message: WireMessage) -> tuple[str, int] | None:
+    head: BlockHead | None = getattr(message, "block", None)
     return None if head is None else (head.dtype, head.elements)
 
 
-def parts_of(said: Sequence[tuple[Body, Block | None]]) -> list[list[bytes]]:
+def parts_of(said: Sequence[tuple[WireMessage, Block | None]]) -> list[list[bytes]]:
     out = Outgoing(RUN, EPOCH)
     return [[bytes(frame) for frame in part] for m in said for part in out.frames(*m)]
 
 
-def same(ours: tuple[Body, Block | None], theirs: tuple[Body, Block | None] | None) -> bool:
+def same(
+    ours: tuple[WireMessage, Block | None], theirs: tuple[WireMessage, Block | None] | None
+) -> bool:
     assert theirs is not None
-    (body, block), (other, taken) = ours, theirs
+    (message, block), (other, taken) = ours, theirs
     taken = None if taken is None else in_one(taken)
-    if type(body) is not type(other) or plain(body) != plain(other):
+    if type(message) is not type(other) or plain(message) != plain(other):
         return False
     if isinstance(block, torch.Tensor) and isinstance(taken, torch.Tensor):
         content = torch.equal(block.view(torch.uint8), taken.view(torch.uint8))
@@ -123,9 +121,9 @@ def same(ours: tuple[Body, Block | None], theirs: tuple[Body, Block | None] | No
     return block == taken
 
 
-def plain(body: Body) -> bytes:
+def plain(message: WireMessage) -> bytes:
     """NaN is not equal to itself, its bytes are."""
-    return msgspec.msgpack.encode(body)
+    return msgspec.msgpack.encode(message)
 
 
 @contextmanager
@@ -148,7 +146,7 @@ def test_what_goes_in_comes_out(said):
 @pytest.mark.parametrize("nbytes", [0, 8, PIECE_BYTES - 8, PIECE_BYTES, PIECE_BYTES + 8, 3 << 20])
 def test_blocks_around_the_size_of_a_piece(dtype, nbytes):
     head = BlockHead(dtype, nbytes // (1 if dtype == PHANTOM else DTYPES[dtype].itemsize))
-    said = PushBody(1, 2, 3, head), block_of(head, 7)
+    said = WirePush(1, 2, 3, head), block_of(head, 7)
     parts = parts_of([said])
     assert len(parts) == max(1, -(-nbytes // PIECE_BYTES))
     incoming = Incoming(RUN, EPOCH, as_announced)
@@ -185,8 +183,8 @@ def spoiled(draw: st.DrawFn, parts: list[list[bytes]], place: int) -> list[bytes
             case 5:
                 part += draw(st.sampled_from(parts))
             case 6 if part:  # a header that fits, around something
-                body = draw(st.binary(max_size=20) | nested().map(msgspec.msgpack.encode))
-                envelope = Envelope(RUN, EPOCH, place, msgspec.Raw(body))
+                message = draw(st.binary(max_size=20) | nested().map(msgspec.msgpack.encode))
+                envelope = Envelope(RUN, EPOCH, place, msgspec.Raw(message))
                 part[0] = msgspec.msgpack.encode(envelope)
     return part
 
@@ -231,18 +229,18 @@ def test_what_was_spoiled_is_refused_and_leaves_no_trace_or_is_a_message(data, s
                 assert type(body) in KINDS
                 # All within its types and bounds:
                 header = msgspec.msgpack.encode(Header(RUN, EPOCH, place, body))
-                assert plain(msgspec.msgpack.decode(header, type=Header).body) == plain(body)
+                assert plain(msgspec.msgpack.decode(header, type=Header).message) == plain(body)
                 head: BlockHead | None = getattr(body, "block", None)
                 assert (block is None) == (head is None)
                 assert block is None or head_of(block) == head
 
 
-def header(body: bytes, run: int = RUN, epoch: int = EPOCH, serial: int = 0) -> bytes:
-    return msgspec.msgpack.encode(Envelope(run, epoch, serial, msgspec.Raw(body)))
+def header(message: bytes, run: int = RUN, epoch: int = EPOCH, serial: int = 0) -> bytes:
+    return msgspec.msgpack.encode(Envelope(run, epoch, serial, msgspec.Raw(message)))
 
 
-def pack(*body: Any) -> bytes:
-    return header(msgspec.msgpack.encode(body))
+def pack(*message: Any) -> bytes:
+    return header(msgspec.msgpack.encode(message))
 
 
 PUSH = b"\x96\xa4push\x00\x00\x00\xc0"  # a push up to its settings
@@ -320,28 +318,31 @@ def push(dtype: str, elements: int, *pieces: bytes) -> list[bytes]:
 )
 def test_a_block_that_is_not_due_is_refused(frames, why):
     incoming = Incoming(
-        RUN, EPOCH, lambda body: ("float32", 3) if isinstance(body, PushBody) else None
+        RUN, EPOCH, lambda message: ("float32", 3) if isinstance(message, WirePush) else None
     )
     with (
         mock.patch.object(torch, "empty", side_effect=AssertionError),
         pytest.raises(WireError, match=why),
     ):
         incoming.take(frames)
-    body, block = incoming.take(push("float32", 3, bytes(12))) or pytest.fail("no message")
-    assert body == PushBody(0, 0, 0, BlockHead("float32", 3))
+    message, block = incoming.take(push("float32", 3, bytes(12))) or pytest.fail("no message")
+    assert message == WirePush(0, 0, 0, BlockHead("float32", 3))
     assert isinstance(block, torch.Tensor)
     assert block.tolist() == [0, 0, 0]
 
 
 def test_in_the_middle_of_a_block_only_its_next_piece_is_taken():
     head = BlockHead("float32", 40)
-    said = PushBody(0, 0, 0, head), block_of(head)
+    said = WirePush(0, 0, 0, head), block_of(head)
     with small_pieces():
         first, second, *rest = parts_of([said])
         incoming = Incoming(RUN, EPOCH, as_announced)
         assert incoming.take(first) is None
         ready = parts_of([(Ready(), None)] * 2)[1]
-        far = [msgspec.msgpack.encode(Header(RUN, EPOCH, 1, More(2 * SMALL_PIECE))), second[1]]
+        far = [
+            msgspec.msgpack.encode(Header(RUN, EPOCH, 1, BlockPiece(2 * SMALL_PIECE))),
+            second[1],
+        ]
         for wrong, why in (
             (first, "serial number 0"),
             (ready, "in the middle of a block"),
@@ -368,23 +369,14 @@ def test_a_large_block_knows_whether_it_is_finite():
             if bad is not None:
                 block[bad * SMALL_PIECE // 4] = float("nan")
             incoming = Incoming(RUN, EPOCH, as_announced, all_finite)
-            body = PushBody(0, 0, 0, BlockHead("float32", block.numel()))
-            *_, got = [incoming.take(part) for part in parts_of([(body, block)])]
+            message = WirePush(0, 0, 0, BlockHead("float32", block.numel()))
+            *_, got = [incoming.take(part) for part in parts_of([(message, block)])]
         assert got is not None
         assert got[1].finite is (bad is None)
         assert all_finite(got[1]) is (bad is None)
 
 
-def test_a_message_of_a_stranger_is_not_even_decoded():
-    for kind in (
-        Fetch(),
-        PullBody(0, 0, 0.5),
-        Notice("x"),
-        Snapshot(0, 0, 0, 0, 0, BlockHead("", 0)),
-    ):
-        frame = header(msgspec.msgpack.encode(kind), run=RUN + 1)
-        with (
-            mock.patch.object(wire, "_BODIES", None),
-            pytest.raises(WireError, match="another run"),
-        ):
-            Incoming(RUN, EPOCH, as_announced).take([frame])
+def test_a_message_of_another_run_is_refused_before_it_is_decoded():
+    undecodable = header(b"\x91\xa4evil", run=RUN + 1)
+    with pytest.raises(WireError, match="another run"):
+        Incoming(RUN, EPOCH, as_announced).take([undecodable])

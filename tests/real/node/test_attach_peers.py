@@ -12,7 +12,7 @@ from tests.support.paths import SCRIPTS
 
 from outpace.errors import ConfigError, DivergenceError, RunError
 from outpace.experiment.running import Result, run
-from outpace.real.net.bodies import ReadAll, Snapshot
+from outpace.real.net.messages import Snapshot, TakeSnapshot
 
 pytestmark = pytest.mark.slow
 FEATURES = runpy.run_path(str(SCRIPTS / "features.py"))
@@ -201,14 +201,14 @@ def test_what_workers_have_in_common_is_the_same_whatever_their_pace_and_schedul
         coordinator = engine.coordinator
         taken = coordinator.snapshots.add
 
-        def add(body: Snapshot, block: torch.Tensor) -> None:
-            versions.setdefault(body.version, {})[body.shard] = block
-            taken(body, block)
+        def add(message: Snapshot, block: torch.Tensor) -> None:
+            versions.setdefault(message.version, {})[message.shard] = block
+            taken(message, block)
 
         coordinator.snapshots.add = add
         coordinator.when_started.append(
             lambda: [
-                coordinator.listener.send(name, ReadAll(1000 + version, version))
+                coordinator.listener.send(name, TakeSnapshot(1000 + version, version))
                 for name in coordinator.workers
                 for version in range(1, 6)
             ]

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from outpace.errors import ConfigError
-from outpace.real.collective.group import Group, Meeting
+from outpace.real.collective.group import Group, GroupSettings
 
 
 class SharedMemory:
@@ -57,7 +57,7 @@ class GroupBeside:
     def __init__(
         self,
         memory: SharedMemory,
-        meeting: Meeting,
+        settings: GroupSettings,
         generation: int,
         members: Sequence[int],
         me: int,
@@ -70,11 +70,11 @@ class GroupBeside:
         )
         self._ask(
             {
-                "store": meeting.store,
-                "host": meeting.host,
-                "backend": meeting.backend,
-                "deterministic": meeting.deterministic,
-                "timeout_s": meeting.timeout_s,
+                "store": settings.store,
+                "host": settings.host,
+                "backend": settings.backend,
+                "deterministic": settings.deterministic,
+                "timeout_s": settings.timeout_s,
                 "generation": generation,
                 "members": list(members),
                 "me": me,
@@ -149,9 +149,9 @@ def main() -> None:
     torch.set_num_threads(first["threads"])
     store = tuple(first.pop("store"))
     place = {name: first[name] for name in ("host", "backend", "deterministic", "timeout_s")}
-    meeting = Meeting(store, **place)
+    settings = GroupSettings(store, **place)
     try:
-        group = Group(meeting, first["generation"], first["members"], first["me"])
+        group = Group(settings, first["generation"], first["members"], first["me"])
     except RuntimeError as error:
         answer(str(error))
         return

@@ -20,10 +20,19 @@ import torch
 from outpace.blocks.block import Phantom, Value, whole
 from outpace.kernel import Future, Kernel
 from outpace.real.collective.bell import Bell
-from outpace.real.collective.group import Group, Meeting
+from outpace.real.collective.group import Group, GroupSettings
 from outpace.real.collective.line import Done, Line, Synchronizing
-from outpace.real.net.bodies import Alone, Body, Broken, Meet, Met, Missed, Parted, Seeks
 from outpace.real.net.clock import RealClock
+from outpace.real.net.messages import (
+    AverageEnded,
+    AverageFailed,
+    CancelAverage,
+    GroupBroken,
+    NoPartnerLeft,
+    SeekPartner,
+    StartAverage,
+    WireMessage,
+)
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.messages import worker_name
 
@@ -43,11 +52,11 @@ class Exchanges:
         clock: RealClock,
         me: int,
         others: Iterable[int],
-        meeting: Meeting,
+        settings: GroupSettings,
         *,
         read: Callable[[], Value],
         change: Callable[[torch.Tensor], None],
-        tell: Callable[[Body], None],
+        tell: Callable[[WireMessage], None],
         ended: Callable[[Pair], None],
     ) -> None:
         self._kernel, self._clock, self._me = kernel, clock, me
@@ -56,10 +65,10 @@ class Exchanges:
         self._lines: dict[int, Line] = {}
         for other in others:
             low, high = sorted((me, other))
-            group = partial(Group, meeting, f"{low} and {high}", [low, high], me)
+            group = partial(Group, settings, f"{low} and {high}", [low, high], me)
             self._lines[other] = Line(bell, group, partial(self._broken, other))
         self._sought: Pair | None = None
-        self._meet: Meet | None = None  # the average that is under way
+        self._meet: StartAverage | None = None  # the average that is under way
 
     async def connect(self) -> None:
         """Wait until all others are reached."""
@@ -72,17 +81,17 @@ class Exchanges:
         """See `PeerContext.begin_exchange`."""
         assert self._sought is None, "the last one is not over"
         pair = self._sought = Pair(self._kernel, iteration, self._clock.now)
-        self._tell(Seeks(iteration))
+        self._tell(SeekPartner(iteration))
         return pair
 
-    def take(self, body: Meet | Parted | Alone) -> None:
+    def take(self, message: StartAverage | CancelAverage | NoPartnerLeft) -> None:
         """What the coordinator says."""
-        if isinstance(body, Meet):
-            self._begin(body)
-        elif isinstance(body, Alone):
+        if isinstance(message, StartAverage):
+            self._begin(message)
+        elif isinstance(message, NoPartnerLeft):
             now = self._clock.now
             self._end(now, now)
-        elif self._meet is not None and self._meet.number == body.number:
+        elif self._meet is not None and self._meet.number == message.number:
             self._give_up(self._meet)
 
     def leave(self, *, in_order: Callable[[], bool]) -> None:
@@ -97,7 +106,7 @@ class Exchanges:
         for line in self._lines.values():
             line.join(limit_s)
 
-    def _begin(self, meet: Meet) -> None:
+    def _begin(self, meet: StartAverage) -> None:
         self._meet = meet
         mine = whole(self._read())
         if isinstance(mine, Phantom):  # travels as bytes
@@ -106,10 +115,12 @@ class Exchanges:
             job = partial(self._swap, meet, mine, True)
         self._lines[self._other(meet)].do(job)
 
-    def _other(self, meet: Meet) -> int:
+    def _other(self, meet: StartAverage) -> int:
         return meet.partner if meet.seeker == self._me else meet.seeker
 
-    def _swap(self, meet: Meet, mine: torch.Tensor, changes: bool, group: Synchronizing) -> Done:
+    def _swap(
+        self, meet: StartAverage, mine: torch.Tensor, changes: bool, group: Synchronizing
+    ) -> Done:
         """In the thread of the line."""
         theirs = torch.empty_like(mine)
         group.swap(mine, theirs, self._other(meet), 0)
@@ -117,11 +128,13 @@ class Exchanges:
         change = theirs.sub_(mine).div_(2) if changes else None
         return partial(self._finish, meet, mine.nbytes, change, ended)
 
-    def _finish(self, meet: Meet, nbytes: int, change: torch.Tensor | None, ended: Time) -> None:
+    def _finish(
+        self, meet: StartAverage, nbytes: int, change: torch.Tensor | None, ended: Time
+    ) -> None:
         if change is not None:
             self._change(change)
         self._meet = None
-        self._tell(Met(meet.number))
+        self._tell(AverageEnded(meet.number))
         if meet.seeker == self._me:
             pair = self._end(meet.began, ended)
             pair.number, pair.nbytes = meet.number, nbytes
@@ -135,22 +148,22 @@ class Exchanges:
         pair.arrived.set(None)
         return pair
 
-    def _give_up(self, meet: Meet) -> None:
+    def _give_up(self, meet: StartAverage) -> None:
         """Whatever still comes of it; it is with somebody who is never met again."""
         self._lines.pop(self._other(meet)).abandon()
         self._meet = None
-        self._tell(Met(meet.number))
+        self._tell(AverageEnded(meet.number))
         if meet.seeker == self._me:
             assert self._sought is not None
-            self._tell(Seeks(self._sought.iteration))
+            self._tell(SeekPartner(self._sought.iteration))
 
     def _broken(self, other: int, reason: str) -> None:
         text = f"{worker_name(other)}: {reason[:1000]}"
         meet = self._meet
         if meet is None:  # they have not even met
-            self._tell(Broken(0, text))
+            self._tell(GroupBroken(0, text))
         else:
-            self._tell(Missed(meet.number, text))
+            self._tell(AverageFailed(meet.number, text))
 
 
 def _tell_that(met: Future[None], _: Synchronizing) -> Done:

@@ -31,7 +31,7 @@ _AT_ONCE: Final = 4  # pieces of an all-reduce
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class GroupSettings:
     """Where workers find each other. host: the address at which this one is reached.
 
     deterministic: sums are made in the order of the workers, as in virtual time. Then all send all
@@ -95,24 +95,26 @@ class Group:
     Raises RuntimeError here and in all its methods if somebody cannot be reached.
     """
 
-    def __init__(self, meeting: Meeting, name: int | str, members: Sequence[int], me: int) -> None:
+    def __init__(
+        self, settings: GroupSettings, name: int | str, members: Sequence[int], me: int
+    ) -> None:
         self._members = list(members)
-        self._deterministic = meeting.deterministic
+        self._deterministic = settings.deterministic
         self._group: Any = None
         if len(members) == 1:
             return
-        host, port = meeting.store
-        limit = timedelta(seconds=min(meeting.timeout_s, _LONGEST_S))
+        host, port = settings.store
+        limit = timedelta(seconds=min(settings.timeout_s, _LONGEST_S))
         store = dist.TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=limit)
         shared = dist.PrefixStore(f"group {name}", store)
         rank = self._members.index(me)
-        if meeting.backend == "nccl":
+        if settings.backend == "nccl":
             options = dist.ProcessGroupNCCL.Options()
             options._timeout = _FOR_EVER
             self._group = dist.ProcessGroupNCCL(shared, rank, len(members), options)
             return
         options = dist.ProcessGroupGloo._Options()
-        options._devices = [dist.ProcessGroupGloo.create_device(hostname=meeting.host)]
+        options._devices = [dist.ProcessGroupGloo.create_device(hostname=settings.host)]
         options._timeout = _FOR_EVER
         options._threads = _AT_ONCE
         self._group = dist.ProcessGroupGloo(shared, rank, len(members), options)

@@ -19,10 +19,10 @@ from outpace.real.collective.beside import GroupBeside, SharedMemory
 from outpace.real.collective.buffers import PhantomSum, Wire, WireSum
 from outpace.real.collective.entries import DIGITS, Entry, digits_of, entries_in
 from outpace.real.collective.entries import Part as InIt
-from outpace.real.collective.group import Group, Meeting
+from outpace.real.collective.group import Group, GroupSettings
 from outpace.real.collective.line import Done, Line, Synchronizing
-from outpace.real.net.bodies import Body, Broken, Joins
 from outpace.real.net.clock import RealClock
+from outpace.real.net.messages import EnterAllReduce, GroupBroken, WireMessage
 from outpace.support.units import Time
 from outpace.sync.parameter_block import BlockSum
 from outpace.sync.peers.context import Reduced
@@ -52,7 +52,7 @@ class Reductions:
         wire: torch.dtype,
         averages: bool = False,
         beside: bool = False,
-        tell: Callable[[Body], None],
+        tell: Callable[[WireMessage], None],
         ended: Callable[[Part], None],
         least: Callable[[Sequence[int]], Time],
     ) -> None:
@@ -69,7 +69,9 @@ class Reductions:
         self._done = 0  # those whose result is here
         self._pending: Part | None = None
 
-    def connect(self, meeting: Meeting, generation: int, members: Sequence[int]) -> Future[None]:
+    def connect(
+        self, settings: GroupSettings, generation: int, members: Sequence[int]
+    ) -> Future[None]:
         """From now on with these. What was begun before and is not over is begun anew.
 
         Done once they have met.
@@ -79,7 +81,7 @@ class Reductions:
         kind: Callable[..., Synchronizing] = Group
         if self._memory is not None:
             kind = partial(GroupBeside, self._memory)
-        make_group = partial(kind, meeting, generation, list(members), self._me)
+        make_group = partial(kind, settings, generation, list(members), self._me)
         self._line = Line(self._bell, make_group, partial(self._broken, generation))
         part = self._pending
         if part is not None:  # an operation of the old group may still write into its buffer
@@ -113,7 +115,7 @@ class Reductions:
         part = self._pending = Part(
             self._kernel, self._me, number, value, weight, self._wires[number % 2], self._clock.now
         )
-        self._tell(Joins(number))
+        self._tell(EnterAllReduce(number))
         self._now_line.do(partial(self._reduce, part, part.wire))
         return part
 
@@ -149,7 +151,7 @@ class Reductions:
         return self._line
 
     def _broken(self, generation: int, reason: str) -> None:
-        self._tell(Broken(generation, reason[:1000]))
+        self._tell(GroupBroken(generation, reason[:1000]))
 
     # -- in the thread of the line ---------------------------------------------------
 

@@ -34,27 +34,27 @@ from outpace.real.coordinator.pairs import Pairs
 from outpace.real.coordinator.peer_snapshots import PeerSnapshots
 from outpace.real.coordinator.scheduler import BarrierScheduler, CutOffScheduler, Place, Scheduler
 from outpace.real.coordinator.snapshots import Evaluate, Snapshots
-from outpace.real.net.bodies import (
-    MOST_ROWS,
-    BlockHead,
-    Body,
-    Extras,
-    Failed,
-    Fetch,
-    Finished,
-    Go,
-    Join,
-    Left,
-    Notice,
-    Plan,
-    ReadAll,
-    Ready,
-    Rows,
-    Snapshot,
-    Stop,
-)
 from outpace.real.net.clock import RealClock
 from outpace.real.net.gate import Gate, Log, Refusals, Session
+from outpace.real.net.messages import (
+    MOST_ROWS,
+    BlockHead,
+    Fetch,
+    Go,
+    JoinRun,
+    ModelBuffers,
+    Notice,
+    Plan,
+    ProcessDone,
+    ProcessFailed,
+    Ready,
+    Snapshot,
+    StopRun,
+    TakeSnapshot,
+    TraceReport,
+    TrainingDone,
+    WireMessage,
+)
 from outpace.real.net.sockets import LOOPBACK, Listener
 from outpace.real.net.wire import Expect, block_elements, head_of
 from outpace.real.node.member import COORDINATOR, boot_id
@@ -96,7 +96,7 @@ class Coordinator:
         self.experiment, self.session = experiment, session
         self.workers = [worker_name(worker) for worker in range(experiment.workers)]
         self.servers = [server_name(server) for server in range(experiment.servers_in_run)]
-        self.joined: dict[str, Join] = {}
+        self.joined: dict[str, JoinRun] = {}
         self.finished: set[str] = set()
         self.started = False
         self.when_started: list[Callable[[], None]] = []
@@ -113,7 +113,7 @@ class Coordinator:
         self._keys, self._trace, self._log = keys, trace, log
         self._context: zmq.Context[Any] = zmq.Context()
         self._said = self._new_mailbox()
-        self._heard: Counter[tuple[str, type[Body]]] = Counter()
+        self._heard: Counter[tuple[str, type[WireMessage]]] = Counter()
         self._slices: list[slice] = []  # the servers' parts of the parameters, once planned
         self.extras: Block | None = None  # worker 0's buffers, as it sent them last
         self._ending: str | None = None
@@ -189,10 +189,10 @@ class Coordinator:
         """Stop the workers: time is over, or the target reached."""
         if self._ending is None:
             self._ending = reason
-            self._said.put((COORDINATOR, Stop(reason)))  # from now on the wait has a limit
+            self._said.put((COORDINATOR, StopRun(reason)))  # from now on the wait has a limit
             for name in self.workers:
                 if name not in self.finished:
-                    self.listener.send(name, Stop(reason, self._early))
+                    self.listener.send(name, StopRun(reason, self._early))
 
     def close(self) -> None:
         self.kernel.close()
@@ -203,7 +203,7 @@ class Coordinator:
         self._store = None
         self._context.term()
 
-    def _new_mailbox(self) -> Mailbox[tuple[str, Body]]:
+    def _new_mailbox(self) -> Mailbox[tuple[str, WireMessage]]:
         return Mailbox(self.kernel, "what members say")
 
     def _drive(self, phases: Any) -> None:
@@ -217,13 +217,13 @@ class Coordinator:
 
     async def _conduct(self) -> None:
         everybody = self.servers + self.workers
-        await self._all(everybody, Join, "join", self._join_s)
+        await self._all(everybody, JoinRun, "join", self._join_s)
         plan = self._plan()
         self._tell(self.servers, plan)
         await self._all(self.servers, Ready, "be ready for the parameters", self._join_s)
         self._tell(self.workers, plan)
-        if self.joined[self.workers[0]].extras:
-            await self._all(self.workers[:1], Extras, "send its buffers", self._join_s)
+        if self.joined[self.workers[0]].buffer_bytes:
+            await self._all(self.workers[:1], ModelBuffers, "send its buffers", self._join_s)
             self._forward_extras()
         await self._all(self.workers, Ready, "be ready", self._join_s)
         await self._all(self.servers, Ready, "have the parameters", self._join_s, times=2)
@@ -263,7 +263,7 @@ class Coordinator:
         since = self.kernel.now
         while self.servers and self.snapshots.final is None and not self._gone(self.servers):
             await self._next(limit_s, since, "hand in its parameters", self.servers)
-        self._tell(self.servers, Stop("the run is over"))
+        self._tell(self.servers, StopRun("the run is over"))
         await self._finish(self.servers, limit_s)
         self._give_final()
 
@@ -299,7 +299,7 @@ class Coordinator:
         return set() if self.membership is None else self.membership.lost
 
     async def _all(
-        self, names: list[str], kind: type[Body], what: str, limit_s: float, times: int = 1
+        self, names: list[str], kind: type[WireMessage], what: str, limit_s: float, times: int = 1
     ) -> None:
         """Wait until each has said that, so many times."""
         since = self.kernel.now
@@ -308,7 +308,7 @@ class Coordinator:
 
     async def _next(
         self, limit_s: float, since: Time | None, what: str, missing: Iterable[str]
-    ) -> tuple[str, Body]:
+    ) -> tuple[str, WireMessage]:
         """What is said next; `since` None: without a limit."""
         if since is None:
             return await self._said.get()
@@ -344,14 +344,14 @@ class Coordinator:
             backend_for([join.gpu for join in (first, *others)]),
         )
 
-    def _tell(self, names: list[str], body: Body) -> None:
+    def _tell(self, names: list[str], message: WireMessage) -> None:
         for name in names:
-            self.listener.send(name, body)
+            self.listener.send(name, message)
 
     def _forward_extras(self) -> None:
         assert self.extras is not None
         for name in self.workers[1:]:
-            self.listener.send(name, Extras(head_of(self.extras)), self.extras)
+            self.listener.send(name, ModelBuffers(head_of(self.extras)), self.extras)
 
     def _time_is_over(self, _: object) -> None:
         self.end("its time is over")
@@ -364,17 +364,21 @@ class Coordinator:
     # -- what comes in -------------------------------------------------------------------
 
     def _expected(self, name: str) -> Expect:
-        def expected(body: Body) -> tuple[str, int] | None:
-            head: BlockHead | None = getattr(body, "block", None)
-            if isinstance(body, Rows) and head is not None:
+        def expected(message: WireMessage) -> tuple[str, int] | None:
+            head: BlockHead | None = getattr(message, "block", None)
+            if isinstance(message, TraceReport) and head is not None:
                 fits = head.elements <= MOST_ROWS * len(SCHEMA)
                 return ("int64", head.elements) if fits else None
             if self.workers[0] not in self.joined:
                 return None
-            if isinstance(body, Extras) and name == self.workers[0]:
-                return "uint8", self.joined[name].extras
-            if isinstance(body, Snapshot) and self._slices and name == self._source(body.shard):
-                return self._block_of(body.shard)
+            if isinstance(message, ModelBuffers) and name == self.workers[0]:
+                return "uint8", self.joined[name].buffer_bytes
+            if (
+                isinstance(message, Snapshot)
+                and self._slices
+                and name == self._source(message.shard)
+            ):
+                return self._block_of(message.shard)
             return None
 
         return expected
@@ -387,59 +391,59 @@ class Coordinator:
         first = self.joined[self.workers[0]]
         return first.dtype, block_elements(first.dtype, self._slices[shard if self.servers else 0])
 
-    def _ask_server(self, server: int, read: ReadAll) -> None:
+    def _ask_server(self, server: int, read: TakeSnapshot) -> None:
         self.listener.send(server_name(server), read)
 
-    def _ask_worker(self, worker: int, read: ReadAll) -> None:
+    def _ask_worker(self, worker: int, read: TakeSnapshot) -> None:
         self.listener.send(worker_name(worker), read)
 
-    def _take(self, name: str, body: Body, block: Block | None) -> None:
+    def _take(self, name: str, message: WireMessage, block: Block | None) -> None:
         block = None if block is None else whole(block)
-        if isinstance(body, Rows):
-            self._add_rows(name, body, block)
-        elif isinstance(body, Notice):
-            self._log(f"{name}: {body.text}" if name not in body.text else body.text)
-        elif isinstance(body, Failed):
-            self._take_failure(name, body)
-        elif self._takes_part(name, body, block):
+        if isinstance(message, TraceReport):
+            self._add_rows(name, message, block)
+        elif isinstance(message, Notice):
+            self._log(f"{name}: {message.text}" if name not in message.text else message.text)
+        elif isinstance(message, ProcessFailed):
+            self._take_failure(name, message)
+        elif self._takes_part(name, message, block):
             pass
         else:
-            if isinstance(body, Join):
-                self._take_join(name, body)
-            elif isinstance(body, Left):
+            if isinstance(message, JoinRun):
+                self._take_join(name, message)
+            elif isinstance(message, TrainingDone):
                 self._left.add(name)
-            elif isinstance(body, Finished):
+            elif isinstance(message, ProcessDone):
                 self.finished.add(name)
                 self._lost_for.pop(name, None)
-            elif isinstance(body, Snapshot):
+            elif isinstance(message, Snapshot):
                 assert block is not None
-                if isinstance(self.snapshots, PeerSnapshots) and not body.request:
-                    self.snapshots.leave(body, block)
+                if isinstance(self.snapshots, PeerSnapshots) and not message.request:
+                    self.snapshots.leave(message, block)
                 else:
-                    self.snapshots.add(body, block)
-            elif isinstance(body, Fetch) and self.membership is not None:
+                    self.snapshots.add(message, block)
+            elif isinstance(message, Fetch) and self.membership is not None:
                 self._awaiting_final.append(name)
                 self._give_final()
-            elif isinstance(body, Extras):
+            elif isinstance(message, ModelBuffers):
                 self.extras = block
-            self._heard[name, type(body)] += 1
-            self._said.put((name, body))
+            self._heard[name, type(message)] += 1
+            self._said.put((name, message))
 
-    def _takes_part(self, name: str, body: Body, block: Block | None) -> bool:
+    def _takes_part(self, name: str, message: WireMessage, block: Block | None) -> bool:
         """Is it for those who decide for all?"""
-        if self.membership is not None and self.membership.take(name, body):
+        if self.membership is not None and self.membership.take(name, message):
             return True
-        return self._scheduler is not None and self._scheduler.take(name, body, block)
+        return self._scheduler is not None and self._scheduler.take(name, message, block)
 
-    def _take_join(self, name: str, body: Join) -> None:
+    def _take_join(self, name: str, message: JoinRun) -> None:
         if name in self.joined:
             self.listener.refuse(name, "it joined twice")
-        elif body.outpace != __version__:
-            raise ConfigError(f"{name} runs Outpace {body.outpace}, the launcher {__version__}")
+        elif message.outpace != __version__:
+            raise ConfigError(f"{name} runs Outpace {message.outpace}, the launcher {__version__}")
         else:
-            self.joined[name] = body
+            self.joined[name] = message
 
-    def _add_rows(self, name: str, body: Rows, block: Block | None) -> None:
+    def _add_rows(self, name: str, message: TraceReport, block: Block | None) -> None:
         try:
             if block is not None:
                 assert isinstance(block, torch.Tensor)
@@ -448,16 +452,16 @@ class Coordinator:
         except ValueError as error:
             self.listener.refuse(name, f"its trace cannot be read: {error}")
             return
-        self.totals_of[name] = body.totals
+        self.totals_of[name] = message.totals
 
-    def _take_failure(self, name: str, body: Failed) -> None:
+    def _take_failure(self, name: str, message: ProcessFailed) -> None:
         self._failed.add(name)
-        if body.lost in self.servers:
-            self._blame(body.lost, _MISSED, f"is lost: {name} lost the connection to it")
+        if message.lost in self.servers:
+            self._blame(message.lost, _MISSED, f"is lost: {name} lost the connection to it")
         elif self._early:
-            self._said.put((name, body))
+            self._said.put((name, message))
         else:
-            raise _error(name, body)
+            raise _error(name, message)
 
     def _lost(self, name: str) -> None:
         lease = f"{self.session.lease_s:g} s"
@@ -475,7 +479,7 @@ class Coordinator:
             return
         self._lost_for[name] = how, RunError(f"{name} {text}")
         if self._early:
-            self._said.put((name, Failed("RunError", text)))
+            self._said.put((name, ProcessFailed("RunError", text)))
         else:
             wait_s = _LAST_WORDS_S * (0.5 if how == _ENDED else 1.0)
             self.kernel.call_at(self.kernel.now + nanoseconds(wait_s), self._give_up)
@@ -504,7 +508,7 @@ class Coordinator:
             self.when_lost(name)
             membership.lose(name)
             snapshots.lose(self.workers.index(name))
-            self._said.put((name, Left()))
+            self._said.put((name, TrainingDone()))
         return True
 
     def _may_still_speak(self, lost: dict[str, tuple[int, RunError]]) -> bool:
@@ -516,7 +520,7 @@ class Coordinator:
         return self.listener.unread or not ended.isdisjoint(self.listener.peers)
 
 
-def _error(name: str, failed: Failed) -> OutpaceError:
+def _error(name: str, failed: ProcessFailed) -> OutpaceError:
     kinds = {"ConfigError": ConfigError, "DivergenceError": DivergenceError}
     number = name.removeprefix("worker-")
     named = re.search(rf"\b(worker.{number}|{name})\b", failed.text) is not None

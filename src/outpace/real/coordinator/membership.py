@@ -13,7 +13,7 @@ from typing import Final
 
 from outpace.errors import RunError
 from outpace.kernel import Alarm, Kernel
-from outpace.real.net.bodies import Body, Broken, Joins, LeaveBody, Regroup
+from outpace.real.net.messages import EnterAllReduce, GroupBroken, Regroup, WireLeave, WireMessage
 from outpace.support.units import nanoseconds
 
 FIND_OUT_S: Final = 30.0  # whom a group has lost
@@ -27,7 +27,7 @@ class Membership:
         kernel: Kernel,
         workers: Iterable[str],
         timeout_s: float,
-        tell: Callable[[str, Body], None],
+        tell: Callable[[str, WireMessage], None],
     ) -> None:
         self.lost: set[str] = set()
         self._kernel, self._timeout_s, self._tell = kernel, timeout_s, tell
@@ -43,16 +43,16 @@ class Membership:
         """Those who are still in it."""
         return [name for name in self._numbers if name not in self._left | self.lost]
 
-    def take(self, name: str, body: Body) -> bool:
+    def take(self, name: str, message: WireMessage) -> bool:
         """Take in what is for it; is it?"""
-        if isinstance(body, Joins):
-            self._join(name, body.number)
-        elif isinstance(body, Broken):
-            self._broken = max(self._broken, body.generation)
-            if body.generation == self._generation and not self._regroup():
+        if isinstance(message, EnterAllReduce):
+            self._join(name, message.number)
+        elif isinstance(message, GroupBroken):
+            self._broken = max(self._broken, message.generation)
+            if message.generation == self._generation and not self._regroup():
                 due = self._kernel.now + nanoseconds(FIND_OUT_S)
-                self._kernel.call_at(due, self._require_regrouped, (name, body))
-        elif isinstance(body, LeaveBody):
+                self._kernel.call_at(due, self._require_regrouped, (name, message))
+        elif isinstance(message, WireLeave):
             self._left.add(name)
             self._regroup_if_missed()
         else:
@@ -105,7 +105,7 @@ class Membership:
                 f"{self._timeout_s:g} s (sync.timeout_s); {waiting} waited"
             )
 
-    def _require_regrouped(self, known: tuple[str, Broken]) -> None:
+    def _require_regrouped(self, known: tuple[str, GroupBroken]) -> None:
         name, broken = known
         if broken.generation == self._generation:
             raise RunError(f"{name} cannot reach the others: {broken.reason}")

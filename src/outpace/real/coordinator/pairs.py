@@ -19,7 +19,16 @@ from typing import Final
 from outpace.errors import RunError
 from outpace.kernel import Kernel
 from outpace.real.coordinator.membership import FIND_OUT_S, Membership
-from outpace.real.net.bodies import Alone, Body, LeaveBody, Meet, Met, Missed, Parted, Seeks
+from outpace.real.net.messages import (
+    AverageEnded,
+    AverageFailed,
+    CancelAverage,
+    NoPartnerLeft,
+    SeekPartner,
+    StartAverage,
+    WireLeave,
+    WireMessage,
+)
 from outpace.support.units import nanoseconds
 from outpace.sync.peers.gossip import partner_of
 
@@ -30,7 +39,11 @@ class Pairs(Membership):
     """Here nobody misses who has left or is lost: no new group is formed of the others."""
 
     def __init__(
-        self, kernel: Kernel, workers: Iterable[str], seed: int, tell: Callable[[str, Body], None]
+        self,
+        kernel: Kernel,
+        workers: Iterable[str],
+        seed: int,
+        tell: Callable[[str, WireMessage], None],
     ) -> None:
         super().__init__(kernel, workers, _NEVER_S, tell)
         self._names = list(self._numbers)
@@ -39,21 +52,21 @@ class Pairs(Membership):
         self._busy: dict[str, int] = {}  # in which average
         self._count = 0
 
-    def take(self, name: str, body: Body) -> bool:
-        if isinstance(body, Seeks):
+    def take(self, name: str, message: WireMessage) -> bool:
+        if isinstance(message, SeekPartner):
             if name in self.here:
-                self._draw(name, body.iteration)
+                self._draw(name, message.iteration)
                 self._start()
-        elif isinstance(body, Met):
-            if self._busy.get(name) == body.number:
+        elif isinstance(message, AverageEnded):
+            if self._busy.get(name) == message.number:
                 del self._busy[name]
                 self._start()
-        elif isinstance(body, Missed):
+        elif isinstance(message, AverageFailed):
             due = self._kernel.now + nanoseconds(FIND_OUT_S)
-            self._kernel.call_at(due, self._require_over, (name, body))
+            self._kernel.call_at(due, self._require_over, (name, message))
         else:
-            taken = super().take(name, body)
-            if isinstance(body, LeaveBody):
+            taken = super().take(name, message)
+            if isinstance(message, WireLeave):
                 self._part(name)
             return taken
         return True
@@ -70,7 +83,7 @@ class Pairs(Membership):
             self._waiting[seeker] = iteration, self._names[partner]
         else:
             self._waiting.pop(seeker, None)
-            self._tell(seeker, Alone())
+            self._tell(seeker, NoPartnerLeft())
 
     def _start(self) -> None:
         """Those that can."""
@@ -81,7 +94,7 @@ class Pairs(Membership):
             numbers = self._numbers[seeker], self._numbers[partner]
             for name in (seeker, partner):
                 self._busy[name] = self._count
-                self._tell(name, Meet(self._count, *numbers, self._kernel.now))
+                self._tell(name, StartAverage(self._count, *numbers, self._kernel.now))
             self._count += 1
 
     def _part(self, name: str) -> None:
@@ -90,13 +103,13 @@ class Pairs(Membership):
         self._waiting.pop(name, None)
         for other, busy_with in self._busy.items():
             if busy_with == number:
-                self._tell(other, Parted(busy_with))
+                self._tell(other, CancelAverage(busy_with))
         for seeker, (iteration, partner) in list(self._waiting.items()):
             if partner == name:
                 self._draw(seeker, iteration)
         self._start()
 
-    def _require_over(self, known: tuple[str, Missed]) -> None:
+    def _require_over(self, known: tuple[str, AverageFailed]) -> None:
         name, missed = known
         if self._busy.get(name) == missed.number:
             raise RunError(f"{name} cannot reach {missed.reason}")

@@ -14,7 +14,7 @@ import torch
 from outpace.blocks.block import Block, whole
 from outpace.blocks.sums import tree_sum
 from outpace.real.coordinator.snapshots import Evaluate, Part, Snapshots, Tell
-from outpace.real.net.bodies import Snapshot
+from outpace.real.net.messages import Snapshot
 
 
 class PeerSnapshots(Snapshots):
@@ -30,10 +30,10 @@ class PeerSnapshots(Snapshots):
     def _sources(self) -> Iterable[int]:
         return self._here if self._own else self._here[:1]
 
-    def leave(self, body: Snapshot, block: Block) -> None:
+    def leave(self, message: Snapshot, block: Block) -> None:
         """That worker says what it has for the last time."""
-        self._left[body.shard] = body, block
-        self.lose(body.shard)
+        self._left[message.shard] = message, block
+        self.lose(message.shard)
 
     def lose(self, worker: int) -> None:
         """Ask it no more."""

@@ -16,10 +16,10 @@ from outpace.engine.wiring import most_unanswered, scheduler_shard
 from outpace.errors import ProtocolError
 from outpace.kernel import Kernel, Mailbox
 from outpace.predict.interface import Rule, Wait
-from outpace.real.net.bodies import Body
 from outpace.real.net.clock import RealClock
+from outpace.real.net.messages import WireMessage
 from outpace.real.net.sockets import Listener
-from outpace.real.net.translation import for_scheduler, for_shard, reply_body, scheduler_body
+from outpace.real.net.translation import for_scheduler, for_shard, wire_from_scheduler, wire_reply
 from outpace.real.net.turns import Turns
 from outpace.record.recorder import Recorder
 from outpace.record.trace import Rows
@@ -57,9 +57,9 @@ class Scheduler(ABC):
         """Its program was ended: what still comes is kept from it."""
         self._mailbox = self._new_mailbox()
 
-    def take(self, peer: str, body: Body, block: Block | None) -> bool:
+    def take(self, peer: str, received: WireMessage, block: Block | None) -> bool:
         """Take in what is for it; is it?"""
-        messages = self._messages(body, block)
+        messages = self._messages(received, block)
         for message in messages:
             if message.worker != self._numbers.get(peer):
                 self._listener.refuse(peer, f"it speaks for worker {message.worker}")
@@ -76,8 +76,10 @@ class Scheduler(ABC):
     def _program(self) -> Coroutine[Any, Any, None]: ...
 
     @abstractmethod
-    def _messages(self, body: Body, block: Block | None) -> list[Push | Pull | Leave | Done]:
-        """What this body says to it."""
+    def _messages(
+        self, received: WireMessage, block: Block | None
+    ) -> list[Push | Pull | Leave | Done]:
+        """Return the messages for the scheduler's program in a wire message."""
 
     def _may_come(self, message: Push | Pull | Leave | Done) -> bool:
         """Is it this worker's turn?"""
@@ -132,8 +134,10 @@ class BarrierScheduler(Scheduler):
     def _program(self) -> Coroutine[Any, Any, None]:
         return parameter_server(self)
 
-    def _messages(self, body: Body, block: Block | None) -> list[Push | Pull | Leave | Done]:
-        return [*for_shard(body, block)]
+    def _messages(
+        self, received: WireMessage, block: Block | None
+    ) -> list[Push | Pull | Leave | Done]:
+        return [*for_shard(received, block)]
 
     def _may_come(self, message: Push | Pull | Leave | Done) -> bool:
         assert not isinstance(message, Done)
@@ -145,7 +149,7 @@ class BarrierScheduler(Scheduler):
             assert reply.parameters is not None
             self._turns.answered(reply.worker, reply.iteration)
             self.recorder.totals.messages += 1
-            self._listener.send(to, reply_body(reply, reply.parameters), reply.parameters)
+            self._listener.send(to, wire_reply(reply, reply.parameters), reply.parameters)
 
 
 class CutOffScheduler(Scheduler):
@@ -158,14 +162,16 @@ class CutOffScheduler(Scheduler):
     def _program(self) -> Coroutine[Any, Any, None]:
         return cut_off(self, self._rule, self._experiment.workers, self._experiment.servers)
 
-    def _messages(self, body: Body, block: Block | None) -> list[Push | Pull | Leave | Done]:
-        message = for_scheduler(body)
+    def _messages(
+        self, received: WireMessage, block: Block | None
+    ) -> list[Push | Pull | Leave | Done]:
+        message = for_scheduler(received)
         return [] if message is None else [message]
 
     def send(self, to: str, *messages: Message) -> None:
         for message in messages:
             self.recorder.totals.messages += 1
-            self._listener.send(to, scheduler_body(message))
+            self._listener.send(to, wire_from_scheduler(message))
 
     def iteration_closed(
         self, iteration: int, opened: Time, ended: Time, wait: Wait, count: int

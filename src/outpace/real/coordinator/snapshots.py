@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 from outpace.blocks.block import Block
-from outpace.real.net.bodies import ReadAll, Snapshot
+from outpace.real.net.messages import Snapshot, TakeSnapshot
 
 # Of blocks and the snapshot that stands for them; to be told when it is done.
 Evaluate: TypeAlias = Callable[[list[Block], Snapshot, Callable[[], None]], None]
 Part: TypeAlias = tuple[Snapshot, Block]
-Tell: TypeAlias = Callable[[int, ReadAll], None]  # a source
+Tell: TypeAlias = Callable[[int, TakeSnapshot], None]  # a source
 
 
 class Snapshots:
@@ -57,7 +57,7 @@ class Snapshots:
 
     def _ask_of(self, sources: Iterable[int], request: int) -> None:
         for source in sources:
-            self._tell(source, ReadAll(request, self._awaited.get(request, 0)))
+            self._tell(source, TakeSnapshot(request, self._awaited.get(request, 0)))
 
     def ask_for_last(self) -> None:
         """The next ones are the final ones."""
@@ -69,11 +69,11 @@ class Snapshots:
         for ahead in (1, 2):
             self._ask(ahead * every)
 
-    def add(self, body: Snapshot, block: Block) -> None:
+    def add(self, message: Snapshot, block: Block) -> None:
         """Somebody has answered. Without effect if nobody asked."""
-        if body.request in self._parts:
-            self._parts[body.request][body.shard] = body, block
-            self._use(body.request)
+        if message.request in self._parts:
+            self._parts[message.request][message.shard] = message, block
+            self._use(message.request)
 
     def _use(self, request: int) -> None:
         """If all parts are there."""

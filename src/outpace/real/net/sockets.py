@@ -29,9 +29,9 @@ from zmq.utils.monitor import parse_monitor_message
 
 from outpace.blocks.block import Block
 from outpace.errors import ConfigError
-from outpace.real.net.bodies import Body, Refused
 from outpace.real.net.clock import RealClock
 from outpace.real.net.gate import Refusals, Session
+from outpace.real.net.messages import Refused, WireMessage
 from outpace.real.net.wire import (
     HEADER_BYTES,
     PIECE_BYTES,
@@ -42,7 +42,7 @@ from outpace.real.net.wire import (
     WireError,
 )
 
-OnMessage: TypeAlias = Callable[[str, Body, "Block | None"], None]
+OnMessage: TypeAlias = Callable[[str, WireMessage, "Block | None"], None]
 OnLost: TypeAlias = Callable[[str], None]
 
 LOOPBACK: Final = "tcp://127.0.0.1"
@@ -121,11 +121,11 @@ class _Socket(ABC):
                 return
 
     def _send(
-        self, outgoing: Outgoing, peer: bytes | None, body: Body, block: Block | None
+        self, outgoing: Outgoing, peer: bytes | None, message: WireMessage, block: Block | None
     ) -> None:
         """Raises zmq.Again if there is no connection and ZeroMQ is not trying to get one."""
         send = self._socket.send
-        for header, *piece in outgoing.frames(body, block):
+        for header, *piece in outgoing.frames(message, block):
             if peer is not None:
                 send(peer, _MORE)
             send(header, _MORE if piece else zmq.NOBLOCK)
@@ -232,12 +232,12 @@ class Listener(_Socket):
         """Is something there that has not been taken in yet?"""
         return self._socket.poll(0) != 0
 
-    def send(self, name: str, body: Body, block: Block | None = None) -> None:
+    def send(self, name: str, message: WireMessage, block: Block | None = None) -> None:
         """To a peer that has called before; without effect if it is gone."""
         peer = self._named.get(name)
         if peer is not None and not peer.refused:
             try:
-                self._send(peer.outgoing, peer.identity, body, block)
+                self._send(peer.outgoing, peer.identity, message, block)
             except zmq.ZMQError as error:  # lost, and the monitor has not said so yet
                 if error.errno != zmq.EHOSTUNREACH:
                     raise
@@ -359,10 +359,10 @@ class Caller(_Socket):
         """Is there a connection?"""
         return self._up
 
-    def send(self, body: Body, block: Block | None = None) -> None:
+    def send(self, message: WireMessage, block: Block | None = None) -> None:
         """Queue it; delivered in order. Raises WireError if the peer refused the connection."""
         try:
-            self._send(self._outgoing, None, body, block)
+            self._send(self._outgoing, None, message, block)
         except zmq.Again:
             self._monitor.poll(_NEWS_MS)
             self._look()

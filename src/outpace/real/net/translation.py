@@ -1,67 +1,73 @@
-"""Messages of programs as bodies that travel, and back."""
+"""Translate between the messages of programs and wire messages."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from outpace.blocks.block import Block, StepSettings
-from outpace.real.net.bodies import (
-    AbortBody,
-    AckBody,
-    Body,
-    CloseBody,
-    DoneBody,
-    LeaveBody,
-    PullBody,
-    PushBody,
-    ReplyBody,
+from outpace.real.net.messages import (
+    WireAbort,
+    WireAck,
+    WireClose,
+    WireDone,
+    WireLeave,
+    WireMessage,
+    WirePull,
+    WirePush,
+    WireReply,
 )
 from outpace.real.net.wire import head_of
 from outpace.sync.messages import Abort, Ack, Close, Done, Leave, Message, Pull, Push, Reply
 
 
-def for_shard(body: Body, block: Block | None) -> Sequence[Push | Pull | Leave]:
-    """What this body says to a shard, in this order; nothing if it is not for one."""
-    if isinstance(body, PushBody):
-        settings = None if body.settings is None else StepSettings(body.settings, body.unused)
-        push = Push(body.worker, body.iteration, body.version, block, settings)
-        if body.coin is None:
-            return (push,)
-        return push, Pull(body.worker, body.iteration, body.coin)
-    if isinstance(body, PullBody):
-        return (Pull(body.worker, body.iteration, body.coin),)
-    if isinstance(body, LeaveBody):
-        return (Leave(body.worker),)
+def for_shard(received: WireMessage, block: Block | None) -> Sequence[Push | Pull | Leave]:
+    """Return the messages for a shard in a wire message, in order; empty if it has none."""
+    if isinstance(received, WirePush):
+        worker, iteration, version = received.worker, received.iteration, received.version
+        settings = (
+            None if received.settings is None else StepSettings(received.settings, received.unused)
+        )
+        push = Push(worker, iteration, version, block, settings)
+        return (push,) if received.coin is None else (push, Pull(worker, iteration, received.coin))
+    if isinstance(received, WirePull):
+        return (Pull(received.worker, received.iteration, received.coin),)
+    if isinstance(received, WireLeave):
+        return (Leave(received.worker),)
     return ()
 
 
-def for_scheduler(body: Body) -> Done | Leave | None:
-    """What this body says to who cuts iterations off; None: nothing."""
-    if isinstance(body, DoneBody):
-        return Done(body.worker, body.iteration, body.seconds, body.share, body.finished)
-    return Leave(body.worker) if isinstance(body, LeaveBody) else None
+def for_scheduler(received: WireMessage) -> Done | Leave | None:
+    """Return the message for the scheduler that cuts iterations off, if it is one."""
+    if isinstance(received, WireDone):
+        return Done(
+            received.worker,
+            received.iteration,
+            received.seconds,
+            received.share,
+            received.finished,
+        )
+    return Leave(received.worker) if isinstance(received, WireLeave) else None
 
 
-def scheduler_body(message: Message) -> CloseBody | AbortBody:
-    """What who cuts iterations off says, to servers or to a worker."""
+def for_worker(received: WireReply | WireAck, block: Block | None) -> Reply | Ack:
+    """Return the message for a worker's program."""
+    shard, worker, iteration = received.shard, received.worker, received.iteration
+    if isinstance(received, WireAck):
+        return Ack(shard, worker, iteration)
+    return Reply(shard, worker, iteration, received.version, received.clock, received.held, block)
+
+
+def wire_from_scheduler(message: Message) -> WireClose | WireAbort:
+    """Encode what the scheduler that cuts iterations off tells servers and workers."""
     if isinstance(message, Abort):
-        return AbortBody(message.iteration)
+        return WireAbort(message.iteration)
     assert isinstance(message, Close)
-    return CloseBody(message.iteration, list(message.workers), message.by + 1)
+    return WireClose(message.iteration, list(message.workers), message.by + 1)
 
 
-def for_worker(body: ReplyBody | AckBody, block: Block | None) -> Reply | Ack:
-    """What this body says to a worker's program."""
-    if isinstance(body, AckBody):
-        return Ack(body.shard, body.worker, body.iteration)
-    return Reply(
-        body.shard, body.worker, body.iteration, body.version, body.clock, body.held, block
-    )
-
-
-def reply_body(reply: Reply, block: Block) -> ReplyBody:
-    """What travels in front of the block."""
-    return ReplyBody(
+def wire_reply(reply: Reply, block: Block) -> WireReply:
+    """Return the wire message that announces the block of a reply."""
+    return WireReply(
         reply.shard,
         reply.worker,
         reply.iteration,

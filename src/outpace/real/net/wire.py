@@ -1,13 +1,13 @@
 """Messages to frames and back, without any IO.
 
-A message is a header frame (msgpack, see `bodies`) and, where it carries a block, a frame
+A message is a header frame (msgpack, see `messages`) and, where it carries a block, a frame
 with the block's first piece; the other pieces follow, each behind a small header of its
 own. A large block stays in the memory in which its pieces came (`outpace.blocks.pieces`).
 Pieces of a megabyte are checked while they are still in a cache and the next is under
 way, and their memory is found again for the next block.
 
 Nothing is trusted. Run, membership epoch and serial number must be the expected ones, so
-that frames of another run, and frames played again, are refused; only then is the body
+that frames of another run, and frames played again, are refused; only then is the message
 decoded, which must fit its types; a block must have the dtype and length that its receiver
 expects before a piece of it is kept. Whatever is wrong raises WireError and the receiver
 is as it was. There is no pickle and nothing is imported.
@@ -25,18 +25,26 @@ import torch
 from outpace.blocks.block import Block, Phantom, whole
 from outpace.blocks.pieces import Pieces
 from outpace.errors import ProtocolError
-from outpace.real.net.bodies import DTYPES, PHANTOM, BlockHead, Body, Envelope, Header, More
+from outpace.real.net.messages import (
+    DTYPES,
+    PHANTOM,
+    BlockHead,
+    BlockPiece,
+    Envelope,
+    Header,
+    WireMessage,
+)
 
 PIECE_BYTES: Final = 1 << 20
 HEADER_BYTES: Final = 1 << 22  # no header is longer
 
 Frame: TypeAlias = Any  # bytes, memoryview, or anything with the buffer protocol
-# What block may come with this body, as (dtype, elements); None: whatever it is, refuse.
-Expect: TypeAlias = Callable[[Body], "tuple[str, int] | None"]
+# What block may come with this message, as (dtype, elements); None: whatever it is, refuse.
+Expect: TypeAlias = Callable[[WireMessage], "tuple[str, int] | None"]
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _ENVELOPES: Final[msgspec.msgpack.Decoder[Envelope]] = msgspec.msgpack.Decoder(Envelope)
-_BODIES: Final[msgspec.msgpack.Decoder[Body]] = msgspec.msgpack.Decoder(Body)
+_MESSAGES: Final[msgspec.msgpack.Decoder[WireMessage]] = msgspec.msgpack.Decoder(WireMessage)
 _ZEROS: Final = memoryview(bytes(PIECE_BYTES))
 _REASON: Final = 200  # characters of an error, which may quote what came in
 
@@ -68,21 +76,21 @@ class Outgoing:
     def __init__(self, run: int, epoch: int) -> None:
         self._run, self._epoch, self._serial = run, epoch, 0
 
-    def frames(self, body: Body, block: Block | None = None) -> Iterator[list[Frame]]:
+    def frames(self, message: WireMessage, block: Block | None = None) -> Iterator[list[Frame]]:
         """The parts to send, each a list of frames. Memory of the block is not copied."""
         if block is None:
-            yield [self._header(body)]
+            yield [self._header(message)]
             return
         offset = 0
         for piece in _pieces_of(block):
-            yield [self._header(More(offset) if offset else body), piece]
+            yield [self._header(BlockPiece(offset) if offset else message), piece]
             offset += len(piece)
 
-    def _header(self, body: Body) -> bytes:
-        header = Header(self._run, self._epoch, self._serial, body)
+    def _header(self, message: WireMessage) -> bytes:
+        header = Header(self._run, self._epoch, self._serial, message)
         data = _ENCODER.encode(header)
         if len(data) > HEADER_BYTES:
-            raise WireError(f"{_kind(body)} is too long to be sent")
+            raise WireError(f"{_kind(message)} is too long to be sent")
         self._serial += 1
         return data
 
@@ -114,40 +122,40 @@ class Incoming:
         self._run, self._epoch, self._expect = run, epoch, expect
         self._is_finite, self._finite = is_finite, True
         self._serial = 0
-        self._body: Body | None = None  # of the block that is being put together
+        self._body: WireMessage | None = None  # of the block that is being put together
         self._head: BlockHead | None = None
         self._parts: list[torch.Tensor] = []
         self._filled = 0
 
-    def take(self, frames: Sequence[Frame]) -> tuple[Body, Block | None] | None:
+    def take(self, frames: Sequence[Frame]) -> tuple[WireMessage, Block | None] | None:
         """A whole message, or None while pieces of its block are missing.
 
         Raises WireError; then nothing has changed, and the message is as if never sent.
         """
         if not 1 <= len(frames) <= 2:
             raise WireError(f"a message has 1 or 2 frames, not {len(frames)}")
-        body = self._open(frames[0])
+        message = self._open(frames[0])
         piece = memoryview(frames[1]).cast("B") if len(frames) == 2 else None
-        if isinstance(body, More):
-            return self._continue(body, piece)
+        if isinstance(message, BlockPiece):
+            return self._continue(message, piece)
         if self._body is not None:
-            raise WireError(f"{_kind(body)} came in the middle of a block")
-        head: BlockHead | None = getattr(body, "block", None)
+            raise WireError(f"{_kind(message)} came in the middle of a block")
+        head: BlockHead | None = getattr(message, "block", None)
         if head is None:
             if piece is not None:
-                raise WireError(f"{_kind(body)} came with bytes that it does not announce")
+                raise WireError(f"{_kind(message)} came with bytes that it does not announce")
             self._serial += 1
-            return body, None
+            return message, None
         if piece is None:
-            raise WireError(f"{_kind(body)} announces a block and has none")
-        self._require_expected(body, head)
+            raise WireError(f"{_kind(message)} announces a block and has none")
+        self._require_expected(message, head)
         if len(piece) != min(head.nbytes, PIECE_BYTES):
-            raise WireError(f"{_kind(body)}: the first piece has {len(piece)} bytes")
-        self._begin(body, head)
+            raise WireError(f"{_kind(message)}: the first piece has {len(piece)} bytes")
+        self._begin(message, head)
         return self._fill(piece)
 
-    def _open(self, frame: Frame) -> Body:
-        """The body, if the message is the one that is due."""
+    def _open(self, frame: Frame) -> WireMessage:
+        """Return the wire message if it is the one that is due."""
         if len(memoryview(frame)) > HEADER_BYTES:
             raise WireError("the header is too long")
         header = _decode(_ENVELOPES, frame)
@@ -160,21 +168,23 @@ class Incoming:
                 f"it has serial number {header.serial} where {self._serial} was due: "
                 "lost, repeated or played again"
             )
-        return _decode(_BODIES, header.body)
+        return _decode(_MESSAGES, header.message)
 
-    def _require_expected(self, body: Body, head: BlockHead) -> None:
+    def _require_expected(self, message: WireMessage, head: BlockHead) -> None:
         if head.dtype != PHANTOM and head.dtype not in DTYPES:
-            raise WireError(f"{_kind(body)}: dtype {head.dtype!r} is not known")
-        expected = self._expect(body)
+            raise WireError(f"{_kind(message)}: dtype {head.dtype!r} is not known")
+        expected = self._expect(message)
         if expected is None:
-            raise WireError(f"{_kind(body)} may not come with a block here")
+            raise WireError(f"{_kind(message)} may not come with a block here")
         if (head.dtype, head.elements) != expected:
             raise WireError(
-                f"{_kind(body)} has {head.elements} elements of {head.dtype} "
+                f"{_kind(message)} has {head.elements} elements of {head.dtype} "
                 f"where {expected[1]} of {expected[0]} were due"
             )
 
-    def _continue(self, more: More, piece: memoryview | None) -> tuple[Body, Block | None] | None:
+    def _continue(
+        self, more: BlockPiece, piece: memoryview | None
+    ) -> tuple[WireMessage, Block | None] | None:
         if self._body is None or piece is None:
             raise WireError("a piece came without the block it belongs to")
         rest = self._data_bytes() - self._filled
@@ -185,17 +195,17 @@ class Incoming:
             )
         return self._fill(piece)
 
-    def _begin(self, body: Body, head: BlockHead) -> None:
-        self._body, self._head, self._filled = body, head, 0
+    def _begin(self, message: WireMessage, head: BlockHead) -> None:
+        self._body, self._head, self._filled = message, head, 0
         self._parts, self._finite = [], True
 
     def _data_bytes(self) -> int:
         assert self._head is not None
         return self._head.nbytes
 
-    def _fill(self, piece: memoryview) -> tuple[Body, Block | None] | None:
-        body, head = self._body, self._head
-        assert body is not None
+    def _fill(self, piece: memoryview) -> tuple[WireMessage, Block | None] | None:
+        message, head = self._body, self._head
+        assert message is not None
         assert head is not None
         self._serial += 1
         self._filled += len(piece)
@@ -203,11 +213,11 @@ class Incoming:
             if self._filled < head.nbytes:
                 return None
             self._body = self._head = None
-            return body, Phantom(head.nbytes)
+            return message, Phantom(head.nbytes)
         dtype = DTYPES[head.dtype]
         if len(piece) == head.nbytes:  # all of it: a copy leaves the network's buffer free
             self._body = self._head = None
-            return body, _tensor_of(memoryview(bytearray(piece)), dtype)
+            return message, _tensor_of(memoryview(bytearray(piece)), dtype)
         part = _tensor_of(_computable(piece, dtype), dtype)
         self._parts.append(part)
         if self._is_finite is not None:
@@ -216,7 +226,7 @@ class Incoming:
             return None
         parts, self._parts = self._parts, []
         self._body = self._head = None
-        return body, Pieces(parts, None if self._is_finite is None else self._finite)
+        return message, Pieces(parts, None if self._is_finite is None else self._finite)
 
 
 def _pieces_of(block: Block) -> Iterator[memoryview]:
@@ -267,5 +277,5 @@ def _bytes_of(tensor: torch.Tensor) -> memoryview:
     return memoryview(_numpy_bytes(tensor.detach()))  # type: ignore[arg-type]
 
 
-def _kind(body: Body) -> str:
-    return f"a {type(body).__name__.removesuffix('Body').lower()}"
+def _kind(message: WireMessage) -> str:
+    return type(message).__name__

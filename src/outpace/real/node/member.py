@@ -16,21 +16,21 @@ import zmq
 from outpace.blocks.block import Block
 from outpace.errors import RunError
 from outpace.kernel import Kernel, Mailbox, WalkerError
-from outpace.real.net.bodies import (
-    MOST_ROWS,
-    BlockHead,
-    Body,
-    Failed,
-    Finished,
-    Go,
-    Join,
-    Notice,
-    Refused,
-    Rows,
-    Stop,
-)
 from outpace.real.net.clock import RealClock
 from outpace.real.net.gate import Session
+from outpace.real.net.messages import (
+    MOST_ROWS,
+    BlockHead,
+    Go,
+    JoinRun,
+    Notice,
+    ProcessDone,
+    ProcessFailed,
+    Refused,
+    StopRun,
+    TraceReport,
+    WireMessage,
+)
 from outpace.real.net.sockets import Caller
 from outpace.real.net.wire import Expect, WireError
 from outpace.record.recorder import Recorder
@@ -49,7 +49,7 @@ _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 BodyT = TypeVar("BodyT", bound=msgspec.Struct)
 
 
-def expect_nothing(_: Body) -> None:
+def expect_nothing(_: WireMessage) -> None:
     """For connections on which no blocks come."""
 
 
@@ -79,10 +79,10 @@ class Member:
         self.context: zmq.Context[Any] = zmq.Context()
         self.clock = RealClock()
         self.kernel = Kernel(self.clock)
-        self.orders = Mailbox[Body](self.kernel, f"the coordinator's orders to {link.name}")
+        self.orders = Mailbox[WireMessage](self.kernel, f"the coordinator's orders to {link.name}")
         self._rows = TraceRows(self._send_rows)
         self.recorder = Recorder(self._rows, self._updated)
-        self.stopped: Stop | None = None  # by the coordinator
+        self.stopped: StopRun | None = None  # by the coordinator
         self.closed = False
         self._reported = b""
         self._linger_s = 1.0
@@ -102,14 +102,14 @@ class Member:
 
     def join(self, **what: Any) -> None:
         """Tell the coordinator that this process is there."""
-        self.coordinator.send(Join(__version__, os.getpid(), **what))
+        self.coordinator.send(JoinRun(__version__, os.getpid(), **what))
 
     async def order(self, kind: type[BodyT]) -> BodyT:
         """The coordinator's next order, which must be of this kind."""
-        body = await self.orders.get()
-        if not isinstance(body, kind):
-            raise RunError(f"{self.name} expected a {kind.__name__} and got {body}")
-        return body
+        message = await self.orders.get()
+        if not isinstance(message, kind):
+            raise RunError(f"{self.name} expected a {kind.__name__} and got {message}")
+        return message
 
     def start_clock(self, go: Go) -> None:
         """From now on the clock shows the time of the run, which starts with this message."""
@@ -131,7 +131,7 @@ class Member:
         totals = msgspec.msgpack.encode(self.recorder.totals)
         if totals != self._reported:
             self._reported = totals
-            self.coordinator.send(Rows(self.recorder.totals))
+            self.coordinator.send(TraceReport(self.recorder.totals))
 
     def notice(self, text: str) -> None:
         """Have a person told; the run goes on."""
@@ -159,12 +159,12 @@ class Member:
         lost = error.peer if isinstance(error, Lost) else ""
         with contextlib.suppress(WireError):  # it is the coordinator who refuses us
             self.flush()
-            self.coordinator.send(Failed(type(error).__name__[:64], in_short(error), lost))
+            self.coordinator.send(ProcessFailed(type(error).__name__[:64], in_short(error), lost))
 
     def finish(self) -> None:
         """The part in the run is done: send what is left."""
         self.flush()
-        self.coordinator.send(Finished())
+        self.coordinator.send(ProcessDone())
         self._linger_s = _LAST_WORDS_S  # they make the run complete
 
     def close(self) -> None:
@@ -173,14 +173,14 @@ class Member:
         self.coordinator.close(self._linger_s)
         self.context.term()  # waits until what was sent is delivered, or the peer is lost
 
-    def _order(self, _: str, body: Body, block: Block | None) -> None:
-        if isinstance(body, Refused):
-            raise RunError(f"the coordinator refused {self.name}: {body.reason}")
-        if isinstance(body, Stop):
-            self.stopped = body
+    def _order(self, _: str, message: WireMessage, block: Block | None) -> None:
+        if isinstance(message, Refused):
+            raise RunError(f"the coordinator refused {self.name}: {message.reason}")
+        if isinstance(message, StopRun):
+            self.stopped = message
             self.kernel.stop()
         else:
-            self.orders.put(body)
+            self.orders.put(message)
 
     def _require_coordinator(self, endpoint: str) -> None:
         if not self.coordinator.up:
@@ -199,7 +199,7 @@ class Member:
         totals = self.recorder.totals
         for first in range(0, len(table), MOST_ROWS):
             rows = torch.from_numpy(table[first : first + MOST_ROWS].reshape(-1))
-            self.coordinator.send(Rows(totals, BlockHead("int64", rows.numel())), rows)
+            self.coordinator.send(TraceReport(totals, BlockHead("int64", rows.numel())), rows)
         self._reported = msgspec.msgpack.encode(totals)
 
 

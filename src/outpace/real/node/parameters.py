@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from outpace.errors import ConfigError
-from outpace.real.net.bodies import DTYPES
+from outpace.real.net.messages import DTYPES
 
 
 def shared(

@@ -22,20 +22,20 @@ from outpace.engine.wiring import (
 from outpace.kernel import Future
 from outpace.real.collective.buffers import Gathered
 from outpace.real.collective.exchanges import Exchanges, Pair
-from outpace.real.collective.group import Backend, Meeting, gpu_of, own_address
+from outpace.real.collective.group import Backend, GroupSettings, gpu_of, own_address
 from outpace.real.collective.reductions import Part, Reductions
-from outpace.real.net.bodies import (
-    Alone,
-    Body,
+from outpace.real.net.messages import (
+    CancelAverage,
     Go,
-    LeaveBody,
-    Meet,
-    Parted,
+    NoPartnerLeft,
     Plan,
-    ReadAll,
     Ready,
     Regroup,
     Snapshot,
+    StartAverage,
+    TakeSnapshot,
+    WireLeave,
+    WireMessage,
 )
 from outpace.real.net.wire import head_of
 from outpace.real.node.member import Link
@@ -86,7 +86,7 @@ class Peer(Trainee):
         self._given: list[int] = []
         self._versions: list[int] = []
         self._version = self._applied = 0  # of the parameters; gradients in them
-        self._asked: list[ReadAll] = []
+        self._asked: list[TakeSnapshot] = []
         self._has_left = False
 
     # -- what is trained ----------------------------------------------------------
@@ -168,7 +168,7 @@ class Peer(Trainee):
             digest=digest,
             layers=self.layers,
             dtype=head.dtype,
-            extras=self.extras.numel(),
+            buffer_bytes=self.extras.numel(),
             gpu=gpu_of(self.device),
         )
         plan = await self.order(Plan)
@@ -227,13 +227,13 @@ class Peer(Trainee):
         return torch.bfloat16 if self._wire == "bf16" else self._like.dtype
 
     @property
-    def _meeting(self) -> Meeting:
-        return Meeting(
+    def _group_settings(self) -> GroupSettings:
+        return GroupSettings(
             self._store, self._address, self._backend, self._deterministic, self._timeout_s
         )
 
     def _meet(self, generation: int, members: Sequence[int]) -> Future[None]:
-        return self._reductions.connect(self._meeting, generation, members)
+        return self._reductions.connect(self._group_settings, generation, members)
 
     def _new_exchanges(self) -> Exchanges:
         others = [worker for worker in range(self.workers) if worker != self.worker]
@@ -242,7 +242,7 @@ class Peer(Trainee):
             self.clock,
             self.worker,
             others,
-            self._meeting,
+            self._group_settings,
             read=lambda: self.own().read(),
             change=self.change_own,
             tell=self.coordinator.send,
@@ -270,7 +270,7 @@ class Peer(Trainee):
             self._has_left = True
             self._reductions.leave()
             self._send_snapshot(0)
-            self.coordinator.send(LeaveBody(self.worker))
+            self.coordinator.send(WireLeave(self.worker))
 
     def _ends_in_order(self) -> bool:
         return self.stopped is None or not self.stopped.early
@@ -389,27 +389,27 @@ class Peer(Trainee):
         block = whole(self.now_trained())
         if isinstance(block, torch.Tensor):
             block = block.cpu()
-        body = Snapshot(
+        message = Snapshot(
             self.worker, self._version, request, max(0, self.now), self._applied, head_of(block)
         )
-        self.coordinator.send(body, block)
+        self.coordinator.send(message, block)
 
     # -- what comes in -------------------------------------------------------------------
 
-    def _expected(self, body: Body) -> tuple[str, int] | None:
-        return self.expected_extras(body)
+    def _expected(self, message: WireMessage) -> tuple[str, int] | None:
+        return self.expected_extras(message)
 
-    def _order(self, peer: str, body: Body, block: Block | None) -> None:
-        if isinstance(body, Regroup):
+    def _order(self, peer: str, message: WireMessage, block: Block | None) -> None:
+        if isinstance(message, Regroup):
             if not self._has_left:
-                self._meet(body.generation, body.members)
-        elif isinstance(body, Meet | Parted | Alone):
+                self._meet(message.generation, message.members)
+        elif isinstance(message, StartAverage | CancelAverage | NoPartnerLeft):
             if self._exchanges is not None and not self._has_left:
-                self._exchanges.take(body)
-        elif isinstance(body, ReadAll):
-            if self._version >= body.version:
-                self._send_snapshot(body.request)
+                self._exchanges.take(message)
+        elif isinstance(message, TakeSnapshot):
+            if self._version >= message.version:
+                self._send_snapshot(message.request)
             else:
-                self._asked.append(body)
+                self._asked.append(message)
         else:
-            super()._order(peer, body, block)
+            super()._order(peer, message, block)

@@ -15,23 +15,23 @@ from outpace.optim import Optimizer
 from outpace.optim.python import PythonOptimizer
 from outpace.optim.torch_optimizers import TorchOptimizer
 from outpace.real.control import changed
-from outpace.real.net.bodies import (
-    AckBody,
-    Body,
-    Change,
-    CloseBody,
+from outpace.real.net.gate import Gate, Refusals
+from outpace.real.net.messages import (
+    ChangePolicy,
     Fetch,
     Go,
     Initialize,
     Plan,
-    PushBody,
-    ReadAll,
     Ready,
     Snapshot,
+    TakeSnapshot,
+    WireAck,
+    WireClose,
+    WireMessage,
+    WirePush,
 )
-from outpace.real.net.gate import Gate, Refusals
 from outpace.real.net.sockets import LOOPBACK, Listener
-from outpace.real.net.translation import for_shard, reply_body
+from outpace.real.net.translation import for_shard, wire_reply
 from outpace.real.net.turns import Turns
 from outpace.real.net.wire import block_elements, head_of
 from outpace.real.node.member import Link, Member
@@ -130,19 +130,19 @@ class Server(Member):
             if server == self.index:
                 self.kernel.call_at(max(at, self.kernel.now), self._set_policy, policy)
         while True:
-            read = await self.order(ReadAll)
+            read = await self.order(TakeSnapshot)
             if self.shard.version >= read.version:
                 self._send_snapshot(read.request)
             else:
                 self._asked[read.version] = read.request
 
-    def _order(self, peer: str, body: Body, block: Block | None) -> None:
-        if isinstance(body, Change):
-            self._follow(changed(self._followed, self._experiment, body))
-        elif isinstance(body, CloseBody):
-            self.messages.put(Close(body.iteration, body.workers, body.by - 1))
+    def _order(self, peer: str, message: WireMessage, block: Block | None) -> None:
+        if isinstance(message, ChangePolicy):
+            self._follow(changed(self._followed, self._experiment, message))
+        elif isinstance(message, WireClose):
+            self.messages.put(Close(message.iteration, message.workers, message.by - 1))
         else:
-            super()._order(peer, body, block)
+            super()._order(peer, message, block)
 
     def _set_policy(self, policy: Policy) -> None:
         self._follow(replace(self._followed, base=policy))
@@ -168,27 +168,29 @@ class Server(Member):
 
     # -- what comes in -----------------------------------------------------------
 
-    def _expected(self, body: Body) -> tuple[str, int] | None:
-        return self._block if isinstance(body, PushBody | Initialize) else None
+    def _expected(self, message: WireMessage) -> tuple[str, int] | None:
+        return self._block if isinstance(message, WirePush | Initialize) else None
 
-    def _take(self, peer: str, body: Body, block: Block | None) -> None:
-        messages = for_shard(body, block)
+    def _take(self, peer: str, received: WireMessage, block: Block | None) -> None:
+        messages = for_shard(received, block)
         if messages:
             for message in messages:
                 self._take_message(peer, message)
-        elif isinstance(body, Fetch):
-            if body.final and not self._all_left:
+        elif isinstance(received, Fetch):
+            if received.final and not self._all_left:
                 self.waiting_for_all.add(peer)
             elif self.shard is None:
                 self._waiting.add(peer)
             else:
                 self._send_parameters(peer)
-        elif isinstance(body, Initialize) and peer == worker_name(0) and not self._has_initial:
+        elif isinstance(received, Initialize) and peer == worker_name(0) and not self._has_initial:
             assert block is not None
             self._has_initial = True
-            self._initialized.put((body, whole(block)))
+            self._initialized.put((received, whole(block)))
         else:
-            self.listener.refuse(peer, f"a {type(body).__name__} is nothing it may send")
+            self.listener.refuse(
+                peer, f"{type(received).__name__} is not accepted from this worker now"
+            )
 
     def _take_message(self, peer: str, message: Push | Pull | Leave) -> None:
         if message.worker != self._numbers[peer]:
@@ -237,8 +239,8 @@ class Server(Member):
         shard = self.shard
         assert shard is not None
         block = shard.read()
-        body = Snapshot(self.index, shard.version, 0, self.clock.now, 0, head_of(block))
-        self.listener.send(peer, body, block)
+        message = Snapshot(self.index, shard.version, 0, self.clock.now, 0, head_of(block))
+        self.listener.send(peer, message, block)
 
     def _send_snapshot(self, request: int) -> None:
         shard = self.shard
@@ -301,15 +303,15 @@ class _Context:
         for message in messages:
             self._totals.messages += 1
             if isinstance(message, Ack):
-                body = AckBody(message.shard, message.worker, message.iteration)
-                self._listener.send(to, body)
+                ack = WireAck(message.shard, message.worker, message.iteration)
+                self._listener.send(to, ack)
                 continue
             assert isinstance(message, Reply)
             assert message.parameters is not None
             block = message.parameters
             self._server.turns.answered(message.worker, message.iteration)
             self._totals.bytes_sent += block.nbytes
-            self._listener.send(to, reply_body(message, block), block)
+            self._listener.send(to, wire_reply(message, block), block)
 
     def refuse(self, message: Message, error: ProtocolError) -> None:
         if isinstance(message, SetPolicy | Close):

@@ -11,7 +11,7 @@ import torch
 
 from outpace.blocks.block import Block, whole
 from outpace.kernel import Mailbox
-from outpace.real.net.bodies import Body, Extras
+from outpace.real.net.messages import ModelBuffers, WireMessage
 from outpace.real.net.wire import Expect, head_of
 from outpace.real.node.member import Link, Member
 from outpace.support.units import Time, seconds
@@ -58,20 +58,20 @@ class Trainee(Member, ABC):
 
     def send_extras(self, extras: torch.Tensor) -> None:
         """To the coordinator."""
-        self.coordinator.send(Extras(head_of(extras)), extras)
+        self.coordinator.send(ModelBuffers(head_of(extras)), extras)
 
-    def expected_extras(self, body: Body) -> tuple[str, int] | None:
-        """Of what dtype and length they must be, if this body brings them."""
-        return ("uint8", self.extras.numel()) if isinstance(body, Extras) else None
+    def expected_extras(self, message: WireMessage) -> tuple[str, int] | None:
+        """Of what dtype and length they must be, if this message brings them."""
+        return ("uint8", self.extras.numel()) if isinstance(message, ModelBuffers) else None
 
-    def _order(self, peer: str, body: Body, block: Block | None) -> None:
-        if isinstance(body, Extras):
+    def _order(self, peer: str, message: WireMessage, block: Block | None) -> None:
+        if isinstance(message, ModelBuffers):
             assert block is not None
             data = whole(block)
             assert isinstance(data, torch.Tensor)
             self._extras.put(data)
         else:
-            super()._order(peer, body, block)
+            super()._order(peer, message, block)
 
     @property
     def now(self) -> Time:

@@ -12,23 +12,23 @@ from outpace.config.experiment import Experiment
 from outpace.engine.wiring import has_scheduler, worker_program
 from outpace.errors import RunError
 from outpace.kernel import Mailbox
-from outpace.real.net.bodies import (
+from outpace.real.net.messages import (
     PHANTOM,
-    AbortBody,
-    AckBody,
-    Body,
-    DoneBody,
     Fetch,
     Go,
     Initialize,
-    LeaveBody,
     Plan,
-    PullBody,
-    PushBody,
     Ready,
     Refused,
-    ReplyBody,
     Snapshot,
+    WireAbort,
+    WireAck,
+    WireDone,
+    WireLeave,
+    WireMessage,
+    WirePull,
+    WirePush,
+    WireReply,
 )
 from outpace.real.net.sockets import Caller
 from outpace.real.net.translation import for_worker
@@ -109,15 +109,15 @@ class Worker(Trainee):
             digest=digest,
             layers=layers,
             dtype=dtype,
-            extras=self.extras.numel(),
+            buffer_bytes=self.extras.numel(),
         )
         plan = await self.order(Plan)
         self._blocks = self.cut(plan.slices)
         self._call(plan)
         if self.worker == 0:
             for server, block in enumerate(self._blocks):
-                body = self.initialize(server, block)
-                self._callers[server_name(server)].send(body, block)
+                message = self.initialize(server, block)
+                self._callers[server_name(server)].send(message, block)
         elif digest != plan.digest:
             await self._fetch()
         await self.agree_on_extras()
@@ -188,12 +188,12 @@ class Worker(Trainee):
                 self._send_push(caller, message, None)
             case Pull(worker, iteration, coin):
                 self.recorder.totals.messages += 1
-                caller.send(PullBody(worker, iteration, coin))
+                caller.send(WirePull(worker, iteration, coin))
             case Leave(worker):
-                caller.send(LeaveBody(worker))
+                caller.send(WireLeave(worker))
             case Done(worker, iteration, seconds, share, finished):
                 self.recorder.totals.messages += 1
-                caller.send(DoneBody(worker, iteration, seconds, share, finished))
+                caller.send(WireDone(worker, iteration, seconds, share, finished))
             case _:
                 raise AssertionError(f"a worker does not send {message}")
 
@@ -204,11 +204,11 @@ class Worker(Trainee):
         totals.bytes_sent += size_bytes(push)
         gradient = push.gradient
         head = None if gradient is None else head_of(gradient)
-        body = PushBody(push.worker, push.iteration, push.version, head, coin)
+        message = WirePush(push.worker, push.iteration, push.version, head, coin)
         settings = self.settings()
         if settings is not None and gradient is not None:
-            body.settings, body.unused = settings.groups, settings.unused
-        caller.send(body, gradient)
+            message.settings, message.unused = settings.groups, settings.unused
+        caller.send(message, gradient)
 
     def settings(self) -> StepSettings | None:
         """The optimizer's, to travel with a push; None: as they were at the start."""
@@ -267,29 +267,29 @@ class Worker(Trainee):
 
     # -- what comes in -------------------------------------------------------------------
 
-    def _expected(self, body: Body) -> tuple[str, int] | None:
-        if isinstance(body, ReplyBody):  # the scheduler's, without parameters
+    def _expected(self, message: WireMessage) -> tuple[str, int] | None:
+        if isinstance(message, WireReply):  # the scheduler's, without parameters
             return PHANTOM, 0
-        return self.expected_extras(body)
+        return self.expected_extras(message)
 
-    def _order(self, peer: str, body: Body, block: Block | None) -> None:
-        if isinstance(body, AbortBody):
-            self._mailbox.put(Abort(body.iteration))
-        elif isinstance(body, ReplyBody):
-            self._mailbox.put(for_worker(body, block))
+    def _order(self, peer: str, message: WireMessage, block: Block | None) -> None:
+        if isinstance(message, WireAbort):
+            self._mailbox.put(Abort(message.iteration))
+        elif isinstance(message, WireReply):
+            self._mailbox.put(for_worker(message, block))
         else:
-            super()._order(peer, body, block)
+            super()._order(peer, message, block)
 
-    def _take(self, peer: str, body: Body, block: Block | None) -> None:
-        if isinstance(body, ReplyBody | AckBody):
-            self._mailbox.put(for_worker(body, block))
-        elif isinstance(body, Snapshot):
+    def _take(self, peer: str, message: WireMessage, block: Block | None) -> None:
+        if isinstance(message, WireReply | WireAck):
+            self._mailbox.put(for_worker(message, block))
+        elif isinstance(message, Snapshot):
             assert block is not None
-            self.snapshots.put((body.shard, whole(block)))
-        elif isinstance(body, Refused):
-            raise RunError(f"{peer} refused {self.name}: {body.reason}")
+            self.snapshots.put((message.shard, whole(block)))
+        elif isinstance(message, Refused):
+            raise RunError(f"{peer} refused {self.name}: {message.reason}")
         else:
-            raise RunError(f"{peer} sent {self.name} a {type(body).__name__}")
+            raise RunError(f"{peer} sent {self.name} a {type(message).__name__}")
 
     def _lost(self, peer: str) -> None:
         raise Lost(self.name, peer)
@@ -348,8 +348,8 @@ def _expect(server: int, block: Block) -> Expect:
     head = head_of(block)
     due = head.dtype, head.elements
 
-    def expected(body: Body) -> tuple[str, int] | None:
-        named = isinstance(body, ReplyBody | Snapshot) and body.shard == server
+    def expected(message: WireMessage) -> tuple[str, int] | None:
+        named = isinstance(message, WireReply | Snapshot) and message.shard == server
         return due if named else None
 
     return expected

@@ -23,7 +23,7 @@ import zmq.utils.garbage  # noqa: F401  # its atexit, registered before ours, ru
 from outpace.config.experiment import Experiment
 from outpace.errors import RunError
 from outpace.kernel import Kernel, Walker, WalkerError
-from outpace.real.net.bodies import Left, Stop
+from outpace.real.net.messages import StopRun, TrainingDone
 from outpace.real.net.sockets import Caller
 from outpace.real.node.member import Link
 from outpace.real.node.script.model import ScriptModel
@@ -44,7 +44,7 @@ class Scripted(Protocol):
     worker: int
     kernel: Kernel
     coordinator: Caller
-    stopped: Stop | None
+    stopped: StopRun | None
     closed: bool
 
     @property
@@ -161,7 +161,7 @@ class Attached:
             worker.send_extras(extras)
         worker.hand_over()
         worker.flush()
-        worker.coordinator.send(Left())
+        worker.coordinator.send(TrainingDone())
 
 
 def attached(

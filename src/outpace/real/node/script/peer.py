@@ -14,7 +14,7 @@ from outpace.engine.wiring import common_optimizer
 from outpace.errors import ConfigError
 from outpace.kernel import Mailbox, Walker
 from outpace.optim.python import PythonOptimizer
-from outpace.real.net.bodies import Body, Fetch, Left, Snapshot
+from outpace.real.net.messages import Fetch, Snapshot, TrainingDone, WireMessage
 from outpace.real.node.member import Link
 from outpace.real.node.peer import Peer
 from outpace.real.node.script.model import OfScript, ScriptGradients, ScriptModel
@@ -182,7 +182,7 @@ class ScriptPeer(OfScript, Peer):
         await program.join()
         if fetch:
             self.flush()
-            self.coordinator.send(Left())  # or nobody would say that all have left
+            self.coordinator.send(TrainingDone())  # or nobody would say that all have left
             self.coordinator.send(Fetch(final=True))
             self._script.load([await self._final.get()])
         elif not self.has_own:
@@ -194,14 +194,14 @@ class ScriptPeer(OfScript, Peer):
 
     # -- what comes in ---------------------------------------------------------------
 
-    def _expected(self, body: Body) -> tuple[str, int] | None:
-        if isinstance(body, Snapshot):
-            return body.block.dtype, self._elements
-        return super()._expected(body)
+    def _expected(self, message: WireMessage) -> tuple[str, int] | None:
+        if isinstance(message, Snapshot):
+            return message.block.dtype, self._elements
+        return super()._expected(message)
 
-    def _order(self, peer: str, body: Body, block: Block | None) -> None:
-        if isinstance(body, Snapshot):
+    def _order(self, peer: str, message: WireMessage, block: Block | None) -> None:
+        if isinstance(message, Snapshot):
             assert block is not None
             self._final.put(whole(block))
         else:
-            super()._order(peer, body, block)
+            super()._order(peer, message, block)

@@ -10,7 +10,7 @@ from outpace.config.experiment import Experiment
 from outpace.kernel import Walker
 from outpace.optim.python import PythonOptimizer
 from outpace.optim.torch_optimizers import require_known
-from outpace.real.net.bodies import Fetch, Initialize
+from outpace.real.net.messages import Fetch, Initialize
 from outpace.real.net.wire import head_of
 from outpace.real.node.member import Link
 from outpace.real.node.script.model import OfScript, ScriptGradients, ScriptModel

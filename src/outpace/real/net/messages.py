@@ -1,0 +1,414 @@
+"""Wire messages: what the processes of a run send each other, and the header of each message.
+
+Every field is typed and bounded, so that decoding refuses values that cannot be right. A wire
+message carries no tensors: it announces the block that comes with it, whose bytes follow as
+separate frames (see `wire`). The tag of a class is its name in the encoding.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Annotated, Any, Final, TypeAlias
+
+import msgspec
+import torch
+
+from outpace.record.recorder import Totals
+
+_LARGEST: Final = 2**62
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=_LARGEST)]
+Index: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=64)]
+Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=100_000)]
+Layout: TypeAlias = Annotated[str, msgspec.Meta(max_length=2_000_000)]
+Probability: TypeAlias = Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)]
+
+DTYPES: Final = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (
+        torch.float32,
+        torch.float64,
+        torch.float16,
+        torch.bfloat16,
+        torch.int64,
+        torch.uint8,
+    )
+}
+MOST_ROWS: Final = 1 << 16  # of a trace, in one message
+PHANTOM: Final = "phantom"  # dtype of a block whose values are never used, only its size
+
+
+class _Wire(msgspec.Struct, array_like=True, gc=False, forbid_unknown_fields=True):
+    pass
+
+
+class BlockHead(_Wire):
+    """Announces the block that comes with a message."""
+
+    dtype: Name
+    elements: Count
+
+    @property
+    def nbytes(self) -> int:
+        return self.elements * (1 if self.dtype == PHANTOM else DTYPES[self.dtype].itemsize)
+
+
+class BlockPiece(_Wire, tag="more"):
+    """The next piece of the block that an earlier message announced."""
+
+    offset: Count  # bytes
+
+
+# -- workers and servers: messages of programs (`sync.messages`), as they are encoded ------
+
+
+class WirePush(_Wire, tag="push"):
+    """Push. `settings` and `unused` are those of its StepSettings.
+
+    coin: the coin of the Pull that comes right after this push, if one does.
+    """
+
+    worker: Index
+    iteration: Count
+    version: Count
+    block: BlockHead | None = None
+    coin: Probability | None = None
+    settings: list[dict[str, Any]] | None = None
+    unused: list[Index] = []
+
+
+class WirePull(_Wire, tag="pull"):
+    """Pull."""
+
+    worker: Index
+    iteration: Count
+    coin: Probability
+
+
+class WireLeave(_Wire, tag="leave"):
+    """Leave: the worker has done its last iteration, so nothing may wait for it."""
+
+    worker: Index
+
+
+class WireReply(_Wire, tag="reply"):
+    """Reply."""
+
+    shard: Index
+    worker: Index
+    iteration: Count
+    version: Count
+    clock: Count
+    held: Count
+    block: BlockHead
+
+
+class WireAck(_Wire, tag="ack"):
+    """Ack."""
+
+    shard: Index
+    worker: Index
+    iteration: Count
+
+
+class WireDone(_Wire, tag="done"):
+    """Done. share: NaN if unknown."""
+
+    worker: Index
+    iteration: Count
+    seconds: Annotated[float, msgspec.Meta(ge=0.0)]
+    share: float
+    finished: bool
+
+
+class WireClose(_Wire, tag="close"):
+    """Close, sent by the coordinator. by: the worker's number plus 1; 0 for none."""
+
+    iteration: Count
+    workers: list[Index]
+    by: Count
+
+
+class WireAbort(_Wire, tag="abort"):
+    """Abort, sent by the coordinator."""
+
+    iteration: Count
+
+
+# -- workers and servers: parameters ---------------------------------------------------
+
+
+class Initialize(_Wire, tag="initialize"):
+    """Worker 0 to a server: start from this block, with this optimizer.
+
+    optimizer: empty, or the name of a user's optimizer. groups: for each parameter group of
+    such an optimizer, the (parameter number, low, high) of its pieces of the block.
+    """
+
+    optimizer: Name
+    settings: list[dict[str, Any]]
+    groups: list[list[tuple[Index, Count, Count]]]
+    block: BlockHead
+
+
+class Fetch(_Wire, tag="fetch"):
+    """A worker to a server: send a Snapshot. final: only after all workers have left."""
+
+    final: bool = False
+
+
+class Snapshot(_Wire, tag="snapshot"):
+    """The parameters of a shard at a version.
+
+    request: number of the TakeSnapshot that it answers; 0 if it answers a Fetch.
+    """
+
+    shard: Index
+    version: Count
+    request: Count
+    now: Count
+    applied: Count  # gradients that this shard has applied
+    block: BlockHead
+
+
+# -- workers without servers, and the coordinator -----------------------------------------
+
+
+class EnterAllReduce(_Wire, tag="joins"):
+    """A worker takes part in the all-reduce with this number."""
+
+    number: Count
+
+
+class GroupBroken(_Wire, tag="broken"):
+    """A worker cannot continue in the group of this generation."""
+
+    generation: Count
+    reason: Text
+
+
+class Regroup(_Wire, tag="regroup"):
+    """The coordinator to workers: form a new group of these members."""
+
+    generation: Count
+    members: list[Index]
+
+
+# -- averages of two workers (gossip) ------------------------------------------------------
+
+
+class SeekPartner(_Wire, tag="seeks"):
+    """A worker asks for a partner to average with while it computes this iteration."""
+
+    iteration: Count
+
+
+class StartAverage(_Wire, tag="meet"):
+    """The coordinator to both workers of a pair: average now."""
+
+    number: Count
+    seeker: Index  # the worker that asked for a partner
+    partner: Index
+    began: Count  # when both were free: the time of the run
+
+
+class AverageEnded(_Wire, tag="met"):
+    """A worker has ended its part in this average."""
+
+    number: Count
+
+
+class AverageFailed(_Wire, tag="missed"):
+    """A worker cannot reach its partner in this average."""
+
+    number: Count
+    reason: Text
+
+
+class CancelAverage(_Wire, tag="parted"):
+    """The coordinator to a worker: the partner is gone; give this average up unless it ended."""
+
+    number: Count
+
+
+class NoPartnerLeft(_Wire, tag="alone"):
+    """The coordinator to a worker that asked for a partner: no other worker is left."""
+
+
+# -- processes of a run and the coordinator ------------------------------------------------
+
+
+class JoinRun(_Wire, tag="join"):
+    """A process is ready to take part. Servers say where they listen, workers what they train."""
+
+    outpace: Name  # version
+    pid: Count
+    endpoint: Text = ""
+    layout: Layout = ""  # names, shapes and dtypes of the parameters
+    buffer_bytes: Count = 0  # of the model's buffers and untrained parameters
+    layers: list[Count] = []  # elements of each parameter
+    dtype: Name = ""
+    digest: Name = ""  # of the worker's initial parameters
+    gpu: Name = ""  # unique name of the GPU they are on; empty: a CPU, or several GPUs
+
+
+class Plan(_Wire, tag="plan"):
+    """All processes have joined: where the servers are, and what the run starts from."""
+
+    endpoints: list[Text]  # of the servers
+    keys: list[Text]  # their public keys; empty if insecure
+    layers: list[Count]  # elements of each parameter
+    bounds: list[Count]  # between the servers' slices of the flat parameters, from 0 to the end
+    dtype: Name
+    digest: Name  # of worker 0's parameters, which all workers start from
+    store: Text = ""  # host and port of the store through which workers without servers meet
+    share: bool = False  # True if some workers' initial parameters differ from worker 0's
+    backend: Name = "gloo"  # of torch.distributed
+
+    @property
+    def slices(self) -> list[slice]:
+        """The slice of the flat parameters that each server owns."""
+        return [slice(low, high) for low, high in pairwise(self.bounds)]
+
+
+class ModelBuffers(_Wire, tag="extras"):
+    """Worker 0's buffers and untrained parameters as bytes, at the start and at the end."""
+
+    block: BlockHead
+
+
+class Ready(_Wire, tag="ready"):
+    """A process has done what comes before the first iteration."""
+
+
+class Go(_Wire, tag="go"):
+    """All processes are ready, and the time of the run begins.
+
+    On the machine whose boot id is `boot`, that time is the monotonic clock minus `origin`.
+    """
+
+    origin: Count
+    boot: Name
+
+
+class TakeSnapshot(_Wire, tag="read"):
+    """The coordinator asks for a Snapshot, as soon as the shard has this version.
+
+    request: a number from 1, which the Snapshot repeats.
+    """
+
+    request: Count
+    version: Count = 0
+
+
+class ChangePolicy(_Wire, tag="change"):
+    """The coordinator to a server: follow another policy, or another condition.
+
+    what: `policy`, with its configuration as JSON in `text`; or `pull` or `push`, with the name
+    of a function that the server's own configuration names too (empty: no condition).
+    """
+
+    what: Name
+    text: Text
+
+
+class TraceReport(_Wire, tag="rows"):
+    """Rows of the trace, as integers, and the sums over all rows of this process so far."""
+
+    totals: Totals
+    block: BlockHead | None = None
+
+
+class TrainingDone(_Wire, tag="left"):
+    """A worker takes no more part in the training; its script may still run."""
+
+
+class ProcessDone(_Wire, tag="finished"):
+    """A process has sent everything it had to send, and ends."""
+
+
+class ProcessFailed(_Wire, tag="failed"):
+    """A process cannot go on.
+
+    kind: class name of the error. lost: name of the server that it lost, if that was the error.
+    """
+
+    kind: Name
+    text: Text
+    lost: Name = ""
+
+
+class Notice(_Wire, tag="notice"):
+    """A line for the log; the run goes on."""
+
+    text: Text
+
+
+class StopRun(_Wire, tag="stop"):
+    """The coordinator to all: the run is over. early: before its configured end."""
+
+    reason: Text
+    early: bool = False
+
+
+class Refused(_Wire, tag="refused"):
+    """The receiver's last message was refused; no later message will be accepted."""
+
+    reason: Text
+
+
+WireMessage: TypeAlias = (
+    BlockPiece
+    | WirePush
+    | WirePull
+    | WireLeave
+    | WireReply
+    | WireAck
+    | WireDone
+    | WireClose
+    | WireAbort
+    | Initialize
+    | Fetch
+    | Snapshot
+    | EnterAllReduce
+    | GroupBroken
+    | Regroup
+    | SeekPartner
+    | StartAverage
+    | AverageEnded
+    | AverageFailed
+    | CancelAverage
+    | NoPartnerLeft
+    | JoinRun
+    | Plan
+    | ModelBuffers
+    | Ready
+    | Go
+    | TakeSnapshot
+    | ChangePolicy
+    | TraceReport
+    | TrainingDone
+    | ProcessDone
+    | ProcessFailed
+    | Notice
+    | StopRun
+    | Refused
+)
+
+
+class Header(_Wire):
+    """The first frame of every message. serial: counts the messages of one connection."""
+
+    run: Count
+    epoch: Count
+    serial: Count
+    message: WireMessage
+
+
+class Envelope(_Wire):
+    """A Header whose message is not decoded yet."""
+
+    run: Count
+    epoch: Count
+    serial: Count
+    message: msgspec.Raw
