@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from outpace.experiment.running import Result, run, simulate
     from outpace.script import abortable, attach, finish, rank, sampler, world_size
     from outpace.simulation.by_hand import Simulator, Worker
+    from outpace.sync import theory
     from outpace.tasks import Task
 
 _HOME = {
@@ -50,6 +51,7 @@ _HOME = {
     "run": "experiment.running",
     "sampler": "script",
     "simulate": "experiment.running",
+    "theory": "sync.theory",
     "variants_from": "experiment.comparison",
     "world_size": "script",
 }
@@ -61,7 +63,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'outpace' has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(f"outpace.{_HOME[name]}"), name)
+    home = importlib.import_module(f"outpace.{_HOME[name]}")
+    return getattr(home, name, home)  # `theory` is a module itself
 
 
 def __dir__() -> list[str]:
@@ -93,6 +96,7 @@ __all__ = [
     "run",
     "sampler",
     "simulate",
+    "theory",
     "variants_from",
     "world_size",
 ]

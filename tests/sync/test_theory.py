@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outpace.sync import theory
+from outpace import theory
 
 SAME = {"distance": 2.0, "lipschitz": 3.0, "workers": 64, "updates": 10_000}
 stalenesses = st.integers(0, 1000)
