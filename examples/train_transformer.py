@@ -58,8 +58,10 @@ def main() -> None:
     model = Transformer(len(alphabet))
     matrices = [p for p in model.parameters() if p.ndim > 1]
     vectors = [p for p in model.parameters() if p.ndim <= 1]
-    groups = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=3e-3, weight_decay=0.1)
+    optimizer = torch.optim.AdamW(
+        [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}],
+        lr=3e-3,
+    )
     model, optimizer = outpace.attach(model, optimizer)
     warm_up = torch.optim.lr_scheduler.LinearLR(optimizer, 0.05, total_iters=20)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from benchmarks.micro.harness import Measurement, host_seconds, in_turn, ratio, value
@@ -53,7 +54,7 @@ def _processes(quick: bool) -> list[Measurement]:
         print(f"left out: {error}", file=sys.stderr)
         return []
     serial, processes = in_turn(
-        [lambda kind=kind: _simulated(configuration, kind) for kind in ("serial", "processes")],
+        [partial(_simulated, configuration, kind) for kind in ("serial", "processes")],
         repetitions=3,
     )
     return [
@@ -72,7 +73,7 @@ def _batched(quick: bool) -> list[Measurement]:
     configuration = {**_configuration(DIGITS, 64, 50 if quick else 200), "network": None}
     _simulated(configuration, "batched")
     serial, batched = in_turn(
-        [lambda kind=kind: _simulated(configuration, kind) for kind in ("serial", "batched")],
+        [partial(_simulated, configuration, kind) for kind in ("serial", "batched")],
         repetitions=5,
     )
     return [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from benchmarks.micro.harness import Measurement, host_seconds, in_turn, ratio
 
@@ -23,7 +25,7 @@ def measure(quick: bool) -> list[Measurement]:
     loop, *runs = in_turn(
         [
             lambda: plain(iterations),
-            *(lambda servers=servers: simulated(iterations, servers) for servers in GOALS),
+            *(partial(simulated, iterations, servers) for servers in GOALS),
         ],
         repetitions=3,
     )
@@ -60,6 +62,7 @@ def simulated(iterations: int, servers: int) -> float:
 def plain(iterations: int) -> float:
     torch.manual_seed(SEED)
     task = digits_cnn()
+    assert isinstance(task.train, tuple)
     model, (inputs, targets) = task.model, task.train
     sampler = Sampler(len(inputs), WORKERS, BATCH_SIZE, SEED)
 

@@ -30,6 +30,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 import zmq
@@ -47,7 +48,7 @@ from outpace.real.net.messages import Initialize, WireMessage, WirePush, WireRep
 from outpace.real.net.sockets import LOOPBACK, Caller, Listener
 from outpace.real.net.wire import head_of
 from outpace.real.node.member import COORDINATOR, Link
-from outpace.real.node.worker import Worker
+from outpace.real.node.worker import EndsIt, Worker
 from outpace.real.process import child
 from outpace.real.process.launcher import Processes
 from outpace.real.run import LEASE_S, RealRun
@@ -198,15 +199,19 @@ def between(stamps: Sequence[float]) -> list[float]:
 # -- plain pyzmq -----------------------------------------------------------------------------
 
 
+def bytes_of(elements: int) -> memoryview:
+    return memoryview(torch.zeros(elements).numpy().data).cast("B")
+
+
 def serve_plain(endpoint: Connection, elements: int, _: int) -> None:
     with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
         socket.linger = 0
         socket.bind(f"{LOOPBACK}:*")
         endpoint.send(socket.getsockopt_string(zmq.LAST_ENDPOINT))
-        block = memoryview(torch.zeros(elements).numpy()).cast("B")
+        block = bytes_of(elements)
         copy = len(block) < zmq.COPY_THRESHOLD
         while True:
-            identity, _ = socket.recv_multipart(copy=copy)
+            identity = socket.recv_multipart(0, copy)[0]
             socket.send_multipart([identity, block], copy=copy)
 
 
@@ -214,12 +219,12 @@ def ask_plain(endpoint: Connection, elements: int, steps: int) -> list[float]:
     with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.linger = 0
         socket.connect(endpoint.recv())
-        block = memoryview(torch.zeros(elements).numpy()).cast("B")
+        block = bytes_of(elements)
         copy = len(block) < zmq.COPY_THRESHOLD
 
         def step() -> None:
-            socket.send(block, copy=copy)
-            socket.recv(copy=copy)
+            socket.send(block, 0, copy)
+            socket.recv(0, copy)
 
         return laps(step, steps)
 
@@ -234,7 +239,7 @@ def serve_transport(endpoint: Connection, elements: int, _: int) -> None:
     block = torch.zeros(elements)
     head = head_of(block)
     kernel = Kernel(clock := RealClock())
-    inbox = Mailbox[WirePush](kernel)
+    inbox = Mailbox[WireMessage](kernel)
     listener = Listener(
         zmq.Context(),
         clock,
@@ -249,6 +254,7 @@ def serve_transport(endpoint: Connection, elements: int, _: int) -> None:
     async def serve() -> None:
         while True:
             push = await inbox.get()
+            assert isinstance(push, WirePush)
             message = WireReply(0, push.worker, push.iteration, 0, 0, 0, head)
             listener.send("worker-0", message, block)
 
@@ -328,6 +334,11 @@ class Given(Worker):
         if self._pause_s:
             await self.kernel.sleep(self._pause_s)
         return self._parts
+
+    async def execute_until(
+        self, parameters: Sequence[Block], iteration: int, ends_it: EndsIt
+    ) -> Sequence[Block | None]:
+        raise AssertionError("no strategy measured here cuts workers off")
 
 
 def work(
@@ -520,8 +531,8 @@ def print_start() -> None:
     runs: list[RealRun] = []
     begin = Processes.start
 
-    def start(*arguments: Any) -> None:
-        begin(*arguments)
+    def start(group: Processes, name: str, *arguments: Any) -> None:
+        begin(group, name, *arguments)
         forks.append(time.monotonic())
 
     def watch(run: RealRun) -> None:
@@ -536,8 +547,8 @@ def print_start() -> None:
 
         coordinator.kernel.spawn(look(), daemon=True)
 
-    Processes.start = start  # type: ignore[method-assign]
-    run(START | {"sync": {"kind": "bsp"}, "stop": {"iterations": 1}}, watch=watch)
+    with mock.patch.object(Processes, "start", start):
+        run(START | {"sync": {"kind": "bsp"}, "stop": {"iterations": 1}}, watch=watch)
     stamps[1:1] = forks[0], forks[-1]
     stamps.append(runs[0].coordinator.clock.origin / 1e9)
     print(*between(stamps), stamps[-1] - stamps[0])

@@ -28,7 +28,7 @@ from outpace.sync import (
     Pssp,
     Ssp,
 )
-from outpace.sync.messages import Message, Pull, Push
+from outpace.sync.messages import Message, Pull, Push, Reply
 from outpace.sync.parameter_block import parameter_block
 from outpace.sync.shard import Shard
 
@@ -120,7 +120,7 @@ def _replayed(policy: Policy, workers: int, script: list[tuple[Message | None, T
     return host_seconds(replay) / len(script) * 1e6
 
 
-def _given(shard: Shard, message: Message | None, now: Time) -> list:
+def _given(shard: Shard, message: Message | None, now: Time) -> list[Reply]:
     return shard.on_time(now) if message is None else shard.receive(message, now)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from benchmarks.papers.cutoff_clusters import (
@@ -19,7 +19,8 @@ from benchmarks.papers.cutoff_clusters import (
     random_events,
     switching_nodes,
 )
-from benchmarks.papers.cutoff_truth import Knowing
+from benchmarks.papers.cutoff_truth import Knowing, Law
+from torch import Tensor
 
 from outpace.predict import models
 from outpace.predict.interface import Filter, Model, Rule
@@ -89,14 +90,20 @@ def _recording(times: Callable[[], RunTimes]) -> Cluster:
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """A model that knows the law, in the place of a fitted one."""
+    """A model that knows the law, in place of a fitted one."""
 
-    run: Recorded
+    law: Callable[[int], Law]
     kind: ClassVar[str] = "pooled"
     needs: ClassVar[int] = 1
 
     def follow(self, node: Nodes, seed: int) -> Filter:
-        return Knowing(self.run.law, seed)
+        return Knowing(self.law, seed)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {}
+
+    def settings(self) -> dict[str, Any]:
+        return {}
 
 
 @dataclass(frozen=True)
@@ -161,7 +168,7 @@ def _rule(name: str, run: Recorded, fits: Fits, settings: Settings, seed: int) -
         cold = (make("last-20", warmup=0), make("last-5", warmup=0))
         return Hedge(cold, warmup=settings.warmup)
     if model == "true":
-        return make("pooled", decision, fitted=Truth(run)) if run.law else None
+        return make("pooled", decision, fitted=Truth(run.law)) if run.law else None
     if model in LEARNED:
         fitted = fits.model(model)
         return make(model, decision or None, fitted=fitted) if fitted else None

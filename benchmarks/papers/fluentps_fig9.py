@@ -13,7 +13,7 @@ from outpace.sync.policies.pssp import Pssp
 from outpace.sync.policies.ssp import Ssp
 from outpace.sync.theory import equivalent_staleness
 
-PAIRS = ("AB", "CD", "EF", "GH")  # PSSP and SSP
+PAIRS = (("A", "B"), ("C", "D"), ("E", "F"), ("G", "H"))  # PSSP and SSP
 FIGURES = {
     f"figure-9-{buffer}": [f"{buffer} {model}" for pair in PAIRS for model in pair]
     for buffer in ("soft", "lazy")

@@ -18,6 +18,7 @@ def sharpness(task: Task, samples: torch.Tensor) -> float:
 
     Where the model is; by power iteration. samples: their numbers, int64.
     """
+    assert isinstance(task.train, tuple)
     inputs, targets = (data[samples] for data in task.train)
     parameters = [p for p in task.model.parameters() if p.requires_grad]
     loss = task.loss(task.model(inputs), targets)
