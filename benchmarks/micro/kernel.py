@@ -10,7 +10,7 @@ from benchmarks.micro.harness import Measurement, host_seconds, in_turn, ratio
 
 from outpace.cluster import NetworkLaw
 from outpace.kernel import Kernel, Mailbox
-from outpace.simulation.network.serialised import Network
+from outpace.simulation.network.serialised import SerialisedNetwork
 from outpace.support.units import SECOND
 
 PAIRS = 64
@@ -156,7 +156,7 @@ def simpy_ping_pong(rounds: int) -> None:
 
 def our_network(rounds: int) -> int:
     kernel = Kernel()
-    network = Network(kernel, NetworkLaw(LATENCY_S, BANDWIDTH))
+    network = SerialisedNetwork(kernel, NetworkLaw(LATENCY_S, BANDWIDTH))
 
     async def play(me: str, other: str, mine: Mailbox[int], serves: bool) -> None:
         if serves:

@@ -3,7 +3,7 @@
 from collections import defaultdict
 
 from outpace.kernel import Kernel
-from outpace.simulation.network.fair import network_of
+from outpace.simulation.network import network_of
 
 
 class Wire:

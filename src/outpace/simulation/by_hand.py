@@ -30,7 +30,7 @@ import torch
 from outpace.cluster import NetworkLaw
 from outpace.errors import ConfigError, did_you_mean
 from outpace.kernel import Kernel, Mailbox
-from outpace.simulation.network.fair import network_of
+from outpace.simulation.network import network_of
 from outpace.simulation.network.links import Transfer
 from outpace.support.units import nanoseconds, seconds
 

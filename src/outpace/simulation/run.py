@@ -31,7 +31,7 @@ from outpace.predict.interface import Model, Rule, Wait
 from outpace.predict.recorded.table import Seconds
 from outpace.record.recorder import Totals
 from outpace.simulation.control import SimulationControl
-from outpace.simulation.network.serialised import Network
+from outpace.simulation.network.network import Network
 from outpace.simulation.service import Service
 from outpace.simulation.virtual import Computing, VirtualRun, run_time_of
 from outpace.support.randomness import Stream

@@ -28,8 +28,8 @@ from outpace.record.metrics import Metrics
 from outpace.record.recorder import Recorder, Totals
 from outpace.record.trace import Trace
 from outpace.simulation.executors import EvaluationJob, Gradients
-from outpace.simulation.network.fair import network_of
-from outpace.simulation.network.serialised import Log
+from outpace.simulation.network import network_of
+from outpace.simulation.network.links import Log
 from outpace.support.generators import left_as_they_were
 from outpace.support.threads import one_thread
 from outpace.support.units import Time, nanoseconds, seconds

@@ -17,7 +17,7 @@ from outpace.cluster import Link, NetworkLaw, Paths
 from outpace.kernel import Kernel
 from outpace.simulation.collective.exchanges import Exchanges
 from outpace.simulation.collective.routes import Formula
-from outpace.simulation.network.serialised import Network
+from outpace.simulation.network.serialised import SerialisedNetwork
 from outpace.simulation.peers import PeerSimulation
 from outpace.sync import Gossip
 
@@ -117,7 +117,7 @@ def test_who_waits_for_one_that_leaves_is_told_of_another_or_goes_on(instead, ex
     done, ended = [], []
     exchanges = Exchanges(
         kernel,
-        Formula(kernel, Network(kernel, law), Paths(law), workers=4),
+        Formula(kernel, SerialisedNetwork(kernel, law), Paths(law), workers=4),
         8,
         lambda one, other: done.append((one, other)),
         lambda pair: None,
@@ -144,7 +144,7 @@ def test_nobody_takes_part_in_two_at_a_time_and_all_come_about(pairs):
     done, busy = [], defaultdict(list)
     exchanges = Exchanges(
         kernel,
-        Formula(kernel, Network(kernel, law), Paths(law), workers=5),
+        Formula(kernel, SerialisedNetwork(kernel, law), Paths(law), workers=5),
         8,
         lambda one, other: done.append((one, other)),
         lambda pair: [busy[n].append((pair.began, pair.ended)) for n in (pair.worker, pair.other)],

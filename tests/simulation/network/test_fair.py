@@ -11,8 +11,8 @@ from outpace.cluster import Link, Machines, NetworkLaw, Pair
 from outpace.errors import ConfigError
 from outpace.experiment.running import simulate
 from outpace.kernel import Kernel
-from outpace.simulation.network import fair
-from outpace.simulation.network.fair import Flow, Resource, max_min, network_of
+from outpace.simulation.network import network_of
+from outpace.simulation.network.max_min import Flow, Resource, connected, max_min
 from outpace.support.units import SECOND
 
 MB = 1_000_000
@@ -224,7 +224,7 @@ def test_components_by_themselves_have_the_rates_of_the_whole(given_):
     resources, flows = made(*given_)
     whole = max_min(resources)
     for flow in flows:
-        linked = fair.connected(flow.resources[0])
+        linked = connected(flow.resources[0])
         assert max_min(linked)[flow] == pytest.approx(whole[flow], rel=1e-9)
 
 

@@ -13,7 +13,7 @@ from outpace.config.experiment import experiment_from
 from outpace.errors import ConfigError
 from outpace.experiment.running import check, simulate
 from outpace.kernel import Kernel
-from outpace.simulation.network.fair import network_of
+from outpace.simulation.network import network_of
 from outpace.support.units import SECOND
 
 MS = SECOND // 1000

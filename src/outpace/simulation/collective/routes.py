@@ -15,7 +15,7 @@ from typing import Protocol, TypeAlias
 
 from outpace.cluster import Costs, Paths, Pattern, rounds_of
 from outpace.kernel import Future, Kernel, Mailbox
-from outpace.simulation.network.serialised import Network
+from outpace.simulation.network.network import Network
 from outpace.support.units import Time
 from outpace.sync.messages import worker_name
 

@@ -1,0 +1,24 @@
+"""The network in virtual time."""
+
+from __future__ import annotations
+
+from outpace.cluster import Machines, NetworkLaw
+from outpace.kernel import Kernel
+from outpace.simulation.network.fair import FairNetwork
+from outpace.simulation.network.links import Log
+from outpace.simulation.network.network import Network
+from outpace.simulation.network.serialised import SerialisedNetwork
+
+
+def network_of(
+    law: NetworkLaw | None,
+    kernel: Kernel,
+    log: Log | None = None,
+    *,
+    machines: Machines | None = None,
+    seed: int = 0,
+) -> Network:
+    """Return a network with the contention that the law names; arguments as for `Network`."""
+    if law is not None and law.contention == "fair":
+        return FairNetwork(kernel, law, log, machines=machines, seed=seed)
+    return SerialisedNetwork(kernel, law, log, machines=machines, seed=seed)

@@ -1,4 +1,4 @@
-"""Holds back the messages that come late."""
+"""Random delays of messages."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from outpace.sync.messages import Reply
 
 
 class Delays:
-    """Keeps what comes late from its receiver.
+    """Holds late messages back from their receivers.
 
-    A later reply may overtake it: workers know by its version what is newer. Not so a push
-    or pull: a shard wants a worker's iterations in order, and gets them so over TCP.
+    A later reply may overtake a late one: workers see by its version which one is newer. Pushes
+    and pulls stay in order: a shard needs a worker's iterations in order, as TCP delivers them.
     """
 
     def __init__(
         self, kernel: Kernel, lateness: Lateness, deliver: Callable[[Transfer], None]
     ) -> None:
         self._kernel, self._lateness, self._deliver = kernel, lateness, deliver
-        self._held: dict[Link, deque[tuple[Time, Transfer]]] = {}  # by time; what keeps its order
+        self._held: dict[Link, deque[tuple[Time, Transfer]]] = {}  # by due time, in order
 
     def __call__(self, transfer: Transfer) -> None:
-        """It has come through the network: deliver it, now or later."""
+        """Deliver a message that has come through the network, now or later."""
         link = transfer.link
         late = self._lateness.of(link.sender.name, link.receiver.name, transfer.message)
         if late and isinstance(transfer.message, Reply):
@@ -45,7 +45,7 @@ class Delays:
         self._kernel.call_at(due, self._release, link)
 
     def _release(self, link: Link) -> None:
-        # The first, whichever event this is: ties among them may be shuffled.
+        # The first one, whichever event this is: ties among them may be shuffled.
         held = self._held[link]
         self._deliver(held.popleft()[1])
         if not held:

@@ -4,35 +4,26 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 from outpace.kernel import Mailbox
 from outpace.support.units import SECOND, Time
 
 
+@dataclass(slots=True, eq=False)
 class Transfer:
-    """One message on its way; its times in ns, set as they come."""
+    """One message on its way, with its times in nanoseconds."""
 
-    __slots__ = (
-        "after",
-        "delivered",
-        "duration",
-        "link",
-        "message",
-        "requested",
-        "size_bytes",
-        "started",
-    )
-
-    def __init__(
-        self, link: Link, message: object, size_bytes: int, duration: Time, requested: Time
-    ) -> None:
-        self.link, self.message, self.size_bytes = link, message, size_bytes
-        self.duration: Time = duration  # for which it occupies both ends
-        self.requested: Time = requested
-        self.after: Transfer | None = None  # on the same link, arrives at the same time
-        self.started: Time
-        self.delivered: Time
+    link: Link
+    message: object
+    size_bytes: int
+    duration: Time  # for which it occupies both ends
+    requested: Time
+    started: Time = field(init=False)
+    delivered: Time = field(init=False)
+    after: Transfer | None = field(default=None, init=False)  # same link, same arrival time
 
     @property
     def sender(self) -> Node:
@@ -43,77 +34,59 @@ class Transfer:
         return self.link.receiver
 
 
+Log: TypeAlias = Callable[[Transfer], None]
+
+
+@dataclass(slots=True, eq=False)
 class Nic:
-    """A machine's connection, of its one node or of two that share it."""
+    """The network interface of a machine, used by its one or two nodes."""
 
-    __slots__ = (
-        "bandwidth",
-        "outbox",
-        "receive_wake",
-        "receiving_until",
-        "send_wake",
-        "sending_until",
-        "waiting",
-    )
-
-    def __init__(self, bandwidth: float) -> None:
-        self.bandwidth = bandwidth  # bytes/s, in each direction
-        self.sending_until: Time = 0
-        self.receiving_until: Time = 0
-        self.send_wake = self.receive_wake = False
-        self.outbox: deque[Transfer] = deque()
-        self.waiting: deque[Link] = deque()  # from the senders that this one will tell
+    bandwidth: float  # bytes/s, in each direction
+    sending_until: Time = 0
+    receiving_until: Time = 0
+    send_wake: bool = False  # an event is due when it becomes free to send
+    receive_wake: bool = False
+    outbox: deque[Transfer] = field(default_factory=deque)
+    waiting: deque[Link] = field(default_factory=deque)  # links to resume when free to receive
 
 
+@dataclass(slots=True, eq=False)
 class Node:
-    """Who sends and receives: its mailbox, and the connection of its machine."""
+    """A sender and receiver of messages."""
 
-    __slots__ = ("links", "mailbox", "name", "nic")
+    name: str
+    mailbox: Mailbox[Any]
+    nic: Nic
+    links: dict[str, Link] = field(default_factory=dict)  # to nodes it has sent to, by name
 
-    def __init__(self, name: str, mailbox: Mailbox[Any], nic: Nic) -> None:
-        self.name, self.mailbox, self.nic = name, mailbox, nic
-        self.links: dict[str, Link] = {}  # to the receivers it has sent to, by name
 
-
+@dataclass(slots=True, eq=False)
 class Link:
-    """What there is between a sender and a receiver.
+    """The path from a sender to a receiver."""
 
-    `limit` (bytes/s) is that of the two alone. local: both are on one machine.
-    """
+    sender: Node
+    receiver: Node
+    latency: Time
+    limit: float  # bytes/s of this path alone, beside the bandwidths of its two ends
+    local: bool  # both nodes are on one machine
+    at_once: bool  # messages take no time at all
+    source: Nic = field(init=False)
+    target: Nic = field(init=False)
+    put: Callable[[Any], None] = field(init=False)
+    bandwidth: float = field(init=False)
+    asked: bool = False  # it is in the receiver's `waiting`
+    last: Transfer | None = None  # the last one sent, until it has arrived
+    arrival: Time = 0  # when `last` arrives
+    size: int = 0  # of the last transfer that had bytes
+    duration: Time = 0  # of that transfer
 
-    __slots__ = (
-        "arrival",
-        "asked",
-        "at_once",
-        "bandwidth",
-        "duration",
-        "last",
-        "latency",
-        "limit",
-        "local",
-        "put",
-        "receiver",
-        "sender",
-        "size",
-        "source",
-        "target",
-    )
-
-    def __init__(
-        self, sender: Node, receiver: Node, latency: Time, limit: float, local: bool, at_once: bool
-    ) -> None:
-        self.sender, self.receiver, self.put = sender, receiver, receiver.mailbox.put
-        self.source, self.target = sender.nic, receiver.nic
-        self.latency, self.limit = latency, limit
-        self.bandwidth = min(self.source.bandwidth, self.target.bandwidth, limit)
-        self.local, self.at_once = local, at_once
-        self.asked = False  # will the receiver tell the sender when it is free?
-        self.last: Transfer | None = None  # the last one sent, if not arrived
-        self.arrival: Time = 0  # when that will be
-        self.size, self.duration = 0, 0  # of the last transfer that had bytes
+    def __post_init__(self) -> None:
+        self.source, self.target = self.sender.nic, self.receiver.nic
+        self.put = self.receiver.mailbox.put
+        self.bandwidth = min(self.source.bandwidth, self.target.bandwidth, self.limit)
 
     def duration_of(self, size_bytes: int) -> Time:
-        """How long so many bytes occupy both ends."""
+        """Return how long so many bytes occupy both ends, in nanoseconds."""
         self.size = size_bytes
         self.duration = math.floor(size_bytes / self.bandwidth * SECOND + 0.5)
         return self.duration

@@ -1,0 +1,155 @@
+"""What networks of either contention have in common: nodes, arrival, delays, the message log."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import Any
+
+from outpace.cluster import Lateness, Machines, NetworkLaw, Paths
+from outpace.kernel import Kernel, Mailbox
+from outpace.simulation.network.delays import Delays
+from outpace.simulation.network.links import Link, Log, Nic, Node, Transfer
+from outpace.support.units import Time
+
+
+class Network(ABC):
+    """Carries messages between nodes.
+
+    Messages that arrive at the same time over the same link (a pull behind its push) share one
+    event. Messages between two nodes of one machine do not use the network: they arrive at once.
+
+    Args:
+        law: Latencies and bandwidths; None: messages take no time.
+        log: Called with each message that has arrived.
+        machines: Which nodes share a machine; None: none do.
+        seed: For the random delays of `law.delays`.
+
+    Raises:
+        ConfigError: if the law does not fit the nodes.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        law: NetworkLaw | None = None,
+        log: Log | None = None,
+        *,
+        machines: Machines | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.messages = 0
+        self.bytes_sent = 0  # over the network, so without messages within a machine
+        self._kernel, self._log = kernel, log
+        self._paths = None if law is None else Paths(law, machines)
+        self._nodes: dict[str, Node] = {}
+        self._machine_of = {} if machines is None else machines.of_nodes()
+        self._nics: dict[int | str, Nic] = {}
+        self._delays: Delays | None = None
+        if law is not None and law.delays and machines is not None:
+            self._delays = Delays(kernel, Lateness(law.delays, seed, machines), self._put)
+        self._plain = log is None and self._delays is None
+
+    def add(self, name: str) -> Mailbox[Any]:
+        """Add a node and return the mailbox in which its messages arrive.
+
+        Raises:
+            ValueError: if there is a node of that name.
+        """
+        if name in self._nodes:
+            raise ValueError(f"there already is a node {name!r}")
+        machine = self._machine_of.get(name, name)
+        if machine not in self._nics:
+            bandwidth = math.inf if self._paths is None else self._paths.bandwidth(name)
+            self._nics[machine] = Nic(bandwidth)
+        mailbox = Mailbox[Any](self._kernel, f"the mailbox of {name}")
+        self._nodes[name] = Node(name, mailbox, self._nics[machine])
+        return mailbox
+
+    @abstractmethod
+    def send(
+        self,
+        sender: str,
+        receiver: str,
+        message: object,
+        size_bytes: int,
+        duration: Time | None = None,
+    ) -> None:
+        """Send a message; messages from one node to another stay in order.
+
+        Args:
+            size_bytes: What it counts, and without `duration` what its transfer time follows from.
+            duration: Nanoseconds for which it occupies both ends.
+
+        Raises:
+            KeyError: for an unknown node.
+            ConfigError: for a duration in a network whose nodes share their bandwidth.
+        """
+
+    @property
+    def is_logged(self) -> bool:
+        return self._log is not None
+
+    def note(
+        self, sender: str, receiver: str, message: object, size_bytes: int, started: Time
+    ) -> None:
+        """Log a message that arrives now although it was not sent: a formula gave its times."""
+        if self._log is None:
+            return
+        link = self._nodes[sender].links.get(receiver) or self._connect(sender, receiver)
+        transfer = Transfer(link, message, size_bytes, self._kernel.now - started, started)
+        transfer.started, transfer.delivered = started, self._kernel.now
+        self._log(transfer)
+
+    def _connect(self, sender: str, receiver: str) -> Link:
+        source, target = self._nodes[sender], self._nodes[receiver]
+        local = source.nic is target.nic and source is not target
+        paths = self._paths
+        if paths is None or local:
+            link = Link(source, target, 0, math.inf, local, at_once=True)
+        else:
+            latency, limit = paths.latency(sender, receiver), paths.limit(sender, receiver)
+            link = Link(source, target, latency, limit, local, at_once=False)
+        source.links[receiver] = link
+        return link
+
+    def _hand_over(self, transfer: Transfer) -> None:
+        """Deliver a message that takes no time at all."""
+        if not transfer.link.local:
+            self.bytes_sent += transfer.size_bytes
+        transfer.started = self._kernel.now
+        self._put(transfer)
+
+    def _arrive_at(self, arrival: Time, transfer: Transfer) -> None:
+        link = transfer.link
+        if link.last is not None and link.arrival == arrival:
+            link.last.after = link.last = transfer
+        elif arrival > self._kernel.now:
+            link.last, link.arrival = transfer, arrival
+            self._kernel.call_at(arrival, self._arrive, transfer)
+        else:
+            self._deliver(transfer)
+
+    def _arrive(self, first: Transfer) -> None:
+        each: Transfer | None = first
+        while each is not None:
+            self._deliver(each)
+            last, each = each, each.after
+        link = first.link
+        if link.last is last:
+            link.last = None
+
+    def _deliver(self, transfer: Transfer) -> None:
+        """Take a message out of the network; `delays` may hold it back."""
+        if self._plain:
+            transfer.link.put(transfer.message)
+        elif self._delays is not None:
+            self._delays(transfer)
+        else:
+            self._put(transfer)
+
+    def _put(self, transfer: Transfer) -> None:
+        transfer.link.put(transfer.message)
+        if self._log is not None:
+            transfer.delivered = self._kernel.now
+            self._log(transfer)
