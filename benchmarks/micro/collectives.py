@@ -1,8 +1,7 @@
 """Strategies without servers, for real: two workers, 25 MB of parameters, Gloo over 127.0.0.1.
 
 A step computes for 60 ms, asleep, as on a device of its own. HPSGD, with all-reduces stretched to
-180 ms, against workers that never synchronise; SSGD against DDP. And HPSGD's P_s as a thread
-against P_s as a process, also where the training keeps a core busy in torch, or in Python.
+180 ms, against workers that never synchronise; SSGD against DDP.
 """
 
 from __future__ import annotations
@@ -38,29 +37,10 @@ def measure(quick: bool) -> list[Measurement]:
         ],
         repetitions,
     )
-    pairs = {
-        how: in_turn(
-            [
-                partial(mean_step, "hpsgd", steps, how, synchronizer=kind)
-                for kind in ("thread", "process")
-            ],
-            repetitions,
-        )
-        for how in ("sleep", "torch", "python")
-    }
     return [
         ratio("step rate of HPSGD / of PSGD", alone, overlapped, goal=0.93, note=milliseconds),
         ratio(
             "step of SSGD / of DDP", synchronous, ddp, goal=1.05, at_least=False, note=milliseconds
-        ),
-        *(
-            ratio(
-                f"step of HPSGD, busy with {how}: P_s a thread / a process",
-                *columns,
-                at_least=False,
-                note=milliseconds,
-            )
-            for how, columns in pairs.items()
         ),
     ]
 
@@ -69,15 +49,15 @@ def milliseconds(above: float, below: float) -> str:
     return f"{1e3 * above:.1f} and {1e3 * below:.1f} ms"
 
 
-def mean_step(kind: str, steps: int, how: str = "sleep", **options: str) -> float:
+def mean_step(kind: str, steps: int) -> float:
     """With all-reduces that are stretched, if there are any (s)."""
-    return statistics.mean(steps_of({"kind": kind, **options}, steps, how, network=NETWORK))
+    return statistics.mean(steps_of({"kind": kind}, steps, network=NETWORK))
 
 
-def steps_of(sync: dict[str, Any], steps: int, how: str = "sleep", **changes: Any) -> list[float]:
+def steps_of(sync: dict[str, Any], steps: int, **changes: Any) -> list[float]:
     """Of the slower one of two workers (s)."""
     with tempfile.TemporaryDirectory() as folder:
-        arguments = [str(ELEMENTS), str(steps), str(COMPUTE_MS), how, folder, "outpace"]
+        arguments = [str(ELEMENTS), str(steps), str(COMPUTE_MS), folder, "outpace"]
         task = {"kind": "script", "path": str(SCRIPT), "arguments": arguments}
         run({"task": task, "workers": 2, "sync": sync, **changes})
         return slower_in(Path(folder))
@@ -85,7 +65,7 @@ def steps_of(sync: dict[str, Any], steps: int, how: str = "sleep", **changes: An
 
 def steps_of_ddp(steps: int) -> list[float]:
     with tempfile.TemporaryDirectory() as folder:
-        arguments = [str(ELEMENTS), str(steps), str(COMPUTE_MS), "sleep", folder, "ddp"]
+        arguments = [str(ELEMENTS), str(steps), str(COMPUTE_MS), folder, "ddp"]
         command = [sys.executable, str(SCRIPT), *arguments]
         environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
         ranks = [subprocess.Popen([*command, str(rank)], env=environment) for rank in range(2)]

@@ -1,9 +1,8 @@
-"""A script that trains for the benchmarks: `steps.py ELEMENTS STEPS MS HOW FOLDER WITH`.
+"""A script that trains for the benchmarks: `steps.py ELEMENTS STEPS MS FOLDER WITH`.
 
-WITH: outpace, or ddp. Each rank writes how long its steps took (s) into FOLDER/RANK.json. A step
-computes for so long, and has a backward pass whose gradient is there already. HOW: it sleeps, as a
-computation on a device that leaves the core to others, or it is busy in torch, or in Python, which
-nobody else of its process can use then.
+WITH: outpace, or ddp. Each rank writes the seconds that its steps took into FOLDER/RANK.json. A
+step sleeps for MS, as a computation on a device leaves the core to others, and has a backward pass
+whose gradient is there already.
 """
 
 from __future__ import annotations
@@ -44,27 +43,14 @@ class GivenModel(torch.nn.Module):
         return torch.stack([GivenLoss.apply(each, self.given) for each in self.weights]).sum()
 
 
-def compute(seconds: float, how: str) -> None:
-    if how == "sleep":
-        time.sleep(seconds)
-        return
-    until = time.perf_counter() + seconds
-    matrix = torch.full((256, 256), 1e-3)
-    while time.perf_counter() < until:
-        if how == "torch":
-            torch.mm(matrix, matrix)
-
-
-def train(
-    model: torch.nn.Module, optimizer: Any, steps: int, compute_s: float, how: str
-) -> list[float]:
-    """How long each step took."""
+def train(model: torch.nn.Module, optimizer: Any, steps: int, compute_s: float) -> list[float]:
+    """Return the seconds that each step took."""
     seconds = []
     for _ in range(WARM_UP + steps):
         started = time.perf_counter()
         optimizer.zero_grad()
         loss = model()
-        compute(compute_s, how)
+        time.sleep(compute_s)
         loss.backward()
         optimizer.step()
         seconds.append(time.perf_counter() - started)
@@ -73,23 +59,23 @@ def train(
 
 def main() -> None:
     elements, steps, compute_s = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]) / 1e3
-    how, folder, kind = sys.argv[4], Path(sys.argv[5]), sys.argv[6]
+    folder, kind = Path(sys.argv[4]), sys.argv[5]
     torch.set_num_threads(1)
     model = GivenModel(elements)
     if kind == "ddp":
-        rank = int(sys.argv[7])
+        rank = int(sys.argv[6])
         store = f"file://{folder}/store"
         torch.distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=2)
         wrapped = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
         optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.1)
-        seconds = train(wrapped, optimizer, steps, compute_s, how)
+        seconds = train(wrapped, optimizer, steps, compute_s)
         torch.distributed.destroy_process_group()
     else:
         import outpace
 
         rank = outpace.rank()
         attached = outpace.attach(model, torch.optim.SGD(model.parameters(), lr=0.1))
-        seconds = train(*attached, steps, compute_s, how)
+        seconds = train(*attached, steps, compute_s)
     (folder / f"{rank}.json").write_text(json.dumps(seconds))
 
 

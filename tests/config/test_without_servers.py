@@ -55,6 +55,10 @@ BAD = [
     (sync("{kind: hpsgd, commit: late}"), "sync.commit must be 'immediate' or 'delayed'"),
     (sync("{kind: hpsgd, window: 0}"), "sync.window must be from 1 to 2^31 − 1, not 0"),
     (sync("{kind: hpsgd, rate_by_window: cubic}"), "sync.rate_by_window must be 'linear', 'sqrt'"),
+    (
+        sync("{kind: hpsgd, synchronizer: process}"),
+        "sync.synchronizer must be thread (a process beside the training was no faster",
+    ),
     (sync("{kind: diloco, every: 0}"), "sync.every must be from 1 to 2^31 − 1, not 0"),
     (sync("{kind: diloco, every: 8, outer_lr: 0}"), "sync.outer_lr must be a positive number"),
     (sync("{kind: diloco, every: 8, outer_momentum: 1}"), "sync.outer_momentum must be in [0, 1)"),

@@ -38,7 +38,6 @@ SYNCS: dict[str, dict[str, Any]] = {
     "psgd": {"kind": "psgd"},
     "hpsgd": {"kind": "hpsgd"},
     "hpsgd, delayed": {"kind": "hpsgd", "commit": "delayed"},
-    "hpsgd, beside": {"kind": "hpsgd", "synchronizer": "process"},
     "diloco": {"kind": "diloco", "every": EVERY, "outer_lr": 1.0, "outer_momentum": 0.0},
 }
 
@@ -132,10 +131,7 @@ def test_the_others_go_on_and_their_steps_are_those_of_who_took_part(sync, lost)
 
 @pytest.mark.parametrize(
     ("sync", "lost"),
-    [
-        *itertools.product(["hpsgd", "hpsgd, delayed"], ["worker 0", "two at once", "all but one"]),
-        ("hpsgd, beside", "two at once"),
-    ],
+    itertools.product(["hpsgd", "hpsgd, delayed"], ["worker 0", "two at once", "all but one"]),
 )
 def test_no_gradient_of_hpsgd_is_lost_or_counted_twice_but_the_last_of_those_who_died(sync, lost):
     happens = LOST[lost]

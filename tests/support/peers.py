@@ -53,7 +53,7 @@ class Given:
 
 
 class Run:
-    """One that has ended: `parameters`, `rows` of its trace by event, `totals`, what was `read`.
+    """One that has ended: `parameters`, `rows` of its trace by event, `totals`, what was `read` and `asked` for.
 
     lasts: worker -> the iteration that it does not start, where that is another one.
     """
@@ -86,6 +86,10 @@ class Run:
         trace = Trace(sink)
         workload = MarkedWorkload(workers, gradient_of)
         simulation = PeerSimulation(experiment, workload, trace, tie_seed=tie_seed)
+        self.asked = set()  # methods of the context that a program called for its parameters
+        for context in simulation.contexts:
+            for name in ("common", "own", "begin_exchange"):
+                setattr(context, name, self._noted(name, getattr(context, name)))
         for worker, last in (lasts or {}).items():
             simulation.contexts[worker].must_stop = lambda iteration, last=last: iteration >= last
         try:
@@ -97,6 +101,13 @@ class Run:
         self.totals = simulation.totals
         self.now = simulation.kernel.now
         self._rows = sink.table().to_pylist()
+
+    def _noted(self, name, method):
+        def called(*arguments):
+            self.asked.add(name)
+            return method(*arguments)
+
+        return called
 
     def rows(self, event, **where):
         """Those of an event, of which the columns are as said."""

@@ -32,7 +32,7 @@ from outpace.optim import Sgd, UpdaterKind
 from outpace.optim.python import PythonOptimizer
 from outpace.support.checks import noted, positive, require
 from outpace.support.paths import with_paths
-from outpace.sync import CutOff, Hpsgd, Peers, SspTable
+from outpace.sync import CutOff, PeerStrategy, SspTable
 from outpace.sync.assignment import Policies, Sync, SyncChange, Syncs, without_servers
 from outpace.sync.programs.partial_pull import PartialPull
 from outpace.sync.python import Conditions
@@ -178,9 +178,9 @@ class Experiment:
         return Machines(self.workers, servers, self.colocate, scheduler=self.barrier == "global")
 
     @property
-    def peers(self) -> Peers | None:
-        """Its strategy, if that is one without servers."""
-        return self.sync if isinstance(self.sync, Peers) else None
+    def peers(self) -> PeerStrategy | None:
+        """The strategy, if it is one without servers."""
+        return self.sync if isinstance(self.sync, PeerStrategy) else None
 
     @property
     def accuracies(self) -> dict[str, float]:
@@ -259,7 +259,7 @@ class Experiment:
         if getattr(self.sync, "uses_significance", False):
             yield "sync.alpha: with barrier: global nobody who decides sees a gradient"
 
-    def _without_servers(self, sync: Peers) -> Iterator[str]:
+    def _without_servers(self, sync: PeerStrategy) -> Iterator[str]:
         """Keys that speak of servers, where there are none."""
         none = without_servers(sync)
         usual = {entry.name: entry.default for entry in dataclasses.fields(self)}
@@ -270,9 +270,9 @@ class Experiment:
             yield f"network.delays: {none}, and so no push, pull or reply that could be late"
         if self.workers == 1:
             yield f"workers: {sync.kind} is for at least 2, who average among themselves"
-        if isinstance(sync, Hpsgd) and not isinstance(self.optimizer, Sgd):
-            kind = self.optimizer.kind
-            yield f"optimizer: the replica of hpsgd takes plain steps: use kind: sgd, not {kind}"
+        if sync.uses_replica and not isinstance(self.optimizer, Sgd):
+            plain = f"the replica of {sync.kind} takes plain steps"
+            yield f"optimizer: {plain}: use kind: sgd, not {self.optimizer.kind}"
 
     def _contradictions(self) -> Iterator[str]:
         if self.stop == Stop() and not isinstance(self.task, Script):

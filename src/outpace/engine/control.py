@@ -21,7 +21,7 @@ from outpace.errors import ConfigError, RunError
 from outpace.support.checks import not_negative
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.support.user_code import brief
-from outpace.sync import Peers, SspTable
+from outpace.sync import PeerStrategy, SspTable
 from outpace.sync.assignment import EVERYWHERE, Sync, matching, without_servers
 from outpace.sync.messages import server_name
 
@@ -71,7 +71,7 @@ class Control(ABC):
         if not isinstance(sync, Sync):
             known = ", ".join(kind.__name__ for kind in get_args(Sync))
             raise ConfigError(f"a policy must be one of {known}, not {sync!r}")
-        if isinstance(sync, Peers):
+        if isinstance(sync, PeerStrategy):
             raise ConfigError(f"{without_servers(sync)}: all follow it all the time, or none")
         for kind, why in EVERYWHERE.items():
             if (sync.kind == kind) != (getattr(self._experiment.sync, "kind", None) == kind):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,7 @@ from outpace.blocks.block import Block, Phantom, Value, whole
 from outpace.cluster.run_times import Recorded, Regimes
 from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError
-from outpace.optim import Optimizer, Sgd
+from outpace.optim import Sgd
 from outpace.predict.fitting import Fitting
 from outpace.predict.interface import Rule
 from outpace.predict.models import load as load_model
@@ -23,29 +22,13 @@ from outpace.predict.recorded.table import Nodes, Seconds
 from outpace.predict.rules.decisions.objective import Aim
 from outpace.predict.rules.making import make_rule
 from outpace.sync import (
-    AllReduce,
     AtOnce,
     CutOff,
-    DiLoCo,
-    Gossip,
-    Hpsgd,
-    LocalSgd,
-    Peers,
     Policy,
-    Psgd,
     Scale,
-    Ssgd,
     SspTable,
-    Wire,
 )
 from outpace.sync.parameter_block import PhantomBlock
-from outpace.sync.peers.context import PeerContext
-from outpace.sync.peers.diloco import diloco_worker
-from outpace.sync.peers.gossip import gossip_worker
-from outpace.sync.peers.hpsgd import hpsgd_worker
-from outpace.sync.peers.local_sgd import local_sgd_worker, psgd_worker
-from outpace.sync.peers.parameters import PlainStep, plain_step
-from outpace.sync.peers.ssgd import ssgd_worker
 from outpace.sync.programs.cached_table import OwnStep, cached_table_worker
 from outpace.sync.programs.context import AbortableContext, ServerContext, WorkerContext
 from outpace.sync.programs.cutoff import CutOffWorker
@@ -57,10 +40,8 @@ from outpace.tasks import Script
 
 OrdinaryProgram: TypeAlias = Callable[[WorkerContext], Coroutine[Any, Any, None]]
 WorkerProgram: TypeAlias = Callable[[AbortableContext], Coroutine[Any, Any, None]]
-PeerProgram: TypeAlias = Callable[[PeerContext], Coroutine[Any, Any, None]]
 ServerProgram: TypeAlias = Callable[[ServerContext], Coroutine[Any, Any, None]]
 
-_NEVER_S: Final = 1e9
 _AIMS: Final[dict[str, Aim]] = {"iteration": "throughput", "run": "rate"}
 
 
@@ -83,64 +64,6 @@ def _worker_program(experiment: Experiment) -> OrdinaryProgram:
     if experiment.pull is not None:
         return partial(partial_pull_worker, pull=experiment.pull)
     return parameter_server_worker
-
-
-def peer_program(sync: Peers) -> PeerProgram:
-    """What every worker does where there are no servers."""
-    match sync:
-        case Ssgd():
-            return ssgd_worker
-        case LocalSgd():
-            return partial(local_sgd_worker, every=sync.every, after=sync.after)
-        case Psgd():
-            return psgd_worker
-        case Gossip():
-            return gossip_worker
-        case DiLoCo():
-            return partial(diloco_worker, every=sync.every, overlap=sync.overlap)
-        case Hpsgd():
-            return partial(
-                hpsgd_worker,
-                delayed=sync.commit == "delayed",
-                window=sync.window or math.inf,
-                divisor=sync.divisor,
-            )
-
-
-def common_optimizer(sync: Peers, optimizer: Optimizer) -> Optimizer:
-    """What takes the steps of the parameters that all have in common."""
-    if isinstance(sync, DiLoCo):
-        momentum = sync.outer_momentum
-        return Sgd(lr=sync.outer_lr, momentum=momentum, nesterov=momentum > 0)
-    return optimizer
-
-
-def has_own_parameters(sync: Peers) -> bool:
-    """Is the model the average of what workers have of their own?"""
-    return isinstance(sync, LocalSgd | Psgd | Gossip)
-
-
-def timeout_of(sync: Peers) -> float:
-    """How long (s) workers wait for one that does not come to an all-reduce, for real."""
-    return _NEVER_S if isinstance(sync, Psgd | Gossip) else sync.timeout_s
-
-
-def pattern_of(sync: Peers) -> AllReduce:
-    """Which way the messages of its all-reduces go."""
-    return "ring" if isinstance(sync, Psgd | Gossip) else sync.all_reduce
-
-
-def wire_of(sync: Peers) -> Wire:
-    """How exactly values travel."""
-    return "full" if isinstance(sync, Psgd | Gossip) else sync.wire
-
-
-def replica_step(sync: Peers, optimizer: Optimizer) -> PlainStep | None:
-    """What a replica of the common parameters takes: that of the optimizer's learning rate."""
-    if not isinstance(sync, Hpsgd):
-        return None
-    assert isinstance(optimizer, Sgd)  # see `Experiment`
-    return plain_step(optimizer.rate)
 
 
 def server_program(experiment: Experiment) -> ServerProgram:

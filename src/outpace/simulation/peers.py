@@ -14,13 +14,6 @@ from outpace.blocks.block import Block
 from outpace.cluster import Paths
 from outpace.cluster.run_times import RunTime
 from outpace.config.experiment import Experiment
-from outpace.engine.wiring import (
-    common_optimizer,
-    pattern_of,
-    peer_program,
-    replica_step,
-    wire_of,
-)
 from outpace.kernel import Future
 from outpace.record.trace import NONE
 from outpace.simulation.collective.all_reduces import AllReduces, Part
@@ -34,13 +27,14 @@ from outpace.sync.parameter_block import ParameterBlock, parameter_block
 from outpace.sync.peers.context import Parameters
 from outpace.sync.peers.gossip import partner_of
 from outpace.sync.peers.parameters import (
+    AccumulatedInPlace,
     Common,
-    GatheredInPlace,
     Own,
     Replica,
     SharedModel,
     average,
     average_both,
+    replica_step,
 )
 from outpace.tasks import CuttableWorkload
 
@@ -54,11 +48,11 @@ class PeerSimulation(VirtualRun):
         (initial,) = workload.initial_parameters()
         new_block = partial(parameter_block, initial, layers=self._layers_of[0])
         self._own_block = partial(new_block, self._optimizer)
-        block = new_block(common_optimizer(sync, self._optimizer))
-        self.model = SharedModel(block, experiment.workers, self._committed)
-        self.replica_step = replica_step(sync, self._optimizer)
+        block = new_block(sync.common_optimizer(self._optimizer))
+        step = replica_step(sync, self._optimizer)
+        self.model = SharedModel(block, experiment.workers, self._committed, step)
         self._own: dict[int, ParameterBlock] = {}  # by worker
-        self.has_common = False  # is there anybody who uses it?
+        self._strategy = sync
         # By all-reduce: at which versions of the common model the gradients in it were computed.
         self._computed_at: dict[int, list[int]] = {}
         self._steps = 0  # of workers with parameters of their own
@@ -67,8 +61,8 @@ class PeerSimulation(VirtualRun):
         self._all_reduces = AllReduces(
             self.kernel,
             route,
-            pattern_of(sync),
-            wire_of(sync),
+            sync.all_reduce,
+            sync.wire,
             experiment.workers,
             partial(block.new_sum, experiment.workers),
             self._all_reduced,
@@ -79,10 +73,13 @@ class PeerSimulation(VirtualRun):
         run_time = run_time_of(experiment)
         self._control = SimulationControl(experiment, self.kernel, [], [], lambda: self.totals)
         self.contexts = [Peer(self, worker, run_time) for worker in range(experiment.workers)]
-        train = peer_program(sync)
         for context in self.contexts:
-            self.kernel.spawn(train(context), worker_name(context.worker))
+            self.kernel.spawn(self._train(context), worker_name(context.worker))
         self._start_evaluations()
+
+    async def _train(self, context: Peer) -> None:
+        await self._strategy.train(context)
+        self._leave(context.worker)
 
     def _route(self) -> Route:
         experiment, law = self.experiment, self.experiment.network
@@ -92,14 +89,14 @@ class PeerSimulation(VirtualRun):
         return Formula(self.kernel, self.network, paths, experiment.workers)
 
     def parameters(self) -> list[Block]:
-        if not self.has_common and self._own:
-            return [average([block for _, block in sorted(self._own.items())])]
-        return [self.model.newest.value]
+        if self._strategy.has_common or not self._own:
+            return [self.model.newest.value]
+        return [average([block for _, block in sorted(self._own.items())])]
 
     @property
     def updates(self) -> int:
         """Commits to the common model; where there is none, N steps of their own count as one."""
-        if self.has_common:
+        if self._strategy.has_common:
             return self.model.version
         return self._steps // self.experiment.workers
 
@@ -140,8 +137,7 @@ class PeerSimulation(VirtualRun):
         others = [n for n in range(self.experiment.workers) if n != worker and n not in self._left]
         return partner_of(worker, iteration, others, self.experiment.seed)
 
-    def leave(self, worker: int) -> None:
-        """Nobody waits for it any more."""
+    def _leave(self, worker: int) -> None:
         self._left.add(worker)
         self._all_reduces.leave(worker)
         self._exchanges.leave(
@@ -158,7 +154,7 @@ class PeerSimulation(VirtualRun):
         self._on_update(0, self.updates)
 
     def _stepped(self) -> None:
-        if self.has_common:
+        if self._strategy.has_common:
             return  # what counts is what is committed
         self._steps += 1
         self.recorder.gradients_applied(1)
@@ -203,7 +199,7 @@ class Peer(Computing):
         super().__init__(simulation, worker, run_time)
         self._simulation = simulation
         self.workers = simulation.experiment.workers
-        self._common = Common(simulation.model, simulation.replica_step)
+        self._common = Common(simulation.model)
         self._iteration = -1  # the last that was computed
         self._versions: list[int] = []  # since it joined an all-reduce
         self._computing_since: Time | None = None
@@ -211,11 +207,10 @@ class Peer(Computing):
         self.joined_after = -1  # which iteration; of an exchange: beside which
 
     def common(self) -> Common:
-        self._simulation.has_common = True
         return self._common
 
-    def gathered(self) -> GatheredInPlace:
-        return GatheredInPlace()
+    def accumulated(self) -> AccumulatedInPlace:
+        return AccumulatedInPlace()
 
     def own(self) -> Own:
         return self._simulation.own(self.worker)
@@ -248,9 +243,6 @@ class Peer(Computing):
     def begin_exchange(self, iteration: int) -> Pair:
         self._computed, self.joined_after = 0, iteration
         return self._simulation.exchange(self.worker, iteration)
-
-    def leave(self) -> None:
-        self._simulation.leave(self.worker)
 
     def iteration_finished(
         self, iteration: int, started: Time, computed: Time, finished: Time, held: Time

@@ -1,18 +1,19 @@
 """Synchronization strategies.
 
-Most are policies of servers: when a shard may answer a pull, when it may advance. `Peers` are
-those without servers, whose workers average among themselves.
+`POLICIES` lists those of servers: when a shard may answer a pull, when it may advance. `Peers`
+lists those without servers, whose workers average among themselves.
 """
 
 from typing import TypeAlias
 
 from outpace.sync.decision import ANYBODY, ASK_AGAIN, Decision, Reason
-from outpace.sync.peers.diloco_settings import DiLoCo
-from outpace.sync.peers.gossip_settings import Gossip
-from outpace.sync.peers.hpsgd_settings import Commit, Hpsgd
-from outpace.sync.peers.local_sgd_settings import LocalSgd
-from outpace.sync.peers.psgd_settings import Psgd
-from outpace.sync.peers.ssgd_settings import AllReduce, Ssgd, Wire
+from outpace.sync.peers.diloco import DiLoCo
+from outpace.sync.peers.gossip import Gossip
+from outpace.sync.peers.hpsgd import Commit, Hpsgd
+from outpace.sync.peers.local_sgd import LocalSgd
+from outpace.sync.peers.psgd import Psgd
+from outpace.sync.peers.ssgd import Ssgd
+from outpace.sync.peers.strategy import AllReduce, PeerStrategy, Wire
 from outpace.sync.policies.asp import Asp
 from outpace.sync.policies.at_once import AtOnce
 from outpace.sync.policies.bsp import Bsp
@@ -64,6 +65,7 @@ __all__ = [
     "Hpsgd",
     "LocalSgd",
     "PartialPush",
+    "PeerStrategy",
     "Peers",
     "Policy",
     "Psgd",

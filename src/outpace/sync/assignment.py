@@ -23,6 +23,7 @@ from outpace.sync import (
     DynamicPssp,
     PartialPush,
     Peers,
+    PeerStrategy,
     Policy,
     PspSampling,
     Pssp,
@@ -147,7 +148,7 @@ class Policies:
             yield from self._wrong_with_one(f"{key}[{place}]", sync)
 
     def _wrong_with_one(self, key: str, sync: Sync) -> Iterator[str]:
-        if isinstance(sync, Peers):
+        if isinstance(sync, PeerStrategy):
             if sync is not self.sync:
                 yield f"{key}: {without_servers(sync)}: all workers follow it, all the time"
             return
@@ -167,14 +168,14 @@ class Policies:
             yield f"{key}.{error}"
 
 
-def without_servers(sync: Peers) -> str:
+def without_servers(sync: PeerStrategy) -> str:
     """What is the matter with it where there should be a policy of servers."""
     return f"{sync.kind} has no servers"
 
 
 def policy_of(sync: Sync) -> Policy:
     """The policy itself. Raises ConfigError if there is none, or a user's own cannot be made."""
-    if isinstance(sync, Peers):
+    if isinstance(sync, PeerStrategy):
         raise ConfigError(f"sync: {without_servers(sync)}")
     return sync.made() if isinstance(sync, PythonPolicy) else sync
 

@@ -15,7 +15,7 @@ from outpace.blocks.pieces import Pieces
 from outpace.kernel import Kernel
 from outpace.real.collective import reductions
 from outpace.real.collective.bell import Bell
-from outpace.real.collective.buffers import Gathered
+from outpace.real.collective.buffers import AccumulatedInBuffer
 from outpace.real.collective.group import Group, GroupSettings, host_store, own_address
 from outpace.real.collective.line import Line
 from outpace.real.collective.reductions import Reductions
@@ -347,7 +347,7 @@ def test_workers_that_have_come_to_quite_different_places_say_so(team, memory):
 
 
 def test_a_sum_is_taken_while_the_next_is_gathered():
-    gathered = Gathered(torch.empty(0), 4)
+    gathered = AccumulatedInBuffer(torch.empty(0), 4)
     for first, second in (([1.0, 2.0], [3.0, 4.0]), ([10.0, 20.0], [30.0, 40.0])):
         gathered.add(Pieces([torch.tensor(first), torch.tensor(second)]))
     total, count = gathered.take()

@@ -16,8 +16,8 @@ from outpace.blocks.sums import all_finite
 _AT_ONCE: Final = 1 << 21  # elements that are written before they are sent
 
 
-class Gathered:
-    """A sum of gradients in a buffer of its own; two take turns. Implements the Protocol."""
+class AccumulatedInBuffer:
+    """A sum in one of two buffers that take turns. Implements `AccumulatedGradient`."""
 
     def __init__(self, like: torch.Tensor, elements: int) -> None:
         self._new = partial(like.new_empty, elements)

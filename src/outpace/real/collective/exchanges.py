@@ -21,7 +21,7 @@ from outpace.blocks.block import Phantom, Value, whole
 from outpace.kernel import Future, Kernel
 from outpace.real.collective.bell import Bell
 from outpace.real.collective.group import Group, GroupSettings
-from outpace.real.collective.line import Done, Line, Synchronizing
+from outpace.real.collective.line import Done, Line
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import (
     AverageEnded,
@@ -119,7 +119,7 @@ class Exchanges:
         return meet.partner if meet.seeker == self._me else meet.seeker
 
     def _swap(
-        self, meet: StartAverage, mine: torch.Tensor, changes: bool, group: Synchronizing
+        self, meet: StartAverage, mine: torch.Tensor, changes: bool, group: Group
     ) -> Done:
         """In the thread of the line."""
         theirs = torch.empty_like(mine)
@@ -166,7 +166,7 @@ class Exchanges:
             self._tell(AverageFailed(meet.number, text))
 
 
-def _tell_that(met: Future[None], _: Synchronizing) -> Done:
+def _tell_that(met: Future[None], _: Group) -> Done:
     return partial(met.set, None)
 
 

@@ -150,9 +150,6 @@ class Group:
             options.rootRank = self._members.index(source)
             _wait(self._group.broadcast([values], options), values)
 
-    def close(self) -> None:
-        """It goes with the thread that uses it: to end it here would be to wait for that."""
-
     def swap(self, mine: torch.Tensor, theirs: torch.Tensor, other: int, tag: int) -> None:
         """Give that worker mine, and take theirs."""
         rank = self._members.index(other)

@@ -9,37 +9,28 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import torch
 
 from outpace.real.collective.bell import Bell
+from outpace.real.collective.group import Group
 
 Done: TypeAlias = Callable[[], None]  # what to do in the training's thread
-Job: TypeAlias = Callable[["Synchronizing"], Done]
-
-
-class Synchronizing(Protocol):
-    """A group, in this process or in one beside it. All raise RuntimeError; see `group.Group`."""
-
-    def all_reduce(self, pieces: Iterable[torch.Tensor]) -> None: ...
-    def broadcast(self, values: torch.Tensor, source: int) -> None: ...
-    def swap(self, mine: torch.Tensor, theirs: torch.Tensor, other: int, tag: int) -> None: ...
-    def close(self) -> None: ...
+Job: TypeAlias = Callable[[Group], Done]
 
 
 class Line:
     """Of one group, which it makes. broken: told, by the bell, why it can do no more."""
 
     def __init__(
-        self, bell: Bell, make_group: Callable[[], Synchronizing], broken: Callable[[str], None]
+        self, bell: Bell, make_group: Callable[[], Group], broken: Callable[[str], None]
     ) -> None:
         self._bell, self._make_group, self._broken = bell, make_group, broken
         self._threads = torch.get_num_threads()  # a new thread would have one per core
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._group: Synchronizing | None = None
         self._abandoned = False
         self._thread = threading.Thread(target=self._work, name="synchronisation", daemon=True)
         self._thread.start()
@@ -52,8 +43,6 @@ class Line:
         """Tell nothing more; end."""
         self._abandoned = True
         self._jobs.put(None)
-        if self._group is not None:
-            self._group.close()
 
     def join(self, limit_s: float) -> None:
         """After `abandon`, wait for its end: a process should not end under it."""
@@ -62,7 +51,7 @@ class Line:
     def _work(self) -> None:
         torch.set_num_threads(self._threads)
         try:
-            group = self._group = self._make_group()
+            group = self._make_group()
             while (job := self._jobs.get()) is not None:
                 self._tell(job(group))
                 del job  # and what it holds
@@ -72,10 +61,6 @@ class Line:
             Exception
         ) as error:  # nobody's leaving: the training's thread shall not wait for ever
             self._tell(partial(_raise, error))
-        finally:  # the others in it, who may wait for this one, see it go
-            if self._group is not None:
-                self._group.close()
-                self._group = None
 
     def _tell(self, done: Done) -> None:
         def unless_abandoned() -> None:

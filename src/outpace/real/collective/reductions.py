@@ -15,12 +15,11 @@ import torch
 from outpace.blocks.block import Block
 from outpace.kernel import Future, Kernel
 from outpace.real.collective.bell import Bell
-from outpace.real.collective.beside import GroupBeside, SharedMemory
 from outpace.real.collective.buffers import PhantomSum, Wire, WireSum
 from outpace.real.collective.entries import DIGITS, Entry, digits_of, entries_in
 from outpace.real.collective.entries import Part as InIt
 from outpace.real.collective.group import Group, GroupSettings
-from outpace.real.collective.line import Done, Line, Synchronizing
+from outpace.real.collective.line import Done, Line
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import EnterAllReduce, GroupBroken, WireMessage
 from outpace.support.units import Time
@@ -34,9 +33,8 @@ class Reductions:
     like: an empty tensor of the values' dtype, where they are; None: they are phantoms, which
     travel as bytes. elements: how many. wire: the dtype in which they travel, but for so many at
     the end that are `exact`. averages: only means are asked for, of gradients in pieces, which
-    need not stay as they are. beside: in a process rather than in a thread. tell: the
-    coordinator. ended: told of each that is over. least: how long one of these members shall take
-    at least (ns).
+    need not stay as they are. tell: the coordinator. ended: told of each that is over. least: how
+    long one of these members shall take at least (ns).
     """
 
     def __init__(
@@ -51,7 +49,6 @@ class Reductions:
         exact: int,
         wire: torch.dtype,
         averages: bool = False,
-        beside: bool = False,
         tell: Callable[[WireMessage], None],
         ended: Callable[[Part], None],
         least: Callable[[Sequence[int]], Time],
@@ -60,7 +57,6 @@ class Reductions:
         self._me, self._workers = me, workers
         self._like, self._elements, self._exact = like, elements, exact
         self._wire = wire
-        self._memory = SharedMemory() if beside else None
         self._rounds = like is not None and like.dtype != wire
         self._share = 1 / workers if averages and not self._rounds else 1.0
         self._tell, self._told_of, self._least = tell, ended, least
@@ -78,10 +74,7 @@ class Reductions:
         """
         if self._line is not None:
             self._line.abandon()
-        kind: Callable[..., Synchronizing] = Group
-        if self._memory is not None:
-            kind = partial(GroupBeside, self._memory)
-        make_group = partial(kind, settings, generation, list(members), self._me)
+        make_group = partial(Group, settings, generation, list(members), self._me)
         self._line = Line(self._bell, make_group, partial(self._broken, generation))
         part = self._pending
         if part is not None:  # an operation of the old group may still write into its buffer
@@ -96,7 +89,7 @@ class Reductions:
         """Have all take that worker's values instead of theirs; done when they are here."""
         shared = Future[None](self._kernel, "the initial parameters")
 
-        def take(group: Synchronizing) -> Done:
+        def take(group: Group) -> Done:
             buffer = self._new(len(values), values.dtype)
             buffer.copy_(values)
             group.broadcast(buffer, source)
@@ -129,8 +122,6 @@ class Reductions:
 
     def _new(self, elements: int, dtype: torch.dtype) -> torch.Tensor:
         """An empty buffer that the group can get at."""
-        if self._memory is not None:
-            return self._memory.empty(elements, dtype)
         return torch.empty(
             elements, dtype=dtype, device=None if self._like is None else self._like.device
         )
@@ -163,7 +154,7 @@ class Reductions:
         wires: Sequence[Wire],
         members: Sequence[int],
         met: Future[None],
-        group: Synchronizing,
+        group: Group,
     ) -> Done:
         """Who has the result of one that others have not gives it to them."""
         counts = self._new(self._workers, torch.int64).zero_()
@@ -182,7 +173,7 @@ class Reductions:
             wire.is_summed = done < most
         return partial(met.set, None)
 
-    def _reduce(self, part: Part, wire: Wire, group: Synchronizing) -> Done:
+    def _reduce(self, part: Part, wire: Wire, group: Group) -> Done:
         table: dict[int, Entry] = {}
         while not wire.is_summed:
             group.all_reduce(self._written(part, wire))

@@ -24,7 +24,6 @@ import zmq
 from outpace import errors
 from outpace.blocks.block import Block, whole
 from outpace.config.experiment import Experiment
-from outpace.engine.wiring import has_own_parameters, timeout_of
 from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError
 from outpace.kernel import Kernel, Mailbox, TimedOut, WalkerError
 from outpace.predict.interface import Rule
@@ -62,7 +61,6 @@ from outpace.record.recorder import Totals
 from outpace.record.trace import SCHEMA, Trace
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.support.version import __version__
-from outpace.sync import Gossip
 from outpace.sync.messages import SCHEDULER, server_name, worker_name
 
 JOIN_S: Final = 120.0  # for the slowest process to start and make its task
@@ -107,8 +105,8 @@ class Coordinator:
         if peers is None:
             self.snapshots = Snapshots(experiment.servers, self._ask_server, evaluate)
         else:
-            own = has_own_parameters(peers)
-            self.snapshots = PeerSnapshots(experiment.workers, own, self._ask_worker, evaluate)
+            averages = not peers.has_common
+            self.snapshots = PeerSnapshots(experiment.workers, averages, self._ask_worker, evaluate)
         self._join_s = join_s
         self._keys, self._trace, self._log = keys, trace, log
         self._context: zmq.Context[Any] = zmq.Context()
@@ -148,10 +146,10 @@ class Coordinator:
         self.membership: Membership | None = None
         if peers is not None:
             tell = self.listener.send
-            if isinstance(peers, Gossip):
+            if peers.exchanges:
                 self.membership = Pairs(self.kernel, self.workers, experiment.seed, tell)
             else:
-                self.membership = Membership(self.kernel, self.workers, timeout_of(peers), tell)
+                self.membership = Membership(self.kernel, self.workers, peers.timeout_s, tell)
         place = Place(experiment, self.kernel, self.clock, self.listener, trace)
         self._scheduler: Scheduler | None = None
         if experiment.barrier == "global":

@@ -12,15 +12,8 @@ from outpace.blocks.block import Block, Phantom, Value, whole
 from outpace.blocks.digest import parameters_digest
 from outpace.cluster import Costs, Paths
 from outpace.config.experiment import Experiment
-from outpace.engine.wiring import (
-    has_own_parameters,
-    pattern_of,
-    peer_program,
-    timeout_of,
-    wire_of,
-)
 from outpace.kernel import Future
-from outpace.real.collective.buffers import Gathered
+from outpace.real.collective.buffers import AccumulatedInBuffer
 from outpace.real.collective.exchanges import Exchanges, Pair
 from outpace.real.collective.group import Backend, GroupSettings, gpu_of, own_address
 from outpace.real.collective.reductions import Part, Reductions
@@ -42,10 +35,13 @@ from outpace.real.node.member import Link
 from outpace.real.node.trainee import Trainee
 from outpace.record.trace import NONE
 from outpace.support.units import Time
-from outpace.sync import Gossip, Hpsgd
-from outpace.sync.peers.context import CommonParameters, OwnParameters, Parameters
-from outpace.sync.peers.context import Gathered as GatheredProtocol
-from outpace.sync.peers.parameters import GatheredInPlace
+from outpace.sync.peers.context import (
+    AccumulatedGradient,
+    CommonParameters,
+    OwnParameters,
+    Parameters,
+)
+from outpace.sync.peers.parameters import AccumulatedInPlace
 
 _LINE_ENDS_S: Final = 2.0  # what others break off may take for ever
 
@@ -55,15 +51,9 @@ class Peer(Trainee):
 
     def __init__(self, link: Link, worker: int, experiment: Experiment) -> None:
         super().__init__(link, worker, self._expected)
-        sync = experiment.peers
-        assert sync is not None
+        assert experiment.peers is not None
+        self.strategy = experiment.peers
         self.workers = experiment.workers
-        self._program = peer_program(sync)
-        self.has_own = has_own_parameters(sync)
-        self._wire = wire_of(sync)
-        self._pattern = pattern_of(sync)
-        self._timeout_s = timeout_of(sync)
-        self._beside = isinstance(sync, Hpsgd) and sync.synchronizer == "process"
         law = experiment.network
         paths = Paths(law, experiment.machines) if law is not None and law.stretch else None
         self._costs = Costs(paths)
@@ -73,7 +63,6 @@ class Peer(Trainee):
         self._backend: Backend = "gloo"
         self._has_met = False
         self._reductions: Reductions
-        self.is_sought = isinstance(sync, Gossip)  # may others average with it at any time?
         self._exchanges: Exchanges | None = None
         self._like: torch.Tensor | None = None  # empty, of the parameters' dtype, where they are
         self._elements = 0
@@ -114,8 +103,8 @@ class Peer(Trainee):
         return 0
 
     @property
-    def averages(self) -> bool:
-        """Are the means of gradients all it asks for, and used up before the next is asked for?"""
+    def averages_in_place(self) -> bool:
+        """True if only means of gradients are asked for, which may be divided where they are."""
         return False
 
     @abstractmethod
@@ -189,8 +178,7 @@ class Peer(Trainee):
             elements=self._numbers,
             exact=self.tail,
             wire=self._wire_dtype,
-            averages=self.averages,
-            beside=self._beside,
+            averages=self.averages_in_place,
             tell=self.coordinator.send,
             ended=self._reduced,
             least=self._least,
@@ -201,18 +189,19 @@ class Peer(Trainee):
             self.start_from(parameters)
         await self.agree_on_extras()
         self.prepare()
-        if self.is_sought:
+        if self.strategy.exchanges:
             self._exchanges = self._new_exchanges()
             await self._exchanges.connect()
         self.coordinator.send(Ready())
         self.start_clock(await self.order(Go))
         self.kernel.spawn(self.report(), f"{self.name}'s report", daemon=True)
-        await self._program(self)
+        await self.strategy.train(self)
+        self.say_last()
 
     @property
     def _numbers(self) -> int:
         """How many an all-reduce adds up."""
-        if self._like is None and self._wire == "bf16":
+        if self._like is None and self.strategy.wire == "bf16":
             return self._elements // 2
         return self._elements + self.tail
 
@@ -224,12 +213,12 @@ class Peer(Trainee):
     def _wire_dtype(self) -> torch.dtype:
         if self._like is None:
             return torch.uint8
-        return torch.bfloat16 if self._wire == "bf16" else self._like.dtype
+        return torch.bfloat16 if self.strategy.wire == "bf16" else self._like.dtype
 
     @property
     def _group_settings(self) -> GroupSettings:
         return GroupSettings(
-            self._store, self._address, self._backend, self._deterministic, self._timeout_s
+            self._store, self._address, self._backend, self._deterministic, self.strategy.timeout_s
         )
 
     def _meet(self, generation: int, members: Sequence[int]) -> Future[None]:
@@ -277,8 +266,10 @@ class Peer(Trainee):
 
     # -- the context of the program ----------------------------------------------------
 
-    def gathered(self) -> GatheredProtocol:
-        return GatheredInPlace() if self._like is None else Gathered(self._like, self._numbers)
+    def accumulated(self) -> AccumulatedGradient:
+        if self._like is None:
+            return AccumulatedInPlace()
+        return AccumulatedInBuffer(self._like, self._numbers)
 
     async def compute(self, at: Parameters, iteration: int) -> Block | None:
         self._busy_since = started = self.now
@@ -305,9 +296,6 @@ class Peer(Trainee):
         self._joined_after = iteration
         return self._exchanges.begin(iteration)
 
-    def leave(self) -> None:
-        self.say_last()
-
     def iteration_finished(
         self, iteration: int, started: Time, computed: Time, finished: Time, held: Time
     ) -> None:
@@ -323,12 +311,12 @@ class Peer(Trainee):
 
     def _least(self, members: Sequence[int]) -> Time:
         """How long an all-reduce among them takes, if it is to be stretched."""
-        return self._costs.of(self._pattern, members, self._value_bytes).duration
+        return self._costs.of(self.strategy.all_reduce, members, self._value_bytes).duration
 
     def _reduced(self, part: Part) -> None:
         if not part.is_finite:
             self.refused()
-        elif not self.has_own and part.gives:
+        elif self.strategy.has_common and part.gives:
             # What comes of all-reduce n is commit n.
             stale = (part.number - version for version in self._given)
             self.recorder.gradients_applied(part.weight, stale)
@@ -381,7 +369,7 @@ class Peer(Trainee):
 
     def stepped(self) -> None:
         """This worker has taken a step of its own."""
-        if self.has_own:
+        if not self.strategy.has_common:
             self.recorder.gradients_applied(1)
             self.changed(1)
 

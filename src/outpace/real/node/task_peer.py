@@ -7,16 +7,14 @@ import torch
 from outpace.blocks.block import Block, Phantom, Value, whole
 from outpace.blocks.slicing import layers_within
 from outpace.config.experiment import Experiment
-from outpace.engine.wiring import common_optimizer, replica_step
 from outpace.errors import DivergenceError
 from outpace.optim import Optimizer
 from outpace.real.node.member import Link
 from outpace.real.node.peer import Peer
 from outpace.real.node.task import TaskGradients, task_of
-from outpace.sync import DiLoCo
 from outpace.sync.parameter_block import ParameterBlock, parameter_block
 from outpace.sync.peers.context import Parameters
-from outpace.sync.peers.parameters import Common, Own, Replica, SharedModel
+from outpace.sync.peers.parameters import Common, Own, Replica, SharedModel, replica_step
 from outpace.tasks import CuttableWorkload
 from outpace.tasks.boundaries import Boundaries
 
@@ -32,7 +30,7 @@ class TaskPeer(Peer):
         self._experiment, self._workload = experiment, workload
         self._gradients = TaskGradients(self, experiment, workload)
         # Who is sought looks around while it computes, and is not stopped.
-        self._boundaries = Boundaries(workload.model if self.is_sought else None)
+        self._boundaries = Boundaries(workload.model if self.strategy.exchanges else None)
         self._look_around = self.now_and_then(lambda: False)
         (initial,) = workload.initial_parameters()
         self._initial = whole(initial)
@@ -58,29 +56,27 @@ class TaskPeer(Peer):
         self._initial = parameters
 
     def prepare(self) -> None:
-        sync, optimizer = self._experiment.peers, self._experiment.optimizer
-        assert sync is not None
-        if not self.has_own:
-            block = self._block(common_optimizer(sync, optimizer))
-            self._model = SharedModel(block, self.workers, self.changed)
-        if self.has_own or isinstance(sync, DiLoCo):
+        strategy, optimizer = self.strategy, self._experiment.optimizer
+        if strategy.has_common:
+            block = self._block(strategy.common_optimizer(optimizer))
+            step = replica_step(strategy, optimizer)
+            self._model = SharedModel(block, self.workers, self.changed, step)
+        if strategy.has_own:
             self._own = Own(self._block(optimizer), self.worker, self.stepped)
 
     def common(self) -> Common:
-        sync = self._experiment.peers
-        assert sync is not None
-        return Common(self._model, replica_step(sync, self._experiment.optimizer))
+        return Common(self._model)
 
     def own(self) -> Own:
         return self._own
 
     def refused(self) -> None:
         raise DivergenceError(
-            f"what {self.name} has gathered is not finite; try a smaller learning rate"
+            f"the accumulated gradient of {self.name} is not finite; try a smaller learning rate"
         )
 
     def now_trained(self) -> Value:
-        return self._own.read() if self.has_own else self._model.newest.value
+        return self._model.newest.value if self.strategy.has_common else self._own.read()
 
     def version_of(self, at: Parameters) -> int | None:
         return at.version if isinstance(at, Common | Replica) else None

@@ -1,6 +1,6 @@
-"""What the program of a worker may do where there are no servers.
+"""The interface between the program of a worker without servers and its runtime.
 
-The same in virtual time and for real, as in `context`: a program knows these few methods.
+A program knows only these methods, in virtual time and for real.
 """
 
 from __future__ import annotations
@@ -14,10 +14,7 @@ from outpace.sync.parameter_block import BlockSum
 
 
 class PeerContext(Protocol):
-    """What the program of a worker has where there are no servers: it averages with the others.
-
-    The parameters are one block.
-    """
+    """A worker that averages with the other workers. The parameters are one block."""
 
     @property
     def now(self) -> Time:
@@ -25,89 +22,99 @@ class PeerContext(Protocol):
 
     @property
     def workers(self) -> int:
-        """N: how many the run was set up with."""
+        """N, the number of workers that the run began with."""
 
     def common(self) -> CommonParameters:
-        """The model that everybody starts from, for all to change alike."""
+        """Return the model that all workers start from and change alike."""
 
     def own(self) -> OwnParameters:
-        """The same, for this worker alone to change."""
+        """Return a model with the same initial parameters that this worker alone changes."""
 
-    def gathered(self) -> Gathered:
-        """A sum of this worker's gradients, empty at first."""
+    def accumulated(self) -> AccumulatedGradient:
+        """Return an empty sum of this worker's gradients."""
 
     def must_stop(self, iteration: int) -> bool:
-        """Must this worker leave instead of that iteration? A script may end while it is at it."""
+        """True if this worker leaves instead of running that iteration.
+
+        A script may end while it computes a gradient, so the answer can change from False to True.
+        """
 
     async def compute(self, at: Parameters, iteration: int) -> Block | None:
-        """The gradient at these parameters as they are now; None: there is none to be used."""
+        """Return the gradient at these parameters as they are now; None: it cannot be used."""
 
     def begin_all_reduce(self, value: Block | None, weight: int = 1) -> Reduction:
-        """Add this up with what all the others give, once they do; does not block.
+        """Begin to add `value` up with the values of all other workers; does not block.
 
-        A worker's first reduction is that of everybody's first, and so on: it may begin the next
-        one when it has the result of the last. weight: the iterations that are in it. The value
-        is given away. None: join the others without adding anything.
+        The n-th reduction of a worker is the n-th of all workers: it may begin the next one when
+        it has the result of the last.
+
+        Args:
+            value: given away; None: join the others without adding anything.
+            weight: iterations that are in the value.
         """
 
     def begin_exchange(self, iteration: int) -> Exchange:
-        """Average this worker's own parameters with those of another, drawn at random.
+        """Begin to average this worker's own parameters with those of a random other worker.
 
-        The other need not do anything for it. Does not block; one at a time.
+        Does not block; one at a time. The program of the other worker is not involved.
         """
-
-    def leave(self) -> None:
-        """Nobody waits for this worker any more. The last thing it does."""
 
     def iteration_finished(
         self, iteration: int, started: Time, computed: Time, finished: Time, held: Time
     ) -> None:
-        """For the trace. `held`: how long it waited for others to join a reduction."""
+        """Note an iteration in the trace.
+
+        Args:
+            held: ns that the worker waited for others to join a reduction.
+        """
 
 
 class Parameters(Protocol):
     """A model."""
 
     def read(self) -> Value:
-        """As they are now; not to be changed."""
+        """Return the parameters as they are now; not to be changed."""
 
 
 class CommonParameters(Parameters, Protocol):
     """A model that every worker has, and changes by the same commits in the same order."""
 
     def commit(self, gradient: Value, divisor: float, gradients: int) -> None:
-        """Take one step along gradient / divisor, which so many gradients are in.
+        """Take one step along gradient / divisor.
 
-        The gradient is given away. The optimizer's schedule counts N gradients as an iteration.
+        Args:
+            gradient: given away.
+            gradients: number of gradients in it; the optimizer's schedule counts N of them as an
+                iteration.
         """
 
     def replica(self) -> ReplicaParameters:
-        """A copy for this worker to change; at first the same."""
+        """Return a copy for this worker to change."""
 
 
 class ReplicaParameters(Parameters, Protocol):
-    """A copy of the common parameters, or these themselves until it takes a step."""
+    """A copy of the common parameters, which follows them until it takes a step."""
 
     def step(self, gradient: Value, iteration: int) -> None:
         """Take a plain step along the gradient, without momentum and the like."""
 
     def stay(self) -> None:
-        """Be what the common parameters are now, whatever becomes of them."""
+        """Keep the present values when the common parameters change."""
 
     def follow(self) -> None:
-        """Be the common parameters again, whatever becomes of them, until the next step."""
+        """Equal the common parameters again, also when they change, until the next step."""
 
 
-class Gathered(Protocol):
+class AccumulatedGradient(Protocol):
     """A sum of gradients."""
 
-    count: int  # of them
+    count: int  # gradients in it
 
     def add(self, gradient: Block) -> None:
-        """Add one, which `ReplicaParameters.step` may still be given."""
+        """Add a gradient, which `ReplicaParameters.step` may still be given."""
 
     def take(self) -> tuple[Block, int]:
-        """The sum and how many are in it, for an all-reduce; from now on there is nothing."""
+        """Return the sum and its count, for an all-reduce, and begin an empty one."""
 
 
 class OwnParameters(Parameters, Protocol):
@@ -117,7 +124,7 @@ class OwnParameters(Parameters, Protocol):
         """Take one step along the gradient, which is given away."""
 
     def replace(self, parameters: Value) -> None:
-        """Go on from these. What the optimizer has gathered, such as momentum, stays."""
+        """Go on from these; the state of the optimizer, such as momentum, stays."""
 
 
 class Reduction(Protocol):
@@ -125,14 +132,14 @@ class Reduction(Protocol):
 
     @property
     def done(self) -> bool:
-        """Is the result here?"""
+        """True if the result has arrived."""
 
     @property
     def began(self) -> Time:
         """When all had joined (ns since the start of the run); known once it is done."""
 
     async def result(self) -> Reduced:
-        """What came out, the same for everybody; blocks until it is there."""
+        """Wait for the result, which is the same for all workers."""
 
 
 class Exchange(Protocol):
@@ -143,23 +150,23 @@ class Exchange(Protocol):
         """When both were free (ns since the start of the run); known when it is over."""
 
     async def over(self) -> None:
-        """Block until both have the mean."""
+        """Wait until both workers have the mean."""
 
 
 class Reduced:
-    """What an all-reduce came to. Of `mean` and `total` only one may be asked for."""
+    """The result of an all-reduce. A program may ask for `mean` or for `total`, not for both."""
 
     def __init__(self, values: BlockSum, weight: int) -> None:
         self._values = values
-        self.weight = weight  # of all who took part
-        self.members = values.count  # how many gave something
+        self.weight = weight  # of all workers that took part
+        self.members = values.count  # workers that gave a value
 
     @cached_property
     def total(self) -> Value:
-        """The sum."""
+        """The sum of the values."""
         return self._values.total()
 
     @cached_property
     def mean(self) -> Value:
-        """The same divided by how many gave something."""
+        """The sum divided by the number of workers that gave a value."""
         return self._values.mean()

@@ -1,73 +1,106 @@
-"""DiLoCo: steps of one's own, and now and then an outer step along what they changed on average.
+"""DiLoCo: workers take steps of their own; an outer optimizer makes a step of the mean change.
 
 With θ the common parameters and θ_i those of worker i after n steps from there, the outer gradient
 is the mean of θ − θ_i (Douillard et al. 2023, algorithm 1).
 
-Overlapped, a worker goes on with θ_i while that mean is made (the idea is Streaming DiLoCo's;
-Douillard et al. 2025). There one blends θ_i with the new θ; here nothing is blended or lost: at
+Overlapped, a worker goes on with θ_i while that mean is computed (the idea is Streaming DiLoCo's;
+Douillard et al. 2025, which blends θ_i with the new θ; here nothing is blended or lost). At
 the end of the first step that finds the mean there, θ takes its outer step, and the worker goes
 on from
 
     θ_i ← θ + (θ_i − what θ_i was when its outer gradient was given away)
 
 so each inner step is in exactly one outer gradient, the next one that is given away (with a plain
-outer step of length 1 that is CoCoD-SGD; Shen et al., IJCAI 2019). These are given away
+outer step of length 1 that is CoCoD-SGD; Shen et al., IJCAI 2019). Outer gradients are given away
 after the same steps as without overlap, n apart.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
 from outpace.blocks.block import Value, value_of
+from outpace.optim import Optimizer, Sgd
+from outpace.support.checks import positive, require
 from outpace.support.units import Time
 from outpace.sync.parameter_block import difference, plus
 from outpace.sync.peers.context import PeerContext, Reduction
+from outpace.sync.peers.iterations import iterations
+from outpace.sync.peers.strategy import MOST_ITERATIONS, AllReduceStrategy
 
 
-async def diloco_worker(me: PeerContext, *, every: int, overlap: bool = False) -> None:
-    """Synchronise after every so many steps, and before leaving.
+@dataclass(frozen=True, slots=True)
+class DiLoCo(AllReduceStrategy):
+    """Each worker takes n steps with the run's optimizer; their mean change is an outer gradient.
 
-    overlap: do not wait for it, unless the next one is due, or there is no next step.
+    Douillard et al., DiLoCo: distributed low-communication training of language models, 2023,
+    algorithm 1. The paper's optimizers are AdamW inside, and SGD with Nesterov momentum outside.
+
+    Args:
+        every: n.
+        outer_lr: learning rate of the outer optimizer.
+        outer_momentum: Nesterov momentum of the outer optimizer.
+        overlap: workers go on with steps of their own while the outer gradient is averaged.
+
+    Raises:
+        ValueError: for numbers out of range.
     """
-    model, mine = me.common(), me.own()
-    given: Value = mine.read()
-    reduction: Reduction | None = None
 
-    async def outer_step(reduction: Reduction) -> Time:
-        """Wait for it if need be; return how long of that was for others to join."""
-        before = me.now
-        reduced = await reduction.result()
-        since = difference(mine.read(), given)
-        model.commit(reduced.mean, 1, reduced.weight)
-        mine.replace(plus(since, model.read()))
-        return max(0, reduction.began - before)
+    every: int
+    outer_lr: float = 0.7
+    outer_momentum: float = 0.9
+    overlap: bool = False
+    kind: Literal["diloco"] = "diloco"
 
-    iteration, steps = 0, 0
-    while not me.must_stop(iteration):
-        started = me.now
-        gradient = await me.compute(mine, iteration)
-        if gradient is None and me.must_stop(iteration):
-            break
-        computed, held = me.now, 0
-        if gradient is not None:
-            mine.step(value_of(gradient), iteration)
-        steps += 1
-        last = me.must_stop(iteration + 1)
-        due = steps == every or last
-        if reduction is not None and (due or reduction.done):
-            held += await outer_step(reduction)
-            reduction = None
-        if due:
+    has_own: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        AllReduceStrategy.__post_init__(self)
+        require(0 < self.every < MOST_ITERATIONS, "every", "from 1 to 2^31 − 1", self.every)
+        rate, momentum = self.outer_lr, self.outer_momentum
+        require(positive(rate), "outer_lr", "a positive number, at most 1e9", rate)
+        require(0 <= momentum < 1, "outer_momentum", "in [0, 1)", momentum)
+
+    def common_optimizer(self, optimizer: Optimizer) -> Optimizer:
+        momentum = self.outer_momentum
+        return Sgd(lr=self.outer_lr, momentum=momentum, nesterov=momentum > 0)
+
+    async def train(self, me: PeerContext) -> None:
+        model, mine = me.common(), me.own()
+        given: Value = mine.read()
+        reduction: Reduction | None = None
+        steps = 0
+
+        def begin_reduction() -> Reduction:
+            nonlocal given
             given = mine.read()
-            reduction = me.begin_all_reduce(difference(model.read(), given), steps)
-            steps = 0
-        if reduction is not None and (last or not overlap):
-            held += await outer_step(reduction)
-            reduction = None
-        me.iteration_finished(iteration, started, computed, me.now, held)
-        iteration += 1
-    if reduction is not None:
-        await outer_step(reduction)
-    if steps:
-        given = mine.read()
-        await outer_step(me.begin_all_reduce(difference(model.read(), given), steps))
-    me.leave()
+            return me.begin_all_reduce(difference(model.read(), given), steps)
+
+        async def outer_step(reduction: Reduction) -> tuple[Time, Time]:
+            """Wait for the mean if need be; return since when, and when all had joined."""
+            before = me.now
+            reduced = await reduction.result()
+            since = difference(mine.read(), given)
+            model.commit(reduced.mean, 1, reduced.weight)
+            mine.replace(plus(since, model.read()))
+            return before, reduction.began
+
+        async for iteration in iterations(me, mine):
+            if iteration.gradient is not None:
+                mine.step(value_of(iteration.gradient), iteration.number)
+            steps += 1
+            last = me.must_stop(iteration.number + 1)
+            due = steps == self.every or last
+            if reduction is not None and (due or reduction.done):
+                iteration.note_wait(*await outer_step(reduction))
+                reduction = None
+            if due:
+                reduction, steps = begin_reduction(), 0
+            if reduction is not None and (last or not self.overlap):
+                iteration.note_wait(*await outer_step(reduction))
+                reduction = None
+        if reduction is not None:
+            await outer_step(reduction)
+        if steps:
+            await outer_step(begin_reduction())

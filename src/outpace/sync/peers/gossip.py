@@ -1,40 +1,51 @@
-"""AD-PSGD: steps of one's own, and an average with somebody else beside each.
-
-The gradient is that at the parameters before the average, and changes those after it (Lian et
-al., ICML 2018, algorithm 1).
-"""
+"""AD-PSGD: workers take steps of their own, and average with one other worker beside each."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 from outpace.blocks.block import value_of
 from outpace.support.randomness import generator
-from outpace.sync.peers.context import PeerContext
+from outpace.sync.peers.context import Exchange, PeerContext
+from outpace.sync.peers.iterations import iterations
+from outpace.sync.peers.strategy import PeerStrategy
+
+
+@dataclass(frozen=True, slots=True)
+class Gossip(PeerStrategy):
+    """Averages with one random worker while each gradient is computed.
+
+    Asynchronous decentralized parallel SGD (Lian, Zhang, Zhang and Liu, ICML 2018, algorithm 1)
+    with every other worker for a neighbour: no worker waits for all others, and only gradients
+    change the mean of the parameters. A gradient is computed at the parameters before the average
+    and changes those after it.
+    """
+
+    kind: Literal["gossip"] = "gossip"
+
+    has_common: ClassVar[bool] = False
+    has_own: ClassVar[bool] = True
+    exchanges: ClassVar[bool] = True
+
+    async def train(self, me: PeerContext) -> None:
+        mine = me.own()
+        exchange: Exchange
+
+        def begin_exchange(iteration: int) -> None:
+            nonlocal exchange
+            exchange = me.begin_exchange(iteration)
+
+        async for iteration in iterations(me, mine, before=begin_exchange):
+            await exchange.over()
+            if iteration.gradient is not None:
+                mine.step(value_of(iteration.gradient), iteration.number)
+            iteration.note_wait(iteration.computed, exchange.began)
 
 
 def partner_of(worker: int, iteration: int, others: Sequence[int], seed: int) -> int | None:
-    """With whom it averages beside that iteration: one of these at random; None: nobody is left."""
+    """Return the random worker of `others` to average with beside an iteration; None: no others."""
     if not others:
         return None
     return others[int(generator(seed, "partner", worker, iteration).integers(len(others)))]
-
-
-async def gossip_worker(me: PeerContext) -> None:
-    """One average in every step, begun with it; until `me.must_stop`."""
-    mine = me.own()
-    iteration = 0
-    while not me.must_stop(iteration):
-        started = me.now
-        exchange = me.begin_exchange(iteration)
-        gradient = await me.compute(mine, iteration)
-        if gradient is None and me.must_stop(iteration):
-            break
-        computed = me.now
-        await exchange.over()
-        if gradient is not None:
-            mine.step(value_of(gradient), iteration)
-        held = max(0, exchange.began - computed)
-        me.iteration_finished(iteration, started, computed, me.now, held)
-        iteration += 1
-    me.leave()

@@ -1,17 +1,17 @@
-"""HPSGD: a worker computes on a local replica while what it gathered before is averaged.
+"""HPSGD: a worker computes on a local replica while the sum of its earlier gradients is averaged.
 
 The paper (section 3.1) has two activities in every worker that share memory: P_t trains, P_s
-synchronises. Here P_s is the all-reduce itself, which goes on by itself; P_t looks after
-each step whether it is done, and so never waits for it. What comes of a synchronization is
+synchronises. Here P_s is the all-reduce itself, which needs no attention; P_t looks after each
+step whether it is done, and so never waits for it. A synchronization changes the model by
 
     W ← W − μ · mean over the workers of the sum of their gradients in it     (equation 1)
 
-where the mean is over all N that the run began with, so that each gradient counts the same
-whoever has left. Gradients are gathered for the next synchronization while one is under way
-(two buffers, swapped), so none is lost or counted twice.
+where the mean is over all N workers that the run began with, so that each gradient counts the
+same however many workers have left. While a synchronization is under way, gradients are
+accumulated for the next one (two buffers, swapped), so none is lost or counted twice.
 
-The gradients are those at the global model W until the first step of a synchronization is over,
-then those at a replica of it that has taken this worker's steps since; it is given up when the
+Gradients are computed at the global model W until the first step of a synchronization is over,
+then at a replica of W that has taken this worker's steps since; the replica is given up when the
 synchronization is done. With a synchronization as long as k steps there is one in every k
 steps: in the time in which Local SGD averages once, (γ + 1 + k) steps, (γ + 1)/k + 1 of them
 (section 3.2).
@@ -20,89 +20,112 @@ steps: in the time in which Local SGD averages once, (γ + 1 + k) steps, (γ + 1
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Final, Literal, TypeAlias
 
 from outpace.blocks.block import value_of
-from outpace.support.units import Time
+from outpace.support.checks import require
 from outpace.sync.peers.context import PeerContext, Reduced, Reduction
+from outpace.sync.peers.iterations import Iteration, iterations
+from outpace.sync.peers.strategy import MOST_ITERATIONS, BufferAveragingStrategy
+
+Commit: TypeAlias = Literal["immediate", "delayed"]
+RateByWindow: TypeAlias = Literal["linear", "sqrt", "constant"]
+_GROWTH_LOST: Final = {"linear": 0.0, "sqrt": 0.5, "constant": 1.0}  # as a power of the window
 
 
-async def hpsgd_worker(
-    me: PeerContext,
-    *,
-    delayed: bool,
-    window: float = math.inf,
-    divisor: Callable[[float], float] = lambda _: 1.0,
-) -> None:
-    """Train until `me.must_stop`, then wait until what is left has been synchronised.
+@dataclass(frozen=True, slots=True)
+class Hpsgd(BufferAveragingStrategy):
+    """Computes on a local replica while the sum of earlier gradients is all-reduced.
 
-    That wait is part of the last iteration.
+    Args:
+        commit: when averaged gradients change the global model: as soon as they are there, or, as
+            the paper prints it, when the next synchronization begins, whose first gradient is then
+            still computed at the old model.
+        window: most gradients that a worker accumulates while a synchronization is under way; with
+            so many it waits. None: it never waits.
+        rate_by_window: how the learning rate of a commit grows with the iterations in it, on
+            average over the workers. The paper adds the gradients up, which is linear.
+        synchronizer: what synchronises in a real run: a thread beside the training.
 
-    delayed: the averaged gradients change the model when the next synchronization begins, which
-    finds P_t on its way already: its next gradient is still that at the old model. window: with
-    so many gradients gathered wait for the synchronization. divisor: of what comes of one with so
-    many iterations of a worker on average.
+    Raises:
+        ValueError: if `window` is not positive, or `synchronizer` is `process`.
     """
-    model, gathered = me.common(), me.gathered()
-    replica = model.replica()
-    reduction: Reduction | None = None
-    late: Reduced | None = None  # to be committed by the P_s that has just been woken
 
-    def commit(reduced: Reduced) -> None:
-        if reduced.members:
-            each = divisor(reduced.weight / reduced.members)
-            model.commit(reduced.total, me.workers * each, reduced.weight)
+    commit: Commit = "immediate"
+    window: int | None = None
+    rate_by_window: RateByWindow = "linear"
+    synchronizer: Literal["thread", "process"] = "thread"
+    kind: Literal["hpsgd"] = "hpsgd"
 
-    async def synchronise(reduction: Reduction | None) -> Time:
-        """Wait for this one, and for one more of what has been gathered meanwhile.
+    uses_replica: ClassVar[bool] = True
 
-        Return how long of that was for others to join.
-        """
-        held = 0
-        while reduction is not None:
-            joined = me.now
-            commit(await reduction.result())
-            held += max(0, reduction.began - joined)
-            reduction = me.begin_all_reduce(*gathered.take()) if gathered.count else None
-        return held
+    def __post_init__(self) -> None:
+        BufferAveragingStrategy.__post_init__(self)
+        fits = self.window is None or 0 < self.window < MOST_ITERATIONS
+        require(fits, "window", "from 1 to 2^31 − 1", self.window)
+        reason = "a process beside the training was no faster, and could outlive its run"
+        only = f"thread ({reason})"
+        require(self.synchronizer == "thread", "synchronizer", only, self.synchronizer)
 
-    iteration, last = 0, me.must_stop(0)
-    while not last:
-        started = me.now
-        if late is not None:
-            replica.stay()
-            commit(late)
-        gradient = await me.compute(replica, iteration)
-        if late is not None:
-            replica.follow()
-            late = None
-        if gradient is None and me.must_stop(iteration):
-            break
-        computed, held = me.now, 0
-        full = gathered.count + 1 >= window
-        if reduction is not None and (reduction.done or full):
-            reduced = await reduction.result()
-            held = max(0, reduction.began - computed)
-            reduction = None
-            replica.follow()
-            if delayed:
-                late = reduced
-            else:
-                commit(reduced)
-        if gradient is not None:
-            value = value_of(gradient)
-            gathered.add(value)
-            if reduction is not None:
-                replica.step(value, iteration)
-        if reduction is None and gathered.count:
-            reduction = me.begin_all_reduce(*gathered.take())
-        last = me.must_stop(iteration + 1)
-        if last:
+    def divisor(self, window: float) -> float:
+        """Return what to divide the sum over so many iterations by."""
+        return math.pow(window, _GROWTH_LOST[self.rate_by_window])
+
+    async def train(self, me: PeerContext) -> None:
+        """Train, then wait, as part of the last iteration, until all gradients are in the model."""
+        model, accumulated = me.common(), me.accumulated()
+        replica = model.replica()
+        reduction: Reduction | None = None
+        late: Reduced | None = None  # with commit: delayed, to be committed in the next iteration
+
+        def commit(reduced: Reduced) -> None:
+            if reduced.members:
+                divisor = self.divisor(reduced.weight / reduced.members)
+                model.commit(reduced.total, me.workers * divisor, reduced.weight)
+
+        def commit_late(_: int) -> None:
             if late is not None:
+                replica.stay()
                 commit(late)
-            held += await synchronise(reduction)
-        me.iteration_finished(iteration, started, computed, me.now, held)
-        iteration += 1
-    if not last:
-        await synchronise(reduction)
-    me.leave()
+
+        def begin_reduction() -> Reduction | None:
+            return me.begin_all_reduce(*accumulated.take()) if accumulated.count else None
+
+        async def synchronise(iteration: Iteration | None = None) -> None:
+            """Wait for what is under way, and then for what has been accumulated meanwhile."""
+            nonlocal reduction
+            while reduction is not None:
+                joined = me.now
+                commit(await reduction.result())
+                if iteration is not None:
+                    iteration.note_wait(joined, reduction.began)
+                reduction = begin_reduction()
+
+        async for iteration in iterations(me, replica, before=commit_late):
+            if late is not None:
+                replica.follow()
+                late = None
+            full = self.window is not None and accumulated.count + 1 >= self.window
+            if reduction is not None and (reduction.done or full):
+                reduced = await reduction.result()
+                iteration.note_wait(iteration.computed, reduction.began)
+                reduction = None
+                replica.follow()
+                if self.commit == "delayed":
+                    late = reduced
+                else:
+                    commit(reduced)
+            if iteration.gradient is not None:
+                value = value_of(iteration.gradient)
+                accumulated.add(value)
+                if reduction is not None:
+                    replica.step(value, iteration.number)
+            if reduction is None:
+                reduction = begin_reduction()
+            if me.must_stop(iteration.number + 1):
+                if late is not None:
+                    commit(late)
+                    late = None
+                await synchronise(iteration)
+        await synchronise()

@@ -1,57 +1,64 @@
 """Local SGD: workers take steps of their own and average their parameters now and then.
 
 With steps of t seconds and an average that takes t_sync, a round of γ + 1 steps takes
-(γ + 1)·t + t_sync (HPSGD, section 3.2). Never averaging is PSGD.
+(γ + 1)·t + t_sync (HPSGD, section 3.2).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
 from outpace.blocks.block import value_of
+from outpace.support.checks import require
 from outpace.support.units import Time
 from outpace.sync.parameter_block import copy_of
 from outpace.sync.peers.context import PeerContext
+from outpace.sync.peers.iterations import iterations
+from outpace.sync.peers.strategy import MOST_ITERATIONS, BufferAveragingStrategy
 
 
-async def local_sgd_worker(me: PeerContext, *, every: int, after: int = 0) -> None:
-    """Average after every so many steps, and before leaving; until step `after`, after each."""
-    mine = me.own()
-    iteration, steps = 0, 0
+@dataclass(frozen=True, slots=True)
+class LocalSgd(BufferAveragingStrategy):
+    """Averages the parameters after every so many steps, and at the end (Stich, ICLR 2019).
 
-    async def average() -> Time:
-        """With all others; since when all had joined."""
-        reduction = me.begin_all_reduce(copy_of(mine.read()), steps)
-        mine.replace((await reduction.result()).mean)
-        return reduction.began
+    Args:
+        every: steps from one average to the next; γ + 1 in HPSGD's words (section 3.2).
+        after: until a worker has taken so many steps it averages after each (post-local SGD; Lin
+            et al., ICLR 2020).
 
-    while not me.must_stop(iteration):
-        started = me.now
-        gradient = await me.compute(mine, iteration)
-        if gradient is None and me.must_stop(iteration):
-            break
-        computed, held = me.now, 0
-        if gradient is not None:
-            mine.step(value_of(gradient), iteration)
-        steps += 1
-        if steps == every or iteration < after or me.must_stop(iteration + 1):
-            held, steps = await average() - computed, 0
-        me.iteration_finished(iteration, started, computed, me.now, held)
-        iteration += 1
-    if steps:
-        await average()
-    me.leave()
+    Raises:
+        ValueError: if `every` is not positive, or `after` is negative.
+    """
 
+    every: int
+    after: int = 0
+    kind: Literal["local-sgd"] = "local-sgd"
 
-async def psgd_worker(me: PeerContext) -> None:
-    """Take steps alone, until `me.must_stop`. (Zinkevich et al., NIPS 2010.)"""
-    mine = me.own()
-    iteration = 0
-    while not me.must_stop(iteration):
-        started = me.now
-        gradient = await me.compute(mine, iteration)
-        if gradient is None and me.must_stop(iteration):
-            break
-        if gradient is not None:
-            mine.step(value_of(gradient), iteration)
-        me.iteration_finished(iteration, started, me.now, me.now, 0)
-        iteration += 1
-    me.leave()
+    has_common: ClassVar[bool] = False
+    has_own: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        BufferAveragingStrategy.__post_init__(self)
+        require(0 < self.every < MOST_ITERATIONS, "every", "from 1 to 2^31 − 1", self.every)
+        require(0 <= self.after < MOST_ITERATIONS, "after", "from 0 to 2^31 − 1", self.after)
+
+    async def train(self, me: PeerContext) -> None:
+        mine, steps = me.own(), 0
+
+        async def average() -> Time:
+            """Average with all others; return when all had joined."""
+            reduction = me.begin_all_reduce(copy_of(mine.read()), steps)
+            mine.replace((await reduction.result()).mean)
+            return reduction.began
+
+        async for iteration in iterations(me, mine):
+            number = iteration.number
+            if iteration.gradient is not None:
+                mine.step(value_of(iteration.gradient), number)
+            steps += 1
+            if steps == self.every or number < self.after or me.must_stop(number + 1):
+                iteration.note_wait(iteration.computed, await average())
+                steps = 0
+        if steps:
+            await average()

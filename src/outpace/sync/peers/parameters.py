@@ -1,8 +1,8 @@
 """The parameters of workers without servers.
 
-What all change alike by the same commits in the same order is the same for all: whoever
-commits first computes the step, the others follow. Versions that everybody has passed are
-not kept.
+A model that all workers change by the same commits in the same order is the same for all: the
+first worker to commit computes the step, the others take its result. Versions that all workers
+have passed are not kept.
 """
 
 from __future__ import annotations
@@ -14,14 +14,20 @@ import torch
 
 from outpace.blocks.block import Block, Phantom, Value, value_of, whole
 from outpace.errors import DivergenceError
+from outpace.optim import Optimizer, Sgd
 from outpace.sync.parameter_block import ParameterBlock, copy_of
+from outpace.sync.peers.strategy import PeerStrategy
 
 # (parameters, gradient, iteration) -> other parameters: a plain step; neither is changed
 PlainStep: TypeAlias = Callable[[Value, Value, int], Value]
 
 
-def plain_step(rate: Callable[[float], float]) -> PlainStep:
-    """Along the gradient, as far as the learning rate of that iteration says."""
+def replica_step(strategy: PeerStrategy, optimizer: Optimizer) -> PlainStep | None:
+    """Return the plain SGD step of replicas; None if the strategy has no replicas."""
+    if not strategy.uses_replica:
+        return None
+    assert isinstance(optimizer, Sgd)  # `Experiment` refuses others
+    rate = optimizer.rate
 
     def step(parameters: Value, gradient: Value, iteration: int) -> Value:
         old, change = whole(parameters), whole(gradient)
@@ -41,16 +47,28 @@ class _Version:
 
 
 class SharedModel:
-    """The common parameters. changed: told how many gradients a new version has in it."""
+    """The common parameters and their versions.
 
-    def __init__(self, block: ParameterBlock, workers: int, changed: Callable[[int], None]) -> None:
+    Args:
+        changed: told how many gradients a new version has in it.
+        step: step of replicas.
+    """
+
+    def __init__(
+        self,
+        block: ParameterBlock,
+        workers: int,
+        changed: Callable[[int], None],
+        step: PlainStep | None = None,
+    ) -> None:
         self._block, self._workers, self._changed = block, workers, changed
+        self.replica_step = step
         self._gradients = 0
         self.newest = _Version(block.read(), 0)
 
     @property
     def version(self) -> int:
-        """How many commits there were."""
+        """Number of commits."""
         return self.newest.number
 
     def commit(self, gradient: Value, divisor: float, gradients: int) -> _Version:
@@ -70,19 +88,20 @@ class SharedModel:
 
 
 class Common:
-    """One worker's view of it. Implements `CommonParameters`. step: that of a replica."""
+    """One worker's view of a `SharedModel`. Implements `CommonParameters`."""
 
-    def __init__(self, model: SharedModel, step: PlainStep | None = None) -> None:
-        self._model, self._version, self._step = model, model.newest, step
+    def __init__(self, model: SharedModel) -> None:
+        self._model, self._version = model, model.newest
 
     @property
     def version(self) -> int:
-        """How many commits are in it."""
+        """Number of commits in it."""
         return self._version.number
 
     def replica(self) -> Replica:
-        assert self._step is not None  # see `config`: hpsgd has an optimizer with one
-        return Replica(self, self._step)
+        step = self._model.replica_step
+        assert step is not None, "the strategy must set `uses_replica`"
+        return Replica(self, step)
 
     def read(self) -> Value:
         return self._version.value
@@ -102,7 +121,7 @@ class Replica:
 
     @property
     def version(self) -> int:
-        """How many commits are in it; its own steps are none."""
+        """Number of commits in it; its own steps do not count."""
         return self._common.version if self._value is None else self._version
 
     def read(self) -> Value:
@@ -122,8 +141,8 @@ class Replica:
         self._value = value
 
 
-class GatheredInPlace:
-    """A sum of a worker's gradients: the first becomes the sum. Implements `Gathered`."""
+class AccumulatedInPlace:
+    """A sum whose first gradient becomes the sum. Implements `AccumulatedGradient`."""
 
     def __init__(self) -> None:
         self._sum: Value | None = None
@@ -146,7 +165,7 @@ class GatheredInPlace:
 
 
 class Own:
-    """One worker's own. Implements `OwnParameters`. stepped: told of each step."""
+    """One worker's own model. Implements `OwnParameters`. `stepped` is told of each step."""
 
     def __init__(self, block: ParameterBlock, worker: int, stepped: Callable[[], None]) -> None:
         self._block, self._worker, self._stepped = block, worker, stepped
@@ -163,14 +182,14 @@ class Own:
 
 
 def average_both(one: ParameterBlock, other: ParameterBlock) -> None:
-    """Have both go on from the mean of the two."""
+    """Replace both by their mean."""
     mean = average([one, other])
     one.replace(mean)
     other.replace(mean)
 
 
 def average(blocks: Sequence[ParameterBlock]) -> Value:
-    """The mean of their parameters, added up in the order of the workers."""
+    """Return the mean of the parameters, added up in the order of the workers."""
     total = blocks[0].new_sum(len(blocks))
     for worker, block in enumerate(blocks):
         total.add(worker, copy_of(block.read()))

@@ -1,24 +1,31 @@
-"""Synchronous SGD by all-reduce: everybody takes the same step, and waits for it."""
+"""Synchronous SGD by all-reduce: all workers take the same step, and wait for it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
 from outpace.sync.peers.context import PeerContext
+from outpace.sync.peers.iterations import iterations
+from outpace.sync.peers.strategy import BufferAveragingStrategy
 
 
-async def ssgd_worker(me: PeerContext) -> None:
-    """Compute, average the gradients of all, take one step, until `me.must_stop`."""
-    model = me.common()
-    iteration = 0
-    while not me.must_stop(iteration):
-        started = me.now
-        gradient = await me.compute(model, iteration)
-        if gradient is None and me.must_stop(iteration):
-            break
-        computed = me.now
-        reduction = me.begin_all_reduce(gradient)
-        reduced = await reduction.result()
-        if reduced.members:
-            model.commit(reduced.mean, 1, reduced.weight)
-        me.iteration_finished(iteration, started, computed, me.now, reduction.began - computed)
-        iteration += 1
-    me.leave()
+@dataclass(frozen=True, slots=True)
+class Ssgd(BufferAveragingStrategy):
+    """Averages the gradients of all workers in every iteration.
+
+    With deterministic sums bitwise equal to `bsp` with servers.
+    """
+
+    kind: Literal["ssgd"] = "ssgd"
+
+    averages_gradients: ClassVar[bool] = True
+
+    async def train(self, me: PeerContext) -> None:
+        model = me.common()
+        async for iteration in iterations(me, model):
+            reduction = me.begin_all_reduce(iteration.gradient)
+            reduced = await reduction.result()
+            if reduced.members:
+                model.commit(reduced.mean, 1, reduced.weight)
+            iteration.note_wait(iteration.computed, reduction.began)

@@ -10,7 +10,6 @@ import torch
 from outpace.blocks.block import Block, Value, whole
 from outpace.blocks.pieces import Pieces
 from outpace.config.experiment import Experiment
-from outpace.engine.wiring import common_optimizer
 from outpace.errors import ConfigError
 from outpace.kernel import Mailbox, Walker
 from outpace.optim.python import PythonOptimizer
@@ -26,7 +25,6 @@ from outpace.real.node.script.parameters import (
     Tail,
     WithBuffers,
 )
-from outpace.sync import DiLoCo, Hpsgd, LocalSgd, Ssgd
 from outpace.sync.parameter_block import copy_of, parameter_block
 from outpace.sync.peers.context import CommonParameters, OwnParameters, Parameters
 from outpace.sync.peers.parameters import Common, SharedModel
@@ -40,25 +38,22 @@ class ScriptPeer(OfScript, Peer):
         self, link: Link, number: int, experiment: Experiment, script: ScriptModel
     ) -> None:
         super().__init__(link, number, experiment)
-        self._script, self._experiment, self._sync = script, experiment, experiment.peers
+        self._script, self._experiment = script, experiment
         self._gradients = ScriptGradients(script, experiment, self.name, self.notice)
         self._limit = experiment.stop.iterations
         law = experiment.compute
         self._run_time = law and law.run_time(
             experiment.seed, experiment.workers, experiment.stop.iterations
         )
-        averaged = (
-            isinstance(self._sync, Ssgd | LocalSgd | Hpsgd) and self._sync.buffers == "average"
-        )
-        self._buffers = Buffers(script, averaged)
-        self._tail = Tail(script, self._buffers, settings=isinstance(self._sync, Hpsgd))
+        self._buffers = Buffers(script, self.strategy.buffers == "average")
+        self._tail = Tail(script, self._buffers, settings=self.strategy.uses_replica)
         self._in_place = InPlace(script, self._tail, self.changed, self.stepped)
         self._common: CommonParameters
-        self._outer: SharedModel  # of diloco
+        self._outer: SharedModel  # common, beside the worker's own
         self._iteration_now = 0
         self._final = Mailbox[Block](self.kernel, "the final parameters")
         self._is_over = False
-        self._boundaries = Boundaries(script.model if self.is_sought else None)
+        self._boundaries = Boundaries(script.model if self.strategy.exchanges else None)
         self._look_around = self.now_and_then(lambda: False)
 
     @staticmethod
@@ -70,20 +65,23 @@ class ScriptPeer(OfScript, Peer):
             )
         if isinstance(script.optimizer, torch.optim.LBFGS):
             raise ConfigError("LBFGS computes gradients itself, several for a step: take another")
-        if isinstance(experiment.peers, Hpsgd) and type(script.optimizer) is not torch.optim.SGD:
+        strategy = experiment.peers
+        assert strategy is not None
+        if strategy.uses_replica and type(script.optimizer) is not torch.optim.SGD:
             kind = type(script.optimizer).__name__
-            raise ConfigError(f"the replica of hpsgd takes plain steps: use SGD, not {kind}")
+            raise ConfigError(
+                f"the replica of {strategy.kind} takes plain steps: use SGD, not {kind}"
+            )
 
     # -- what is trained ----------------------------------------------------------
 
     @property
     def tail(self) -> int:
-        gives_gradients = isinstance(self._sync, Ssgd | Hpsgd)
-        return self._tail.elements if gives_gradients else self._buffers.elements
+        return self._buffers.elements if self.strategy.has_own else self._tail.elements
 
     @property
-    def averages(self) -> bool:
-        return isinstance(self._sync, Ssgd)
+    def averages_in_place(self) -> bool:
+        return self.strategy.averages_gradients
 
     @property
     def device(self) -> torch.device | None:
@@ -100,11 +98,11 @@ class ScriptPeer(OfScript, Peer):
         self._script.load([parameters])
 
     def prepare(self) -> None:
-        sync, script = self._sync, self._script
-        if isinstance(sync, Hpsgd):
+        strategy, script = self.strategy, self._script
+        if strategy.uses_replica:
             self._common = Beside(script, self._tail, script.flat(), self.changed)
-        elif isinstance(sync, DiLoCo):
-            outer = common_optimizer(sync, self._experiment.optimizer)
+        elif strategy.has_common and strategy.has_own:
+            outer = strategy.common_optimizer(self._experiment.optimizer)
             model = SharedModel(parameter_block(script.flat(), outer), self.workers, self.changed)
             self._outer = model
             self._common = Common(model)
@@ -123,7 +121,7 @@ class ScriptPeer(OfScript, Peer):
         self._in_place.change(by)
 
     def now_trained(self) -> Value:
-        if isinstance(self._sync, DiLoCo):
+        if self.strategy.has_common and self.strategy.has_own:
             return self._outer.newest.value
         return copy_of(self._common.read())
 
@@ -133,7 +131,7 @@ class ScriptPeer(OfScript, Peer):
     def version_of(self, at: Parameters) -> int | None:
         if isinstance(at, ScriptReplica):
             return at.version
-        return self._version if isinstance(self._sync, Ssgd) else None
+        return None if self.strategy.has_own else self._version
 
     async def gradient_at(self, at: Parameters, iteration: int) -> Block | None:
         if isinstance(at, ScriptReplica):
@@ -157,14 +155,12 @@ class ScriptPeer(OfScript, Peer):
 
     def gradient(self) -> Pieces | None:
         """With what travels behind it."""
-        looked_at = isinstance(self._sync, Ssgd)  # on its way to the others
-        found = self._gradients.in_place(self._iteration_now, look=not looked_at)
-        if found is None or not isinstance(self._sync, Ssgd | Hpsgd):
-            return found
-        return self._tail.behind(found)
+        checked_later = self.strategy.averages_gradients  # on its way to the others
+        found = self._gradients.in_place(self._iteration_now, look=not checked_later)
+        return found if found is None or self.strategy.has_own else self._tail.behind(found)
 
     def tell_of_lost_state(self) -> None:
-        if isinstance(self._sync, Hpsgd):
+        if self.strategy.uses_replica:
             self.notice(
                 f"the optimizer of {self.name} has taken steps before: their traces (momentum and "
                 "the like) stay behind, that of the parameters all have in common begins afresh"
@@ -185,7 +181,7 @@ class ScriptPeer(OfScript, Peer):
             self.coordinator.send(TrainingDone())  # or nobody would say that all have left
             self.coordinator.send(Fetch(final=True))
             self._script.load([await self._final.get()])
-        elif not self.has_own:
+        elif self.strategy.has_common:
             self._script.load([self.now_trained()])
         self.kernel.stop()
 

@@ -1,0 +1,106 @@
+"""The interface of a strategy without servers, and the options that several of them have.
+
+A strategy is one file of this folder: a frozen dataclass with its options, its program (`train`)
+and the traits below, which say what a runtime must have ready for the program. A class from a
+user's file derives from `PeerStrategy` in the same way.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Final, Literal, TypeAlias
+
+from outpace.optim import Optimizer
+from outpace.support.checks import LARGEST, positive, require
+from outpace.sync.peers.context import PeerContext
+
+AllReduce: TypeAlias = Literal["ring", "tree"]  # route of the messages of an all-reduce
+Wire: TypeAlias = Literal["full", "bf16"]  # precision in which values travel
+Buffers: TypeAlias = Literal["average", "own"]  # what workers do with a script's model buffers
+MOST_ITERATIONS: Final = 2**31
+
+
+class PeerStrategy(ABC):
+    """What every worker does in a run without servers."""
+
+    __slots__ = ()
+
+    kind: str
+
+    # Traits. The final model is the common one; without one it is the mean of the workers' own.
+    has_common: ClassVar[bool] = True  # all workers change one model by the same commits
+    has_own: ClassVar[bool] = False  # each worker changes a model of its own
+    uses_replica: ClassVar[bool] = False  # takes plain SGD steps on replicas of the common model
+    # Gives each gradient to an all-reduce at once and asks for the mean alone, so that a runtime
+    # can divide and check gradients while they travel.
+    averages_gradients: ClassVar[bool] = False
+    exchanges: ClassVar[bool] = False  # averages in pairs, rather than by all-reduces
+
+    @abstractmethod
+    async def train(self, me: PeerContext) -> None:
+        """Run one worker until `me.must_stop`; the worker leaves the run when this returns."""
+
+    def common_optimizer(self, optimizer: Optimizer) -> Optimizer:
+        """Return the optimizer that takes the steps of the common model.
+
+        Args:
+            optimizer: the run's, which takes the steps of the workers' own models.
+        """
+        return optimizer
+
+    @property
+    def all_reduce(self) -> AllReduce:
+        """Route of the messages of an all-reduce."""
+        return "ring"
+
+    @property
+    def wire(self) -> Wire:
+        """Precision in which values travel."""
+        return "full"
+
+    @property
+    def timeout_s(self) -> float:
+        """Seconds that workers wait, in a real run, for one that does not join an all-reduce."""
+        return LARGEST
+
+    @property
+    def buffers(self) -> Buffers:
+        """What workers do with the buffers of a script's model, such as BatchNorm's averages."""
+        return "own"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllReduceStrategy(PeerStrategy):
+    """Options of strategies that all-reduce.
+
+    Args:
+        all_reduce: route of the messages.
+        wire: precision in which values travel.
+        timeout_s: in a real run, a worker that has not joined an all-reduce so many seconds
+            after the first one ends the run.
+
+    Raises:
+        ValueError: if `timeout_s` is not positive.
+    """
+
+    all_reduce: AllReduce = "ring"
+    wire: Wire = "full"
+    timeout_s: float = 1800.0
+
+    def __post_init__(self) -> None:
+        require(
+            positive(self.timeout_s), "timeout_s", "a positive number, at most 1e9", self.timeout_s
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BufferAveragingStrategy(AllReduceStrategy):
+    """Options of strategies that can average model buffers in the same all-reduces.
+
+    Args:
+        buffers: of a script's model, such as BatchNorm's averages: averaged with the rest, or
+            each worker's own.
+    """
+
+    buffers: Buffers = "average"

@@ -1,0 +1,154 @@
+"""The contract of strategies without servers, in virtual time and for real.
+
+A new strategy has a line in STRATEGIES, and cases where real processes must reach the parameters
+of virtual time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import ClassVar, get_args
+
+import pytest
+import torch
+from tests.support.peers import Run
+
+from outpace.experiment.running import run, simulate
+from outpace.sync import DiLoCo, Gossip, Hpsgd, LocalSgd, Peers, PeerStrategy, Psgd, Ssgd
+from outpace.sync.peers.iterations import iterations
+
+ITERATIONS = 12
+SGD = {"kind": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-3}
+ADAM = {"kind": "adam", "lr": 0.01}
+EVERY_3 = {"kind": "local-sgd", "every": 3}
+
+
+@dataclass(frozen=True)
+class EveryOther(PeerStrategy):
+    """A user's own: averages the gradients of every second iteration and drops the others."""
+
+    kind: str = "every-other"
+
+    averages_gradients: ClassVar[bool] = True
+
+    async def train(self, me):
+        model = me.common()
+        async for iteration in iterations(me, model):
+            if iteration.number % 2 == 0:
+                reduced = await me.begin_all_reduce(iteration.gradient).result()
+                model.commit(reduced.mean, 1, reduced.weight)
+
+
+STRATEGIES: list[PeerStrategy] = [
+    Ssgd(),
+    LocalSgd(every=5),
+    Psgd(),
+    Hpsgd(),
+    DiLoCo(every=5),
+    Gossip(),
+    EveryOther(),
+]
+CASES = {  # strategy, workers, optimizer
+    "ssgd, momentum": ({"kind": "ssgd"}, 3, SGD),
+    "ssgd, Adam": ({"kind": "ssgd"}, 2, ADAM),
+    "ssgd, bf16": ({"kind": "ssgd", "wire": "bf16"}, 2, SGD),
+    "local-sgd, after": ({**EVERY_3, "every": 5, "after": 4}, 3, SGD),  # 12 is no multiple of 5
+    "psgd": ({"kind": "psgd"}, 2, ADAM),
+    "diloco, bf16": ({"kind": "diloco", "every": 5, "wire": "bf16"}, 2, ADAM),
+    "hpsgd, one at a time": ({"kind": "hpsgd", "window": 1}, 2, SGD),
+}
+TABLE = [[0.01, 0.03, 0.02] * 4, [0.02] * 12, [0.05] + [0.01] * 11]  # seconds by worker, iteration
+
+
+def of_each(strategies):
+    return pytest.mark.parametrize("strategy", strategies, ids=lambda strategy: strategy.kind)
+
+
+def test_the_contract_covers_every_strategy():
+    assert {type(strategy) for strategy in STRATEGIES} == {*get_args(Peers), EveryOther}
+
+
+@of_each(STRATEGIES)
+def test_every_worker_runs_each_of_its_iterations_once(strategy):
+    run = Run(strategy, TABLE)
+    found = Counter((row["worker"], row["iteration"]) for row in run.rows("iteration"))
+    assert found == Counter((worker, n) for worker in range(3) for n in range(12))
+    assert all(row["end_ns"] >= row["computed_ns"] for row in run.rows("iteration"))
+
+
+@of_each(STRATEGIES)
+def test_a_worker_that_stops_early_does_not_hold_the_others_up(strategy):
+    run = Run(strategy, TABLE, lasts={1: 4})
+    done = Counter(row["worker"] for row in run.rows("iteration"))
+    assert done == {0: 12, 1: 4, 2: 12}
+
+
+@of_each(STRATEGIES)
+@pytest.mark.parametrize("tie_seed", range(3))
+def test_one_seed_has_one_result(strategy, tie_seed):
+    once, again = Run(strategy, TABLE), Run(strategy, TABLE)
+    assert torch.equal(once.parameters, again.parameters)
+    assert once.now == again.now
+    if not strategy.exchanges:  # of pairs that are formed at once one is the first
+        shuffled = Run(strategy, TABLE, tie_seed=tie_seed)
+        assert torch.equal(once.parameters, shuffled.parameters)
+
+
+@of_each(STRATEGIES)
+def test_a_program_asks_for_what_its_strategy_announces(strategy):
+    asked = Run(strategy, TABLE).asked
+    assert ("common" in asked) == strategy.has_common
+    assert ("own" in asked) == strategy.has_own
+    assert ("begin_exchange" in asked) == strategy.exchanges
+
+
+def config(sync, workers, optimizer, **changes):
+    return {
+        "seed": 7,
+        "task": {"kind": "digits-mlp"},
+        "workers": workers,
+        "compute": {"kind": "constant", "mean_s": 0.005},
+        "sync": sync,
+        "optimizer": optimizer,
+        "batch_size": 16,
+        "stop": {"iterations": ITERATIONS},
+        **changes,
+    }
+
+
+def farthest(one, other):
+    """The largest difference of two models."""
+    assert one.keys() == other.keys()
+    return max(float((one[name] - other[name]).abs().max()) for name in one)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sync", "workers", "optimizer"), CASES.values(), ids=CASES)
+def test_both_runtimes_reach_the_same_parameters(sync, workers, optimizer):
+    same = config(sync, workers, optimizer)
+    result, expected = run(same), simulate(same)
+    assert farthest(result.parameters, expected.parameters) < 1e-6
+    moved = simulate(config(sync, workers, optimizer, stop={"iterations": 1}))
+    assert farthest(expected.parameters, moved.parameters) > 1e-2, "else this shows nothing"
+    for name in ("iterations", "gradients_applied", "synchronizations", "mean_window", "staleness"):
+        assert result.summary[name] == expected.summary[name], name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sync", [{"kind": "ssgd"}, {"kind": "local-sgd", "every": 5}])
+def test_sums_in_the_order_of_the_workers_are_bitwise_those_of_virtual_time(sync):
+    same = config(sync, 5, SGD, task={"kind": "digits-cnn"}, deterministic=True)
+    assert farthest(run(same).parameters, simulate(same).parameters) == 0
+
+
+@pytest.mark.slow
+def test_all_reduces_take_at_least_what_the_network_they_are_stretched_to_would():
+    latency_s = 0.03
+    network = {"latency_s": latency_s, "stretch": True}
+    result = run(config({"kind": "hpsgd"}, 3, SGD, network=network))
+    rows = [row for row in result.trace.to_pylist() if row["event"] == "all-reduce"]
+    assert len(rows) == 3 * result.summary["synchronizations"]
+    ring_ns = 2 * (3 - 1) * latency_s * 1e9
+    assert all(row["end_ns"] - row["computed_ns"] >= ring_ns for row in rows)
+    assert result.summary["synchronizations"] < ITERATIONS
