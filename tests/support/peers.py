@@ -53,7 +53,8 @@ class Given:
 
 
 class Run:
-    """One that has ended: `parameters`, `rows` of its trace by event, `totals`, what was `read` and `asked` for.
+    """A run that has ended: `parameters`, `rows` of its trace by event, `totals`; what was `read`,
+    and which parameters were `asked` for.
 
     lasts: worker -> the iteration that it does not start, where that is another one.
     """

@@ -118,9 +118,7 @@ class Exchanges:
     def _other(self, meet: StartAverage) -> int:
         return meet.partner if meet.seeker == self._me else meet.seeker
 
-    def _swap(
-        self, meet: StartAverage, mine: torch.Tensor, changes: bool, group: Group
-    ) -> Done:
+    def _swap(self, meet: StartAverage, mine: torch.Tensor, changes: bool, group: Group) -> Done:
         """In the thread of the line."""
         theirs = torch.empty_like(mine)
         group.swap(mine, theirs, self._other(meet), 0)
