@@ -20,7 +20,7 @@ setup: $(READY)
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Outpace needs Python 3.11 or later")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[real,report,data,dev]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[data,dev]"
 	touch $(READY)
 
 demo: $(READY)

@@ -9,17 +9,16 @@ The four lines with `outpace` are all that it takes to train on several workers.
 import argparse
 
 import torch
-from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import outpace
+from outpace.tasks import load_digits
 
 
 def digits() -> tuple[TensorDataset, TensorDataset]:
-    bunch = load_digits()
-    inputs = torch.tensor(bunch.images, dtype=torch.float32).unsqueeze(1) / 16
-    targets = torch.tensor(bunch.target)
+    images, targets = load_digits()
+    inputs = images.float().unsqueeze(1) / 16
     order = torch.randperm(len(targets), generator=torch.Generator().manual_seed(0))
     train, test = order[360:], order[:360]
     return TensorDataset(inputs[train], targets[train]), TensorDataset(inputs[test], targets[test])

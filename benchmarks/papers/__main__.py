@@ -19,8 +19,8 @@ from benchmarks.papers.curves import read_curve
 
 from outpace.cli.base import progress_bars
 from outpace.experiment.comparison import compare, variants_from
-from outpace.experiment.running import report_on
 from outpace.record.folder import REPORT, free_folder
+from outpace.report import write_report
 from outpace.support.yaml_files import read_yaml, with_overrides
 
 HERE = Path(__file__).parent
@@ -47,7 +47,7 @@ def main() -> int:
         out = options.judge
     curves = {variant.name: read_curve(out / variant.name) for variant in variants}
     for figures, names in paper.FIGURES.items():
-        report_on([out / name for name in names], out / f"{figures}.html")
+        write_report([out / name for name in names], out / f"{figures}.html")
     claims = paper.claims(curves, {variant.name: variant.experiment for variant in variants})
     verdict = _verdict(claims)
     pictures = paper.draw(curves, out) if hasattr(paper, "draw") else []

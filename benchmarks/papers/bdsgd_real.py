@@ -29,10 +29,10 @@ from benchmarks.papers.cutoff_training import (
 
 from outpace import run as run_for_real
 from outpace.config.experiment import experiment_from
-from outpace.experiment.running import report_on
 from outpace.predict.recorded import RunTimes, write
 from outpace.record.folder import TRACE
 from outpace.record.run_times import read_source
+from outpace.report import write_report
 
 WORKERS: Final = 8
 BURSTS: Final = (2, 5)  # workers that are slow for a while, now and then
@@ -62,7 +62,7 @@ def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
         curves = {
             name: _train(seeded, sync, path, place / name) for name, sync in strategies.items()
         }
-        report_on([place / name for name in curves], place / "report.html")
+        write_report([place / name for name in curves], place / "report.html")
         repetitions.append(curves)
     draw("Real processes", repetitions[0], out / "real.html")
     rows = measured(repetitions)

@@ -15,7 +15,8 @@ from rich.table import Table
 from outpace import run as run_for_real
 from outpace import simulate
 from outpace.config.experiment import experiment_from
-from outpace.experiment.running import Result, report_on
+from outpace.experiment.results import Result
+from outpace.report import write_report
 
 HERE: Final = Path(__file__).parent
 WITHIN: Final = (
@@ -50,7 +51,7 @@ def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
             rows[name].append(_pair(virtual, real))
     for kind in ("virtual", "real"):
         folders = [out / f"seed-{data['seed']}" / kind / name for name in rows]
-        report_on(folders, out / f"{kind}.html")
+        write_report(folders, out / f"{kind}.html")
         print(f"report: {out / f'{kind}.html'}")
     _show(rows)
     return claims(rows)

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from outpace.engine.control import Control
     from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError
     from outpace.experiment.comparison import Row, Variant, compare, variants_from
-    from outpace.experiment.running import Result, run, simulate
+    from outpace.experiment.results import Result
+    from outpace.experiment.running import run, simulate
     from outpace.script import abortable, attach, finish, rank, sampler, world_size
     from outpace.simulation.by_hand import Simulator, Worker
     from outpace.sync import theory
@@ -34,7 +35,7 @@ _HOME = {
     "Evaluate": "config.experiment",
     "Experiment": "config.experiment",
     "OutpaceError": "errors",
-    "Result": "experiment.running",
+    "Result": "experiment.results",
     "Row": "experiment.comparison",
     "RunError": "errors",
     "Simulator": "simulation.by_hand",

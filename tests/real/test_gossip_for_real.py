@@ -10,7 +10,8 @@ import pytest
 import torch
 from tests.support.paths import SCRIPTS
 
-from outpace.experiment.running import Result, run
+from outpace.experiment.results import Result
+from outpace.experiment.running import run
 from outpace.support.randomness import generator
 
 pytestmark = pytest.mark.slow

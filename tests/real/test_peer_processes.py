@@ -19,7 +19,8 @@ from tests.support.perfetto import read
 from tests.support.timelines import by_name, drawn
 
 from outpace.errors import RunError
-from outpace.experiment.running import Result, run
+from outpace.experiment.results import Result
+from outpace.experiment.running import run
 from outpace.record import folder as files
 from outpace.report.perfetto.export import write_perfetto
 from outpace.tasks.sampler import Sampler

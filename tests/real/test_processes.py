@@ -432,7 +432,7 @@ def test_without_keys(start):
 def test_the_network_is_left_out_with_one_notice_and_the_table_says_wall_time(start):
     command = start(stop={"iterations": 5}, network={"latency_s": 0.1})
     assert command.ends(60) == 0
-    assert command.error == "network is ignored: this is a real run, over the network there is"
+    assert command.error == "network is ignored: a real run uses the network of its machines"
     head, row, where = command.stdout.splitlines()
     assert "wall time s" in head
     assert row.split()[:2] == ["out", "complete"]

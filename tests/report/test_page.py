@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -206,12 +205,6 @@ def test_what_is_no_run_is_refused_and_nothing_written(tmp_path):
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"cannot write the report .*absent"):
         write_report([make_run(tmp_path / "a")], tmp_path / "absent" / "report.html")
-
-
-def test_without_plotly_it_says_how_to_get_it(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "plotly.offline", None)
-    with pytest.raises(ConfigError, match=r"pip install 'outpace\[report\]'"):
-        write_report([make_run(tmp_path / "a")], tmp_path / "report.html")
 
 
 def test_a_report_replaces_the_one_before(tmp_path):

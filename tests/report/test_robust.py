@@ -11,8 +11,7 @@ from typer.testing import CliRunner, Result
 
 from outpace.cli import app
 from outpace.record import folder as files
-from outpace.report import page as page_module
-from outpace.report import write_report
+from outpace.report import frame, write_report
 from outpace.report.read import events as module
 from outpace.report.read.events import read_events, read_totals
 
@@ -106,7 +105,7 @@ def test_a_trace_with_impossible_times_is_not_drawn(here):
 
 
 def test_odd_values_in_readable_files_break_nothing(here, monkeypatch):
-    monkeypatch.setattr(page_module, "plotly", lambda: "")  # megabytes
+    monkeypatch.setattr(frame, "get_plotlyjs", lambda: "")  # megabytes
     config = {"task": ["a"], "workers": [1], "servers": {}, "seed": ["a"], "sync": None}
     folder, other = make_run(here / "odd", config=config), run("other")
     whole = files.read_summary(folder)

@@ -12,8 +12,9 @@ from tests.support.perfetto import read
 from tests.support.run_folders import MS, Page
 from tests.support.timelines import by_name, drawn
 
-from outpace.experiment.running import report_on, simulate
+from outpace.experiment.running import simulate
 from outpace.record import folder as files
+from outpace.report import write_report
 from outpace.report.perfetto.export import write_perfetto
 
 # Steps of 100 ms, worker 1's of 150; an all-reduce takes 2·1·40 = 80 ms.
@@ -107,7 +108,7 @@ def test_perfetto_shows_what_the_summary_says(runs, tmp_path, kind):
 
 
 def test_the_table_has_windows_and_overlap(runs, tmp_path):
-    report_on(list(runs.values()), tmp_path / "report.html")
+    write_report(list(runs.values()), tmp_path / "report.html")
     page = Page(tmp_path / "report.html")
     assert page.cell("ssgd", "Synchronizations") == "4"
     assert page.cell("psgd", "Synchronizations") == "0"

@@ -153,7 +153,4 @@ def say(kind: str, lines: Sequence[str]) -> None:
 def say_where(out: Path) -> None:
     from outpace.record.folder import REPORT
 
-    if (out / REPORT).exists():
-        typer.echo(f"report: {out / REPORT}")
-    else:
-        typer.echo(f"results: {out}  (no report: pip install 'outpace[report]')")
+    typer.echo(f"report: {out / REPORT}")

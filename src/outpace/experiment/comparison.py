@@ -1,4 +1,4 @@
-"""Runs the variants of one experiment: same seeds, same data, one after the other."""
+"""Runs the variants of one experiment one after the other, with the same seed and data."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import Any
 
 from outpace.config.experiment import Experiment, experiment_from
 from outpace.errors import ConfigError, RunError
-from outpace.experiment.running import Result, check, report_on, simulate
+from outpace.experiment.results import Result
+from outpace.experiment.running import check, simulate
 from outpace.record import folder as files
+from outpace.report import write_report
 from outpace.simulation.virtual import Progress
 from outpace.support.yaml_files import merged
 
@@ -26,7 +28,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What became of a variant: a result, or the error that ended it."""
+    """A variant with its result, or with the error that ended its run."""
 
     variant: Variant
     summary: dict[str, Any]
@@ -35,7 +37,17 @@ class Row:
 
 
 def variants_from(data: Mapping[str, Any], source: str, folder: Path) -> list[Variant]:
-    """The variants of a configuration. Raises ConfigError for all that is wrong in any."""
+    """Return the variants of a configuration.
+
+    Args:
+        data: the keys of an Experiment, and `variants`: a list of mappings with a name and the
+            keys in which that variant differs.
+        source: names the data in errors.
+        folder: where relative paths in the data start.
+
+    Raises:
+        ConfigError: with all that is wrong in any variant.
+    """
     base = {key: value for key, value in data.items() if key != "variants"}
     entries = data.get("variants")
     if not isinstance(entries, list) or not entries:
@@ -51,9 +63,9 @@ def variants_from(data: Mapping[str, Any], source: str, folder: Path) -> list[Va
             continue
         name = entry["name"]
         if not re.fullmatch(r"[^\s/\\.][^/\\\x00-\x1f]{0,99}", name) or name == files.REPORT:
-            problems.append(f"{where}.name names a folder too: {name!r} cannot be one")
+            problems.append(f"{where}.name: {name!r} cannot be the name of the run's folder")
         if name.casefold() in names:
-            problems.append(f"{where}.name: there already is a variant {name!r}")
+            problems.append(f"{where}.name: another variant is called {name!r} already")
         names.add(name.casefold())
         if "target" in entry:
             problems.append(f"{where}.target: all variants have the same one: give it once, above")
@@ -75,10 +87,17 @@ def compare(
     *,
     progress: Callable[[Variant], Progress | None] = lambda _: None,
 ) -> list[Row]:
-    """Run each variant, into a folder of its name under `out` if given.
+    """Run each variant and report on all of them.
 
-    A run that fails is a row like the others, and the others go on. Raises ConfigError
-    before anything is written if `out` exists and is not empty.
+    A run that fails gives a row with its error, and the other variants are still run.
+
+    Args:
+        out: a new or empty folder, in which each run gets a folder of the variant's name.
+        progress: returns what is called with the share done of a variant's run.
+
+    Raises:
+        ConfigError: before anything is run or written, if a variant cannot be run or `out` is
+            not empty.
     """
     for variant in variants:
         try:
@@ -91,9 +110,9 @@ def compare(
     try:
         for variant in variants:
             rows.append(_run(variant, out, progress(variant)))
-    finally:  # after Ctrl-C, too: over what there is
+    finally:  # after Ctrl-C the report is about the runs that ended
         if out is not None and rows:
-            report_on([out / row.variant.name for row in rows], out / files.REPORT)
+            write_report([out / row.variant.name for row in rows], out / files.REPORT)
     return rows
 
 

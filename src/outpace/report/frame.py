@@ -5,10 +5,12 @@ from __future__ import annotations
 import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module, metadata, resources
+from importlib import metadata, resources
 from pathlib import Path
 from string import Template
 from typing import Final
+
+from plotly.offline import get_plotlyjs
 
 from outpace.errors import ConfigError
 from outpace.report.figures.figure import Figure
@@ -37,18 +39,8 @@ class Page:
     footer: str = ""
 
 
-def plotly() -> str:
-    """The text of plotly.js. Raises ConfigError if it is not installed."""
-    try:
-        return str(import_module("plotly.offline").get_plotlyjs())
-    except ImportError:
-        raise ConfigError(
-            "the report needs plotly, which is not installed: pip install 'outpace[report]'"
-        ) from None
-
-
-def write_page(page: Page, script: str, path: Path) -> None:
-    """The page, all or nothing, with the text of plotly.js. Raises ConfigError."""
+def write_page(page: Page, path: Path) -> None:
+    """Write the page, with plotly.js inside it. Raises ConfigError if `path` cannot be written."""
     text = Template(asset("frame.html")).substitute(
         title=escaped(page.title[:120]),
         heading=escaped(page.heading),
@@ -59,7 +51,7 @@ def write_page(page: Page, script: str, path: Path) -> None:
         footer=f"{page.footer}<p>Outpace {escaped(_version())}, "
         f"{datetime.date.today().isoformat()}</p>",
         style=asset("report.css"),
-        plotly=script,
+        plotly=get_plotlyjs(),
         figures=embedded({figure.id: figure.data() for figure in page.figures if figure.views}),
         script=asset("report.js"),
     )

@@ -15,7 +15,7 @@ from outpace.report.figures.split import split_of_runs, split_of_workers
 from outpace.report.figures.staleness import staleness
 from outpace.report.figures.timeline import timeline
 from outpace.report.findings import findings
-from outpace.report.frame import Page, asset, plotly, write_page
+from outpace.report.frame import Page, asset, write_page
 from outpace.report.read.errors import Unreadable, reading
 from outpace.report.read.events import Totals, read_totals
 from outpace.report.read.runs import Run, read_runs
@@ -31,12 +31,10 @@ def write_report(folders: Sequence[Path], path: Path) -> list[str]:
 
     Runs that failed or were cut off are in it with their status; files that are missing or
     damaged are left out. Returns a line for each of those: the file and the cause. Raises
-    ConfigError if a folder is not that of a run, plotly is not installed or `path` cannot
-    be written.
+    ConfigError if a folder is not that of a run or `path` cannot be written.
     """
-    script = plotly()
     runs = read_runs([Path(folder) for folder in folders])
-    write_page(_page(runs), script, Path(path))
+    write_page(_page(runs), Path(path))
     return [problem for run in runs for problem in run.problems]
 
 

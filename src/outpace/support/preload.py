@@ -1,8 +1,5 @@
-"""Imported by the fork server, and by nobody else: see `forking`."""
+"""Imported by the fork server alone, so that processes start with these modules: see `forking`."""
 
-from __future__ import annotations
-
-import contextlib
 import importlib
 import os
 
@@ -11,13 +8,10 @@ from outpace.support.forking import die_with_parent
 die_with_parent()
 os.setsid()  # away from the terminal's Ctrl-C
 
-import sklearn.datasets  # noqa: E402, F401  # the digits: a second per process otherwise
-
-# By name: this module lies below them. Without the extra `real` some cannot be imported.
+# By name, because import layers forbid this module to import those above it.
 for _module in (
     "outpace.simulation.executors.child",
     "outpace.real.node.server",
     "outpace.real.node.worker",
 ):
-    with contextlib.suppress(ModuleNotFoundError):
-        importlib.import_module(_module)
+    importlib.import_module(_module)

@@ -1,6 +1,7 @@
 """Models, data, losses and their evaluation."""
 
 from outpace.support.user_code import brief
+from outpace.tasks.data.digits import load_digits
 from outpace.tasks.data_kinds import (
     CharGpt,
     Cifar10,
@@ -35,5 +36,6 @@ __all__ = [
     "brief",
     "evaluation_of",
     "gradient_of",
+    "load_digits",
     "require_accuracy",
 ]

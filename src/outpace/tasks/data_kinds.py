@@ -19,7 +19,7 @@ _DEPTHS: Final = (20, 50, 56, 101, 110)
 
 @dataclass(frozen=True, slots=True)
 class DigitsMlp:
-    """A perceptron on scikit-learn's digits."""
+    """A perceptron on the digits."""
 
     kind: Literal["digits-mlp"] = "digits-mlp"
 
@@ -29,7 +29,7 @@ class DigitsMlp:
 
 @dataclass(frozen=True, slots=True)
 class DigitsCnn:
-    """A small convolutional network on scikit-learn's digits."""
+    """A small convolutional network on the digits."""
 
     kind: Literal["digits-cnn"] = "digits-cnn"
 

@@ -20,7 +20,8 @@ from tests.support.paths import EXAMPLES, SCRIPTS
 import outpace
 from outpace.blocks.sums import tree_sum
 from outpace.errors import ConfigError, DivergenceError, RunError
-from outpace.experiment.running import Result, run
+from outpace.experiment.results import Result
+from outpace.experiment.running import run
 from outpace.real.node.script.attach import attached
 
 pytestmark = pytest.mark.slow

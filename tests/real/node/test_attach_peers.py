@@ -11,7 +11,8 @@ from tests.support.command import outpace as outpace_command
 from tests.support.paths import SCRIPTS
 
 from outpace.errors import ConfigError, DivergenceError, RunError
-from outpace.experiment.running import Result, run
+from outpace.experiment.results import Result
+from outpace.experiment.running import run
 from outpace.real.net.messages import Snapshot, TakeSnapshot
 
 pytestmark = pytest.mark.slow

@@ -6,7 +6,7 @@ from pathlib import Path
 from string import Template
 
 from outpace.predict.recorded.statistics import SLOW
-from outpace.report.frame import Page, asset, plotly, write_page
+from outpace.report.frame import Page, asset, write_page
 from outpace.report.run_times.facts import Facts
 from outpace.report.run_times.heat import heat
 from outpace.report.run_times.order import order_statistics
@@ -18,9 +18,8 @@ from outpace.report.words import escaped
 def write_run_times(facts: Facts, name: str, definition: str, path: Path) -> None:
     """Write the page to `path`. name: of the source; definition: what its times are of.
 
-    Raises ConfigError if plotly is not installed or the file cannot be written.
+    Raises ConfigError if the file cannot be written.
     """
-    script = plotly()
     figures = {
         "heat": heat(facts.times),
         "order": order_statistics(facts),
@@ -40,7 +39,7 @@ def write_run_times(facts: Facts, name: str, definition: str, path: Path) -> Non
         body=body,
         figures=list(figures.values()),
     )
-    write_page(page, script, path)
+    write_page(page, path)
 
 
 def _tiles(facts: Facts) -> str:

@@ -1,10 +1,12 @@
-"""Handwritten digits, 8×8, 1,797 of them, shipped with scikit-learn: data that is always there."""
+"""1,797 pictures of handwritten digits, 8×8 pixels, which are part of this package."""
 
 from __future__ import annotations
 
 from functools import cache
+from importlib import resources
 from typing import Final
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -16,14 +18,17 @@ _Pair = tuple[torch.Tensor, torch.Tensor]
 
 
 def digits_mlp() -> Task:
-    """64-64-10 perceptron, 4,810 parameters."""
+    """Return a 64-64-10 perceptron, 4,810 parameters, with the digits."""
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
-    train, test = _digits()
+    train, test = _split()
     return Task(model, nn.functional.cross_entropy, train, test)
 
 
 def digits_cnn() -> Task:
-    """Two 3×3 convolutions (16, 32 channels) and two linear layers, 38,282 parameters."""
+    """Return a convolutional network with the digits.
+
+    It has two 3×3 convolutions (16, 32 channels) and two linear layers: 38,282 parameters.
+    """
     model = nn.Sequential(
         nn.Conv2d(1, 16, 3, padding=1),
         nn.ReLU(),
@@ -35,23 +40,32 @@ def digits_cnn() -> Task:
         nn.ReLU(),
         nn.Linear(64, 10),
     )
-    train, test = _digits()
+    train, test = _split()
     return Task(model, nn.functional.cross_entropy, train, test)
 
 
-@cache
-def _digits() -> tuple[_Pair, _Pair]:
-    """(train, test), each (inputs, classes 0 to 9).
+def load_digits() -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the pictures and their classes as they were published.
 
-    Inputs have mean 0, variance 1 and shape (n, 1, 8, 8); classes have shape (n,).
+    Returns:
+        Pictures, uint8 from 0 to 16 of shape (1797, 8, 8), and classes from 0 to 9, int64 of
+        shape (1797,).
     """
-    from sklearn.datasets import load_digits
+    file = resources.files("outpace.tasks.data").joinpath("digits.npz")
+    with file.open("rb") as opened, np.load(opened) as arrays:
+        return torch.from_numpy(arrays["images"]), torch.from_numpy(arrays["labels"]).long()
 
-    bunch = load_digits()
-    inputs = torch.tensor(bunch.images, dtype=torch.float32).unsqueeze(1)
+
+@cache
+def _split() -> tuple[_Pair, _Pair]:
+    """Return (train, test), each (inputs, classes).
+
+    Inputs have mean 0, variance 1 and shape (n, 1, 8, 8).
+    """
+    images, targets = load_digits()
+    inputs = images.float().unsqueeze(1)
     inputs = (inputs - inputs.mean()) / inputs.std()
-    targets = torch.tensor(bunch.target, dtype=torch.int64)
-    # The same split for every seed: runs with different seeds stay comparable.
+    # The split does not depend on the run's seed: runs with different seeds stay comparable.
     order = torch.from_numpy(generator(0, "digits split").permutation(len(targets)))
     inputs, targets = inputs[order], targets[order]
     return (

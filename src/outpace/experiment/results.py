@@ -1,0 +1,172 @@
+"""Drives one engine to its end and keeps what came out: in memory, or in a run's folder."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import torch
+
+from outpace.blocks.digest import parameters_digest
+from outpace.config.experiment import Experiment, to_plain
+from outpace.engine.protocol import Engine
+from outpace.errors import ConfigError, OutpaceError, RunError
+from outpace.predict.models import save as save_run_time_model
+from outpace.record import folder as files
+from outpace.record.trace import MemorySink, ParquetSink, Trace
+from outpace.report import write_report
+from outpace.simulation.network.message_log import MessageLog
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came out of a run.
+
+    Attributes:
+        summary: the content of summary.json.
+        metrics: one row per evaluation, see `outpace.record.metrics.METRICS`.
+        parameters: the model's state_dict; empty for the task `timing`.
+        trace: one row per event, see `outpace.record.trace.SCHEMA`; read from the folder, if
+            there is one, at each access.
+        folder: the run's folder, or None if the run was kept in memory.
+    """
+
+    experiment: Experiment
+    summary: dict[str, Any]
+    metrics: pa.Table
+    parameters: dict[str, torch.Tensor]
+    read_trace: Callable[[], pa.Table]
+    folder: Path | None = None
+
+    @property
+    def trace(self) -> pa.Table:
+        return self.read_trace()
+
+
+def sink_for(out: Path | None) -> MemorySink | ParquetSink:
+    """Return where the trace of a run with this folder goes."""
+    return MemorySink() if out is None else ParquetSink(out / files.TRACE)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRun:
+    """An engine and the places that its results go to.
+
+    Attributes:
+        log: the messages of the network, if they are to be kept.
+        out: the run's folder, which is made by `drive`; None keeps the results in memory.
+    """
+
+    experiment: Experiment
+    engine: Engine
+    trace: Trace
+    sink: MemorySink | ParquetSink
+    out: Path | None
+    log: MessageLog | None = None
+
+    def drive(self) -> Result:
+        """Run the engine once. The folder is complete afterwards, however the run ended."""
+        try:
+            self._open_folder()
+        except BaseException:
+            self.engine.close()
+            raise
+        started = time.perf_counter()
+        try:
+            self.engine.run()
+        except KeyboardInterrupt:
+            self._finish("partial", time.perf_counter() - started, "interrupted")
+            raise
+        except BaseException as error:
+            reason = str(error) if isinstance(error, OutpaceError) else repr(error)
+            self._finish("failed", time.perf_counter() - started, reason)
+            raise
+        return self._finish("complete", time.perf_counter() - started, None)
+
+    def _open_folder(self) -> None:
+        if self.out is not None:
+            files.new_folder(self.out)
+            files.write_config(self.out, to_plain(self.experiment))
+            # If this process is killed, nothing else will say that the run did not end.
+            files.write_summary(self.out, self._summary("partial", 0.0, "the run was killed"))
+
+    def _finish(self, status: str, host_s: float, error: str | None) -> Result:
+        with _uninterrupted():
+            try:
+                return self._complete(status, host_s, error)
+            except (OSError, ConfigError) as fault:
+                reason = f"cannot complete the folder {self.out}: {fault}"
+                if self.out is not None:
+                    with contextlib.suppress(OSError):
+                        files.write_summary(self.out, self._summary("failed", host_s, reason))
+                raise RunError(reason) from fault
+
+    def _complete(self, status: str, host_s: float, error: str | None) -> Result:
+        self.engine.close()
+        self.sink.close()
+        summary = self._summary(status, host_s, error)
+        metrics = self.engine.metrics.table()
+        parameters = self.engine.state_dict()
+        if self.out is not None:
+            files.write_table(self.out / files.METRICS, metrics)
+            files.write_model(self.out, parameters)
+            if (run_time_model := self.engine.run_time_model()) is not None:
+                save_run_time_model(run_time_model, self.out / files.RUN_TIME_MODEL)
+            if self.log is not None:
+                files.write_table(self.out / files.MESSAGES, self.log.table())
+            files.write_summary(self.out, summary)
+            write_report([self.out], self.out / files.REPORT)
+        return Result(self.experiment, summary, metrics, parameters, self.sink.table, self.out)
+
+    def _summary(self, status: str, host_s: float, error: str | None) -> dict[str, Any]:
+        engine, without_servers = self.engine, self.experiment.peers is not None
+        return {
+            "status": status,
+            "error": error,
+            **engine.times(host_s),
+            **engine.totals.summary(self.experiment.workers),
+            **(engine.totals.summary_of_peers() if without_servers else {}),
+            "servers": [] if without_servers else self._servers(),
+            **engine.metrics.summary(self.experiment.stop.target_accuracy),
+            "parameters_digest": parameters_digest(engine.parameters()),
+            "trace_digest": self.trace.digest(),
+        }
+
+    def _servers(self) -> list[dict[str, Any]]:
+        """Return the policy that each server followed at the start, and its sums."""
+        policies = to_plain(self.experiment)["sync"]
+        return [
+            {
+                "policy": policies[server] if isinstance(policies, list) else policies,
+                **self.engine.totals.summary_of(server),
+            }
+            for server in range(self.experiment.servers)
+        ]
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Delay Ctrl-C and SIGTERM until the block is done, in the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    late: list[int] = []
+    before = {
+        number: signal.signal(number, lambda n, _: late.append(n))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if late and sys.exc_info()[0] is None:
+        raise KeyboardInterrupt
