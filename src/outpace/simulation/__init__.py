@@ -1,1 +1,1 @@
-"""The first runtime: virtual time."""
+"""Runs in virtual time."""

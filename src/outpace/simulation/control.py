@@ -1,4 +1,4 @@
-"""Changes of policies in virtual time: those of the configuration, and those by code."""
+"""Changes of policies in virtual time, from the configuration and by the user's code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from outpace.sync.python import Condition, Followed
 
 
 class SimulationControl(Control):
-    """Puts changes into the servers' mailboxes, at no cost."""
+    """Puts changes of policies into the servers' mailboxes, in zero virtual time."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Run times for virtual time, measured on this computer before the run.
 
-Serially, one thread, nothing else going on: what executors do later, at the same time,
-does not show in them.
+They are measured one after the other, on one thread, while nothing else runs: the effect of
+executors that compute several gradients at once does not show in them.
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ from outpace.errors import ConfigError
 from outpace.tasks import Workload, gradient_of
 
 _WARM_UP = 3  # gradients
-_MEASURED: dict[tuple[object, ...], tuple[float, ...]] = {}  # variants that are compared agree
+_MEASURED: dict[tuple[object, ...], tuple[float, ...]] = {}  # so that compared variants agree
 
 
 def calibrated(experiment: Experiment, workload: Workload) -> Experiment:
-    """The experiment with its run times measured, if they are to be.
+    """Return the experiment with its run times measured, if its configuration asks for that.
 
-    Measured once in a process for each task and batch size. Raises ConfigError if the task
-    has no gradients, RunError if it raises.
+    They are measured once in a process for each task and batch size.
+
+    Raises:
+        ConfigError: if the task has no gradients.
+        RunError: if the task raises.
     """
     compute = experiment.compute
     if not isinstance(compute, Measured) or compute.seconds:

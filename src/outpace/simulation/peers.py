@@ -19,8 +19,9 @@ from outpace.record.trace import NONE
 from outpace.simulation.collective.all_reduces import AllReduces, Part
 from outpace.simulation.collective.exchanges import Exchanges, Pair
 from outpace.simulation.collective.routes import Formula, Messages, Route
+from outpace.simulation.computing import Computing, run_time_of
 from outpace.simulation.control import SimulationControl
-from outpace.simulation.virtual import Computing, VirtualRun, run_time_of
+from outpace.simulation.virtual import VirtualRun
 from outpace.support.units import Time
 from outpace.sync.messages import worker_name
 from outpace.sync.parameter_block import ParameterBlock, parameter_block

@@ -1,7 +1,7 @@
-"""One run in virtual time with servers: real gradients, simulated cluster. An `Engine`.
+"""A run in virtual time with servers: real gradients on a simulated cluster.
 
-Wires the parameter-server program to the kernel, the network, the shards and the
-cluster's laws. Nothing here decides anything about synchronization.
+Connects the programs of servers and workers with the kernel, the network, the shards and the
+laws of the cluster. Nothing here decides about synchronization.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from outpace.blocks.block import Block
-from outpace.cluster.run_times import RunTime
+from outpace.cluster import RunTime
 from outpace.config.experiment import Experiment
 from outpace.engine.wiring import (
     cut_off_rule,
@@ -27,13 +27,14 @@ from outpace.engine.wiring import (
 from outpace.errors import ProtocolError
 from outpace.kernel import Kernel
 from outpace.predict.fitting import AtOnce
-from outpace.predict.interface import Model, Rule, Wait
+from outpace.predict.interface import Model, Rule
 from outpace.predict.recorded.table import Seconds
 from outpace.record.recorder import Totals
+from outpace.simulation.computing import Computing, run_time_of
 from outpace.simulation.control import SimulationControl
 from outpace.simulation.network.network import Network
 from outpace.simulation.service import Service
-from outpace.simulation.virtual import Computing, VirtualRun, run_time_of
+from outpace.simulation.virtual import VirtualRun
 from outpace.support.randomness import Stream
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync import CutOff
@@ -55,7 +56,7 @@ from outpace.tasks import CuttableWorkload
 
 
 class Simulation(VirtualRun):
-    """One with servers."""
+    """A run with servers. Implements `Engine`."""
 
     def _set_up(self, experiment: Experiment, workload: CuttableWorkload) -> None:
         self._followed = experiment.policies.initial()
@@ -86,12 +87,10 @@ class Simulation(VirtualRun):
         return totals
 
     def parameters(self) -> list[Block]:
-        """The blocks as the shards have them now."""
         return [shard.read() for shard in self._shards]
 
     @property
     def updates(self) -> int:
-        """Of shard 0."""
         return self._shards[0].version
 
     @property
@@ -107,7 +106,7 @@ class Simulation(VirtualRun):
 
     @property
     def _all_shards(self) -> list[Shard]:
-        """With the scheduler's."""
+        """The shards of the servers and of the scheduler, if there is one."""
         return self._shards if self._scheduler is None else [*self._shards, self._scheduler]
 
     # -- wiring ----------------------------------------------------------------
@@ -122,7 +121,7 @@ class Simulation(VirtualRun):
             (_TimedServer if timed else _Server)(self, name, shard)
             for name, shard in zip(servers, self._shards, strict=True)
         ]
-        # Before anything is started: a policy that is to come may not be made, nor a rule.
+        # Before anything starts: a later policy or the rule may turn out to be impossible.
         self._control = SimulationControl(
             experiment,
             self.kernel,
@@ -147,12 +146,12 @@ class Simulation(VirtualRun):
         self._start_evaluations()
 
     def _rule(self, sync: CutOff, run_time: RunTime) -> Rule:
-        """By which iterations are ended."""
+        """Return the rule that says when iterations are cut off."""
         experiment = self.experiment
         iterations = itertools.count()
 
         def truth() -> Seconds:
-            """What all would take for the iteration that begins now."""
+            """Return the run times of all workers in the iteration that begins now."""
             iteration, now = next(iterations), self.kernel.now
             times = [run_time(worker, iteration, now) for worker in range(experiment.workers)]
             return np.array(times)
@@ -163,7 +162,7 @@ class Simulation(VirtualRun):
 
 
 class _Node:
-    """What the contexts of servers and workers have in common."""
+    """What the contexts of servers, workers and the scheduler have in common."""
 
     def __init__(self, kernel: Kernel, network: Network, name: str) -> None:
         self._kernel, self._network, self._name = kernel, network, name
@@ -180,6 +179,9 @@ class _Node:
         for message in messages:
             self._network.send(self._name, to, message, size_bytes(message))
 
+    def refuse(self, message: Message, error: ProtocolError) -> None:
+        raise error
+
 
 class _Server(_Node):
     """The context of a server's program."""
@@ -188,12 +190,9 @@ class _Server(_Node):
         super().__init__(simulation.kernel, simulation.network, name)
         self.shard = shard
 
-    def refuse(self, message: Message, error: ProtocolError) -> None:
-        raise error
-
 
 class _TimedServer(_Server):
-    """The same where pushes and pulls take the server time."""
+    """The context of a server that needs time for each push and pull."""
 
     def __init__(self, simulation: Simulation, name: str, shard: Shard) -> None:
         super().__init__(simulation, name, shard)
@@ -221,15 +220,7 @@ class _CutOffScheduler(_Node):
 
     def __init__(self, simulation: Simulation) -> None:
         super().__init__(simulation.kernel, simulation.network, SCHEDULER)
-        self._recorder = simulation.recorder
-
-    def iteration_closed(
-        self, iteration: int, opened: Time, ended: Time, wait: Wait, count: int
-    ) -> None:
-        self._recorder.iteration_closed(iteration, opened, ended, wait, count)
-
-    def refuse(self, message: Message, error: ProtocolError) -> None:
-        raise error
+        self.iteration_closed = simulation.recorder.iteration_closed
 
 
 class _Worker(Computing, _Node):
@@ -243,6 +234,7 @@ class _Worker(Computing, _Node):
         self.servers = servers
         self.recv_nowait = self.mailbox.get_nowait
         self._simulation = simulation
+        self.iteration_finished = partial(self._recorder.iteration_finished, worker)
         seed = simulation.experiment.seed
         self._coins = Stream(seed, "coin", worker, lambda source, n: source.random(n))
 
@@ -264,25 +256,12 @@ class _Worker(Computing, _Node):
         due = started + duration
         gradient = self._simulation.gradients.submit(parameters, self.worker, iteration, due)
         while message := await self.mailbox.get_within(seconds(max(0, due - kernel.now))):
-            if ends_it(message):  # nobody refers to the gradient any more: never computed
+            if ends_it(message):  # nothing refers to the gradient any more: never computed
                 self._simulation.finished_step()
-                layers = self._simulation.layers  # as far as a real worker would know it
+                layers = self._simulation.layers  # a real worker stops between two layers
                 return Stopped((kernel.now - started) * layers // max(1, duration) / layers)
         self._has_computed()
         return gradient
-
-    def iteration_finished(
-        self,
-        iteration: int,
-        started: Time,
-        computed: Time,
-        finished: Time,
-        held: Time,
-        last_server: int,
-    ) -> None:
-        self._recorder.iteration_finished(
-            self.worker, iteration, started, computed, finished, held, last_server
-        )
 
 
 def _warn(text: str) -> None:

@@ -1,7 +1,6 @@
-"""What all runs in virtual time have in common: they are driven, evaluated and brought to an end.
+"""What all runs in virtual time have in common: they are driven, evaluated and ended.
 
-How the parameters are kept and exchanged is for others to say: `run` with servers, `peers`
-without.
+Subclasses say how parameters are kept and exchanged: `run` with servers, `peers` without.
 """
 
 from __future__ import annotations
@@ -11,17 +10,16 @@ import gc
 import math
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
 from outpace.blocks.block import Block
 from outpace.blocks.slicing import layers_within
-from outpace.cluster.run_times import RunTime
 from outpace.config.experiment import Experiment
 from outpace.engine.control import Control, ControlFunction
-from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError
+from outpace.errors import DivergenceError, OutpaceError, RunError
 from outpace.kernel import DeadlockError, Kernel, WalkerError
 from outpace.predict.interface import Model
 from outpace.record.metrics import Metrics
@@ -40,9 +38,16 @@ Progress = Callable[[float], None]  # share of the run done, in [0, 1]
 
 
 class VirtualRun(ABC):
-    """A run that can be driven once. An `Engine`.
+    """A run that can be driven once. Implements `Engine`.
 
-    Raises ConfigError where the experiment does not fit its task.
+    Args:
+        progress: Called now and then with the share of the run that is done.
+        message_log: Called with each message that has arrived.
+        tie_seed: Shuffles events of equal time, for tests.
+        control: The user's function that changes policies during the run.
+
+    Raises:
+        ConfigError: if the experiment does not fit its task.
     """
 
     def __init__(
@@ -78,38 +83,38 @@ class VirtualRun(ABC):
         self.gradients = Gradients(experiment, workload, self._computed, self._share)
         self._total = experiment.workers * (experiment.stop.iterations or 0)
         self._done = 0
-        self._evaluated_at: Any = None  # what `_changes` was at the last evaluation
-        self._pending: deque[tuple[int, EvaluationJob]] = deque()  # rows to be filled in
+        self._evaluated_at: Any = None  # `_changes` at the last evaluation
+        self._pending: deque[tuple[int, EvaluationJob]] = deque()  # rows of metrics to fill in
         self._control: Control
         self._set_up(experiment, workload)
 
-    # -- what it consists of -----------------------------------------------------
+    # -- for subclasses ----------------------------------------------------------
 
     @abstractmethod
     def _set_up(self, experiment: Experiment, workload: CuttableWorkload) -> None:
-        """Make what it consists of. The last thing that is done before it can be driven."""
+        """Create the nodes of the run and spawn their programs; set `_control`."""
 
     @abstractmethod
     def parameters(self) -> list[Block]:
-        """The blocks as they are now: what is evaluated."""
+        """Return the current blocks, which are what is evaluated."""
 
     @property
     @abstractmethod
     def updates(self) -> int:
-        """How often they were updated, as `evaluate.every_updates` counts."""
+        """Number of updates so far, as `evaluate.every_updates` counts them."""
 
     @property
     @abstractmethod
     def _changes(self) -> Any:
-        """Equal to what it was, unless they have changed since."""
+        """A value that changes whenever the parameters do."""
 
     @abstractmethod
     def _waiting(self) -> list[str]:
-        """Who is held where, for the words of a deadlock."""
+        """Describe which pulls are held where, for the message of a deadlock."""
 
     @abstractmethod
     def _abandon(self) -> None:
-        """Report what was left undone to the trace."""
+        """Write what was left undone to the trace."""
 
     # -- the engine ----------------------------------------------------------------
 
@@ -128,22 +133,23 @@ class VirtualRun(ABC):
 
     @property
     def totals(self) -> Totals:
-        """What happened so far, in sums."""
+        """Sums over the run so far."""
         totals = self.recorder.totals
         totals.messages = self.network.messages
         totals.bytes_sent = self.network.bytes_sent
         return totals
 
     def run(self) -> None:
-        """Drive it to its end. Raises RunError if it fails, with the virtual time.
+        """Run to the end; `close` must be called afterwards, whatever happened.
 
-        `close` must be called afterwards, whatever happened.
+        Raises:
+            RunError: if the run fails; the message names the virtual time.
         """
         try:
             self._drive()
         except RunError:
             with contextlib.suppress(RunError):
-                self._settle(wait=True)  # what led to it
+                self._settle(wait=True)  # evaluations before the error
             raise
         self._settle(wait=True)
 
@@ -166,30 +172,28 @@ class VirtualRun(ABC):
         except DeadlockError as error:
             raise RunError("\n".join([str(error), *self._waiting()])) from error
         if self.kernel.now >= _END_OF_TIME:
-            raise RunError("the run came to the end of virtual time, 292 years, and to no other")
+            raise RunError("virtual time is over after 292 years and the run has not ended")
         if self._changes != self._evaluated_at:
             self._evaluate()
 
     def close(self) -> None:
-        """Report what was left undone to the trace. Idempotent."""
+        """Stop everything and write what was left undone to the trace. Idempotent."""
         self.kernel.close()
-        self._leave_out_pending()
+        self._drop_pending()
         self.gradients.close()
         self._abandon()
         self._trace.flush()
 
     def _start_evaluations(self) -> None:
-        """Those by the clock."""
-        if self.experiment.evaluate.every_s is not None:
-            self.kernel.spawn(self._evaluate_every(), "evaluation", daemon=True)
+        """Start the process that evaluates every `evaluate.every_s` seconds."""
+        if (period_s := self.experiment.evaluate.every_s) is not None:
+            self.kernel.spawn(self._evaluate_every(period_s), "evaluation", daemon=True)
 
-    async def _evaluate_every(self) -> None:
-        period_s = self.experiment.evaluate.every_s
-        assert period_s is not None
+    async def _evaluate_every(self, period_s: float) -> None:
         while True:
             await self.kernel.sleep(period_s)
             if self.kernel.nothing_due:
-                return  # a deadlock: this clock must not hide it
+                return  # a deadlock, which this process must not hide
             self._evaluate()
 
     def _on_update(self, shard: int, version: int) -> None:
@@ -198,7 +202,7 @@ class VirtualRun(ABC):
             self._evaluate()
 
     def _evaluate(self) -> None:
-        """At zero virtual time."""
+        """Evaluate the current parameters, in zero virtual time."""
         self._evaluated_at = self._changes
         target = self.experiment.stop.target_accuracy
         evaluation = self.gradients.evaluate(
@@ -216,13 +220,13 @@ class VirtualRun(ABC):
         self._settle(wait=False)
 
     def _settle(self, *, wait: bool) -> None:
-        """Fill in evaluations that are there, or, waiting for them, all. Raises RunError."""
+        """Fill in finished evaluations; with `wait`, all of them. Raises RunError."""
         while self._pending and (wait or self._pending[0][1].outcome is not None):
             row, job = self._pending.popleft()
             self.metrics.fill(row, job.value())
 
-    def _leave_out_pending(self) -> None:
-        """Of a run that ended early: leave out evaluations that are still under way."""
+    def _drop_pending(self) -> None:
+        """Drop the rows of evaluations that are still under way when a run ends early."""
         while self._pending:
             row, job = self._pending.pop()
             if isinstance(job.outcome, Evaluation):
@@ -231,19 +235,19 @@ class VirtualRun(ABC):
                 self.metrics.drop(row)
 
     def finished_step(self) -> None:
-        """A worker has gone through the time that a gradient takes."""
+        """Count a gradient whose virtual time has passed."""
         self._done += 1
         if self._done % 64 == 0:
             self._progress(self._share())
 
     def _share(self) -> float:
-        """How much of the run is done, in [0, 1]; 0 if nobody knows."""
+        """Return the share of the run that is done, in [0, 1]; 0 if that is unknown."""
         limit_s = self.experiment.stop.virtual_time_s
         by_time = seconds(self.kernel.now) / limit_s if limit_s is not None else 0.0
         return max(by_time, self._done / self._total if self._total else 0.0)
 
     def _computed(self, worker: int, iteration: int, loss: float | None) -> None:
-        """A gradient's value was read, and so computed."""
+        """Record the loss of a gradient that was computed because its value was read."""
         if loss is None:
             return
         if not math.isfinite(loss):
@@ -254,51 +258,9 @@ class VirtualRun(ABC):
         self.recorder.batch_loss(loss)
 
 
-class Computing:
-    """The part of a worker's context that is about its gradients."""
-
-    def __init__(self, run: VirtualRun, worker: int, run_time: RunTime) -> None:
-        self.worker = worker
-        self._run, self._run_time = run, run_time
-        self._kernel, self._recorder = run.kernel, run.recorder
-        limit = run.experiment.stop.iterations
-        self._last = math.inf if limit is None else limit
-
-    @property
-    def now(self) -> Time:
-        return self._kernel.now
-
-    def must_stop(self, iteration: int) -> bool:
-        return iteration >= self._last
-
-    async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block]:
-        kernel = self._kernel
-        duration_s = self._run_time(self.worker, iteration, kernel.now)
-        due = kernel.now + nanoseconds(duration_s)
-        gradient = self._run.gradients.submit(parameters, self.worker, iteration, due)
-        await kernel.sleep(duration_s)
-        self._has_computed()
-        return gradient
-
-    def _has_computed(self) -> None:
-        self._recorder.gradient_computed(self.worker)
-        self._run.finished_step()
-
-
-def run_time_of(experiment: Experiment) -> RunTime:
-    """How long workers compute. Raises ConfigError if nobody says."""
-    if experiment.compute is None:
-        raise ConfigError(
-            "compute is missing: in virtual time somebody must say how long a step takes"
-        )
-    return experiment.compute.run_time(
-        experiment.seed, experiment.workers, experiment.stop.iterations
-    )
-
-
 @contextlib.contextmanager
 def _rare_garbage_collection() -> Iterator[None]:
-    """A run makes many short-lived objects and hardly a cycle among them."""
+    """Collect garbage rarely: a run makes many short-lived objects and hardly any cycles."""
     thresholds = gc.get_threshold()
     gc.set_threshold(max(thresholds[0], 50_000), *thresholds[1:])
     try:
@@ -309,10 +271,10 @@ def _rare_garbage_collection() -> Iterator[None]:
 
 @contextlib.contextmanager
 def one_thread_own_randomness() -> Iterator[None]:
-    """What a simulation needs of this process, given back afterwards.
+    """Compute with one torch thread and float32, and restore the user's settings afterwards.
 
-    One thread, because sums over several depend on their number; the user's random
-    states and default dtype are left as they were.
+    One thread, because the rounding of sums over several threads depends on their number. The
+    states of the global random generators are restored, too.
     """
     with left_as_they_were(), one_thread():
         torch.set_default_dtype(torch.float32)
