@@ -9,13 +9,13 @@ runs by itself what that file says, and writes there what it found.
 from __future__ import annotations
 
 import argparse
-import importlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.papers.claims import Claim, show
 from benchmarks.papers.curves import read_curve
+from benchmarks.papers.experiments import EXPERIMENTS, judge_of
 
 from outpace.cli.base import progress_bars
 from outpace.experiment.comparison import compare, variants_from
@@ -23,23 +23,20 @@ from outpace.record.folder import REPORT, free_folder
 from outpace.report import write_report
 from outpace.support.yaml_files import read_yaml, with_overrides
 
-HERE = Path(__file__).parent
-NAMES = sorted(path.stem for path in HERE.glob("*.yaml"))
-
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.papers", description=__doc__)
-    parser.add_argument("name", choices=NAMES)
+    parser.add_argument("name", choices=EXPERIMENTS)
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="as in seed=1")
     parser.add_argument("--judge", type=Path, help="a folder of such runs: only compare, run none")
     options = parser.parse_args()
-    path = HERE / f"{options.name}.yaml"
+    path = EXPERIMENTS[options.name]
     data = with_overrides(read_yaml(path), options.overrides)
-    paper = importlib.import_module(f"benchmarks.papers.{options.name.replace('-', '_')}")
+    paper = judge_of(options.name)
     if hasattr(paper, "run"):
         with free_folder(Path("runs/papers"), options.name) as out:
             return _verdict(paper.run(data, out))
-    variants = variants_from(data, str(path), HERE)
+    variants = variants_from(data, str(path), path.parent)
     if options.judge is None:
         with free_folder(Path("runs/papers"), options.name) as out, progress_bars() as bar:
             compare(variants, out, progress=lambda variant: bar(variant.name))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 
 import pytest
 import torch
 from benchmarks.papers.curves import Curve, read_curve
+from benchmarks.papers.experiments import EXPERIMENTS, judge_of
 from benchmarks.papers.sharpness import bound, growth, sharpness
-from tests.support.paths import PAPERS
 
 from outpace import Task
 from outpace.experiment.comparison import variants_from
@@ -74,12 +73,12 @@ def test_a_curve_is_read_from_the_folder_of_a_run(tmp_path):
     assert curve.loss == result.metrics["test_loss"].to_pylist()
 
 
-@pytest.mark.parametrize("path", sorted(PAPERS.glob("*.yaml")), ids=lambda path: path.stem)
-def test_the_experiments_of_a_paper_are_valid_and_have_a_judge(path):
-    judge = importlib.import_module(f"benchmarks.papers.{path.stem.replace('-', '_')}")
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_experiments_of_a_paper_are_valid_and_have_a_judge(name):
+    path, judge = EXPERIMENTS[name], judge_of(name)
     if hasattr(judge, "run"):
         pytest.skip("measures by itself: it has tests of its own")
-    variants = variants_from(read_yaml(path), str(path), PAPERS)
+    variants = variants_from(read_yaml(path), str(path), path.parent)
     names = {variant.name for variant in variants}
     assert len(names) == len(variants) > 1
     assert {name for figure in judge.FIGURES.values() for name in figure} <= names

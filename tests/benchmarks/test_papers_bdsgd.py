@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.papers import bdsgd_fig5, bdsgd_real, bdsgd_training
+from benchmarks.papers import bursts
+from benchmarks.papers.bdsgd import fig5, real, training
+from benchmarks.papers.bdsgd.trainings import ALL, Measured, measured, with_models
 from benchmarks.papers.curves import Curve
-from benchmarks.papers.cutoff_training import ALL, Measured, measured, with_models
-from tests.support.paths import PAPERS
+from benchmarks.papers.experiments import EXPERIMENTS
 
 from outpace.config.experiment import experiment_from
 from outpace.predict import models
@@ -23,7 +25,7 @@ FEW = {
 
 
 def data(name, *overrides):
-    return with_overrides(read_yaml(PAPERS / f"{name}.yaml"), overrides)
+    return with_overrides(read_yaml(EXPERIMENTS[name]), overrides)
 
 
 def curve(losses, seconds=None, gradients=0, iterations=None) -> Curve:
@@ -52,7 +54,7 @@ def test_every_strategy_of_an_experiment_is_valid(name):
                 **setting["experiment"],
                 "sync": {**sync, **more},
             }
-            experiment_from(experiment, name, PAPERS)
+            experiment_from(experiment, name, Path())
     assert set(found.get("clusters", ())) <= set(settings)
 
 
@@ -63,7 +65,7 @@ def test_training_on_a_cluster_runs_and_keeps_what_it_found(tmp_path):
         "task": {"kind": "digits-mlp"},
         "stop": {"virtual_time_s": 2.0},
     }
-    claims = bdsgd_training.run(few, tmp_path)
+    claims = training.run(few, tmp_path)
     assert [claim.agrees for claim in claims] == [None]  # nothing is learned here
     results = json.loads((tmp_path / "results.json").read_text())["i"]
     assert results["Chen"]["count"] == [pytest.approx(149, abs=1)]
@@ -75,7 +77,7 @@ def test_figure_5_runs_and_keeps_what_it_found(tmp_path):
     few = data("bdsgd-fig5", "repeats=2", "workers=20", "recorded=30")
     few["speeds"] = {"0.24": {"iterations": 6, "lr": 0.02}}
     few["strategies"] = {**FEW, "deep Markov": {"kind": "cutoff", "model": "last-5", "warmup": 1}}
-    claims = bdsgd_fig5.run(few, tmp_path)
+    claims = fig5.run(few, tmp_path)
     assert [claim.where for claim in claims] == ["figure 5, 0.24 s"] * 3
     assert claims[0].agrees
     results = json.loads((tmp_path / "results.json").read_text())["0.24"]
@@ -120,25 +122,25 @@ def row(seconds) -> Measured:
 def test_the_judge_of_training_refuses_a_model_that_is_slower_than_a_rule_without_one():
     seconds = {ALL: 90, "Chen": 80, "Elfving": 81, "last-5": 60, "deep Markov": 59, "pooled": 50}
     good = {name: row(value) for name, value in seconds.items()}
-    assert [claim.agrees for claim in bdsgd_training.claims("i", good)] == [True, True]
+    assert [claim.agrees for claim in training.claims("i", good)] == [True, True]
     bad = good | {"Chen": row(40)}
-    assert [claim.agrees for claim in bdsgd_training.claims("i", bad)] == [False, False]
+    assert [claim.agrees for claim in training.claims("i", bad)] == [False, False]
 
 
 def test_the_judge_of_the_real_run_refuses_a_slower_strategy_and_an_abort_that_comes_late():
     soon, late = np.full(200, 0.002), np.full(200, 0.3)
-    faster = bdsgd_real.claims({ALL: row(90), "last-5": row(60)}, soon)
+    faster = real.claims({ALL: row(90), "last-5": row(60)}, soon)
     assert [claim.agrees for claim in faster] == [True, True]
-    slower = bdsgd_real.claims({ALL: row(90), "last-5": row(95)}, late)
+    slower = real.claims({ALL: row(90), "last-5": row(95)}, late)
     assert [claim.agrees for claim in slower] == [False, False]
 
 
 def test_two_workers_are_slow_in_bursts_and_the_others_never():
-    times = bdsgd_real.bursts(4000, 0)
-    slow = times.seconds > 2 * bdsgd_real.USUAL_S
-    assert (slow.mean(axis=0) > 0.3).nonzero()[0].tolist() == list(bdsgd_real.BURSTS)
-    assert slow[:, bdsgd_real.BURSTS].mean() == pytest.approx(8 / 20, abs=0.05)
-    assert slow.any(axis=0).sum() == len(bdsgd_real.BURSTS)
+    times = bursts.drawn(4000, 0)
+    slow = times.seconds > 2 * bursts.USUAL_S
+    assert (slow.mean(axis=0) > 0.3).nonzero()[0].tolist() == list(bursts.IN_BURSTS)
+    assert slow[:, bursts.IN_BURSTS].mean() == pytest.approx(8 / 20, abs=0.05)
+    assert slow.any(axis=0).sum() == len(bursts.IN_BURSTS)
     ends = slow[:-1, 2] & ~slow[1:, 2]
     assert ends.sum() / slow[:-1, 2].sum() == pytest.approx(1 / 8, rel=0.2)
 
@@ -149,5 +151,5 @@ def test_the_real_run_aborts_sleeps(tmp_path):
     few["experiment"]["stop"] = {"virtual_time_s": 8.0}
     few["strategies"] = {**FEW, "last-5": {"kind": "cutoff", "model": "last-5", "warmup": 2}}
     del few["strategies"]["asynchronous"]
-    claims = bdsgd_real.run(few, tmp_path)
+    claims = real.run(few, tmp_path)
     assert claims[-1].agrees, claims[-1].measured

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
-
 import numpy as np
 import pytest
-from benchmarks.papers.cutoff_clusters import SPEEDS, drifting, four_nodes, switching_nodes
-from benchmarks.papers.cutoff_goals import goals
-from benchmarks.papers.cutoff_picture import draw
-from benchmarks.papers.cutoff_results import Row, blocks
-from benchmarks.papers.cutoff_rows import Fits, Settings, clusters, measure
-from benchmarks.papers.cutoff_truth import Knowing, Known
-from tests.support.paths import PAPERS
+from benchmarks.papers.bdsgd.cut_offs.clusters import SPEEDS, drifting, four_nodes, switching_nodes
+from benchmarks.papers.bdsgd.cut_offs.goals import goals
+from benchmarks.papers.bdsgd.cut_offs.measuring import Fits, Settings, clusters, measure
+from benchmarks.papers.bdsgd.cut_offs.picture import draw
+from benchmarks.papers.bdsgd.cut_offs.results import Row, blocks
+from benchmarks.papers.bdsgd.cut_offs.truth import Knowing, Known
+from benchmarks.papers.experiments import EXPERIMENTS, judge_of
 
 from outpace.predict.rules.making import MODELS
 from outpace.support.yaml_files import read_yaml
@@ -151,7 +149,7 @@ def test_cut_offs_are_counted_and_drawn(tmp_path):
 
 
 def test_the_experiment_names_rules_and_clusters_that_there_are():
-    data = read_yaml(PAPERS / "bdsgd-clusters.yaml")
+    data = read_yaml(EXPERIMENTS["bdsgd-clusters"])
     assert set(data["clusters"]) <= set(clusters("nowhere"))
     assert {rule.split()[0] for rule in data["rules"]} <= {*MODELS, "true", "rolling"}
-    assert callable(importlib.import_module("benchmarks.papers.bdsgd_clusters").run)
+    assert callable(judge_of("bdsgd-clusters").run)

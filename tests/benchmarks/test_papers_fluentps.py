@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from benchmarks.papers.curves import Curve, read_curve
+from benchmarks.papers.experiments import EXPERIMENTS
 from benchmarks.papers.pace import Pace, accuracy, accuracy_between, pace
-from tests.support.paths import PAPERS
 
 from outpace.experiment.comparison import variants_from
 from outpace.experiment.running import simulate
@@ -35,8 +35,8 @@ def runs(tmp_path):
 
 @cache
 def _variants(name: str, overrides: tuple[str, ...]) -> list[Any]:
-    data = with_overrides(read_yaml(PAPERS / f"{name}.yaml"), list(overrides))
-    return variants_from(data, name, PAPERS)
+    data = with_overrides(read_yaml(EXPERIMENTS[name]), list(overrides))
+    return variants_from(data, name, EXPERIMENTS[name].parent)
 
 
 def _paces(curves: Mapping[str, Curve]) -> list[Pace]:

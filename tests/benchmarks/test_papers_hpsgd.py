@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from benchmarks.papers import hpsgd_accuracy, hpsgd_real, hpsgd_scaling
-from benchmarks.papers.hpsgd_accuracy import CUTOFFS, PSSP, Split
-from benchmarks.papers.hpsgd_scaling import HPSGD, LOCAL, PSGD, SSGD, Found, Ring, Row, Steps
-from tests.support.paths import PAPERS
+from benchmarks.papers.experiments import EXPERIMENTS
+from benchmarks.papers.hpsgd import accuracy, real, scaling
+from benchmarks.papers.hpsgd.accuracy import CUTOFFS, PSSP, Split
+from benchmarks.papers.hpsgd.scaling import HPSGD, LOCAL, PSGD, SSGD, Found, Ring, Row, Steps
 
 from outpace.config.experiment import experiment_from
 from outpace.experiment.running import simulate
@@ -22,7 +23,7 @@ RESNET_BYTES = 4 * sum(layer_sizes("resnet-101"))
 
 
 def data(name, *overrides):
-    return with_overrides(read_yaml(PAPERS / f"{name}.yaml"), overrides)
+    return with_overrides(read_yaml(EXPERIMENTS[name]), overrides)
 
 
 def row(workers=4, k=1.0, **changed) -> Row:
@@ -58,7 +59,7 @@ def test_the_cost_model_is_that_of_section_3_2():
 
 def test_scaling_runs_and_keeps_what_it_found(tmp_path):
     few = data("hpsgd-scaling", "workers=[4, 16]", "models=[resnet-101]", "steps=32")
-    claims = hpsgd_scaling.run(few, tmp_path)
+    claims = scaling.run(few, tmp_path)
     together = [claim for claim in claims if claim.where == "16 workers, one cost for both"]
     assert [claim.agrees for claim in together] == [False]  # the paper's contradiction
     assert all(claim.agrees for claim in claims if claim not in together)
@@ -70,16 +71,16 @@ def test_scaling_runs_and_keeps_what_it_found(tmp_path):
 
 def test_the_judge_of_scaling_refuses_another_ordering_and_a_lead_that_shrinks():
     good = {"a": [row(4, 1.0), row(16, 3.0)]}
-    assert [claim.agrees for claim in hpsgd_scaling.claims(good)] == [True] * 4
+    assert [claim.agrees for claim in scaling.claims(good)] == [True] * 4
     slower = {"a": [row(4, 1.0), row(16, 3.0, **{LOCAL: 0.2})]}
-    assert [claim.agrees for claim in hpsgd_scaling.claims(slower)][1] is False
+    assert [claim.agrees for claim in scaling.claims(slower)][1] is False
     shrinks = {"a": [row(4, 3.0), row(16, 1.0)]}
-    assert [claim.agrees for claim in hpsgd_scaling.claims(shrinks)] == [True, True, False, False]
+    assert [claim.agrees for claim in scaling.claims(shrinks)] == [True, True, False, False]
 
 
 def test_the_judge_of_the_cost_model_refuses_steps_that_are_interrupted():
-    assert [claim.agrees for claim in hpsgd_scaling.cost_model({"a": [row(k=2.5)]})] == [True] * 2
-    held = hpsgd_scaling.cost_model({"a": [row(k=2.5, **{HPSGD: 0.8})]})
+    assert [claim.agrees for claim in scaling.cost_model({"a": [row(k=2.5)]})] == [True] * 2
+    held = scaling.cost_model({"a": [row(k=2.5, **{HPSGD: 0.8})]})
     assert [claim.agrees for claim in held] == [False, False]
 
 
@@ -101,7 +102,7 @@ def test_every_strategy_of_the_accuracy_experiment_is_valid():
     for sync in found["strategies"].values():
         servers = found["workers"] if sync["kind"] in POLICIES else 1
         run = {"workers": found["workers"], "servers": servers, "compute": compute, "sync": sync}
-        experiment_from({**found["experiment"], **run}, "hpsgd-accuracy", PAPERS)
+        experiment_from({**found["experiment"], **run}, "hpsgd-accuracy", Path())
 
 
 def test_time_is_split_into_what_a_worker_did(tmp_path):
@@ -129,10 +130,10 @@ def test_time_is_split_into_what_a_worker_did(tmp_path):
     assert math.isnan(Split.of(tmp_path / "run", 2, math.inf).wait_s)
 
 
-def accuracies(**changed) -> dict[str, hpsgd_accuracy.Found]:
+def accuracies(**changed) -> dict[str, accuracy.Found]:
     seconds = {SSGD: 9.0, LOCAL: 6.0, HPSGD: 5.0, PSSP: 7.0, CUTOFFS: 8.0} | changed
     return {
-        name: hpsgd_accuracy.Found(
+        name: accuracy.Found(
             {"0.4": [Split(s / 2, s / 2, 0.0, 0.0)], "0.8": [Split(s, s, 0.0, 0.0)]},
             [0.9],
             [0.9],
@@ -144,20 +145,20 @@ def accuracies(**changed) -> dict[str, hpsgd_accuracy.Found]:
 
 def test_the_judge_of_accuracy_refuses_what_is_slower_less_accurate_or_waits():
     good = accuracies()
-    assert [claim.agrees for claim in hpsgd_accuracy.claims("even", good)] == [True] * 4
-    slower = hpsgd_accuracy.claims("even", accuracies(**{HPSGD: 8.5}))
+    assert [claim.agrees for claim in accuracy.claims("even", good)] == [True] * 4
+    slower = accuracy.claims("even", accuracies(**{HPSGD: 8.5}))
     assert [claim.agrees for claim in slower] == [False, True, True, False]
     worse = good | {HPSGD: replace(good[HPSGD], as_far=[0.8])}
-    assert [claim.agrees for claim in hpsgd_accuracy.claims("even", worse)][1] is False
+    assert [claim.agrees for claim in accuracy.claims("even", worse)][1] is False
     waits = {"0.4": [Split(2.5, 2.5, 0, 0)], "0.8": [Split(5.0, 4.0, 0.0, 1.0)]}
     waiting = good | {HPSGD: replace(good[HPSGD], splits=waits)}
-    assert [claim.agrees for claim in hpsgd_accuracy.claims("even", waiting)][2] is False
+    assert [claim.agrees for claim in accuracy.claims("even", waiting)][2] is False
 
 
 def test_accuracy_runs_and_keeps_what_it_found(tmp_path):
     few = data("hpsgd-accuracy", "repeats=1", "experiment.stop={iterations: 2}", "targets=[0, 1]")
     del few["strategies"][CUTOFFS]  # has a warm-up of 20 iterations
-    claims = hpsgd_accuracy.run(few, tmp_path)
+    claims = accuracy.run(few, tmp_path)
     assert len(claims) == 12
     results = json.loads((tmp_path / "results.json").read_text())
     assert list(results) == ["even", "two slow", "two in bursts"]
@@ -169,9 +170,9 @@ def test_accuracy_runs_and_keeps_what_it_found(tmp_path):
 # -- for real ------------------------------------------------------------------------------
 
 
-def pair(virtual_s: float, wall_s: float, apart: float = 0.0) -> hpsgd_real.Pair:
+def pair(virtual_s: float, wall_s: float, apart: float = 0.0) -> real.Pair:
     summary = {"accuracy": 0.9, "synchronizations": 3, "seconds": {"wait": 0.0}}
-    return hpsgd_real.Pair(virtual_s, wall_s, summary, summary, apart)
+    return real.Pair(virtual_s, wall_s, summary, summary, apart)
 
 
 @pytest.mark.parametrize(
@@ -191,5 +192,5 @@ def test_what_is_not_as_virtual_time_said_is_found(changed, wrong):
         "PSGD": pair(4.9, 4.95),
     }
     rows = {name: [one] for name, one in {**as_said, **changed}.items()}
-    found = hpsgd_real.claims(rows)
+    found = real.claims(rows)
     assert [place for place, claim in enumerate(found) if claim.agrees is False] == wrong

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.papers import psp_fig2, psp_fig3, psp_fig4, psp_table1
 from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curve, read_curve
-from benchmarks.papers.psp import SETTINGS, LateReplies, final_error, runs_of, seconds_to_error
-from tests.support.paths import PAPERS
+from benchmarks.papers.experiments import EXPERIMENTS, judge_of
+from benchmarks.papers.psp import fig2, fig3, fig4, table1
+from benchmarks.papers.psp.settings import (
+    SETTINGS,
+    LateReplies,
+    final_error,
+    runs_of,
+    seconds_to_error,
+)
 
 from outpace.experiment.comparison import compare, variants_from
 from outpace.experiment.running import simulate
@@ -37,7 +42,7 @@ SMALL = {
 
 def reduced(name: str) -> dict[str, Any]:
     """The experiment on 8 workers and 8 servers."""
-    data = merged(read_yaml(PAPERS / f"{name}.yaml"), SMALL)
+    data = merged(read_yaml(EXPERIMENTS[name]), SMALL)
     first = [variant for variant in data["variants"] if "seed" not in variant]
     data["variants"] = [_reduced(variant) for variant in first]
     return _reduced(data)
@@ -61,11 +66,10 @@ def _reduced(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def judged(name: str, out: Path) -> tuple[dict[str, Curve], list[Claim]]:
-    variants = variants_from(reduced(name), name, PAPERS)
+    variants = variants_from(reduced(name), name, EXPERIMENTS[name].parent)
     compare(variants, out)
     curves = {variant.name: read_curve(out / variant.name) for variant in variants}
-    judge = importlib.import_module(f"benchmarks.papers.{name.replace('-', '_')}")
-    return curves, judge.claims(curves, {v.name: v.experiment for v in variants})
+    return curves, judge_of(name).claims(curves, {v.name: v.experiment for v in variants})
 
 
 def curve(name: str, seconds: float, error: float) -> Curve:
@@ -118,14 +122,16 @@ def test_constant_computations_take_as_long_as_the_law_of_late_replies_says(quor
 
 
 def table(seconds: dict[str, float], errors: dict[str, float]) -> list[bool | None]:
-    variants = variants_from(read_yaml(PAPERS / "psp-table1.yaml"), "psp-table1", PAPERS)
+    variants = variants_from(
+        read_yaml(EXPERIMENTS["psp-table1"]), "psp-table1", EXPERIMENTS["psp-table1"].parent
+    )
     experiments = {variant.name: variant.experiment for variant in variants}
     curves = {
         name: curve(name, seconds[setting.name], errors[setting.name])
         for setting in SETTINGS
         for name in [f"{setting.name} seed 0"]
     }
-    return [claim.agrees for claim in psp_table1.claims(curves, experiments)]
+    return [claim.agrees for claim in table1.claims(curves, experiments)]
 
 
 def test_the_judge_of_table_1_agrees_with_the_published_table_and_with_no_other():
@@ -158,9 +164,9 @@ def test_the_time_to_an_error_is_read_off_the_accuracy():
 
 def test_the_judge_of_figure_3_refuses_a_setting_that_trains_worse():
     good = {setting.name: curve(setting.name, 100.0, 0.15) for setting in SETTINGS}
-    assert all(claim.agrees for claim in psp_fig3.claims(good, {}))
+    assert all(claim.agrees for claim in fig3.claims(good, {}))
     bad = good | {"push 28": curve("push 28", 100.0, 0.25)}
-    assert [claim.agrees for claim in psp_fig3.claims(bad, {})] == [False, True, True, True]
+    assert [claim.agrees for claim in fig3.claims(bad, {})] == [False, True, True, True]
 
 
 def test_the_judge_of_figure_4_refuses_a_setting_that_is_no_faster():
@@ -168,7 +174,7 @@ def test_the_judge_of_figure_4_refuses_a_setting_that_is_no_faster():
     curves = {name: curve(name, 70.0, 0.15) for name in names}
     curves |= {name: curve(name, 100.0, 0.15) for name in ("sync", "push 28")}
     curves["sync without delays"] = curve("sync without delays", 75.0, 0.15)
-    agree = [claim.agrees for claim in psp_fig4.claims(curves, {})]
+    agree = [claim.agrees for claim in fig4.claims(curves, {})]
     assert agree == [False, True, None, None, True]
 
 
@@ -197,10 +203,10 @@ def test_partial_push_and_pull_save_the_time_that_late_replies_cost(tmp_path):
 def test_as_many_pulls_are_late_as_the_law_says(tmp_path):
     curves, claims = judged("psp-fig2", tmp_path / "runs")
     assert all(claim.agrees is not False for claim in claims[:-1])
-    delays = psp_fig2.pull_delays(curves["4 s delay"].folder)
+    delays = fig2.pull_delays(curves["4 s delay"].folder)
     assert len(delays.way) == NODES * (NODES - 1) * SMALL["stop"]["iterations"]
     assert (delays.way <= delays.whole).all()
-    (picture,) = psp_fig2.draw(curves, tmp_path)
+    (picture,) = fig2.draw(curves, tmp_path)
     assert "way of the response" in picture.read_text()
 
 

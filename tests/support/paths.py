@@ -6,6 +6,5 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-PAPERS = ROOT / "benchmarks" / "papers"
 SUPPORT = Path(__file__).parent
 SCRIPTS = SUPPORT / "scripts"

@@ -10,36 +10,28 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
-from benchmarks.papers.claims import Claim
-from benchmarks.papers.curves import Curve, read_curve
-from benchmarks.papers.cutoff_clusters import Recorded
-from benchmarks.papers.cutoff_training import (
+from benchmarks.papers.bdsgd.trainings import (
     ALL,
-    HERE,
     Measured,
     Plain,
     draw,
     keep,
     measured,
     show,
-    table,
     with_error,
     with_models,
 )
+from benchmarks.papers.bursts import WORKERS, drawn
+from benchmarks.papers.claims import Claim
+from benchmarks.papers.curves import Curve, read_curve
 
 from outpace import run as run_for_real
 from outpace.config.experiment import experiment_from
-from outpace.predict.recorded import RunTimes, write
+from outpace.predict.recorded import write
 from outpace.record.folder import TRACE
 from outpace.record.run_times import read_source
 from outpace.report import write_report
 
-WORKERS: Final = 8
-BURSTS: Final = (2, 5)  # workers that are slow for a while, now and then
-USUAL_S: Final = 0.4
-SLOWER: Final = 3.0
-NORMAL, SLOW = 12, 8  # iterations, on average, in a row
-NOISE: Final = 0.05
 SOON_S: Final = 0.05  # a sleep that is aborted ends so soon; uncut it lasts for up to 0.8 s more
 
 
@@ -76,26 +68,13 @@ def _train(experiment: Plain, sync: Plain, times: Path, out: Path) -> Curve:
     """For real, with the run times of that file."""
     law = {"kind": "trace", "path": str(times.resolve())}
     data = {**experiment, "workers": WORKERS, "compute": law, "sync": sync}
-    run_for_real(experiment_from(data, "bdsgd-real", HERE), out)
+    run_for_real(experiment_from(data, "bdsgd-real", Path(__file__).parent), out)
     return read_curve(out)
 
 
 def _written(seed: int, path: Path) -> Path:
-    write(bursts(1000, seed), path)
+    write(drawn(1000, seed), path)
     return path
-
-
-def bursts(iterations: int, seed: int) -> RunTimes:
-    """A machine for each worker; two of them switch between usual and slow."""
-    random = np.random.default_rng(seed)
-    factor = np.ones((iterations, WORKERS))
-    for worker in BURSTS:
-        slow = random.random() < SLOW / (NORMAL + SLOW)
-        for t in range(iterations):
-            factor[t, worker] = SLOWER if slow else 1.0
-            slow ^= bool(random.random() < 1 / (SLOW if slow else NORMAL))
-    noise = np.exp(random.normal(0, NOISE, factor.shape))
-    return table(Recorded(USUAL_S * factor * noise, np.arange(WORKERS)))
 
 
 def _late(run: Curve) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

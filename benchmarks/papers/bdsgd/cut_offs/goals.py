@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from benchmarks.papers.bdsgd.cut_offs.results import Row
 from benchmarks.papers.claims import Claim
-from benchmarks.papers.cutoff_results import Row
 
 ROLLING: Final = ("last", "mean-5", "last-20", "last-5")
 PAPERS: Final = ("i", "ii-5.34", "ii-2.83", "ii-0.24")  # clusters

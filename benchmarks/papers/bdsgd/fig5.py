@@ -10,10 +10,9 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from benchmarks.papers.claims import Claim
-from benchmarks.papers.cutoff_clusters import SPEEDS, Recorded, drifting
-from benchmarks.papers.cutoff_rows import FIT_SEED
-from benchmarks.papers.cutoff_training import (
+from benchmarks.papers.bdsgd.cut_offs.clusters import SPEEDS, Recorded, drifting
+from benchmarks.papers.bdsgd.cut_offs.measuring import FIT_SEED
+from benchmarks.papers.bdsgd.trainings import (
     ALL,
     Curves,
     table,
@@ -21,6 +20,7 @@ from benchmarks.papers.cutoff_training import (
     with_error,
     with_models,
 )
+from benchmarks.papers.claims import Claim
 from plotly.subplots import make_subplots
 from rich.console import Console
 from rich.table import Table

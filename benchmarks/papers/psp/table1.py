@@ -8,7 +8,7 @@ from statistics import fmean
 
 from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curve
-from benchmarks.papers.psp import (
+from benchmarks.papers.psp.settings import (
     LEAST,
     PULL,
     PUSH,

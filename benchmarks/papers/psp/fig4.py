@@ -6,7 +6,15 @@ from collections.abc import Mapping
 
 from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curve
-from benchmarks.papers.psp import LEAST, PULL, PUSH, SETTINGS, SYNC, final_error, seconds_to_error
+from benchmarks.papers.psp.settings import (
+    LEAST,
+    PULL,
+    PUSH,
+    SETTINGS,
+    SYNC,
+    final_error,
+    seconds_to_error,
+)
 
 from outpace.config.experiment import Experiment
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from benchmarks.papers.bdsgd.cut_offs.goals import LARGE, Rows, goals
+from benchmarks.papers.bdsgd.cut_offs.measuring import DATA, Fits, Settings, clusters, measure
+from benchmarks.papers.bdsgd.cut_offs.picture import draw
+from benchmarks.papers.bdsgd.cut_offs.results import Row
 from benchmarks.papers.claims import Claim
-from benchmarks.papers.cutoff_goals import LARGE, Rows, goals
-from benchmarks.papers.cutoff_picture import draw
-from benchmarks.papers.cutoff_results import Row
-from benchmarks.papers.cutoff_rows import DATA, Fits, Settings, clusters, measure
 from rich.console import Console
 from rich.table import Table
 

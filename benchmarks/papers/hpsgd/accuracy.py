@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
-from benchmarks.papers import bdsgd_real
+from benchmarks.papers import bursts
+from benchmarks.papers.bdsgd.trainings import with_error
 from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curve, read_curve
-from benchmarks.papers.cutoff_training import HERE, with_error
-from benchmarks.papers.hpsgd_scaling import HPSGD, LOCAL, SSGD
+from benchmarks.papers.hpsgd.scaling import HPSGD, LOCAL, SSGD
 from benchmarks.papers.pace import accuracy_between
-from benchmarks.papers.psp import seconds_to_error
+from benchmarks.papers.psp.settings import seconds_to_error
 from plotly.subplots import make_subplots
 from rich.console import Console
 from rich.table import Table
@@ -99,13 +99,13 @@ def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
 def _train(data: Mapping[str, Any], case: str, seed: int, out: Path) -> dict[str, Curve]:
     """Each strategy, in out/STRATEGY."""
     step_s, workers = data["step_s"], data["workers"]
-    compute: dict[str, Any] = {"kind": "lognormal", "mean_s": step_s, "cv": bdsgd_real.NOISE}
+    compute: dict[str, Any] = {"kind": "lognormal", "mean_s": step_s, "cv": bursts.NOISE}
     if case == SLOW:
         compute["slow"] = [{"workers": data["slow"], "factor": data["slower"]}]
     if case == BURSTS:
         path = out.parent / f"{out.name}.parquet"
-        write(bdsgd_real.bursts(2000, seed), path)
-        scale = step_s / bdsgd_real.USUAL_S
+        write(bursts.drawn(2000, seed), path)
+        scale = step_s / bursts.USUAL_S
         compute = {"kind": "trace", "path": str(path.resolve()), "scale": scale}
     base = {"seed": seed, "workers": workers, "compute": compute, **data["experiment"]}
     beside = {"servers": workers, "colocate": True}
@@ -113,7 +113,7 @@ def _train(data: Mapping[str, Any], case: str, seed: int, out: Path) -> dict[str
         {"name": name, "sync": sync, **(beside if sync["kind"] in POLICIES else {})}
         for name, sync in data["strategies"].items()
     ]
-    compare(variants_from(base | {"variants": variants}, out.name, HERE), out)
+    compare(variants_from(base | {"variants": variants}, out.name, Path(__file__).parent), out)
     return {name: read_curve(out / name) for name in data["strategies"]}
 
 

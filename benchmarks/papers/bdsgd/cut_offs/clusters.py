@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 import torch
-from benchmarks.papers.cutoff_truth import Law
+from benchmarks.papers.bdsgd.cut_offs.truth import Law
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]

@@ -9,10 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from benchmarks.papers.claims import Claim
-from benchmarks.papers.cutoff_clusters import Recorded, four_nodes, switching_nodes
-from benchmarks.papers.cutoff_rows import clusters
-from benchmarks.papers.cutoff_training import (
+from benchmarks.papers.bdsgd.cut_offs.clusters import Recorded, four_nodes, switching_nodes
+from benchmarks.papers.bdsgd.cut_offs.measuring import clusters
+from benchmarks.papers.bdsgd.trainings import (
     ALL,
     Measured,
     draw,
@@ -24,6 +23,7 @@ from benchmarks.papers.cutoff_training import (
     with_error,
     with_models,
 )
+from benchmarks.papers.claims import Claim
 
 # So many iterations, and a run's seed: more than any worker does in the time that there is.
 TEST: Final[Mapping[str, Callable[[int, int], Recorded]]] = {

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from benchmarks.papers.bdsgd.cut_offs.clusters import Recorded
+from benchmarks.papers.bdsgd.cut_offs.results import error
 from benchmarks.papers.curves import Curve, read_curve
-from benchmarks.papers.cutoff_clusters import Recorded
-from benchmarks.papers.cutoff_results import error
 from benchmarks.papers.pace import accuracy_between
-from benchmarks.papers.psp import seconds_to_error
+from benchmarks.papers.psp.settings import seconds_to_error
 from plotly.subplots import make_subplots
 from rich.console import Console
 from rich.table import Table
@@ -23,7 +23,6 @@ from outpace.predict import models
 from outpace.predict.recorded import RunTimes, write
 from outpace.report.figures.figure import colour, dash
 
-HERE: Final = Path(__file__).parent
 ALL: Final = "wait for all"  # the strategy that the others are compared with
 Plain = Mapping[str, Any]
 Curves = Mapping[str, Curve]  # of one repetition, by strategy
@@ -58,7 +57,7 @@ def train(
     law = {"kind": "trace", "path": str(path.resolve())}
     variants = [{"name": name, "sync": sync} for name, sync in strategies.items()]
     data = {**experiment, "workers": times.workers, "compute": law, "variants": variants}
-    compare(variants_from(data, out.name, HERE), out)
+    compare(variants_from(data, out.name, Path(__file__).parent), out)
     return {name: read_curve(out / name) for name in strategies}
 
 

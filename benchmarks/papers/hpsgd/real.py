@@ -18,7 +18,6 @@ from outpace.config.experiment import experiment_from
 from outpace.experiment.results import Result
 from outpace.report import write_report
 
-HERE: Final = Path(__file__).parent
 WITHIN: Final = (
     0.05  # of the wall clock; the sleep of a process is not exact, nor is the machine idle
 )
@@ -42,9 +41,8 @@ def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
     rows: dict[str, list[Pair]] = {name: [] for name in data["strategies"]}
     for seed in range(data["seed"], data["seed"] + data["repeats"]):
         for name, sync in data["strategies"].items():
-            made = experiment_from(
-                {**data["experiment"], "seed": seed, "sync": sync}, "hpsgd-real", HERE
-            )
+            strategy = {**data["experiment"], "seed": seed, "sync": sync}
+            made = experiment_from(strategy, "hpsgd-real", Path(__file__).parent)
             place = out / f"seed-{seed}"
             virtual = simulate(made, place / "virtual" / name)
             real = run_for_real(made, place / "real" / name)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import numpy as np
-from benchmarks.papers.cutoff_clusters import (
+from benchmarks.papers.bdsgd.cut_offs.clusters import (
     PAPERS_EVENT,
     SPEEDS,
     Recorded,
@@ -19,7 +19,7 @@ from benchmarks.papers.cutoff_clusters import (
     random_events,
     switching_nodes,
 )
-from benchmarks.papers.cutoff_truth import Knowing, Law
+from benchmarks.papers.bdsgd.cut_offs.truth import Knowing, Law
 from torch import Tensor
 
 from outpace.predict import models

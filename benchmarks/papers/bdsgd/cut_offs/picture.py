@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from benchmarks.papers.cutoff_goals import Rows
+from benchmarks.papers.bdsgd.cut_offs.goals import Rows
 
 PICTURE: Final = "cut-offs.html"
 # Drawn at first; the others at a click on their names.

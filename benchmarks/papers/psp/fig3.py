@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curve
-from benchmarks.papers.psp import SETTINGS, final_error
+from benchmarks.papers.psp.settings import SETTINGS, final_error
 
 from outpace.config.experiment import Experiment
 

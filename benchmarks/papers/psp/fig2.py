@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curve
-from benchmarks.papers.psp import late_replies
+from benchmarks.papers.psp.settings import late_replies
 
 from outpace.config.experiment import Experiment
 from outpace.record.folder import MESSAGES

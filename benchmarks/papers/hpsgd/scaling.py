@@ -22,7 +22,6 @@ from outpace.record.folder import TRACE
 from outpace.report.figures.figure import colour
 from outpace.tasks.models import layer_sizes
 
-HERE: Final = Path(__file__).parent
 SSGD, LOCAL, HPSGD, PSGD = "SSGD", "Local SGD", "HPSGD", "PSGD"
 PICTURE: Final = "scaling.html"
 PUBLISHED: Final = {4: {SSGD: 133, LOCAL: 0}, 16: {SSGD: 250, LOCAL: 75}}  # per cent more
@@ -165,7 +164,7 @@ def _row(
         ],
     }
     place = out / f"{model}-{workers}"
-    variants = variants_from(experiment, place.name, HERE)
+    variants = variants_from(experiment, place.name, Path(__file__).parent)
     compare(variants, place)
     steps = data["steps"] - data["every"]
     found = {one.name: _found(place / one.name, step_s, steps) for one in variants}

@@ -1,5 +1,5 @@
 """PSP-SGD, Table 1, at the paper's size: judged as the small one. See psp-table1-gpu.yaml."""
 
-from benchmarks.papers.psp_table1 import FIGURES, claims
+from benchmarks.papers.psp.table1 import FIGURES, claims
 
 __all__ = ["FIGURES", "claims"]

@@ -1,0 +1,1 @@
+"""FluentPS: parameter servers that each synchronize on their own conditions."""

@@ -1,0 +1,1 @@
+"""HPSGD: all-reduces behind the computation."""

@@ -1,0 +1,1 @@
+"""Zhang, Tanimura and Nakada: a hybrid simulator of distributed training."""

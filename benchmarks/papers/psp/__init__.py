@@ -1,0 +1,1 @@
+"""PSP-SGD: partially synchronous parallelism, with partial push and partial pull."""
