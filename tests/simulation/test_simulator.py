@@ -229,9 +229,9 @@ def test_wrong_use_is_said_in_words():
         pass
 
     for program, words in (
-        (to_nobody, "'a' sent to 'bb', which is no worker"),
-        (backwards, "a: delay must be a number of seconds from 0, not -1"),
-        (not_a_time, "a: sleep must be a number of seconds from 0, not nan"),
+        (to_nobody, "'a' sent to 'bb', which does not exist"),
+        (backwards, "a: delay must be a number of seconds from 0 on, not -1"),
+        (not_a_time, "a: sleep must be a number of seconds from 0 on, not nan"),
     ):
         with pytest.raises(RunError, match=words):
             simulate({"a": program})
@@ -239,9 +239,9 @@ def test_wrong_use_is_said_in_words():
     simulator.add_worker("a", Empty)
     with pytest.raises(ConfigError, match="there already is a worker 'a'"):
         simulator.add_worker("a", Empty)
-    with pytest.raises(ConfigError, match="no subclass of"):
+    with pytest.raises(ConfigError, match="not a subclass of"):
         simulator.add_worker("b", int)
-    with pytest.raises(RunError, match="Empty must have `async def run"):
+    with pytest.raises(RunError, match="Empty must define `async def run"):
         simulator.start()
 
 

@@ -1,4 +1,4 @@
-"""A simulated cluster by hand: workers whose programs one writes oneself.
+"""A simulated cluster whose workers run programs written by the user.
 
     class Ping(outpace.Worker):
         async def run(self):
@@ -12,8 +12,8 @@
     simulator.start()
 
 Computations are real, time is virtual (Zhang et al., "A Hybrid Simulator", section 3):
-`execute` runs a function and lets pass what it took; a message occupies its sender and its
-receiver for its delay, and a worker sends, receives and computes independently.
+`execute` runs a function and advances time by what it took; a message occupies its sender and
+its receiver for its delay, and a worker sends, receives and computes independently.
 """
 
 from __future__ import annotations
@@ -41,29 +41,29 @@ _LONGEST_TEXT: Final = 60  # characters of a message's data in the log
 
 
 class Delivered(NamedTuple):
-    """A message that has arrived. Times in seconds since the start.
-
-    requested: `send` was called. started: both ends were free. arrived: the data was there.
-    """
+    """A message that has arrived, with its times in seconds since the start."""
 
     sender: str
     receiver: str
-    requested: float
-    started: float
+    requested: float  # when `send` was called
+    started: float  # when both ends were free
     arrived: float
     data: Any
 
 
 class Worker:
-    """A node of the cluster. Subclasses write `run`; they need no `__init__` of this class."""
+    """A node of the simulated cluster.
+
+    Subclasses define `run`; they need not call `super().__init__()`.
+    """
 
     name: str
     _simulator: Simulator
     _mailbox: Mailbox[Any]
 
     async def run(self) -> Any:
-        """What this worker does; what it returns is in `Simulator.results`."""
-        raise NotImplementedError(f"{type(self).__name__} must have `async def run(self)`")
+        """Do this worker's work; the return value is kept in `Simulator.results`."""
+        raise NotImplementedError(f"{type(self).__name__} must define `async def run(self)`")
 
     @property
     def now(self) -> float:
@@ -71,33 +71,42 @@ class Worker:
         return seconds(self._simulator.kernel.now)
 
     def send(self, to: str, data: Any = None, delay: float | None = None) -> None:
-        """Queue data for a worker; does not block. The data is handed over, not copied.
+        """Queue data for another worker and return at once.
 
-        Its transfer occupies both ends for `delay` seconds, and starts when both are free.
-        Without `delay` it takes what its bytes take in the simulator's network: those of
-        tensors, arrays, bytes, and of lists, tuples and dicts of them.
+        The transfer starts when both ends are free and occupies both.
 
-        Raises ConfigError if there is no such worker, the delay is no time, or there is one
-        and the network is `fair`: there nobody has both ends to himself.
+        Args:
+            to: Name of the receiver.
+            data: Any object. It is handed over, not copied.
+            delay: Seconds that the transfer takes. By default they follow from the network of
+                the simulator and the bytes of the tensors, arrays and bytes in `data`, also
+                inside lists, tuples and dicts.
+
+        Raises:
+            ConfigError: if there is no such worker, if the delay is negative or not finite, or
+                if a delay is given in a network with `fair` contention, where transfers share
+                both ends.
         """
         self._simulator._send(self.name, to, data, delay)
 
     async def recv(self) -> Any:
-        """The next message's data, in the order of arrival; waits until there is one."""
+        """Return the data of the next message; wait until there is one."""
         return await self._mailbox.get()
 
     def recv_nowait(self, default: Any = None) -> Any:
-        """The next message's data if one is there, else `default`."""
+        """Return the data of the next message if one has arrived, else `default`."""
         return self._mailbox.get_nowait() if len(self._mailbox) else default
 
     async def execute(
         self, function: Callable[..., T], *args: Any, duration: float | None = None, **kwargs: Any
     ) -> T:
-        """Compute function(*args, **kwargs), and let the time pass that it took.
+        """Return function(*args, **kwargs) after the virtual time that it takes.
 
-        With `duration` (seconds) it takes that long instead, so that the same run gives the
-        same times on every machine; then it is computed at the end, and never if this
-        worker is interrupted before.
+        Args:
+            function: Called with the other arguments.
+            duration: Seconds of virtual time; by default the time that the call took on this
+                computer. A given duration makes runs repeatable. The function is then called
+                at the end of it, and not at all if a timeout interrupts the worker before.
         """
         if duration is not None:
             await self.sleep(duration)
@@ -108,22 +117,38 @@ class Worker:
         return result
 
     async def sleep(self, duration: float) -> None:
-        """Let so many seconds pass. Raises ConfigError if they are no time."""
+        """Wait for `duration` seconds.
+
+        Raises:
+            ConfigError: if the duration is negative or not finite.
+        """
         _require_time("sleep", self.name, duration)
         await self._simulator.kernel.sleep(duration)
 
     def timeout(self, duration: float) -> AbstractContextManager[None]:
-        """`with self.timeout(2.0):` raises TimeoutError in a block that waits longer."""
+        """Return a context manager that raises TimeoutError if its block waits longer.
+
+            with self.timeout(2.0):
+                data = await self.recv()
+
+        Args:
+            duration: Seconds.
+
+        Raises:
+            ConfigError: if the duration is negative or not finite.
+        """
         _require_time("timeout", self.name, duration)
         return self._simulator.kernel.timeout(duration)
 
 
 class Simulator:
-    """A cluster in virtual time, made of `Worker`s.
+    """A cluster of `Worker`s in virtual time.
 
-    log: True prints a line for each message that arrives; a function is given the
-    `Delivered`. network: latency and bandwidth of the connections; left out: none and
-    infinite. tie_seed: shuffles what happens at equal times, for tests.
+    Args:
+        log: True prints a line for each message that arrives; a function is called with each
+            `Delivered`.
+        network: Latency and bandwidth of the connections; by default zero and infinite.
+        tie_seed: Shuffles the order of events at equal times, for tests.
     """
 
     def __init__(
@@ -134,10 +159,10 @@ class Simulator:
         tie_seed: int | None = None,
     ) -> None:
         self.kernel = Kernel(tie_seed=tie_seed)
-        self.results: dict[str, Any] = {}  # what the workers' `run` returned, by name
+        self.results: dict[str, Any] = {}  # return values of the workers' `run`, by name
         self._log = print_delivered if log is True else log or None
-        took_note = None if self._log is None else self._delivered
-        self._network = network_of(network or NetworkLaw(), self.kernel, took_note)
+        delivered = None if self._log is None else self._delivered
+        self._network = network_of(network or NetworkLaw(), self.kernel, delivered)
         self._workers: dict[str, Worker] = {}
         self._daemons: set[str] = set()
         self._started: set[str] = set()
@@ -149,20 +174,26 @@ class Simulator:
 
     @property
     def workers(self) -> Mapping[str, Worker]:
-        """By name."""
+        """The workers by name."""
         return self._workers
 
     def add_worker(
         self, name: str, kind: type[WorkerT], *args: Any, daemon: bool = False, **kwargs: Any
     ) -> WorkerT:
-        """Make a worker, kind(*args, **kwargs), of that name. A daemon ends with the others.
+        """Add a worker, kind(*args, **kwargs), and return it.
 
-        Raises ConfigError if the name is taken or `kind` is no Worker.
+        Args:
+            name: What other workers call it in `send`.
+            kind: A subclass of `Worker`.
+            daemon: True if the simulation need not wait for its end.
+
+        Raises:
+            ConfigError: if the name is taken or `kind` is not a subclass of `Worker`.
         """
         if name in self._workers:
             raise ConfigError(f"there already is a worker {name!r}")
         if not (isinstance(kind, type) and issubclass(kind, Worker)):
-            raise ConfigError(f"worker {name!r}: {kind!r} is no subclass of outpace.Worker")
+            raise ConfigError(f"worker {name!r}: {kind!r} is not a subclass of outpace.Worker")
         worker = kind.__new__(kind)
         worker.name, worker._simulator = name, self
         worker._mailbox = self._network.add(name)
@@ -173,11 +204,19 @@ class Simulator:
         return worker
 
     def start(self, until: float | None = None) -> float:
-        """Run until all workers but the daemons are done, or for `until` seconds.
+        """Run until all workers but the daemons are done; may be called again to continue.
 
-        Returns the virtual time in seconds. May be called again to go on. Raises
-        DeadlockError if workers wait and nothing can happen, RunError if one raised, with
-        its name and the time; the error itself is chained.
+        Args:
+            until: Virtual time in seconds at which to pause.
+
+        Returns:
+            The virtual time in seconds.
+
+        Raises:
+            DeadlockError: if workers wait and no event is left; the message names them.
+            RunError: if a worker raised; the message names it and the time, and the worker's
+                exception is chained.
+            ConfigError: if `until` is negative or not finite.
         """
         if until is not None:
             _require_time("start", "the simulator", until)
@@ -194,7 +233,9 @@ class Simulator:
     def _send(self, sender: str, to: str, data: Any, delay: float | None) -> None:
         if to not in self._workers:
             hint = did_you_mean(to, list(self._workers))
-            raise ConfigError(f"worker {sender!r} sent to {to!r}, which is no worker.{hint}")
+            raise ConfigError(
+                f"worker {sender!r} sent to {to!r}, which does not exist.{hint}"
+            )
         if delay is None:
             self._network.send(sender, to, data, size_of(data))
             return
@@ -216,7 +257,7 @@ class Simulator:
 
 
 def print_delivered(message: Delivered) -> None:
-    """A line on standard output."""
+    """Print a line about a message."""
     text = repr(message.data)
     text = text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
     waited = message.started - message.requested
@@ -228,7 +269,7 @@ def print_delivered(message: Delivered) -> None:
 
 
 def size_of(data: Any) -> int:
-    """The bytes of tensors, arrays, bytes, and of what lists, tuples and dicts hold of them."""
+    """Return the bytes of tensors, arrays and bytes, also inside lists, tuples and dicts."""
     if isinstance(data, torch.Tensor | np.ndarray):
         return int(data.nbytes)
     if isinstance(data, bytes | bytearray | memoryview):
@@ -242,4 +283,4 @@ def size_of(data: Any) -> int:
 
 def _require_time(what: str, who: str, duration: float) -> None:
     if not (isinstance(duration, int | float) and 0 <= duration < math.inf):
-        raise ConfigError(f"{who}: {what} must be a number of seconds from 0, not {duration!r}")
+        raise ConfigError(f"{who}: {what} must be a number of seconds from 0 on, not {duration!r}")

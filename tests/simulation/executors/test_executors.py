@@ -181,9 +181,7 @@ def drive(executor_of, experiment: Experiment, count: int) -> tuple[list[torch.T
         executor = executor_of(experiment, workload, initial)
         try:
             jobs = [
-                GradientJob(
-                    executor, lambda *_: None, initial, n % experiment.workers, n // 6, due=n
-                )
+                GradientJob(executor, initial, n % experiment.workers, n // 6, n, lambda *_: None)
                 for n in range(count)
             ]
             blocks = [block for job in jobs for block in job.blocks()]

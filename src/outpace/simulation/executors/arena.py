@@ -1,7 +1,7 @@
-"""Memory that processes share: slots, each for the blocks of one flat vector.
+"""Memory that processes share, in slots, each for the blocks of one flat vector.
 
-It has no name: nothing is left behind when processes are killed, and no limit of /dev/shm
-applies.
+The memory has no name, so nothing is left behind when processes are killed, and no limit of
+/dev/shm applies.
 """
 
 from __future__ import annotations
@@ -20,30 +20,33 @@ import torch
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """Of a slot: the lengths of its blocks, one after the other."""
+class SlotLayout:
+    """The lengths of the blocks of a slot, one after the other."""
 
     lengths: tuple[int, ...]
     dtype: torch.dtype
 
     @property
     def slot_bytes(self) -> int:
-        """In whole pages."""
+        """Size of a slot, in whole pages."""
         return -(-sum(self.lengths) * self.dtype.itemsize // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
 class Arena:
-    """So many slots. Pickled for a process that is being started, it is the same memory."""
+    """Slots of shared memory. Pickled for a process that is being started, it stays the same one.
 
-    def __init__(self, layout: Layout, slots: int, file: int | None = None) -> None:
-        """file: the descriptor of an arena that is there already."""
+    Args:
+        file: Descriptor of the memory of an existing arena.
+    """
+
+    def __init__(self, layout: SlotLayout, slots: int, file: int | None = None) -> None:
         size = layout.slot_bytes * slots
         self._layout, self._slots = layout, slots
         self._file = _anonymous_file(size) if file is None else file
         self._memory = mmap.mmap(self._file, size)
 
     def blocks(self, slot: int) -> list[torch.Tensor]:
-        """The blocks in a slot: views, new ones each time."""
+        """Return new views of the blocks in a slot."""
         layout = self._layout
         starts = accumulate(layout.lengths, initial=0)
         base = slot * layout.slot_bytes
@@ -62,7 +65,7 @@ class Arena:
             place.copy_(block)
 
     def close(self) -> None:
-        """The memory goes when the last view does. Nothing may be asked of it any more."""
+        """Give the memory up; it is freed with the last view. No other method may follow."""
         os.close(self._file)
         del self._memory
 
@@ -70,7 +73,7 @@ class Arena:
         return _attached, (DupFd(self._file), self._layout, self._slots)
 
 
-def _attached(file: Any, layout: Layout, slots: int) -> Arena:
+def _attached(file: Any, layout: SlotLayout, slots: int) -> Arena:
     return Arena(layout, slots, file.detach())
 
 

@@ -1,6 +1,7 @@
 """Serial at first; in processes once a run has turned out to be a long one.
 
-Both give bitwise the same, so what is decided by the clock changes nothing else.
+Both give bitwise the same gradients, so a decision that depends on the host's clock does not
+change the run.
 """
 
 from __future__ import annotations
@@ -9,31 +10,34 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from outpace.blocks.block import Block
+import torch
+
 from outpace.config.experiment import Experiment
 from outpace.simulation.executors.job import Executor, Job, Outcome
 from outpace.simulation.executors.processes import ProcessExecutor, Unusable, cores
 from outpace.simulation.executors.serial import SerialExecutor
 from outpace.tasks import Workload
 
-LONG_S: Final = 30.0  # of gradients still to come; the processes need some to start
-COSTLY_S: Final = 0.002  # a gradient; below that they save nothing
-MOST_PROCESSES: Final = 16  # each has the data; whoever wants more can say so
+LONG_S: Final = 30.0  # of gradients still to come; processes need some of that to start
+COSTLY_S: Final = 0.002  # a gradient; below that processes save nothing
+MOST_PROCESSES: Final = 16  # each holds the data; `kind: processes` can ask for more
 _LOOK_EVERY: Final = 16  # gradients
 
 
 class AutoExecutor:
-    """share: how much of the run is done, in [0, 1]; 0 where that is unknown.
+    """Changes to processes when they are expected to pay.
 
-    It goes over to processes when gradients that take `costly_s` or longer are expected to
-    take `long_s` or longer in all from now on.
+    Args:
+        share: Returns how much of the run is done, in [0, 1]; 0 where that is unknown.
+        long_s: Seconds that the gradients still to come must be expected to take.
+        costly_s: Seconds that one gradient must take.
     """
 
     def __init__(
         self,
         experiment: Experiment,
         workload: Workload,
-        initial: Sequence[Block],
+        initial: Sequence[torch.Tensor],
         share: Callable[[], float],
         long_s: float = LONG_S,
         costly_s: float = COSTLY_S,
@@ -82,7 +86,7 @@ class AutoExecutor:
         if self._spent_s < self._costly_s * self._gradients:
             return
         elapsed_s, share = time.perf_counter() - self._started, self._share()
-        # Of unknown length: what has lasted so long will probably last as long again.
+        # A run of unknown length will probably last as long again as it has lasted.
         remaining_s = elapsed_s * (1 - share) / share if share else elapsed_s
         if remaining_s * self._spent_s / elapsed_s >= self._long_s:
             self._undecided = False

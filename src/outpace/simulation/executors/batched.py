@@ -1,7 +1,7 @@
-"""Gradients several at once: what is due first, up to a width, by `torch.func.vmap`.
+"""Several gradients at once, those due first, by `torch.func.vmap`.
 
-Not bitwise equal to `serial`: see `tasks.stacked`. Which gradients are computed together
-depends on virtual times alone, so a run still has one result.
+They are not bitwise equal to serial ones: see `tasks.stacked`. Which gradients are computed
+together depends on virtual times alone, so a run still has one result.
 """
 
 from __future__ import annotations
@@ -16,27 +16,33 @@ from typing import Any, Final
 
 import torch
 
-from outpace.blocks.block import Block, whole
 from outpace.errors import ConfigError, RunError
 from outpace.simulation.executors.job import Job, Outcome
 from outpace.support.units import Time
 from outpace.tasks import Workload, brief, gradient_of
 from outpace.tasks.supervised import SupervisedWorkload
 
-TOLERANCE: Final = 1e-4  # of the norm of a gradient; float32 differs by about 1e-6
+TOLERANCE: Final = 1e-4  # relative to a gradient's norm; rounding of float32 is about 1e-6
 _REPETITIONS: Final = 3
 
 
 class BatchedExecutor:
-    """Raises ConfigError if this workload cannot be batched, or gives other gradients then."""
+    """Computes up to `width` gradients at once.
+
+    Raises:
+        ConfigError: if this workload cannot be batched or gives other gradients in a batch.
+    """
 
     beside = False
 
     def __init__(
-        self, workload: Workload, initial: Sequence[Block], width: int, device: str | None = None
+        self,
+        workload: Workload,
+        initial: Sequence[torch.Tensor],
+        width: int,
+        device: str | None = None,
     ) -> None:
-        self._workload, self._width = workload, width
-        self._initial = [b for block in initial if isinstance(b := whole(block), torch.Tensor)]
+        self._workload, self._initial, self._width = workload, initial, width
         if not isinstance(workload, SupervisedWorkload):
             raise ConfigError("executor: only tasks with a model can be batched; use kind: auto")
         try:
@@ -46,10 +52,10 @@ class BatchedExecutor:
             raise ConfigError(
                 f"executor: this task cannot be batched: {brief(error)}; use kind: auto"
             ) from error
-        if workload.draws(self._initial):
+        if workload.draws(initial):
             raise ConfigError(
-                "executor: this task draws random numbers (dropout?), and a batch would draw "
-                "others; use kind: auto"
+                "executor: this task draws random numbers (dropout?), and in a batch it would "
+                "draw other ones; use kind: auto"
             )
         if not difference < TOLERANCE:
             raise ConfigError(
@@ -104,7 +110,10 @@ class BatchedExecutor:
     # -- trials ----------------------------------------------------------------
 
     def _difference(self) -> float:
-        """The largest relative one of the first gradients, with equal and unequal parameters."""
+        """Return the largest relative difference between batched and serial gradients.
+
+        Compares the first gradients, at equal and at unequal parameters.
+        """
         first = self._initial
         second = [block.clone() for block in first]
         differences = []
@@ -121,7 +130,7 @@ class BatchedExecutor:
         return max(differences, key=lambda d: math.inf if math.isnan(d) else d)
 
     def gain(self, workers: int) -> float:
-        """How many times faster than `serial` it is, here and now, for so many workers."""
+        """Measure how many times faster it is than `serial` on this computer."""
         wanted = [
             ([block.clone() for block in self._initial], worker, 0)
             for worker in range(min(workers, self._width))

@@ -1,4 +1,4 @@
-"""A process that computes for a simulation."""
+"""A process that computes gradients and evaluations for a simulation."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from outpace.simulation.executors.arena import Arena
 from outpace.simulation.executors.job import EVALUATION
 from outpace.tasks import Evaluation, evaluation_of, gradient_of
 
-# number, slot of the parameters and which contents of it, worker (or EVALUATION), iteration (or
-# how many samples), slot of the result
+# Number, slot of the parameters and the version of its contents, worker (or EVALUATION),
+# iteration (or number of samples), slot of the result.
 Order: TypeAlias = tuple[int, int, int, int, int, int]
-NO_TASK: Final = -1
-# number, loss or evaluation, error
+# Number, loss or evaluation, error.
 Report: TypeAlias = tuple[int, float | Evaluation | None, str | None]
+NO_TASK: Final = -1  # as number of a report: the task cannot be made
 
 
 def compute(orders: Connection, arena: Arena, experiment: Experiment) -> None:
-    """Carry out orders until nobody gives any."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what a task prints was printed already
+    """Carry out orders until the connection is closed."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the simulation prints what the task prints
     try:
         carry_out = _Computer(experiment, arena).carry_out
         while True:
@@ -49,7 +49,7 @@ class _Computer:
     def carry_out(self, order: Order) -> Report:
         number, slot, contents, worker, iteration, target = order
         if slot not in self._seen or self._seen[slot][0] != contents:
-            # New views: the workload knows by identity what it has loaded.
+            # New views: the workload identifies parameters that it has loaded by their identity.
             self._seen[slot] = contents, self._arena.blocks(slot)
         parameters = self._seen[slot][1]
         try:

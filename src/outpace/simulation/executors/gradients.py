@@ -1,14 +1,13 @@
-"""The gradients of a run, made by the executor that the configuration asks for."""
+"""The gradients of a run, computed by the executor that the configuration asks for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 
 from outpace.blocks.block import Block, whole
-from outpace.config import executors as host
+from outpace.config import executors as settings
 from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError
 from outpace.simulation.executors.auto import AutoExecutor
@@ -21,10 +20,14 @@ from outpace.tasks import CuttableWorkload, Evaluation, evaluation_of
 
 
 class Gradients:
-    """Takes orders for gradients; `told` hears of each that was computed.
+    """Accepts orders for gradients and evaluations. Nothing is started before `start`.
 
-    share: how much of the run is done. Raises ConfigError if the task cannot be batched
-    and should be. Nothing is started before `start`.
+    Args:
+        told: Called with worker, iteration and loss of each gradient that was computed.
+        share: Returns how much of the run is done, in [0, 1].
+
+    Raises:
+        ConfigError: if the configuration asks for batches and the task cannot be batched.
     """
 
     def __init__(
@@ -36,67 +39,70 @@ class Gradients:
     ) -> None:
         self._experiment, self._workload = experiment, workload
         self._told, self._share = told, share
-        self._initial = [whole(block) for block in workload.initial_parameters()]
-        self._real = all(isinstance(block, torch.Tensor) for block in self._initial)
+        self._initial = _tensors([whole(block) for block in workload.initial_parameters()])
         self._executor: Executor = SerialExecutor(workload)
-        if self._real and isinstance(experiment.executor, host.Batched):
-            self._executor = self._batched(experiment.executor)
+        if self._initial and isinstance(experiment.executor, settings.Batched):
+            self._executor = self._batched(experiment.executor.width, experiment.executor.device)
 
     def start(self) -> None:
         """Start the processes that are asked for."""
         asked = self._experiment.executor
-        if not self._real:
+        if not self._initial:
             return
-        if isinstance(asked, host.Processes):
+        if isinstance(asked, settings.Processes):
             self._executor = ProcessExecutor(
                 self._experiment, self._workload, self._initial, asked.processes
             )
-        elif isinstance(asked, host.Auto):
+        elif isinstance(asked, settings.Auto):
             self._executor = self._auto()
-        elif isinstance(asked, host.Fastest):
-            self._executor = self._fastest(asked)
+        elif isinstance(asked, settings.Fastest):
+            self._executor = self._fastest(asked.width)
 
     def submit(
         self, parameters: Sequence[Block], worker: int, iteration: int, due: Time
     ) -> Sequence[Block]:
-        """The gradient at these parameters, not wanted before `due`. Values come when read."""
-        if not self._real:  # sizes alone: nothing to put off
+        """Return the gradient at these parameters; its values are computed when they are read.
+
+        due: The virtual time before which they are not read.
+        """
+        if not self._initial:  # sizes alone: nothing to compute
             loss, blocks = self._workload.gradient(parameters, worker, iteration)
             self._told(worker, iteration, loss)
             return blocks
-        # A list of its own: the worker changes its list as replies come.
-        tensors = [block for block in parameters if isinstance(block, torch.Tensor)]
-        job = GradientJob(self._executor, self._told, tensors, worker, iteration, due)
+        tensors = _tensors(parameters)  # a new list: the worker's changes as replies arrive
+        job = GradientJob(self._executor, tensors, worker, iteration, due, self._told)
         self._executor.expect(job)
         return job.blocks()
 
     def evaluate(
         self, parameters: Sequence[Block], samples: int | None, now: Time, *, at_once: bool
     ) -> Evaluation | EvaluationJob:
-        """What these parameters are worth, on at most so many samples; or who will know it."""
+        """Evaluate these parameters on at most so many samples, now or in a job."""
         if at_once or not self._executor.beside:
             return evaluation_of(self._workload, parameters, samples)
-        tensors = [block for block in parameters if isinstance(block, torch.Tensor)]
-        job = EvaluationJob(self._executor, tensors, samples, now)
+        job = EvaluationJob(self._executor, _tensors(parameters), samples, now)
         self._executor.expect(job)
         return job
 
     def close(self) -> None:
         self._executor.close()
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         return self._executor.describe()
 
     def _auto(self) -> AutoExecutor:
         return AutoExecutor(self._experiment, self._workload, self._initial, self._share)
 
-    def _batched(self, asked: host.Batched | host.Fastest) -> BatchedExecutor:
-        device = asked.device if isinstance(asked, host.Batched) else None
-        return BatchedExecutor(self._workload, self._initial, asked.width, device)
+    def _batched(self, width: int, device: str | None = None) -> BatchedExecutor:
+        return BatchedExecutor(self._workload, self._initial, width, device)
 
-    def _fastest(self, asked: host.Fastest) -> Executor:
+    def _fastest(self, width: int) -> Executor:
         try:
-            batched = self._batched(asked)
-        except ConfigError:  # it says itself what it cannot compute
+            batched = self._batched(width)
+        except ConfigError:  # this task cannot be batched
             return self._auto()
         return batched if batched.gain(self._experiment.workers) > cores() else self._auto()
+
+
+def _tensors(blocks: Sequence[Block]) -> list[torch.Tensor]:
+    return [block for block in blocks if isinstance(block, torch.Tensor)]

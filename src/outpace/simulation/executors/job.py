@@ -1,9 +1,10 @@
-"""What is to be computed from parameters, a gradient or an evaluation, and who does it."""
+"""Gradients and evaluations to be computed, and the protocol of what computes them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -26,79 +27,54 @@ class Executor(Protocol):
 
     @property
     def beside(self) -> bool:
-        """Does it compute while this process does something else?"""
+        """True if it computes while this process does something else."""
 
     def expect(self, job: Job) -> None:
-        """It may be wanted, at the virtual time `job.due` or later. It may be begun with.
+        """Take a job whose outcome may be needed at the virtual time `job.due` or later.
 
-        Only weak references to it may be kept: nobody can want what nobody refers to.
+        Only weak references to the job may be kept: a job without other references is needed
+        by nobody and is not computed.
         """
 
     def result(self, job: Job) -> Outcome:
-        """It is wanted now. Raises RunError if the task raises."""
+        """Return the outcome, which is needed now. Raises RunError if the task raises."""
 
     def close(self) -> None:
         """Stop whatever runs. Idempotent."""
 
     def describe(self) -> dict[str, Any]:
-        """For the summary: its kind, and what else is worth knowing."""
+        """Return the kind of executor and its figures, for the summary."""
 
 
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class Job(ABC):
     """A function of parameters, a worker and an iteration."""
 
-    __slots__ = (
-        "__weakref__",
-        "begun",
-        "due",
-        "executor",
-        "iteration",
-        "outcome",
-        "parameters",
-        "worker",
-    )
-
-    def __init__(
-        self,
-        executor: Executor,
-        parameters: Sequence[torch.Tensor],
-        worker: int,
-        iteration: int,
-        due: Time,
-    ) -> None:
-        self.executor, self.parameters = executor, parameters
-        self.worker, self.iteration, self.due = worker, iteration, due
-        self.begun = False  # is somebody computing it?
-        self.outcome: Outcome | str | None = None  # once somebody has; a text: an error
+    executor: Executor
+    parameters: Sequence[torch.Tensor]
+    worker: int
+    iteration: int
+    due: Time
+    begun: bool = field(default=False, init=False)
+    outcome: Outcome | str | None = field(default=None, init=False)  # a text: what was raised
 
     @abstractmethod
     def compute(self, workload: Workload) -> Outcome:
-        """Here and now. Raises RunError if the task raises."""
+        """Compute it here and now. Raises RunError if the task raises."""
 
 
+@dataclass(slots=True, eq=False)
 class GradientJob(Job):
-    """The gradient of a worker's iteration. It is computed when its first block is read."""
+    """The gradient of a worker's iteration, computed when its first block is read."""
 
-    __slots__ = ("_blocks", "_told")
-
-    def __init__(
-        self,
-        executor: Executor,
-        told: Told,
-        parameters: Sequence[torch.Tensor],
-        worker: int,
-        iteration: int,
-        due: Time,
-    ) -> None:
-        super().__init__(executor, parameters, worker, iteration, due)
-        self._told = told
-        self._blocks: list[Any] = []
+    told: Told
+    _blocks: list[Any] = field(default_factory=list, init=False)
 
     def compute(self, workload: Workload) -> Gradient:
         return gradient_of(workload, self.parameters, self.worker, self.iteration)
 
     def blocks(self) -> list[Block]:
-        """One for each block of the parameters."""
+        """Return a deferred block for each block of the parameters."""
         return [
             Deferred(block.numel(), block.dtype, partial(self._take, place))
             for place, block in enumerate(self.parameters)
@@ -110,14 +86,14 @@ class GradientJob(Job):
             assert not isinstance(outcome, Evaluation)
             loss, blocks = outcome
             self._blocks, self.outcome, self.parameters = list(blocks), None, ()
-            self._told(self.worker, self.iteration, loss)
+            self.told(self.worker, self.iteration, loss)
         block, self._blocks[place] = self._blocks[place], None
         assert isinstance(block, torch.Tensor)
         return block
 
 
 class EvaluationJob(Job):
-    """What parameters are worth, on at most so many samples (0: all)."""
+    """The evaluation of parameters; `iteration` is the number of samples, 0 for all."""
 
     __slots__ = ()
 
@@ -130,7 +106,7 @@ class EvaluationJob(Job):
         return evaluation_of(workload, self.parameters, self.iteration or None)
 
     def value(self) -> Evaluation:
-        """Wait for it. Raises RunError if the task raises."""
+        """Wait for the evaluation. Raises RunError if the task raises."""
         outcome = self.executor.result(self)
         assert isinstance(outcome, Evaluation)
         return outcome

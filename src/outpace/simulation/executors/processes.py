@@ -1,15 +1,14 @@
-"""Gradients ahead of time, in other processes: bitwise those of `serial`. Evaluations too.
+"""Gradients and evaluations computed ahead of time in other processes, bitwise as by `serial`.
 
-A gradient is a function of the parameters that were read when it was begun, in virtual
-time, and is not needed before it ends: until then it can be computed, beside those of all
-other workers. Each process has one order that it carries out and one in reserve; what is
-due first is ordered first. Parameters and gradients go through shared memory, and equal
-parameters are there once. What nobody can read any more, because it was cut off, is not
-ordered. What is wanted and was not ordered yet is computed here.
+A gradient is a function of the parameters that a worker read when it began, in virtual time,
+and its value is not needed before it ends. Until then it can be computed, beside the gradients
+of all other workers. Each process has one order that it carries out and one in reserve; jobs
+due first are ordered first. Parameters and gradients go through shared memory, and equal
+parameters are stored once. A job that was cut off, so that its value cannot be read any more,
+is not ordered. A job whose value is needed before it was ordered is computed in this process.
 
-The processes make the task for themselves. Whether it is the same task is tried before
-anything else: the first order of each is a gradient that is known here, and must agree
-bitwise.
+Each process makes the task for itself. Its first order is a trial that shows whether it is the
+same task: a gradient that is known here and must agree bitwise.
 """
 
 from __future__ import annotations
@@ -31,24 +30,23 @@ from typing import Any, Final, cast
 
 import torch
 
-from outpace.blocks.block import Block, whole
 from outpace.config.experiment import Experiment
 from outpace.errors import RunError
-from outpace.simulation.executors.arena import Arena, Layout
+from outpace.simulation.executors.arena import Arena, SlotLayout
 from outpace.simulation.executors.child import NO_TASK, compute
 from outpace.simulation.executors.job import EVALUATION, Job, Outcome
 from outpace.support import forking
 from outpace.support.units import Time
 from outpace.tasks import Evaluation, Workload, gradient_of
 
-_ORDERS: Final = 2  # of a process at a time
-_SPARE: Final = 4  # slots for parameters that nobody computes with at the moment
-_GRACE_S: Final = 2.0
+_ORDERS: Final = 2  # per process at a time
+_SPARE: Final = 4  # slots for parameters that no order uses at the moment
+_GRACE_S: Final = 2.0  # for a process to end before it is killed
 _TRIAL_S: Final = 600.0  # to make the task and compute one gradient
 
 
 class Unusable(RunError):
-    """The processes cannot compute what is wanted of them."""
+    """The processes cannot compute the gradients of this run."""
 
 
 @dataclass(eq=False, slots=True)
@@ -56,34 +54,36 @@ class _Parameters:
     """A slot for parameters and what is in it."""
 
     slot: int
-    contents: int = 0  # how often it was written
-    users: int = 0
+    contents: int = 0  # version: how often it was written
+    users: int = 0  # orders
     blocks: Sequence[torch.Tensor] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    job: weakref.ref[Job] | None  # None: the first order, which is a trial
+    job: weakref.ref[Job] | None  # None: the trial
     source: _Parameters
     target: int
 
 
 @dataclass(eq=False, slots=True)
 class _Process:
-    """One of them. `targets`: the free slots that it may write results to."""
-
     process: ForkServerProcess
     pipe: Connection
-    targets: list[int]
-    tried: bool = False
+    targets: list[int]  # free slots to write results to
+    tried: bool = False  # the trial has succeeded
     orders: dict[int, _Order] = field(default_factory=dict)  # by number
 
 
 class ProcessExecutor:
-    """See the head of this file. `processes` None: one for each core, but not more than workers,
-    who cannot have more gradients under way.
+    """Computes jobs in other processes; see the head of this file.
 
-    Raises Unusable, in any method, if a process died or has made another task.
+    Any method raises Unusable if a process died or has made another task.
+
+    Args:
+        initial: The initial parameters, at which the trial is computed.
+        processes: None: one for each core, at most one for each worker, since a worker has one
+            gradient under way.
     """
 
     beside = True
@@ -92,23 +92,23 @@ class ProcessExecutor:
         self,
         experiment: Experiment,
         workload: Workload,
-        initial: Sequence[Block],
+        initial: Sequence[torch.Tensor],
         processes: int | None = None,
     ) -> None:
         if current_process().daemon:
             raise Unusable("this is a daemonic process, which may start no others")
         self._workload = workload
         self._count = processes or min(cores(), experiment.workers)
-        blocks = [tensor for block in initial if isinstance(tensor := whole(block), torch.Tensor)]
-        if any(block.device.type != "cpu" for block in blocks):
-            raise Unusable("the model is on another device, whose memory is not shared")
-        self._expected = gradient_of(workload, blocks, 0, 0)[1]
-        layout = Layout(tuple(block.numel() for block in blocks), blocks[0].dtype)
+        if any(block.device.type != "cpu" for block in initial):
+            raise Unusable("the model is on another device, whose memory cannot be shared")
+        self._expected = gradient_of(workload, initial, 0, 0)[1]
+        layout = SlotLayout(tuple(block.numel() for block in initial), initial[0].dtype)
         targets = self._count * _ORDERS
         slots = 2 * targets + _SPARE
         self._arena = Arena(layout, slots)
         self._free = [_Parameters(slot) for slot in range(targets, slots)]
-        self._held: OrderedDict[tuple[int, ...], _Parameters] = OrderedDict()  # by the blocks' ids
+        # By the ids of the blocks, least recently used first.
+        self._held: OrderedDict[tuple[int, ...], _Parameters] = OrderedDict()
         self._queue: list[tuple[Time, int, weakref.ref[Job]]] = []
         self._numbers = count()
         self._ahead = self._here = 0
@@ -117,7 +117,7 @@ class ProcessExecutor:
         self._closed = False
         try:
             for place in range(self._count):
-                self._start(experiment, place, blocks)
+                self._start(experiment, place, initial)
             self._await_trials()
         except BaseException:
             self.close()
@@ -170,7 +170,7 @@ class ProcessExecutor:
             "gradients_here": self._here,
         }
 
-    # -- the other side --------------------------------------------------------
+    # -- the processes ---------------------------------------------------------
 
     def _start(self, experiment: Experiment, place: int, initial: Sequence[torch.Tensor]) -> None:
         ours, theirs = Pipe()
@@ -218,7 +218,7 @@ class ProcessExecutor:
             raise self._lost(process) from None
 
     def _give_orders(self) -> None:
-        """To those that have least, what is due first."""
+        """Order what is due first from the process with the fewest orders, while slots last."""
         while self._queue:
             idle = [process for process in self._processes if process.targets]
             if not idle:
@@ -230,7 +230,7 @@ class ProcessExecutor:
                 self._order(process, job, job.parameters, job.worker, job.iteration)
 
     def _shared(self, blocks: Sequence[torch.Tensor]) -> _Parameters:
-        """A slot with these parameters. There are more slots than orders."""
+        """Return a slot with these parameters. One is always free: there are more than orders."""
         key = tuple(map(id, blocks))
         held = self._held.pop(key, None)
         if held is None:
@@ -246,7 +246,7 @@ class ProcessExecutor:
         return held
 
     def _collect(self, timeout_s: float | None) -> None:
-        """Take what the processes have reported; wait for it so long. None: without end."""
+        """Take reports of the processes; wait that long for the first, without end if None."""
         for key, _ in self._selector.select(timeout_s):
             process: _Process = key.data
             try:
@@ -269,7 +269,7 @@ class ProcessExecutor:
         return value, [block.clone() for block in self._arena.blocks(target)]
 
     def _judge(self, process: _Process, error: str | None, target: int) -> None:
-        """Has it made the task that we have?"""
+        """Raise Unusable unless its trial shows that it has made the same task."""
         blocks = self._arena.blocks(target)
         if error is not None:
             raise Unusable(f"in another process {error}")
@@ -290,7 +290,7 @@ class ProcessExecutor:
 
 
 def cores() -> int:
-    """How many this process may use."""
+    """Return how many cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

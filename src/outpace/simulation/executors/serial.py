@@ -1,4 +1,4 @@
-"""The reference: everything when it is wanted, in this process."""
+"""The reference executor: every job when its outcome is needed, in this process."""
 
 from __future__ import annotations
 
