@@ -233,9 +233,7 @@ class Simulator:
     def _send(self, sender: str, to: str, data: Any, delay: float | None) -> None:
         if to not in self._workers:
             hint = did_you_mean(to, list(self._workers))
-            raise ConfigError(
-                f"worker {sender!r} sent to {to!r}, which does not exist.{hint}"
-            )
+            raise ConfigError(f"worker {sender!r} sent to {to!r}, which does not exist.{hint}")
         if delay is None:
             self._network.send(sender, to, data, size_of(data))
             return
