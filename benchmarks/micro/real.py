@@ -43,10 +43,10 @@ from outpace.experiment.running import as_experiment, run
 from outpace.kernel import Kernel, Mailbox
 from outpace.real.coordinator.coordinator import Coordinator
 from outpace.real.net.clock import RealClock
-from outpace.real.net.gate import Refusals, Session, new_keys
 from outpace.real.net.messages import Initialize, WireMessage, WirePush, WireReply
-from outpace.real.net.sockets import LOOPBACK, Caller, Listener
+from outpace.real.net.session import Session, new_keys
 from outpace.real.net.wire import head_of
+from outpace.real.net.zeromq.transport import LOOPBACK, ZeroMQTransport
 from outpace.real.node.member import COORDINATOR, Link
 from outpace.real.node.worker import EndsIt, Worker
 from outpace.real.process import child
@@ -243,12 +243,9 @@ def serve_transport(endpoint: Connection, elements: int, _: int) -> None:
     head = head_of(block)
     kernel = Kernel(clock := RealClock())
     inbox = Mailbox[WireMessage](kernel)
-    listener = Listener(
-        zmq.Context(),
-        clock,
-        SESSION,
-        Refusals(print),
-        names={"worker-0": 0},
+    listener = ZeroMQTransport("server-0", SESSION, clock, print).listen(
+        LOOPBACK,
+        {"worker-0": ""},
         expected=lambda _: lambda _: (head.dtype, head.elements),
         on_message=lambda _, message, __: inbox.put(message),
         on_lost=lambda _: kernel.stop(),
@@ -271,14 +268,10 @@ def ask_transport(endpoint: Connection, elements: int, steps: int) -> list[float
     head = head_of(block)
     kernel = Kernel(clock := RealClock())
     inbox = Mailbox[WireMessage](kernel)
-    caller = Caller(
-        zmq.Context(),
-        clock,
-        SESSION,
-        name="worker-0",
-        peer="server-0",
-        endpoint=endpoint.recv(),
-        key="",
+    caller = ZeroMQTransport("worker-0", SESSION, clock, print).call(
+        "server-0",
+        endpoint.recv(),
+        "",
         expect=lambda _: (head.dtype, head.elements),
         on_message=lambda _, message, __: inbox.put(message),
         on_lost=lambda _: kernel.stop(),

@@ -23,9 +23,10 @@ from outpace.real.control import RealControl
 from outpace.real.coordinator.coordinator import Coordinator
 from outpace.real.coordinator.evaluations import Evaluations
 from outpace.real.coordinator.fitting import FittingBeside
-from outpace.real.net.gate import Keys, Log, Session, new_keys
 from outpace.real.net.messages import Snapshot
-from outpace.real.net.sockets import LOOPBACK
+from outpace.real.net.session import Keys, Session, new_keys
+from outpace.real.net.sparse_log import Log
+from outpace.real.net.zeromq.transport import LOOPBACK
 from outpace.real.node.member import COORDINATOR, Link
 from outpace.real.process import child
 from outpace.real.process.launcher import Processes

@@ -20,7 +20,6 @@ from outpace.config.experiment import experiment_from
 from outpace.errors import OutpaceError
 from outpace.experiment.running import run, simulate
 from outpace.real.net.clock import RealClock
-from outpace.real.net.gate import Gate, Keys, Refusals, Session, new_keys
 from outpace.real.net.messages import (
     BlockHead,
     Fetch,
@@ -38,8 +37,10 @@ from outpace.real.net.messages import (
     WirePush,
     WireReply,
 )
-from outpace.real.net.sockets import Caller, Listener
+from outpace.real.net.session import Keys, Session, new_keys
+from outpace.real.net.sparse_log import SparseLog
 from outpace.real.net.wire import HEADER_BYTES, Outgoing, WireError, head_of
+from outpace.real.net.zeromq.transport import LOOPBACK, ZeroMQTransport
 from outpace.real.node.member import COORDINATOR, Link
 from outpace.real.node.server import Server
 
@@ -56,26 +57,23 @@ class Post:
         self.got: list[tuple[str, WireMessage]] = []
         self.lost: list[str] = []
         self.keys = {} if insecure else {who: new_keys() for who in [name, *members]}
-        self.context: zmq.Context[Any] = zmq.Context()
         self.clock = RealClock()
-        refusals = Refusals(self.log.append)
-        self.gate = Gate(self.context, self.clock, refusals)
-        self.gate.admitted.update({self.keys[who].public: who for who in members if self.keys})
-        self.listener = Listener(
-            self.context,
-            self.clock,
-            self.session(name),
-            refusals,
-            names=dict.fromkeys(members),
+        self.transport = ZeroMQTransport(name, self.session(name), self.clock, self.log.append)
+        self.listener = self.transport.listen(
+            LOOPBACK,
+            {who: self.public(who) for who in members},
             expected=lambda _: expect_any,
             on_message=self._take,
             on_lost=self.lost.append,
         )
-        self.callers: list[Caller] = []
+        self.callers: list[Honest] = []
         self.step = lambda: self.clock(self.clock.now + 5_000_000)
 
     def session(self, who: str) -> Session:
         return Session(RUN, EPOCH, 10.0, self.keys.get(who))
+
+    def public(self, who: str) -> str:
+        return self.keys[who].public if self.keys else ""
 
     def _take(self, name: str, message: WireMessage, block: Block | None) -> None:
         self.got.append((name, message))
@@ -107,10 +105,9 @@ class Post:
 
     def close(self) -> None:
         for caller in self.callers:
-            caller.close(linger_s=0)
+            caller.close()
         self.listener.close(linger_s=0)
-        self.gate.close()
-        self.context.term()
+        self.transport.close()
 
 
 class Honest:
@@ -120,22 +117,21 @@ class Honest:
         self.name = name
         self.got: list[WireMessage] = []
         self.lost: list[str] = []
-        if key is None:
-            key = post.keys[post.name].public if post.keys else ""
-        caller = Caller(
-            post.context,
-            post.clock,
-            post.session(name),
-            name=name,
-            peer="server",
-            key=key,
-            endpoint=endpoint,
+        self.transport = ZeroMQTransport(name, post.session(name), post.clock, post.log.append)
+        self.caller = self.transport.call(
+            "server",
+            endpoint,
+            post.public(post.name) if key is None else key,
             expect=expect_any,
             on_message=self._take,
             on_lost=self.lost.append,
         )
-        post.callers.append(caller)
-        self.send = caller.send
+        post.callers.append(self)
+        self.send = self.caller.send
+
+    def close(self) -> None:
+        self.caller.close(linger_s=0)
+        self.transport.close()
 
     def _take(self, _: str, message: WireMessage, block: Block | None) -> None:
         self.got.append(message)
@@ -192,8 +188,9 @@ def post(request: pytest.FixtureRequest) -> Iterator[Post]:
 
 def member(post: Post, stranger: Callable[..., Stranger], owner: str, name: str) -> Stranger:
     """Who has that owner's keys and calls itself by this name."""
-    key = post.keys[post.name].public if post.keys else ""
-    return stranger(post.listener.endpoint, name.encode(), post.keys.get(owner), key)
+    return stranger(
+        post.listener.endpoint, name.encode(), post.keys.get(owner), post.public(post.name)
+    )
 
 
 # -- who may come in ------------------------------------------------------------------
@@ -202,7 +199,7 @@ def member(post: Post, stranger: Callable[..., Stranger], owner: str, name: str)
 def test_who_has_another_members_key_can_neither_be_nor_shut_out_that_member(post, stranger):
     before = member(post, stranger, "worker-0", "worker-1")
     before.send(Ready())
-    post.until_logged("refused", "'worker-1'", "its key is that of worker-0")
+    post.until_logged("refused", "'worker-1'", "its key belongs to worker-0")
     honest = post.require_heard("worker-1")
     (identity,) = post.listener._peers
     for number, name in enumerate(("worker-1", identity.decode(), "worker-1/again")):
@@ -235,7 +232,7 @@ def test_without_a_key_that_is_known_nobody_comes_in(post, stranger):
     for who in frames:
         who.send(Ready())
     post.until_logged("refused a connection from 127.0.0.1: unknown key")
-    post.until_logged("refused a connection that does not speak as this run does")
+    post.until_logged("refused a connection that does not use the protocol of this run")
     post.require_heard("worker-1")
     assert post.got == [("worker-1", Ready())]
 
@@ -243,7 +240,7 @@ def test_without_a_key_that_is_known_nobody_comes_in(post, stranger):
 def test_who_speaks_with_keys_where_there_are_none_does_not_come_in(stranger):
     with contextlib.closing(Post("server-0", WORKERS, insecure=True)) as post:
         stranger(post.listener.endpoint, b"worker-1", new_keys(), new_keys().public).send(Ready())
-        post.until_logged("refused a connection that does not speak as this run does")
+        post.until_logged("refused a connection that does not use the protocol of this run")
         post.require_heard("worker-1")
         assert post.got == [("worker-1", Ready())]
 
@@ -317,26 +314,24 @@ def test_a_caller_bears_a_peer_that_is_slow_to_shake_hands_but_not_for_ever(post
 
 def test_a_caller_that_was_refused_says_so_when_it_sends(post):
     """ZeroMQ has given the connection up by then: a send would wait for ever."""
-    context: zmq.Context[Any] = zmq.Context()
-    caller = Caller(
-        context,
-        RealClock(),
-        Session(RUN, EPOCH, 10.0, new_keys()),
-        name="worker-1",
-        peer="server-0",
-        key=post.keys["server-0"].public,
-        endpoint=post.listener.endpoint,
-        expect=expect_any,
-        on_message=unwanted,
-        on_lost=unwanted,
-    )
-    with context, contextlib.closing(caller):
+    session = Session(RUN, EPOCH, 10.0, new_keys())
+    with contextlib.closing(
+        ZeroMQTransport("worker-1", session, RealClock(), unwanted)
+    ) as transport:
+        caller = transport.call(
+            "server-0",
+            post.listener.endpoint,
+            post.public("server-0"),
+            expect=expect_any,
+            on_message=unwanted,
+            on_lost=unwanted,
+        )
         post.until_logged("refused a connection", "unknown key")
         with pytest.raises(WireError, match="server-0 did not accept this process's key"):
             keep_sending(caller)
 
 
-def keep_sending(caller: Caller, limit_s: float = 20.0) -> None:
+def keep_sending(caller: Any, limit_s: float = 20.0) -> None:
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
         caller._socket.poll(1)  # what has become of the connection
@@ -385,7 +380,7 @@ def test_what_is_no_message_of_this_run_is_refused(post, stranger, frames, why, 
 def test_a_frame_beyond_the_limit_ends_its_connection_and_nothing_else(post, stranger, insecure):
     who = member(post, stranger, "worker-1", "worker-1/large")
     who.socket.send(bytes(HEADER_BYTES + 1000))
-    post.until_logged("a connection ended over which nothing of this run had come")
+    post.until_logged("a connection ended that had brought no message of this run")
     post.require_heard("worker-0")
     assert post.lost == []
 
@@ -396,21 +391,21 @@ def test_a_frame_beyond_the_limit_ends_its_connection_and_nothing_else(post, str
 def test_a_name_that_nobody_has_is_refused_in_one_printable_line(stranger, name):
     with contextlib.closing(Post("server-0", WORKERS, insecure=True)) as post:
         stranger(post.listener.endpoint, name).send(Ready())
-        post.until_logged("refused a message of", "nobody of that name takes part")
+        post.until_logged("refused a message of", "no process of this run has that name")
         assert all(line.isprintable() and len(line) < 500 for line in post.log)
         post.require_heard()
 
 
 def test_many_names_fill_neither_log_nor_memory(stranger):
     log: list[str] = []
-    refusals = Refusals(log.append)
+    lines = SparseLog(log.append)
     for number in range(5000):
-        refusals.note(f"refused {number}" + "\n" * 10_000)
-        refusals.note("refused again")
+        lines.note(f"refused {number}" + "\n" * 10_000)
+        lines.note("refused again")
     assert len(log) < 300
     assert sum(map(len, log)) < 300 * 500
-    assert len(refusals._counts) < 300
-    refusals.note("a member did this", member=True)
+    assert len(lines._counts) < 300
+    lines.note("a member did this", always=True)
     assert log[-1] == "a member did this"
     with contextlib.closing(Post("server-0", WORKERS, insecure=True)) as post:
         for number in range(20):
@@ -469,12 +464,11 @@ class Cluster:
 
     def __init__(self, insecure: bool) -> None:
         self.post = post = Post(COORDINATOR, ["server-0", *WORKERS], insecure=insecure)
-        key = post.keys[COORDINATOR].public if post.keys else ""
+        key = post.public(COORDINATOR)
         link = Link("server-0", post.listener.endpoint, key, post.session("server-0"))
-        keys = {post.keys[who].public: who for who in WORKERS} if post.keys else {}
-        keys = {name: public for public, name in keys.items()}
+        keys = {who: post.public(who) for who in WORKERS} if post.keys else {}
         self.server = Server(link, 0, experiment_from(EXPERIMENT, "the test"), keys)
-        self.key = post.keys["server-0"].public if post.keys else ""
+        self.key = post.public("server-0")
         post.step = self._step
         kernel = self.server.kernel
         kernel.spawn(self.server._serve(), "server-0")
@@ -707,8 +701,8 @@ def test_a_run_under_fire_ends_as_if_there_was_none(insecure):
     expected = simulate(config)
     assert result.summary["parameters_digest"] == expected.summary["parameters_digest"]
     assert result.summary["gradients_applied"] == expected.summary["gradients_applied"]
-    why = ["does not speak as this run does", "refused a message of 'worker-0'"]
-    why += ["another run"] if insecure else ["unknown key", "its key is that of worker-2"]
+    why = ["does not use the protocol of this run", "refused a message of 'worker-0'"]
+    why += ["another run"] if insecure else ["unknown key", "its key belongs to worker-2"]
     for words in why:
         for where in ("server-0: ", "server-1: ", "" if words != "another run" else "server-0: "):
             lines = [line for line in log if line.startswith(f"{where}refused") and words in line]

@@ -20,7 +20,7 @@ from outpace import script
 from outpace.config.experiment import experiment_from
 from outpace.errors import ConfigError
 from outpace.experiment.running import run, simulate
-from outpace.real.net.gate import Session, new_keys
+from outpace.real.net.session import Session, new_keys
 from outpace.real.node.member import Link
 from outpace.real.process import rendezvous
 from outpace.real.process.rendezvous import write_rendezvous

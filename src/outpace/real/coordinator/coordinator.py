@@ -19,7 +19,6 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-import zmq
 
 from outpace import errors
 from outpace.blocks.block import Block, whole
@@ -34,7 +33,6 @@ from outpace.real.coordinator.peer_snapshots import PeerSnapshots
 from outpace.real.coordinator.scheduler import BarrierScheduler, CutOffScheduler, Place, Scheduler
 from outpace.real.coordinator.snapshots import Evaluate, Snapshots
 from outpace.real.net.clock import RealClock
-from outpace.real.net.gate import Gate, Log, Refusals, Session
 from outpace.real.net.messages import (
     MOST_ROWS,
     BlockHead,
@@ -54,8 +52,11 @@ from outpace.real.net.messages import (
     TrainingDone,
     WireMessage,
 )
-from outpace.real.net.sockets import LOOPBACK, Listener
+from outpace.real.net.session import Session
+from outpace.real.net.sparse_log import Log
+from outpace.real.net.transport import Transport
 from outpace.real.net.wire import Expect, block_elements, head_of
+from outpace.real.net.zeromq.transport import LOOPBACK, ZeroMQTransport
 from outpace.real.node.member import COORDINATOR, boot_id
 from outpace.record.recorder import Totals
 from outpace.record.trace import SCHEMA, Trace
@@ -109,7 +110,6 @@ class Coordinator:
             self.snapshots = PeerSnapshots(experiment.workers, averages, self._ask_worker, evaluate)
         self._join_s = join_s
         self._keys, self._trace, self._log = keys, trace, log
-        self._context: zmq.Context[Any] = zmq.Context()
         self._said = self._new_mailbox()
         self._heard: Counter[tuple[str, type[WireMessage]]] = Counter()
         self._slices: list[slice] = []  # the servers' parts of the parameters, once planned
@@ -120,28 +120,21 @@ class Coordinator:
         self._awaiting_final: list[str] = []  # who has left and wants the parameters
         self._failed: set[str] = set()  # said so themselves
         self._lost_for: dict[str, tuple[int, RunError]] = {}  # name: how directly known, what
-        refusals = Refusals(log)
-        self._gate = Gate(self._context, self.clock, refusals)
-        self._gate.admitted.update({key: name for name, key in keys.items()})
+        self._transport: Transport = ZeroMQTransport(COORDINATOR, session, self.clock, log)
         self._host = address.removeprefix("tcp://")
         self._store: tuple[Any, int] | None = None
         try:
             if peers is not None:
                 self._store = host_store(self._host)
-            self.listener = Listener(
-                self._context,
-                self.clock,
-                session,
-                refusals,
-                names=dict.fromkeys([*self.servers, *self.workers]),
+            self.listener = self._transport.listen(
+                address,
+                {name: keys.get(name, "") for name in (*self.servers, *self.workers)},
                 expected=self._expected,
                 on_message=self._take,
                 on_lost=self._lost,
-                address=address,
             )
         except ConfigError:
-            self._gate.close()
-            self._context.term()
+            self._transport.close()
             raise
         self.membership: Membership | None = None
         if peers is not None:
@@ -196,10 +189,8 @@ class Coordinator:
         self.kernel.close()
         if self._scheduler is not None:
             self._scheduler.close()
-        self.listener.close()
-        self._gate.close()
         self._store = None
-        self._context.term()
+        self._transport.close()
 
     def _new_mailbox(self) -> Mailbox[tuple[str, WireMessage]]:
         return Mailbox(self.kernel, "what members say")

@@ -18,8 +18,8 @@ from outpace.kernel import Kernel, Mailbox
 from outpace.predict.interface import Rule, Wait
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import WireMessage
-from outpace.real.net.sockets import Listener
 from outpace.real.net.translation import for_scheduler, for_shard, wire_from_scheduler, wire_reply
+from outpace.real.net.transport import Listener
 from outpace.real.net.turns import Turns
 from outpace.record.recorder import Recorder
 from outpace.record.trace import Rows

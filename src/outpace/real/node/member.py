@@ -11,13 +11,11 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 import torch
-import zmq
 
 from outpace.blocks.block import Block
 from outpace.errors import RunError
 from outpace.kernel import Kernel, Mailbox, WalkerError
 from outpace.real.net.clock import RealClock
-from outpace.real.net.gate import Session
 from outpace.real.net.messages import (
     MOST_ROWS,
     BlockHead,
@@ -31,8 +29,10 @@ from outpace.real.net.messages import (
     TraceReport,
     WireMessage,
 )
-from outpace.real.net.sockets import Caller
+from outpace.real.net.session import Session
+from outpace.real.net.transport import Transport
 from outpace.real.net.wire import Expect, WireError
+from outpace.real.net.zeromq.transport import ZeroMQTransport
 from outpace.record.recorder import Recorder
 from outpace.record.trace import Rows as TraceRows
 from outpace.record.trace import Table
@@ -75,9 +75,11 @@ class Member:
     """A process of a run. Subclasses drive the kernel."""
 
     def __init__(self, link: Link, expect: Expect = expect_nothing) -> None:
-        self.name, self.session = link.name, link.session
-        self.context: zmq.Context[Any] = zmq.Context()
+        self.name = link.name
         self.clock = RealClock()
+        self.transport: Transport = ZeroMQTransport(
+            link.name, link.session, self.clock, self.notice
+        )
         self.kernel = Kernel(self.clock)
         self.orders = Mailbox[WireMessage](self.kernel, f"the coordinator's orders to {link.name}")
         self._rows = TraceRows(self._send_rows)
@@ -86,14 +88,10 @@ class Member:
         self.closed = False
         self._reported = b""
         self._linger_s = 1.0
-        self.coordinator = Caller(
-            self.context,
-            self.clock,
-            link.session,
-            name=link.name,
-            peer=COORDINATOR,
-            endpoint=link.endpoint,
-            key=link.key,
+        self.coordinator = self.transport.call(
+            COORDINATOR,
+            link.endpoint,
+            link.key,
             expect=expect,
             on_message=self._order,
             on_lost=self._coordinator_lost,
@@ -171,7 +169,7 @@ class Member:
         self.closed = True
         self.kernel.close()
         self.coordinator.close(self._linger_s)
-        self.context.term()  # waits until what was sent is delivered, or the peer is lost
+        self.transport.close()
 
     def _order(self, _: str, message: WireMessage, block: Block | None) -> None:
         if isinstance(message, Refused):

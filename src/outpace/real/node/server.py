@@ -15,7 +15,6 @@ from outpace.optim import Optimizer
 from outpace.optim.python import PythonOptimizer
 from outpace.optim.torch_optimizers import TorchOptimizer
 from outpace.real.control import changed
-from outpace.real.net.gate import Gate, Refusals
 from outpace.real.net.messages import (
     ChangePolicy,
     Fetch,
@@ -30,10 +29,11 @@ from outpace.real.net.messages import (
     WireMessage,
     WirePush,
 )
-from outpace.real.net.sockets import LOOPBACK, Listener
+from outpace.real.net.sparse_log import SparseLog
 from outpace.real.net.translation import for_shard, wire_reply
 from outpace.real.net.turns import Turns
 from outpace.real.net.wire import block_elements, head_of
+from outpace.real.net.zeromq.transport import LOOPBACK
 from outpace.real.node.member import Link, Member
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync import Policy
@@ -77,21 +77,14 @@ class Server(Member):
         self.waiting_for_all: set[str] = set()  # and who the final ones
         self._has_initial = False
         self._initialized = Mailbox[tuple[Initialize, Block]](self.kernel, "worker-0's parameters")
-        self._refusals = refusals = Refusals(self.notice)
-        self._gate = Gate(self.context, self.clock, refusals)
-        self._gate.admitted.update({key: name for name, key in keys.items()})
-        names = {worker_name(worker): worker for worker in range(experiment.workers)}
-        self._numbers = names
-        self.listener = Listener(
-            self.context,
-            self.clock,
-            self.session,
-            refusals,
-            names=names,
+        self._log = SparseLog(self.notice)
+        self._numbers = {worker_name(worker): worker for worker in range(experiment.workers)}
+        self.listener = self.transport.listen(
+            address,
+            {name: keys.get(name, "") for name in self._numbers},
             expected=lambda _: self._expected,
             on_message=self._take,
             on_lost=self._lost,
-            address=address,
             is_finite=all_finite,
         )
 
@@ -212,7 +205,7 @@ class Server(Member):
                 f"worker {push.worker}'s gradient of iteration {push.iteration} is not finite; "
                 "try a smaller learning rate"
             )
-        self._refusals.note(
+        self._log.note(
             f"a gradient of worker {push.worker} is not finite: {self.name} does not apply it"
         )
         push.gradient = push.settings = None
@@ -251,11 +244,6 @@ class Server(Member):
             Snapshot(self.index, shard.version, request, self.clock.now, applied, head_of(block)),
             block,
         )
-
-    def close(self) -> None:
-        self.listener.close()
-        self._gate.close()
-        super().close()
 
 
 class _Context:

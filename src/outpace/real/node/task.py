@@ -9,7 +9,7 @@ from outpace.blocks.block import Block
 from outpace.blocks.sums import Gradient, all_finite
 from outpace.config.experiment import Experiment
 from outpace.errors import DivergenceError
-from outpace.real.net.gate import Refusals
+from outpace.real.net.sparse_log import SparseLog
 from outpace.real.node.member import Link, report_failure
 from outpace.real.node.trainee import Trainee
 from outpace.support.units import Time
@@ -23,7 +23,7 @@ class TaskGradients:
         self._worker, self._workload = worker, workload
         self._last = math.inf if experiment.stop.iterations is None else experiment.stop.iterations
         self._refuse = experiment.non_finite == "refuse"
-        self._refusals = Refusals(worker.notice)
+        self._log = SparseLog(worker.notice)
         law = experiment.compute
         self._run_time = law and law.run_time(
             experiment.seed, experiment.workers, experiment.stop.iterations
@@ -64,7 +64,7 @@ class TaskGradients:
         what = f"the loss or gradient of worker {number} is not finite in its iteration {iteration}"
         if not self._refuse:
             raise DivergenceError(f"{what}; try a smaller learning rate")
-        self._refusals.note(
+        self._log.note(
             f"a loss or gradient of {self._worker.name} is not finite: it is not pushed",
             first=f" (iteration {iteration})",
         )

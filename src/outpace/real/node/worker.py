@@ -30,8 +30,8 @@ from outpace.real.net.messages import (
     WirePush,
     WireReply,
 )
-from outpace.real.net.sockets import Caller
 from outpace.real.net.translation import for_worker
+from outpace.real.net.transport import Caller
 from outpace.real.net.wire import Expect, head_of
 from outpace.real.node.member import Link, Lost
 from outpace.real.node.task import TaskGradients, task_of
@@ -130,14 +130,10 @@ class Worker(Trainee):
         for server, (endpoint, block) in enumerate(zip(plan.endpoints, self._blocks, strict=True)):
             name = server_name(server)
             self.servers.append(name)
-            self._callers[name] = Caller(
-                self.context,
-                self.clock,
-                self.session,
-                name=self.name,
-                peer=name,
-                endpoint=endpoint,
-                key=plan.keys[server] if plan.keys else "",
+            self._callers[name] = self.transport.call(
+                name,
+                endpoint,
+                plan.keys[server] if plan.keys else "",
                 expect=_expect(server, block),
                 on_message=self._take,
                 on_lost=self._lost,
@@ -150,11 +146,6 @@ class Worker(Trainee):
         for _ in self._callers:
             shard, block = await self.snapshots.get()
             self._blocks[shard] = block
-
-    def close(self) -> None:
-        for caller in self._callers.values():
-            caller.close()
-        super().close()
 
     # -- the context of the program ----------------------------------------------------
 

@@ -17,7 +17,7 @@ import msgspec
 
 from outpace.config.experiment import Experiment, experiment_from, to_plain
 from outpace.errors import ConfigError
-from outpace.real.net.gate import Keys, Session
+from outpace.real.net.session import Keys, Session
 from outpace.real.node.member import Link
 from outpace.support.place import CONNECT, HERE
 from outpace.sync.messages import worker_name

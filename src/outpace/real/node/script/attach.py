@@ -24,7 +24,7 @@ from outpace.config.experiment import Experiment
 from outpace.errors import RunError
 from outpace.kernel import Kernel, Walker, WalkerError
 from outpace.real.net.messages import StopRun, TrainingDone
-from outpace.real.net.sockets import Caller
+from outpace.real.net.transport import Caller
 from outpace.real.node.member import Link
 from outpace.real.node.script.model import ScriptModel
 from outpace.real.node.script.peer import ScriptPeer

@@ -14,7 +14,7 @@ from outpace.blocks.sums import Gradient, all_finite
 from outpace.config.experiment import Experiment
 from outpace.errors import DivergenceError
 from outpace.optim.torch_optimizers import Groups, plain_settings
-from outpace.real.net.gate import Refusals
+from outpace.real.net.sparse_log import SparseLog
 from outpace.real.node.packing import packed, unpacked
 from outpace.real.node.parameters import dtype_name, gradient_of, like, shared
 
@@ -178,7 +178,7 @@ class ScriptGradients:
     ) -> None:
         self._script, self._name = script, name
         self._refuse = experiment.non_finite == "refuse"
-        self._refusals = Refusals(say)
+        self._log = SparseLog(say)
 
     def now(self, iteration: int) -> torch.Tensor | None:
         """The gradient in the model, as one vector; None: it is skipped, or refused.
@@ -233,7 +233,7 @@ class ScriptGradients:
         what = f"the gradient of {self._name} is not finite in its iteration {iteration}"
         if not self._refuse:
             raise DivergenceError(f"{what}; try a smaller learning rate")
-        self._refusals.note(
+        self._log.note(
             f"a gradient of {self._name} is not finite: it is not pushed",
             first=f" (iteration {iteration})",
         )

@@ -1,0 +1,126 @@
+"""Transports: what carries wire messages and their blocks between the processes of a run.
+
+A process opens one transport. The coordinator and the servers listen with it, all other processes
+call them. Every transport keeps these promises (tests/contracts/test_transports.py):
+
+- Callbacks are called in the thread of the clock, while it waits for the next event.
+- The messages of a connection arrive whole and in the order in which they were sent, and once.
+- A peer is heard under its own name only: with keys, only the owner of that name's key.
+- A message that cannot be decoded, or whose block is not the expected one, is refused: the peer is
+  told so and never heard again, and the other peers are not disturbed.
+- A connection that ends, or is silent for the lease of the session, is reported as lost.
+- `send` never waits for the peer. The sender must not change a block that it has sent.
+
+An endpoint is a string that only the transport interprets, and each listener has its own. Nothing
+is exchanged through files or environment variables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeAlias
+
+import torch
+
+from outpace.blocks.block import Block
+from outpace.real.net.messages import WireMessage
+from outpace.real.net.wire import Expect
+
+OnMessage: TypeAlias = Callable[[str, WireMessage, Block | None], None]  # peer, message, block
+OnLost: TypeAlias = Callable[[str], None]  # peer
+
+
+class Listener(Protocol):
+    """Talks with the peers that call this process."""
+
+    endpoint: str  # where peers reach it
+
+    @property
+    def peers(self) -> list[str]:
+        """The peers that have sent an acceptable message and are still connected."""
+
+    @property
+    def unread(self) -> bool:
+        """True if a message has arrived that was not handed over yet."""
+
+    def send(self, name: str, message: WireMessage, block: Block | None = None) -> None:
+        """Send to a peer that has called before; no effect if it is gone."""
+
+    def refuse(self, name: str, reason: str) -> None:
+        """Tell the peer and the log why nothing more is accepted from this peer."""
+
+    def refused(self, name: str) -> bool:
+        """True if this peer was refused. Earlier messages of the peer may still be queued."""
+
+    def close(self, linger_s: float = 1.0) -> None:
+        """Close; messages sent before are still delivered, for up to `linger_s` seconds."""
+
+
+class Caller(Protocol):
+    """Talks with one listener."""
+
+    peer: str  # name of the process that listens
+
+    @property
+    def up(self) -> bool:
+        """True while there is a connection."""
+
+    def send(self, message: WireMessage, block: Block | None = None) -> None:
+        """Send; queued until there is a connection.
+
+        Raises:
+            WireError: the listener refused the connection.
+        """
+
+    def close(self, linger_s: float = 1.0) -> None:
+        """Close; messages sent before are still delivered, for up to `linger_s` seconds."""
+
+
+class Transport(Protocol):
+    """The connections of one process, which has a name in its run."""
+
+    def listen(
+        self,
+        address: str,
+        peers: Mapping[str, str],
+        *,
+        expected: Callable[[str], Expect],
+        on_message: OnMessage,
+        on_lost: OnLost,
+        is_finite: Callable[[torch.Tensor], bool] | None = None,
+    ) -> Listener:
+        """Listen for the named peers.
+
+        Args:
+            address: of this machine, with or without a port.
+            peers: public key of each peer that may call; empty strings in an insecure run.
+            expected: returns for a peer which blocks it may send.
+            on_message: called with the peer's name, the message and its block.
+            on_lost: called with the name of a peer that was heard and is gone, or refused.
+            is_finite: test for pieces of large blocks, done while they are in the cache.
+
+        Raises:
+            ConfigError: the address is taken, or not one of this machine.
+        """
+
+    def call(
+        self,
+        peer: str,
+        endpoint: str,
+        key: str,
+        *,
+        expect: Expect,
+        on_message: OnMessage,
+        on_lost: OnLost,
+    ) -> Caller:
+        """Connect to a listener.
+
+        Args:
+            peer: name of the process that listens.
+            endpoint: of its listener.
+            key: its public key; empty in an insecure run.
+            expect: returns which block may come with a message.
+        """
+
+    def close(self) -> None:
+        """Close what is still open; wait until what was sent is delivered, or its peer is lost."""

@@ -1,0 +1,89 @@
+"""A connection to one listener, over ZeroMQ."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any, Final
+
+import zmq
+
+from outpace.blocks.block import Block
+from outpace.real.net.clock import RealClock
+from outpace.real.net.messages import WireMessage
+from outpace.real.net.session import Session
+from outpace.real.net.transport import OnLost, OnMessage
+from outpace.real.net.wire import Expect, Incoming, Outgoing, WireError
+from outpace.real.net.zeromq.socket import NAME_END, MonitoredSocket
+
+_ATTEMPTS: Final = 5  # handshakes that fail for no known reason before the caller gives up
+_EVENT_MS: Final = 1000  # wait for the event that says why a connection ended
+
+
+class ZeroMQCaller(MonitoredSocket):
+    """A `transport.Caller`."""
+
+    def __init__(
+        self,
+        context: zmq.Context[Any],
+        clock: RealClock,
+        session: Session,
+        name: str,
+        peer: str,
+        endpoint: str,
+        key: str,
+        *,
+        expect: Expect,
+        on_message: OnMessage,
+        on_lost: OnLost,
+    ) -> None:
+        super().__init__(context, clock, zmq.DEALER, session)
+        self.peer = peer
+        self._on_message, self._on_lost = on_message, on_lost
+        self._incoming = Incoming(session.run, session.epoch, expect)
+        self._outgoing = Outgoing(session.run, session.epoch)
+        self._up = False
+        self._failed = 0  # handshakes in a row
+        # ZeroMQ listens to the first of two sockets with the same identity: nobody can guess this.
+        self._socket.routing_id = f"{name}{NAME_END}{secrets.token_hex(8)}".encode()
+        if session.keys is not None:
+            self._socket.curve_serverkey = key.encode()
+            self._socket.curve_publickey = session.keys.public.encode()
+            self._socket.curve_secretkey = session.keys.secret.encode()
+        self._socket.connect(endpoint)
+
+    @property
+    def up(self) -> bool:
+        return self._up
+
+    def send(self, message: WireMessage, block: Block | None = None) -> None:
+        try:
+            self._send(self._outgoing, None, message, block)
+        except zmq.Again:
+            self._monitor.poll(_EVENT_MS)
+            self._take_events()
+            raise WireError(f"the connection to {self.peer} has ended") from None
+
+    def _take(self, frames: list[zmq.Frame]) -> bool:
+        try:
+            got = self._incoming.take([frame.buffer for frame in frames])
+        except WireError as error:
+            raise WireError(f"a message of {self.peer} does not belong here: {error}") from None
+        if got is not None:
+            self._on_message(self.peer, *got)
+        return got is not None
+
+    def _gone(self, _: int) -> None:
+        if self._up:  # else only a handshake has ended
+            self._up = False
+            self._on_lost(self.peer)
+
+    def _fit(self) -> None:
+        self._up, self._failed = True, 0
+
+    def _unfit(self, *, unclear: bool) -> None:
+        """A busy peer may miss the time for a handshake: then ZeroMQ tries again."""
+        self._failed += 1
+        if not unclear:
+            raise WireError(f"{self.peer} did not accept this process's key")
+        if self._failed == _ATTEMPTS:
+            raise WireError(f"{self.peer} did not answer {_ATTEMPTS} attempts to connect")

@@ -1,0 +1,181 @@
+"""A listener for many peers, over ZeroMQ.
+
+A peer's routing identity is its name and a random tail. The sender of a first valid message
+under the name of a peer becomes that peer, over that connection alone. Messages of other senders
+are refused one by one and change nothing. With keys (CURVE) the gate refuses connections whose
+key is unknown, and the listener refuses messages whose name is not the name of their key.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection
+from typing import Any, Final
+
+import torch
+import zmq
+
+from outpace.blocks.block import Block
+from outpace.errors import ConfigError
+from outpace.real.net.clock import RealClock
+from outpace.real.net.messages import Refused, WireMessage
+from outpace.real.net.session import Session
+from outpace.real.net.sparse_log import SparseLog
+from outpace.real.net.transport import OnLost, OnMessage
+from outpace.real.net.wire import Expect, Incoming, Outgoing, WireError
+from outpace.real.net.zeromq.socket import NAME_END, MonitoredSocket
+
+_CLOSED: Final = -1
+
+
+class _NameTaken(WireError):
+    """Another connection has this name already."""
+
+
+class _Peer:
+    __slots__ = ("connection", "identity", "incoming", "name", "outgoing", "refused")
+
+    def __init__(
+        self, name: str, identity: bytes, connection: int, incoming: Incoming, outgoing: Outgoing
+    ) -> None:
+        self.name, self.identity, self.connection = name, identity, connection
+        self.refused = False
+        self.incoming, self.outgoing = incoming, outgoing
+
+
+class ZeroMQListener(MonitoredSocket):
+    """A `transport.Listener`."""
+
+    def __init__(
+        self,
+        context: zmq.Context[Any],
+        clock: RealClock,
+        session: Session,
+        log: SparseLog,
+        address: str,
+        names: Collection[str],
+        *,
+        expected: Callable[[str], Expect],
+        on_message: OnMessage,
+        on_lost: OnLost,
+        is_finite: Callable[[torch.Tensor], bool] | None,
+    ) -> None:
+        super().__init__(context, clock, zmq.ROUTER, session)
+        self._log, self._names, self._expected = log, names, expected
+        self._on_message, self._on_lost = on_message, on_lost
+        self._is_finite = is_finite
+        self._peers: dict[bytes, _Peer] = {}  # by identity
+        self._named: dict[str, _Peer] = {}
+        self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        if session.keys is not None:
+            self._socket.curve_server = True
+            self._socket.curve_secretkey = session.keys.secret.encode()
+            self._socket.curve_publickey = session.keys.public.encode()
+            self._socket.zap_domain = b"outpace"
+            self._socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # no connection without the gate
+        has_port = address.count(":") > 1
+        try:
+            self._socket.bind(address if has_port else f"{address}:*")
+        except zmq.ZMQError as error:
+            self.close(linger_s=0)
+            raise ConfigError(f"cannot listen at {address}: {error}") from None
+        self.endpoint = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+
+    @property
+    def peers(self) -> list[str]:
+        return [
+            peer.name
+            for peer in self._peers.values()
+            if peer.connection != _CLOSED and not peer.refused
+        ]
+
+    @property
+    def unread(self) -> bool:
+        return self._socket.poll(0) != 0
+
+    def send(self, name: str, message: WireMessage, block: Block | None = None) -> None:
+        peer = self._named.get(name)
+        if peer is not None and not peer.refused:
+            try:
+                self._send(peer.outgoing, peer.identity, message, block)
+            except zmq.ZMQError as error:  # lost, and the monitor has not said so yet
+                if error.errno != zmq.EHOSTUNREACH:
+                    raise
+
+    def refused(self, name: str) -> bool:
+        peer = self._named.get(name)
+        return peer is not None and peer.refused
+
+    def refuse(self, name: str, reason: str) -> None:
+        peer = self._named.get(name)
+        if peer is not None and not peer.refused:
+            line = f"refused a message of {name!r}, and all further ones: {reason}"
+            self._log.note(line, always=True)
+            self.send(name, Refused(reason))
+            peer.refused = True
+            if peer.connection != _CLOSED:
+                self._on_lost(name)
+
+    def _take(self, frames: list[zmq.Frame]) -> bool:
+        identity = bytes(frames[0].buffer)
+        name = identity.decode("utf-8", "replace").partition(NAME_END)[0]
+        peer: _Peer | None = None
+        try:
+            if self._session.keys is not None:
+                _require_own_key(name, frames[-1])
+            peer = self._peers.get(identity)
+            if peer is None:
+                newcomer = self._newcomer(name, identity, frames[-1])
+                got = newcomer.incoming.take([frame.buffer for frame in frames[1:]])
+                peer = self._peers[identity] = self._named[name] = newcomer
+            elif peer.refused:
+                return False
+            else:
+                got = peer.incoming.take([frame.buffer for frame in frames[1:]])
+        except WireError as error:
+            if peer is None:
+                self._log.note(f"refused a message of {name[:64]!r}: {error}")
+                if isinstance(error, _NameTaken):
+                    self._tell_refused(identity, str(error))
+            else:
+                self.refuse(name, str(error))
+            return False
+        if got is not None:
+            self._on_message(name, *got)
+        return got is not None
+
+    def _newcomer(self, name: str, identity: bytes, frame: zmq.Frame) -> _Peer:
+        """Return what becomes a peer if its first message is one of this run."""
+        if name not in self._names:
+            raise WireError("no process of this run has that name")
+        if name in self._named:
+            raise _NameTaken("it has been here already, over another connection")
+        self._take_events()  # an unread event may be of an earlier connection's end
+        connection = int(frame.get(zmq.SRCFD))
+        run, epoch = self._session.run, self._session.epoch
+        incoming = Incoming(run, epoch, self._expected(name), self._is_finite)
+        return _Peer(name, identity, connection, incoming, Outgoing(run, epoch))
+
+    def _tell_refused(self, identity: bytes, reason: str) -> None:
+        """Tell a sender that has this run's keys: perhaps the same worker was started twice."""
+        outgoing = Outgoing(self._session.run, self._session.epoch)
+        with contextlib.suppress(zmq.ZMQError):  # it is gone
+            self._send(outgoing, identity, Refused(reason), None)
+
+    def _gone(self, connection: int) -> None:
+        for peer in self._peers.values():
+            if peer.connection == connection:
+                peer.connection = _CLOSED  # earlier messages are still to be read
+                if not peer.refused:
+                    self._on_lost(peer.name)
+                return
+        self._log.note("a connection ended that had brought no message of this run")
+
+    def _unfit(self, *, unclear: bool) -> None:
+        self._log.note("refused a connection that does not use the protocol of this run")
+
+
+def _require_own_key(name: str, frame: zmq.Frame) -> None:
+    owner = frame.get("User-Id")
+    if owner != name:
+        raise WireError(f"its key belongs to {owner}")

@@ -1,0 +1,130 @@
+"""What listeners and callers have in common: a ZeroMQ socket with its monitor."""
+
+from __future__ import annotations
+
+import secrets
+from abc import ABC, abstractmethod
+from typing import Any, Final
+
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+from outpace.blocks.block import Block
+from outpace.real.net.clock import RealClock
+from outpace.real.net.messages import WireMessage
+from outpace.real.net.session import Session
+from outpace.real.net.wire import HEADER_BYTES, PIECE_BYTES, Outgoing
+
+NAME_END: Final = "/"  # of the peer's name in a routing identity
+_AT_ONCE: Final = 64  # messages taken in before the kernel gets its turn
+_MORE: Final = zmq.SNDMORE | zmq.NOBLOCK
+_GONE: Final = zmq.EVENT_DISCONNECTED
+_FIT: Final = zmq.EVENT_HANDSHAKE_SUCCEEDED
+_UNCLEAR: Final = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+_UNFIT: Final = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+_LONGEST: Final = max(HEADER_BYTES, PIECE_BYTES) + 64  # bytes of a frame, and what CURVE adds
+
+
+class MonitoredSocket(ABC):
+    """A socket whose messages and connection events are handled in the thread of the clock.
+
+    ZeroMQ's heartbeats are sent by its own threads, so a peer is silent only if its process
+    stands still, not while Python computes.
+    """
+
+    def __init__(
+        self, context: zmq.Context[Any], clock: RealClock, kind: int, session: Session
+    ) -> None:
+        self._clock, self._session = clock, session
+        self._socket: zmq.Socket[bytes] = context.socket(kind)
+        lease_ms = max(1, int(session.lease_s * 1000))
+        for option, value in (
+            (zmq.SNDHWM, 0),
+            (zmq.RCVHWM, 0),
+            (zmq.MAXMSGSIZE, _LONGEST),
+            (zmq.HEARTBEAT_IVL, max(1, lease_ms // 5)),
+            (zmq.HEARTBEAT_TIMEOUT, lease_ms),
+            (zmq.HANDSHAKE_IVL, 10_000),
+            (zmq.LINGER, 1000),
+        ):
+            self._socket.setsockopt(option, value)
+        self._monitor = self._new_monitor(context)
+        # The monitor first: a connection's end is known before the messages of the next one.
+        clock.watch(self._monitor, self._take_events)
+        clock.watch(self._socket, self._receive)
+
+    def _new_monitor(self, context: zmq.Context[Any]) -> zmq.Socket[bytes]:
+        """Like get_monitor_socket, but without a limit on unread events.
+
+        ZeroMQ's thread would wait for a full monitor, and closing the socket would wait for it.
+        """
+        address = f"inproc://monitor-{secrets.token_hex(8)}"
+        self._socket.monitor(address, _GONE | _FIT | _UNCLEAR | _UNFIT)
+        monitor: zmq.Socket[bytes] = context.socket(zmq.PAIR)
+        monitor.set_hwm(0)
+        monitor.connect(address)
+        return monitor
+
+    def _take_events(self) -> None:
+        while True:
+            try:
+                event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
+            except zmq.Again:
+                return
+            if event["event"] == _GONE:
+                self._gone(event["value"])
+            elif event["event"] == _FIT:
+                self._fit()
+            else:
+                self._unfit(unclear=event["event"] == _UNCLEAR)
+
+    def _receive(self) -> None:
+        """Receive up to the first whole message, which the kernel handles before the next."""
+        receive = self._socket.recv
+        for _ in range(_AT_ONCE):
+            try:
+                frame = receive(zmq.NOBLOCK, False)
+            except zmq.Again:
+                return
+            frames = [frame]
+            while frame.more:
+                frame = receive(0, False)
+                frames.append(frame)
+            if self._take(frames):
+                return
+
+    def _send(
+        self, outgoing: Outgoing, identity: bytes | None, message: WireMessage, block: Block | None
+    ) -> None:
+        """Send; raises zmq.Again if there is no connection and ZeroMQ does not try to get one."""
+        send = self._socket.send
+        for header, *piece in outgoing.frames(message, block):
+            if identity is not None:
+                send(identity, _MORE)
+            send(header, _MORE if piece else zmq.NOBLOCK)
+            if piece:  # small ones are cheaper to copy than to share
+                send(piece[0], zmq.NOBLOCK, len(piece[0]) < zmq.COPY_THRESHOLD)
+
+    @abstractmethod
+    def _take(self, frames: list[zmq.Frame]) -> bool:
+        """Handle the frames of one part; True if a message is whole now."""
+
+    @abstractmethod
+    def _gone(self, connection: int) -> None:
+        """This connection (a file descriptor) has ended."""
+
+    def _fit(self) -> None:  # noqa: B027  # a listener need not know
+        """A handshake has succeeded."""
+
+    @abstractmethod
+    def _unfit(self, *, unclear: bool) -> None:
+        """A handshake has failed; `unclear` if ZeroMQ does not know why."""
+
+    def close(self, linger_s: float = 1.0) -> None:
+        if self._socket.closed:
+            return
+        self._clock.forget(self._monitor)
+        self._clock.forget(self._socket)
+        self._socket.disable_monitor()
+        self._monitor.close(linger=0)
+        self._socket.close(linger=int(linger_s * 1000))

@@ -1,0 +1,279 @@
+"""What every transport promises (`real.net.transport`).
+
+A new transport is added to TRANSPORTS.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from outpace.blocks.block import Block, Phantom, whole
+from outpace.blocks.sums import all_finite
+from outpace.errors import ConfigError
+from outpace.real.net.clock import RealClock
+from outpace.real.net.messages import (
+    BlockHead,
+    Fetch,
+    Notice,
+    Ready,
+    Refused,
+    WireMessage,
+    WirePush,
+)
+from outpace.real.net.session import Keys, Session, new_keys
+from outpace.real.net.transport import Caller, Listener, Transport
+from outpace.real.net.wire import WireError, head_of
+from outpace.real.net.zeromq.transport import LOOPBACK, ZeroMQTransport
+
+# Opens the transport of a named process, and an address at which it can listen.
+TRANSPORTS: list[tuple[Callable[..., Transport], str]] = [(ZeroMQTransport, LOOPBACK)]
+RUN, LEASE_S = 77, 10.0
+PEERS = ("worker-0", "worker-1")
+STRANGER = "worker-9"  # has keys, but is not a peer of the listener
+
+
+def any_block(message: WireMessage) -> tuple[str, int] | None:
+    head: BlockHead | None = getattr(message, "block", None)
+    return None if head is None else (head.dtype, head.elements)
+
+
+class Process:
+    """The end of one process: what it has received, and whom it has lost."""
+
+    def __init__(self, open_transport: Callable[..., Transport], name: str, cluster: Cluster):
+        self.name, self.log = name, list[str]()
+        self.got: list[tuple[str, WireMessage, Block | None]] = []
+        self.lost: list[str] = []
+        session = Session(RUN, 0, LEASE_S, cluster.keys.get(name))
+        self.transport = open_transport(name, session, cluster.clock, self.log.append)
+
+    def take(self, peer: str, message: WireMessage, block: Block | None) -> None:
+        self.got.append((peer, message, None if block is None else whole(block)))
+
+    @property
+    def messages(self) -> list[WireMessage]:
+        return [message for _, message, _ in self.got]
+
+
+class Cluster:
+    """A server that listens, and the workers that call it, all in this process."""
+
+    def __init__(self, transport: tuple[Callable[..., Transport], str], insecure: bool) -> None:
+        self._open, self.address = transport
+        names = ("server-0", *PEERS, STRANGER)
+        self.keys: dict[str, Keys] = {} if insecure else {name: new_keys() for name in names}
+        self.clock = RealClock()
+        self._processes: list[Process] = []
+        self.server = self.process("server-0")
+        self.listener = self.listen(self.server)
+
+    def process(self, name: str) -> Process:
+        self._processes.append(Process(self._open, name, self))
+        return self._processes[-1]
+
+    def listen(self, process: Process, address: str | None = None, **options: Any) -> Listener:
+        peers = {name: self.keys[name].public if self.keys else "" for name in PEERS}
+        return process.transport.listen(
+            address or self.address,
+            peers,
+            expected=options.get("expected", lambda _: any_block),
+            on_message=process.take,
+            on_lost=process.lost.append,
+            is_finite=all_finite,
+        )
+
+    def call(self, process: Process, endpoint: str = "") -> Caller:
+        return process.transport.call(
+            "server-0",
+            endpoint or self.listener.endpoint,
+            self.keys["server-0"].public if self.keys else "",
+            expect=any_block,
+            on_message=process.take,
+            on_lost=process.lost.append,
+        )
+
+    def connected(self, name: str = "worker-0") -> tuple[Process, Caller]:
+        """A process that the server has heard."""
+        process = self.process(name)
+        caller = self.call(process)
+        caller.send(Ready())
+        self.until(lambda: (name, Ready(), None) in self.server.got)
+        return process, caller
+
+    def until(self, condition: Callable[[], Any], limit_s: float = 20.0) -> None:
+        """Let all ends work until the condition holds."""
+        deadline = time.monotonic() + limit_s
+        while not condition():
+            assert time.monotonic() < deadline, [(p.name, p.got, p.log) for p in self._processes]
+            self.clock(self.clock.now + 5_000_000)
+
+    def close(self) -> None:
+        for process in self._processes:
+            process.transport.close()
+
+
+@pytest.fixture(params=TRANSPORTS, ids=lambda transport: transport[0].__name__)
+def transport(request: pytest.FixtureRequest) -> tuple[Callable[..., Transport], str]:
+    return request.param
+
+
+@pytest.fixture(params=[False, True], ids=["keys", "insecure"])
+def cluster(transport, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    with contextlib.closing(Cluster(transport, request.param)) as cluster:
+        yield cluster
+
+
+def test_messages_arrive_in_order_and_once_in_both_directions(cluster):
+    worker, caller = cluster.connected()
+    assert caller.up
+    assert cluster.listener.peers == ["worker-0"]
+    said = [Notice(str(number)) for number in range(200)]
+    for message in said:
+        caller.send(message)
+        cluster.listener.send("worker-0", message)
+    cluster.until(lambda: worker.messages[-1:] == said[-1:] == cluster.server.messages[-1:])
+    assert worker.messages == said
+    assert cluster.server.messages == [Ready(), *said]
+
+
+@pytest.mark.parametrize("elements", [0, 1, 1000, 3_000_001])
+def test_a_block_of_any_size_arrives_bit_by_bit(cluster, elements):
+    _, caller = cluster.connected()
+    block = torch.randn(elements, generator=torch.Generator().manual_seed(elements))
+    caller.send(WirePush(0, 0, 0, head_of(block)), block)
+    caller.send(Notice("after it"))
+    cluster.until(lambda: Notice("after it") in cluster.server.messages)
+    peer, push, received = cluster.server.got[-2]
+    assert (peer, push) == ("worker-0", WirePush(0, 0, 0, head_of(block)))
+    assert torch.equal(received, block)
+
+
+def test_a_phantom_arrives_as_its_size(cluster):
+    _, caller = cluster.connected()
+    block = Phantom(2_500_000)
+    caller.send(WirePush(0, 0, 0, head_of(block)), block)
+    cluster.until(lambda: len(cluster.server.got) == 2)
+    assert cluster.server.got[-1][2] == block
+
+
+def test_what_is_sent_before_there_is_a_connection_is_not_lost(cluster):
+    caller = cluster.call(cluster.process("worker-1"))
+    assert not caller.up
+    for number in range(50):
+        caller.send(Notice(str(number)))
+    cluster.until(lambda: len(cluster.server.got) == 50)
+
+
+def test_what_was_sent_before_a_close_is_still_delivered(cluster):
+    process, caller = cluster.connected()
+    for number in range(50):
+        caller.send(Notice(str(number)))
+    caller.close()
+    cluster.until(lambda: len(cluster.server.got) == 51)
+    cluster.until(lambda: cluster.server.lost == ["worker-0"])
+    assert cluster.listener.peers == []
+    assert process.lost == []
+
+
+def test_a_caller_hears_that_the_listener_is_gone(cluster):
+    worker, caller = cluster.connected()
+    cluster.listener.close()
+    cluster.until(lambda: worker.lost == ["server-0"])
+    assert not caller.up
+
+
+def test_sending_to_a_peer_that_never_called_has_no_effect(cluster):
+    cluster.listener.send("worker-1", Ready())
+    cluster.connected()
+    assert cluster.server.lost == []
+
+
+def test_a_refused_peer_is_told_why_and_never_heard_again(cluster):
+    worker, caller = cluster.connected("worker-0")
+    _, honest = cluster.connected("worker-1")
+    cluster.listener.refuse("worker-0", "it repeats itself")
+    assert cluster.listener.refused("worker-0")
+    assert not cluster.listener.refused("worker-1")
+    assert cluster.server.lost == ["worker-0"]
+    cluster.until(lambda: worker.messages == [Refused("it repeats itself")])
+    caller.send(Notice("again"))
+    for number in range(5):
+        honest.send(Notice(str(number)))
+        cluster.until(lambda n=number: Notice(str(n)) in cluster.server.messages)
+    assert Notice("again") not in cluster.server.messages
+    assert ["worker-0" in line and "it repeats itself" in line for line in cluster.server.log] == [
+        True
+    ]
+
+
+def test_a_block_that_is_not_expected_is_refused_and_others_go_on(transport):
+    with contextlib.closing(Cluster(transport, insecure=False)) as cluster:
+        strict = cluster.process("server-0")
+        endpoint = cluster.listen(strict, expected=lambda _: lambda _: ("float32", 3)).endpoint
+        caller = cluster.call(cluster.process("worker-0"), endpoint)
+        honest = cluster.call(cluster.process("worker-1"), endpoint)
+        good, bad = torch.ones(3), torch.ones(4)
+        honest.send(WirePush(1, 0, 0, head_of(good)), good)
+        caller.send(WirePush(0, 0, 0, head_of(bad)), bad)
+        cluster.until(lambda: strict.log and strict.got)
+        honest.send(WirePush(1, 1, 0, head_of(good)), good)
+        cluster.until(lambda: len(strict.got) == 2)
+        assert [peer for peer, *_ in strict.got] == ["worker-1", "worker-1"]
+        assert "4 elements of float32" in strict.log[0]
+
+
+def test_a_second_process_of_the_same_name_is_refused(cluster):
+    cluster.connected("worker-0")
+    twin = cluster.process("worker-0")
+    cluster.call(twin).send(Notice("me too"))
+    cluster.until(lambda: any(isinstance(message, Refused) for message in twin.messages))
+    assert cluster.server.messages == [Ready()]
+
+
+def test_a_name_that_is_not_of_this_run_is_not_heard(cluster):
+    cluster.call(cluster.process(STRANGER)).send(Ready())
+    cluster.until(lambda: cluster.server.log)
+    assert cluster.server.got == []
+
+
+def test_a_process_without_the_key_of_the_run_is_not_let_in(transport):
+    with contextlib.closing(Cluster(transport, insecure=False)) as cluster:
+        cluster.keys["worker-0"] = new_keys()
+        stranger = cluster.call(cluster.process("worker-0"))
+
+        def refused() -> bool:
+            stranger.send(Fetch())
+            return False
+
+        with pytest.raises(WireError):
+            cluster.until(refused)
+        assert cluster.server.got == []
+        assert cluster.server.log
+
+
+def test_an_address_that_is_taken_is_a_configuration_error(cluster):
+    with pytest.raises(ConfigError, match="cannot listen at"):
+        cluster.listen(cluster.process("server-0"), cluster.listener.endpoint)
+
+
+def test_each_listener_has_an_endpoint_of_its_own(cluster):
+    other = cluster.process("server-0")
+    assert cluster.listen(other).endpoint != cluster.listener.endpoint
+
+
+def test_a_message_that_arrived_shows_as_unread_until_it_is_handed_over(cluster):
+    _, caller = cluster.connected()
+    assert not cluster.listener.unread
+    caller.send(Ready())
+    deadline = time.monotonic() + 20
+    while not cluster.listener.unread:
+        assert time.monotonic() < deadline
+    assert cluster.server.messages == [Ready()]
+    cluster.until(lambda: cluster.server.messages == [Ready(), Ready()])
+    assert not cluster.listener.unread
