@@ -10,7 +10,8 @@ from typing import Final
 import numpy as np
 
 from outpace.report.figures.figure import PHASES, Plot
-from outpace.report.read.events import NULL, Columns, Events
+from outpace.report.read.batches import NULL, Columns
+from outpace.report.read.events import Events
 from outpace.report.words import plural, seconds
 
 _MOST: Final = 1500  # iterations drawn

@@ -1,64 +1,42 @@
-"""A run's trace as a file that https://ui.perfetto.dev opens.
+"""Writes a run's trace as a file that https://ui.perfetto.dev opens.
 
-Under "workers", a track per worker: compute, communicate, wait for the server that
-answered last. Under "servers", for each: the pulls it held, the pushes it got, the
-staleness of the gradients it applied, its clock. An arrow leads from a mark on the worker
-whose push released another one to the end of that one's wait. Where a scheduler closed the
-iterations, it has a track of these, with how many gradients counted in each.
+Under "workers" each worker has a track: it computes, communicates, and waits for the server
+that answered last. Under "servers" each server has tracks: the pulls that it held, the pushes
+that it received, the staleness of the gradients that it applied, and its clock. An arrow leads
+from a mark on the worker whose push released another worker to the end of that worker's wait.
+Where a scheduler closed the iterations, it has a track with the number of gradients that
+counted in each.
 
-The format is Perfetto's own (`packets`): in the older JSON, overlapping slices have no
-row per server and arrows are bound by rounded times. Packets leave as rows come in, so
-memory does not grow with the run.
+Packets are written as rows are read, so memory does not grow with the run.
 """
 
 from __future__ import annotations
 
 import gzip
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeAlias
-
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import Final
 
 from outpace.errors import ConfigError
 from outpace.record.folder import TRACE, read_config
 from outpace.report.perfetto.packets import Packets
-from outpace.report.read.errors import Unreadable, reading
+from outpace.report.perfetto.rows import Row, rows_of
+from outpace.report.read.batches import NULL
+from outpace.report.read.errors import Unreadable
 from outpace.report.read.runs import read_summary_of, scheduler_of
 from outpace.support.replacing import replace_file
 
 PERFETTO: Final = "perfetto.pftrace.gz"
-NULL: Final = -(2**63)
 
-_BATCH: Final = 1 << 14  # rows
-_WORDS: Final = ("event", "outcome", "reason")
-_NUMBERS: Final = (
-    "worker",
-    "shard",
-    "iteration",
-    "start_ns",
-    "end_ns",
-    "computed_ns",
-    "held_ns",
-    "version",
-    "staleness",
-    "clock",
-    "lead",
-    "bound",
-    "released_by",
-)
-_WORKERS, _SERVERS = 1, 2  # processes
-_Row: TypeAlias = dict[str, Any]
+_WORKERS, _SERVERS = 1, 2  # process numbers
 
 
 def write_perfetto(run: Path, out: Path) -> None:
     """Convert the trace in the folder of a run into a gzipped file.
 
-    Raises ConfigError if it is no such folder, if its trace cannot be read or `out` not be
-    written.
+    Raises:
+        ConfigError: if `run` is not the folder of a run, its trace cannot be read, or `out`
+            cannot be written.
     """
     read_summary_of(run)
     try:
@@ -72,68 +50,31 @@ def write_perfetto(run: Path, out: Path) -> None:
 def _scheduler(run: Path) -> int | None:
     try:
         return scheduler_of(read_config(run))
-    except ConfigError:  # lost: then it goes by its number, as a server
+    except ConfigError:  # without its configuration the scheduler is shown as a server
         return None
 
 
 def _write(trace: Path, path: Path, scheduler: int | None) -> None:
-    # Without a name and time of its own: of equal traces, equal files.
+    # Gzip records no name and no time, so that equal traces give equal files.
     with path.open("wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
-        events = _Events(Packets(packed.write), scheduler)
+        drawing = _Drawing(Packets(packed), scheduler)
         draw = {
-            "iteration": events.iteration,
-            "push": events.push,
-            "pull": events.pull,
-            "cut-off": events.cut_off,
-            "all-reduce": events.all_reduce,
+            "iteration": drawing.iteration,
+            "push": drawing.push,
+            "pull": drawing.pull,
+            "cut-off": drawing.cut_off,
+            "all-reduce": drawing.all_reduce,
         }
-        for row in _rows(trace):
+        for row in rows_of(trace):
             draw[row["event"]](row)
-        events.finish()
+        drawing.finish()
 
 
-def _rows(path: Path) -> Iterator[_Row]:
-    """The rows, in the file's order; a number that is null is NULL. Raises Unreadable."""
-    with reading(path):
-        for batch in _batches(path, (*_WORDS, *_NUMBERS)):
-            words = {name: batch[name].cast(pa.string()).to_pylist() for name in _WORDS}
-            numbers = {n: batch[n].cast(pa.int64()).fill_null(NULL).to_numpy() for n in _NUMBERS}
-            _require_sense(np.array(words["event"]), numbers)
-            columns = [*words.values(), *(column.tolist() for column in numbers.values())]
-            for values in zip(*columns, strict=True):
-                yield dict(zip((*_WORDS, *_NUMBERS), values, strict=True))
+class _Drawing:
+    """Draws row after row. The rows of one worker and of one server are in order of time.
 
-
-def _batches(path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    # One row group after the other: a reader over many keeps something of each.
-    with pq.ParquetFile(path) as file:
-        for group in range(file.num_row_groups):
-            yield from file.iter_batches(_BATCH, [group], columns, use_threads=False)
-
-
-def _require_sense(event: Any, of: Mapping[str, Any]) -> None:
-    if not np.isin(event, ("iteration", "push", "pull", "cut-off", "all-reduce")).all():
-        raise ValueError("an event in it is of an unknown kind")
-    of_all = event == "cut-off"  # which have no worker and no server
-    # Without servers an iteration has none, and a row of its own says what it waited for.
-    none = (event == "all-reduce") | (event == "iteration") & (of["shard"] == NULL)
-    whose = of["worker"][~of_all], of["shard"][~(of_all | none)]
-    what = (of["iteration"], of["start_ns"], of["clock"][of_all])
-    if min(numbers.min(initial=0) for numbers in (*whose, *what)) < 0:
-        raise ValueError("an event in it lacks a worker, server, iteration or time")
-    start, end, computed, held = (of[n] for n in ("start_ns", "end_ns", "computed_ns", "held_ns"))
-    parts = (computed >= start) & (held >= 0) & (end - computed >= held) | (event != "iteration")
-    parts &= (computed >= start) & (end >= computed) | (event != "all-reduce")
-    unanswered = (event == "pull") & (end == NULL)
-    if not ((end >= start) & parts | unanswered).all():
-        raise ValueError("an event in it ends before it begins")
-
-
-class _Events:
-    """Draws row after row; those of one worker and of one server must be in order.
-
-    Of a real run, those of different ones are not: an iteration is drawn when the pull is
-    known that it waited for.
+    In a real run rows of different workers and servers are not, so an iteration is drawn
+    only when the pull that it waited for is known.
     """
 
     def __init__(self, packets: Packets, scheduler: int | None) -> None:
@@ -141,17 +82,17 @@ class _Events:
         self._workers = packets.track(0, "workers", 0, process=_WORKERS)
         self._servers = packets.track(0, "servers", 0, process=_SERVERS)
         self._flows = 0
-        self._released: dict[int, list[_Row]] = {}  # server -> pulls that one push released
-        self._undrawn: dict[int, deque[_Row]] = defaultdict(deque)  # by worker
-        self._held: dict[int, dict[tuple[int, int], _Row]] = defaultdict(dict)
+        self._released: dict[int, list[Row]] = {}  # server -> pulls that one push released
+        self._undrawn: dict[int, deque[Row]] = defaultdict(deque)  # by worker
+        self._held: dict[int, dict[tuple[int, int], Row]] = defaultdict(dict)
         self._clocks: dict[int, int] = {}
 
-    def iteration(self, row: _Row) -> None:
+    def iteration(self, row: Row) -> None:
         self._undrawn[row["worker"]].append(row)
         self._draw(row["worker"])
 
     def finish(self) -> None:
-        """Draw what still waits for more."""
+        """Draw the iterations whose pulls never came."""
         for shard in list(self._released):
             self._release(shard)
         for rows in self._undrawn.values():
@@ -169,13 +110,13 @@ class _Events:
             for key in [key for key in held if key[0] <= iteration]:
                 del held[key]
 
-    def _iteration(self, row: _Row, pull: _Row) -> None:
+    def _iteration(self, row: Row, pull: Row) -> None:
         computed, end, held = row["computed_ns"], row["end_ns"], row["held_ns"]
         server, put = self._name(row["shard"]), self._packets.slice
         args = {"iteration": row["iteration"], "last shard": server}
-        # If the server's clock is another one, the wait keeps its length and stays inside.
+        # If the server's clock differs, the wait keeps its length and stays inside the iteration.
         until = max(computed + held, min(pull.get("end_ns", end), end))
-        if row["shard"] == NULL:  # what it waited for comes before what it sent
+        if row["shard"] == NULL:  # without servers the wait comes before the communication
             server, args, until = "all to join", {"iteration": row["iteration"]}, computed + held
         since = until - held
         track = self._worker(row["worker"])
@@ -187,14 +128,14 @@ class _Events:
             put(track, since, until, f"wait for {server}", args | by)
         flow = pull["flow"] if held and pull and pull["end_ns"] <= until else 0
         if end > until or flow:
-            put(track, until, end, "communicate", args, ends=flow)
+            put(track, until, end, "communicate", args, arrow=flow)
 
-    def push(self, row: _Row) -> None:
+    def push(self, row: Row) -> None:
         server, start, end = self._server(row["shard"]), row["start_ns"], row["end_ns"]
         names = ("iteration", "version", "staleness", "outcome")
         args = {name: row[name] for name in names if row[name] != NULL}
-        # On arrival: marks of the same moment are drawn one under the other, and under
-        # BSP all of an iteration are settled at once.
+        # At its arrival, because marks of the same moment are drawn one under the other, and
+        # under BSP all pushes of an iteration are settled at the same moment.
         pushes = self._packets.track(server, "pushes", 1)
         args["settled after ns"] = end - start
         self._packets.mark(pushes, start, f"push worker-{row['worker']}", args)
@@ -202,7 +143,7 @@ class _Events:
             staleness = self._packets.track(server, "staleness", 2, counter=True)
             self._packets.count(staleness, end, row["staleness"])
 
-    def pull(self, row: _Row) -> None:
+    def pull(self, row: Row) -> None:
         worker, shard, end, by = (row[n] for n in ("worker", "shard", "end_ns", "released_by"))
         server = self._server(shard)
         if end != NULL and self._clocks.get(shard) != row["clock"]:
@@ -222,14 +163,14 @@ class _Events:
         until = None if end == NULL else end
         self._packets.slice(pulls, row["start_ns"], until, f"hold worker-{worker}", args)
 
-    def cut_off(self, row: _Row) -> None:
+    def cut_off(self, row: Row) -> None:
         track = self._packets.track(self._servers, "scheduler", 1 << 16)  # after all servers
         names = {"clock": "gradients", "bound": "waited for"}
         args = {name: row[key] for key, name in names.items() if row[key] != NULL}
         self._packets.slice(track, row["start_ns"], row["end_ns"], str(row["iteration"]), args)
 
-    def all_reduce(self, row: _Row) -> None:
-        # Beside what the worker does: they may overlap.
+    def all_reduce(self, row: Row) -> None:
+        # On a track of its own: it may overlap with what the worker does.
         track = self._packets.track(self._worker(row["worker"]), "all-reduce", 0)
         args = {"iteration": row["iteration"], "members": row["clock"]}
         began, end, number = row["computed_ns"], row["end_ns"], row["version"]
@@ -239,14 +180,14 @@ class _Events:
             self._packets.slice(track, began, end, f"all-reduce {number}", args)
 
     def _release(self, shard: int) -> None:
-        """Mark it at the worker that did it; the arrows start there."""
+        """Mark the release at the worker whose push caused it; the arrows start there."""
         pulls = self._released.pop(shard)
         for row in pulls:
             row["flow"] = self._flows = self._flows + 1
         track = self._worker(pulls[0]["released_by"])
         args: dict[str, int | str] = {"server": self._name(shard), "workers": len(pulls)}
         flows = [row["flow"] for row in pulls]
-        self._packets.mark(track, pulls[0]["end_ns"], "release", args, starts=flows)
+        self._packets.mark(track, pulls[0]["end_ns"], "release", args, arrows=flows)
         for row in pulls:
             self._held[row["worker"]][row["iteration"], shard] = row
             self._draw(row["worker"])

@@ -1,16 +1,25 @@
-"""Perfetto's format, protobuf packets with tracks and events, written by hand."""
+"""Tracks, slices, marks, counters and arrows as packets of Perfetto's format."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
+from gzip import GzipFile
+from typing import Any
+
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackDescriptor, TrackEvent
+from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
+
+Args = Mapping[str, int | str]
 
 
 class Packets:
-    """The format: https://perfetto.dev/docs/reference/synthetic-track-event."""
+    """Writes each packet as soon as it is known, so memory does not grow with the trace.
 
-    def __init__(self, write: Callable[[bytes], object]) -> None:
-        self._write = write
+    The format: https://perfetto.dev/docs/reference/synthetic-track-event.
+    """
+
+    def __init__(self, file: GzipFile) -> None:
+        self._builder = StreamingTraceProtoBuilder(file)
         self._tracks: dict[tuple[int, str, int], int] = {}
 
     def track(
@@ -24,101 +33,86 @@ class Packets:
         thread: int = 0,
         counter: bool = False,
     ) -> int:
-        """Its number; described when first asked for.
+        """Return the track's number, and describe the track if it is new.
 
-        rank: its place among its siblings. lane: what overlaps needs tracks of its own;
-        those of one name are shown as one. process: its number, if the track is one; thread:
-        the number of the process it is a thread of.
+        Args:
+            parent: the number of the track that this one is shown under; 0 for none.
+            rank: the place among the tracks with this parent.
+            lane: tells tracks of one name apart, which are shown as one: slices that overlap
+                need a track each.
+            process: the process number, if the track stands for a process.
+            thread: the number of its process, if the track stands for a thread.
+            counter: the track holds numbers, not slices.
         """
         known = self._tracks.get((parent, name, lane))
         if known:
             return known
         track = self._tracks[parent, name, lane] = len(self._tracks) + 1
-        fields = [_number(1, track), _bytes(2, name.encode()), _number(11, 3), _number(12, rank)]
+        packet = self._packet()
+        described = packet.track_descriptor
+        described.uuid, described.name = track, name
+        described.child_ordering = TrackDescriptor.EXPLICIT
+        described.sibling_order_rank = rank
         if parent:
-            fields.append(_number(5, parent))
+            described.parent_uuid = parent
         if process:
-            fields.append(_bytes(3, _number(1, process) + _bytes(6, name.encode())))
-        if thread:  # a number is needed; low ones have meanings
-            number = _number(1, thread) + _number(2, 1000 + rank)
-            fields.append(_bytes(4, number + _bytes(5, name.encode())))
+            described.process.pid, described.process.process_name = process, name
+        if thread:  # threads need a number, and low numbers have meanings
+            described.thread.pid, described.thread.tid = thread, 1000 + rank
+            described.thread.thread_name = name
         if counter:
-            fields.append(_bytes(8, b""))
-        self._packet(_bytes(60, b"".join(fields)))
+            described.counter.SetInParent()
+        self._builder.write_packet(packet)
         return track
 
     def slice(
-        self,
-        track: int,
-        start: int,
-        end: int | None,
-        name: str,
-        args: Mapping[str, int | str],
-        *,
-        ends: int = 0,
+        self, track: int, start: int, end: int | None, name: str, args: Args, *, arrow: int = 0
     ) -> None:
-        """end: None if it never did; ends: the arrow that does at its start."""
-        self._event(1, track, start, _named(name, args) + (_fixed(48, ends) if ends else b""))
+        """Add a slice from `start` to `end` (ns); without an end it lasts until the trace ends.
+
+        Args:
+            arrow: the arrow that ends where the slice starts.
+        """
+        packet = self._event(TrackEvent.TYPE_SLICE_BEGIN, track, start, name, args)
+        if arrow:
+            packet.track_event.terminating_flow_ids.append(arrow)
+        self._builder.write_packet(packet)
         if end is not None:
-            self._event(2, track, end)
+            self._builder.write_packet(self._event(TrackEvent.TYPE_SLICE_END, track, end))
 
     def mark(
-        self,
-        track: int,
-        at: int,
-        name: str,
-        args: Mapping[str, int | str],
-        *,
-        starts: Sequence[int] = (),
+        self, track: int, at: int, name: str, args: Args, *, arrows: Sequence[int] = ()
     ) -> None:
-        """starts: the arrows that do here."""
-        flows = b"".join(_fixed(47, flow) for flow in starts)
-        self._event(3, track, at, _named(name, args) + flows)
+        """Add a mark. arrows: those that start at it."""
+        packet = self._event(TrackEvent.TYPE_INSTANT, track, at, name, args)
+        packet.track_event.flow_ids.extend(arrows)
+        self._builder.write_packet(packet)
 
     def count(self, track: int, at: int, value: int) -> None:
-        self._event(4, track, at, _number(30, value))
+        """Set a counter."""
+        packet = self._event(TrackEvent.TYPE_COUNTER, track, at)
+        packet.track_event.counter_value = value
+        self._builder.write_packet(packet)
 
-    def _event(self, kind: int, track: int, at: int, fields: bytes = b"") -> None:
-        event = _number(9, kind) + _number(11, track) + fields
-        self._packet(_number(8, at) + _bytes(11, event))
+    def _event(
+        self, kind: int, track: int, at: int, name: str = "", args: Args | None = None
+    ) -> Any:
+        packet = self._packet()
+        packet.timestamp = at
+        event = packet.track_event
+        event.type, event.track_uuid = kind, track
+        if name:
+            event.name = name
+        for key, value in (args or {}).items():
+            note = event.debug_annotations.add()
+            note.name = key
+            if isinstance(value, int):
+                note.int_value = value
+            else:
+                note.string_value = value
+        return packet
 
-    def _packet(self, fields: bytes) -> None:
-        self._write(_bytes(1, fields + b"\x50\x01"))  # all in sequence 1
-
-
-def _named(name: str, args: Mapping[str, int | str]) -> bytes:
-    return b"".join([_bytes(23, name.encode()), *(_annotation(*item) for item in args.items())])
-
-
-@lru_cache(1 << 14)
-def _annotation(key: str, value: int | str) -> bytes:
-    held = _number(4, value) if isinstance(value, int) else _bytes(6, value.encode())
-    return _bytes(4, _bytes(10, key.encode()) + held)
-
-
-@lru_cache(1 << 10)
-def _tag(field: int, kind: int) -> bytes:
-    return _varint(field << 3 | kind)
-
-
-def _number(field: int, value: int) -> bytes:
-    return _tag(field, 0) + _varint(value)
-
-
-def _fixed(field: int, value: int) -> bytes:
-    return _tag(field, 1) + value.to_bytes(8, "little")
-
-
-def _bytes(field: int, value: bytes) -> bytes:
-    return _tag(field, 2) + _varint(len(value)) + value
-
-
-def _varint(value: int) -> bytes:
-    """Seven bits a byte, the lowest first; a negative number as 64 bits."""
-    value &= 2**64 - 1
-    parts = bytearray()
-    while value > 127:
-        parts.append(value & 127 | 128)
-        value >>= 7
-    parts.append(value)
-    return bytes(parts)
+    def _packet(self) -> Any:
+        packet = self._builder.create_packet()
+        packet.trusted_packet_sequence_id = 1
+        return packet

@@ -7,7 +7,7 @@ reader over many groups keeps something of each. So memory does not grow with th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -15,18 +15,14 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from outpace.report.read.batches import NULL, Columns, Ints, batches, numbers
 from outpace.report.read.closed import CutOffs, Gathered
 from outpace.report.read.errors import reading
 
-Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-Columns = dict[str, Ints]
-NULL: Final = -(2**63)
 
-_BATCH: Final = 1 << 16  # rows
 _ITERATION: Final = ("worker", "shard", "iteration", "start_ns", "computed_ns", "end_ns", "held_ns")
 _PULL: Final = ("worker", "shard", "iteration", "start_ns", "end_ns", "released_by")
 _PUSH: Final = ("worker", "iteration", "start_ns")
@@ -97,7 +93,7 @@ def read_totals(path: Path, workers: int, end_s: float) -> Totals | None:
     closed = Gathered()
     step_ns = max(end_s * 1e9 / STEPS, 1.0)
     with reading(path):
-        for batch in _batches(path, {*_ITERATION, *_PULL, *_CLOSED}):
+        for batch in batches(path, {"event", *_ITERATION, *_PULL, *_CLOSED}):
             rows = _rows(batch, "iteration", _ITERATION)
             worker, held = rows["worker"], rows["held_ns"]
             compute = rows["computed_ns"] - rows["start_ns"]
@@ -130,9 +126,9 @@ def read_totals(path: Path, workers: int, end_s: float) -> Totals | None:
 def read_events(path: Path, spans: Sequence[tuple[int, int]]) -> list[Events]:
     """What overlaps each of these spans (ns). Raises Unreadable."""
     found = [_Span(low, high) for low, high in spans]
-    columns = {*_ITERATION, *_PULL, *_REDUCTION, "lead", "bound", "reason", "clock", "outcome"}
+    columns = {"event", *_ITERATION, *_PULL, *_REDUCTION, "lead", "bound", "reason", "outcome"}
     with reading(path):
-        for batch in _batches(path, columns, [(span.early, span.late) for span in found]):
+        for batch in batches(path, columns, [(span.early, span.late) for span in found]):
             for span in found:
                 span.add(batch)
     return [span.events() for span in found]
@@ -191,28 +187,6 @@ class _Span:
         )
 
 
-def _batches(
-    path: Path, columns: set[str], spans: Sequence[tuple[int, int]] | None = None
-) -> Iterator[pa.RecordBatch]:
-    """Those that can hold an event of one of these spans (ns); without spans, all."""
-    with pq.ParquetFile(path) as file:
-        for group in range(file.num_row_groups):
-            if spans is None or _overlaps(file.metadata.row_group(group), spans):
-                yield from file.iter_batches(
-                    _BATCH, [group], sorted({"event", *columns}), use_threads=False
-                )
-
-
-def _overlaps(group: Any, spans: Sequence[tuple[int, int]]) -> bool:
-    """By the bounds that the file gives for this row group; true if it gives none."""
-    columns = (group.column(place) for place in range(group.num_columns))
-    bounds = {column.path_in_schema: column.statistics for column in columns}
-    start, end = bounds.get("start_ns"), bounds.get("end_ns")
-    if start is None or end is None or not (start.has_min_max and end.has_min_max):
-        return True
-    return any(end.max > low and start.min < high for low, high in spans)
-
-
 def _by_worker(workers: int, worker: Ints, weights: Ints | None = None) -> NDArray[Any]:
     """How often each worker is there, or the sum of its weights."""
     if len(worker) and not 0 <= worker.min() <= worker.max() < workers:
@@ -225,12 +199,8 @@ def _is(batch: pa.RecordBatch, event: str) -> pa.Array:
 
 
 def _rows(batch: pa.RecordBatch, event: str, names: Sequence[str]) -> Columns:
-    """The columns of the rows of that event; null is NULL."""
-    chosen = _is(batch, event)
-    return {
-        name: batch[name].filter(chosen).cast(pa.int64()).fill_null(NULL).to_numpy()
-        for name in names
-    }
+    """Return these columns of the rows of that event."""
+    return numbers(batch.select(list(names)).filter(_is(batch, event)), names)
 
 
 def _joined(names: Sequence[str], parts: Sequence[Columns]) -> Columns:

@@ -1,0 +1,67 @@
+"""The rows of a trace, one by one, checked before anything is drawn from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from outpace.report.read.batches import NULL, batches, numbers
+from outpace.report.read.errors import reading
+
+Row: TypeAlias = dict[str, Any]
+
+_WORDS: Final = ("event", "outcome", "reason")
+_NUMBERS: Final = (
+    "worker",
+    "shard",
+    "iteration",
+    "start_ns",
+    "end_ns",
+    "computed_ns",
+    "held_ns",
+    "version",
+    "staleness",
+    "clock",
+    "lead",
+    "bound",
+    "released_by",
+)
+_EVENTS: Final = ("iteration", "push", "pull", "cut-off", "all-reduce")
+
+
+def rows_of(trace: Path) -> Iterator[Row]:
+    """Yield the rows in the file's order; a null number is NULL.
+
+    Raises:
+        Unreadable: if the file cannot be read or a row contradicts itself.
+    """
+    with reading(trace):
+        for rows in batches(trace, (*_WORDS, *_NUMBERS)):
+            words = {name: rows[name].cast(pa.string()).to_pylist() for name in _WORDS}
+            counts = numbers(rows, _NUMBERS)
+            _require_sense(np.array(words["event"]), counts)
+            columns = [*words.values(), *(column.tolist() for column in counts.values())]
+            for values in zip(*columns, strict=True):
+                yield dict(zip((*_WORDS, *_NUMBERS), values, strict=True))
+
+
+def _require_sense(event: Any, of: Mapping[str, Any]) -> None:
+    if not np.isin(event, _EVENTS).all():
+        raise ValueError("an event in it is of an unknown kind")
+    of_all = event == "cut-off"  # concerns all workers and servers: its row names none
+    # Without servers an iteration names none, and an all-reduce has a row of its own.
+    no_server = (event == "all-reduce") | (event == "iteration") & (of["shard"] == NULL)
+    whose = of["worker"][~of_all], of["shard"][~(of_all | no_server)]
+    what = (of["iteration"], of["start_ns"], of["clock"][of_all])
+    if min(values.min(initial=0) for values in (*whose, *what)) < 0:
+        raise ValueError("an event in it lacks a worker, server, iteration or time")
+    start, end, computed, held = (of[n] for n in ("start_ns", "end_ns", "computed_ns", "held_ns"))
+    parts = (computed >= start) & (held >= 0) & (end - computed >= held) | (event != "iteration")
+    parts &= (computed >= start) & (end >= computed) | (event != "all-reduce")
+    unanswered = (event == "pull") & (end == NULL)
+    if not ((end >= start) & parts | unanswered).all():
+        raise ValueError("an event in it ends before it begins")

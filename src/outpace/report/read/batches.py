@@ -1,0 +1,50 @@
+"""Reads a trace batch by batch, so that memory does not grow with the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Columns = dict[str, Ints]
+NULL: Final = -(2**63)
+
+BATCH = 1 << 14  # rows
+
+
+def batches(
+    path: Path, columns: Iterable[str], spans: Sequence[tuple[int, int]] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a trace, at most BATCH at once.
+
+    One row group is read after the other, because a reader over many groups keeps something
+    of each.
+
+    Args:
+        spans: leave out row groups without an event in any of these spans of time (ns).
+    """
+    with pq.ParquetFile(path) as file:
+        for group in range(file.num_row_groups):
+            if spans is None or _overlaps(file.metadata.row_group(group), spans):
+                yield from file.iter_batches(BATCH, [group], sorted(columns), use_threads=False)
+
+
+def numbers(rows: pa.RecordBatch, names: Iterable[str]) -> Columns:
+    """Return columns of whole numbers; null is NULL."""
+    return {name: rows[name].cast(pa.int64()).fill_null(NULL).to_numpy() for name in names}
+
+
+def _overlaps(group: Any, spans: Sequence[tuple[int, int]]) -> bool:
+    """Judge by the bounds that the file gives for this row group; True if it gives none."""
+    columns = (group.column(place) for place in range(group.num_columns))
+    bounds = {column.path_in_schema: column.statistics for column in columns}
+    start, end = bounds.get("start_ns"), bounds.get("end_ns")
+    if start is None or end is None or not (start.has_min_max and end.has_min_max):
+        return True
+    return any(end.max > low and start.min < high for low, high in spans)
