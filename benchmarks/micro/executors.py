@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.micro.harness import Measurement, host_seconds, in_turn, ratio, value
 
-from outpace.config.experiment import experiment_from
+from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
 from outpace.experiment.running import simulate
 from outpace.record.trace import MemorySink, Trace

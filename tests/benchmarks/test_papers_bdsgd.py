@@ -13,7 +13,7 @@ from benchmarks.papers.bdsgd.trainings import ALL, Measured, measured, with_mode
 from benchmarks.papers.curves import Curve
 from benchmarks.papers.experiments import EXPERIMENTS
 
-from outpace.config.experiment import experiment_from
+from outpace.config.reading import experiment_from
 from outpace.predict import models
 from outpace.support.yaml_files import read_yaml, with_overrides
 

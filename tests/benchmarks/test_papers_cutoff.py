@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import numpy as np
 import pytest
 from benchmarks.papers.bdsgd.cut_offs.clusters import SPEEDS, drifting, four_nodes, switching_nodes
@@ -12,7 +14,7 @@ from benchmarks.papers.bdsgd.cut_offs.results import Row, blocks
 from benchmarks.papers.bdsgd.cut_offs.truth import Knowing, Known
 from benchmarks.papers.experiments import EXPERIMENTS, judge_of
 
-from outpace.predict.rules.making import MODELS
+from outpace.predict.rules.settings import ModelName
 from outpace.support.yaml_files import read_yaml
 
 MAKE = {
@@ -89,7 +91,7 @@ def test_conditioning_is_what_rejection_says():
 
 
 def test_a_rule_is_measured_without_its_warm_up_on_every_run():
-    settings = Settings(seed=0, repeats=2, warmup=20, samples=30, objective="throughput")
+    settings = Settings(seed=0, repeats=2, warmup=20, samples=30, objective="iteration")
     cluster = clusters("nowhere")["i"]
     runs = measure(cluster, "last-5", Fits(cluster, 0), settings, censored=True)
     assert [len(run.count) for run in runs] == [180, 180]
@@ -97,14 +99,14 @@ def test_a_rule_is_measured_without_its_warm_up_on_every_run():
 
 
 def row(name: str, repeats: int) -> Row:
-    settings = Settings(seed=0, repeats=repeats, warmup=20, samples=30, objective="throughput")
+    settings = Settings(seed=0, repeats=repeats, warmup=20, samples=30, objective="iteration")
     cluster = clusters("nowhere")["i"]
     runs = measure(cluster, name, Fits(cluster, 0), settings, censored=True)
     return Row.of(runs, np.nan)
 
 
 def test_blocks_of_a_run_have_its_per_cent_of_the_oracle_as_their_mean():
-    settings = Settings(seed=0, repeats=1, warmup=21, samples=30, objective="throughput")
+    settings = Settings(seed=0, repeats=1, warmup=21, samples=30, objective="iteration")
     cluster = clusters("nowhere")["i"]
     (run,) = measure(cluster, "last-20", Fits(cluster, 0), settings, censored=True)
     parts = blocks(run, 7)  # of 179 iterations
@@ -151,5 +153,5 @@ def test_cut_offs_are_counted_and_drawn(tmp_path):
 def test_the_experiment_names_rules_and_clusters_that_there_are():
     data = read_yaml(EXPERIMENTS["bdsgd-clusters"])
     assert set(data["clusters"]) <= set(clusters("nowhere"))
-    assert {rule.split()[0] for rule in data["rules"]} <= {*MODELS, "true", "rolling"}
+    assert {rule.split()[0] for rule in data["rules"]} <= {*get_args(ModelName), "true", "rolling"}
     assert callable(judge_of("bdsgd-clusters").run)

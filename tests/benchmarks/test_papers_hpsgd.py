@@ -13,7 +13,7 @@ from benchmarks.papers.hpsgd import accuracy, real, scaling
 from benchmarks.papers.hpsgd.accuracy import CUTOFFS, PSSP, Split
 from benchmarks.papers.hpsgd.scaling import HPSGD, LOCAL, PSGD, SSGD, Found, Ring, Row, Steps
 
-from outpace.config.experiment import experiment_from
+from outpace.config.reading import experiment_from
 from outpace.experiment.running import simulate
 from outpace.support.yaml_files import read_yaml, with_overrides
 from outpace.sync import POLICIES

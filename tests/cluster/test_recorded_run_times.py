@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from outpace.config.experiment import experiment_from
-from outpace.engine import wiring as strategy
+from outpace.config.reading import experiment_from
+from outpace.engine import cut_offs
 from outpace.errors import ConfigError, RunError
 from outpace.experiment.running import run, simulate
 
@@ -177,9 +177,9 @@ class Watching:
 )
 def test_a_cut_off_knows_the_nodes_of_recorded_run_times(tmp_path, monkeypatch, text, sync, nodes):
     model = Watching()
-    monkeypatch.setattr(strategy, "load_model", lambda _: model)
+    monkeypatch.setattr(cut_offs, "load_model", lambda _: model)
     data = config(csv(tmp_path, text), workers=4)
     sync = {"kind": "cutoff", "model": "pooled", "file": "a.safetensors", **sync}
     experiment = experiment_from(data | {"sync": sync}, "a test", tmp_path)
-    strategy.cut_off_rule(experiment, experiment.sync, say=lambda _: None)
+    cut_offs.cut_off_rule(experiment, experiment.sync, say=lambda _: None)
     assert model.told == nodes

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from outpace.cluster import Constant
-from outpace.config.experiment import Experiment, Stop, experiment_from
+from outpace.config.experiment import Experiment, Stop
+from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
 from outpace.support.yaml_files import parse_yaml, with_overrides, write_yaml
 from outpace.sync import Bsp
@@ -146,7 +147,7 @@ def test_a_barrier_is_one_of_two_and_does_not_go_with_a_partial_pull():
 
 
 def test_the_cached_tables_have_workers_of_their_own():
-    own = "sync.kind: ssptable has workers of its own, which pull what is too old"
+    own = "ssptable has workers of its own, which pull what is too old"
     table = "sync={kind: ssptable, staleness: 3}"
     assert problems(table, "barrier=global") == {f"barrier: {own}"}
     assert problems(table, "pull={quorum_percent: 90}") == {f"pull: {own}"}

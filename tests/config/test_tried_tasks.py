@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import outpace
-from outpace.config.experiment import experiment_from
+from outpace.config.reading import experiment_from
 from outpace.tasks import kinds
 
 TASKS = """\

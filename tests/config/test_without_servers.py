@@ -8,7 +8,7 @@ import pytest
 import torch
 from tests.support.command import outpace, refused
 
-from outpace.config.experiment import experiment_from
+from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
 from outpace.experiment.running import simulate
 from outpace.real.node.script.attach import attached
@@ -71,7 +71,7 @@ BAD = [
     (sync("{kind: diloco, every: 8, wire: null}"), "sync.wire must be 'full' or 'bf16', not None"),
     (sync("{kind: gossip, wire: bf16}"), "sync.wire: unknown key."),
     (sync("{kind: bsp, wire: bf16}"), "sync.wire: unknown key."),
-    (sync("[{kind: ssgd}]"), "sync[0]: ssgd has no servers: all workers follow it"),
+    (sync("[{kind: ssgd}]"), "sync[0]: ssgd has no servers: all workers must follow it"),
     ("workers=1", "workers: ssgd is for at least 2, who average among themselves"),
     ("servers=2", "servers: ssgd has no servers: leave it out"),
     ("slicing=layers", "slicing: ssgd has no servers"),
@@ -121,7 +121,7 @@ def test_who_has_servers_cannot_change_to_a_strategy_without(here, capsys, kind)
         f"sync_changes=[{{at_s: 1, sync: {kind}}}]",
     )
     assert "sync_changes[0].sync: " in message
-    assert "has no servers: all workers follow it, all the time" in message
+    assert "has no servers: all workers must follow it during the whole run" in message
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_code_that_changes_a_run_finds_no_servers():
     assert heard == [[], 10]
 
     def to_ssgd(run):
-        with pytest.raises(ConfigError, match="ssgd has no servers: all follow it"):
+        with pytest.raises(ConfigError, match="ssgd has no servers: all workers must follow it"):
             run.set_policy("*", Ssgd())
 
     simulate({**config, "sync": {"kind": "asp"}}, control=to_ssgd)

@@ -10,7 +10,7 @@ from tests.support.runtimes import every_runtime, rows
 from outpace.errors import ConfigError, PolicyError, RunError
 from outpace.experiment.running import run, simulate
 from outpace.sync import Asp, Bsp, Ssp
-from outpace.sync.python import PythonPolicy
+from outpace.sync.python import PythonStrategy
 
 WORKERS, SERVERS = 3, 2
 MINE = """\
@@ -189,7 +189,7 @@ def by_code(control):
         control.set_policy("server-0", Bsp())
         control.set_pull_condition("server-1", "mine.py:together")
         attempt(control.set_policy, "srever-0", Bsp())
-        attempt(control.set_policy, "*", PythonPolicy("mine.py:Half"))
+        attempt(control.set_policy, "*", PythonStrategy("mine.py:Half"))
 
     def second():
         control.set_policy("*", Ssp(2))

@@ -169,7 +169,10 @@ def test_a_model_file_that_does_not_fit_is_named_and_nothing_was_started(tmp_pat
     path = tmp_path / "model.safetensors"
     save(fit("stand-in", [table([[1.0], [2.0]])]), path)
     sync = {"kind": "cutoff", "file": str(path)}
-    with pytest.raises(ConfigError, match=rf"{path.name}: model 'pooled' was asked for"):
+    with pytest.raises(
+        ConfigError,
+        match=rf"{path.name}: the model is of kind 'stand-in', and 'pooled' was asked for",
+    ):
         simulate(config("bsp") | {"sync": sync}, tmp_path / "run")
     gc.collect()  # a coroutine that was never awaited would warn here
     assert not (tmp_path / "run").exists()
@@ -178,10 +181,16 @@ def test_a_model_file_that_does_not_fit_is_named_and_nothing_was_started(tmp_pat
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"barrier": "global"}, "barrier: sync.kind: cutoff"),
-        ({"conditions": [{"pull": "mine.py:f"}]}, "conditions: sync.kind: cutoff"),
-        ({"sync_changes": [{"at_s": 1.0, "sync": {"kind": "asp"}}]}, "cutoff ends an iteration"),
-        ({"sync": [{"kind": "cutoff"}] * (SERVERS - 1) + [{"kind": "bsp"}]}, "cutoff ends an"),
+        ({"barrier": "global"}, "barrier: with cutoff the scheduler ends iterations"),
+        ({"conditions": [{"pull": "mine.py:f"}]}, "conditions: with cutoff the scheduler ends"),
+        (
+            {"sync_changes": [{"at_s": 1.0, "sync": {"kind": "asp"}}]},
+            "sync: with cutoff the scheduler ends iterations",
+        ),
+        (
+            {"sync": [{"kind": "cutoff"}] * (SERVERS - 1) + [{"kind": "bsp"}]},
+            "sync: with cutoff the scheduler ends",
+        ),
         ({"sync": {"kind": "cutoff", "share": 1.5}}, "share must be above 0"),
         ({"sync": {"kind": "cutoff", "model": "pooledd"}}, "pooledd"),
         ({"sync": {"kind": "cutoff", "model": "last-5", "file": "m.safetensors"}}, "left out"),

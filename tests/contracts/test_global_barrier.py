@@ -10,10 +10,10 @@ import pytest
 import torch
 from tests.support.runtimes import BOUNDS, ITERATIONS, SERVERS, WORKERS, config, every_runtime, rows
 
-from outpace.config.experiment import experiment_from
+from outpace.config.reading import experiment_from
 from outpace.experiment.running import simulate
 from outpace.kernel import Kernel
-from outpace.real.coordinator.scheduler import BarrierScheduler, Place
+from outpace.real.coordinator.scheduler import Place, ShardScheduler
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import Ready, WirePull, WirePush
 from outpace.record.trace import Rows
@@ -168,7 +168,7 @@ def test_a_worker_that_misbehaves_at_the_scheduler_is_refused_and_the_others_go_
     experiment = experiment_from(config("ssp", **GLOBAL), "test")
     rows_taken = []
     place = Place(experiment, kernel, RealClock(), listening, Rows(rows_taken.append))
-    scheduler = BarrierScheduler(place)
+    scheduler = ShardScheduler(place)
     scheduler.start()
     assert not scheduler.take("worker-0", Ready(), None), "that is for somebody else"
     for name, message, why in [

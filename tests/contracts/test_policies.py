@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.shard_driver import Driver
 
-from outpace.config.experiment import experiment_from, to_plain
+from outpace.config.reading import experiment_from, to_plain
 from outpace.errors import ProtocolError
 from outpace.experiment.running import simulate
 from outpace.sync import (

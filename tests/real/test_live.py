@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from outpace.config.experiment import experiment_from
+from outpace.config.reading import experiment_from
 from outpace.experiment.running import run
 from outpace.real.live import Sample, gathering, overview, picture, rows, share_done, shown, watch
 from outpace.record.recorder import Totals

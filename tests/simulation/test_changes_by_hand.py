@@ -9,7 +9,7 @@ import pytest
 from outpace.errors import ConfigError, PolicyError, RunError
 from outpace.experiment.running import simulate
 from outpace.sync import Bsp, Decision, Reason, Ssp, SspTable
-from outpace.sync.python import PythonPolicy
+from outpace.sync.python import PythonStrategy
 
 
 def config(**changes):
@@ -100,9 +100,11 @@ def test_ssptable_and_others_do_not_take_turns():
     table = {"kind": "ssptable", "staleness": 2}
     with pytest.raises(ConfigError, match="ssptable has workers of its own"):
         controlled(lambda run: run.set_policy("*", Ssp(2)), sync=table)
-    with pytest.raises(ConfigError, match="with ssptable no push condition"):
+    with pytest.raises(
+        ConfigError, match="no push condition can be set: ssptable has workers of its own"
+    ):
         controlled(lambda run: run.set_push_condition("*", lambda view: True), sync=table)
-    with pytest.raises(ConfigError, match=r"conditions: push: .*ssptable"):
+    with pytest.raises(ConfigError, match=r"conditions.push: .*ssptable"):
         simulate(config(sync=table, conditions=[{"push": "mine.py:half"}]))
 
 
@@ -121,7 +123,9 @@ def test_what_is_no_decision_ends_the_run_with_its_condition_named(decision):
     def odd(pull, view):
         return decision
 
-    with pytest.raises(PolicyError, match=r"condition .*odd of server 0 gave what is no decision"):
+    with pytest.raises(
+        PolicyError, match=r"condition .*odd of server 0 returned an invalid decision"
+    ):
         controlled(lambda run: run.set_pull_condition("*", odd))
 
 
@@ -144,4 +148,4 @@ def test_an_error_during_a_run_is_kept_in_words(tmp_path):
 
 def test_a_policy_that_cannot_be_found_is_refused():
     with pytest.raises(ConfigError, match="there is no file"):
-        controlled(lambda run: run.set_policy("*", PythonPolicy("nowhere.py:Mine")))
+        controlled(lambda run: run.set_policy("*", PythonStrategy("nowhere.py:Mine")))

@@ -88,7 +88,7 @@ BAD = [
     (sync("{kind: psp-sampling, sample: 1, staleness: -1}"), "sync.staleness"),
     (
         sync("{kind: drop-stragglers, quorum: 3, scale: staleness}"),
-        "sync.scale: staleness is a gradient's own",
+        "sync.scale: staleness belongs to a single gradient",
     ),
     (sync("{kind: dropstragglers, quorum: 3}"), "Did you mean 'drop-stragglers'?"),
     # lists

@@ -41,9 +41,9 @@ from outpace.sync import (
     Scale,
     Ssp,
 )
+from outpace.sync.conditions import Condition, Conditioned
 from outpace.sync.messages import Close, Leave, Pull, Push, Reply, SetPolicy
 from outpace.sync.parameter_block import parameter_block
-from outpace.sync.python import Condition, Conditioned
 from outpace.sync.shard import NOBODY, Outcome, Shard
 
 SUM = Scale.SUM
@@ -91,7 +91,6 @@ POLICIES = {
                 Asp(apply=apply, scale=SUM),
                 Condition("pull", lambda pull, view: view.count(pull.iteration) >= 2),
                 Condition("push", lambda view: view.reached >= 2),
-                kind="python",
             ),
             UserPolicy(
                 lambda model, pull: model.count(pull.iteration) >= 2,
@@ -107,7 +106,6 @@ POLICIES = {
                 Asp(apply=apply, scale=SUM),
                 Condition("pull", lambda pull, view: view.clock > 0 or view.live == 1),
                 Condition("push", lambda view: 5e-9 if view.reached else False),
-                kind="python",
             ),
             UserPolicy(
                 lambda model, pull: model.clock > 0 or len(model.live) == 1,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from outpace.blocks.slicing import even_slices
-from outpace.config.experiment import experiment_from, to_plain
+from outpace.config.reading import experiment_from, to_plain
 from outpace.errors import ConfigError
 from outpace.experiment.running import simulate
 from outpace.tasks import Timing

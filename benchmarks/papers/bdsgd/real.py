@@ -26,7 +26,7 @@ from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curve, read_curve
 
 from outpace import run as run_for_real
-from outpace.config.experiment import experiment_from
+from outpace.config.reading import experiment_from
 from outpace.predict.recorded import write
 from outpace.record.folder import TRACE
 from outpace.record.run_times import read_source

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from outpace import run as run_for_real
 from outpace import simulate
-from outpace.config.experiment import experiment_from
+from outpace.config.reading import experiment_from
 from outpace.experiment.results import Result
 from outpace.report import write_report
 

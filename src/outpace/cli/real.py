@@ -106,7 +106,7 @@ def _run(
     insecure: bool,
     outside: Any = None,
 ) -> None:
-    from outpace.config.experiment import experiment_from
+    from outpace.config.reading import experiment_from
     from outpace.experiment.running import run as run_for_real
     from outpace.real.live import watch
     from outpace.record.folder import SUMMARY

@@ -156,7 +156,7 @@ def replay(
 ) -> None:
     """Compare cut-off rules over a recording: what each would have gained."""
     from outpace.predict.models import load
-    from outpace.predict.rules.making import WARM_UP
+    from outpace.predict.rules.settings import WARM_UP
     from outpace.predict.trials import trials
 
     found = _read(source, of, workers_per_node)

@@ -22,7 +22,7 @@ from outpace.errors import ConfigError
 @errors_in_words
 def simulate(config: Config, overrides: Overrides = None, out: Out = None) -> None:
     """Run one experiment in virtual time, with real gradients."""
-    from outpace.config.experiment import experiment_from
+    from outpace.config.reading import experiment_from
     from outpace.experiment.running import simulate as run
     from outpace.support.yaml_files import read_yaml, with_overrides
 

@@ -1,41 +1,29 @@
-"""What a run is made of, and its YAML.
+"""The whole configuration of a run as frozen dataclasses: `Experiment`.
 
-`Experiment` is the whole configuration as frozen dataclasses. `experiment_from` makes
-one from plain data: keys and kinds are checked against the dataclasses (so that a
-misspelt one gets its nearest neighbour), types by pydantic, ranges by the dataclasses'
-own `__post_init__`, which also guard an Experiment written in Python. All problems are
-said at once, so far as they can be seen at once.
+Ranges and contradictions are checked in `__post_init__`, for an Experiment written in Python
+as for one that `reading` makes of plain data.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
-import reprlib
-import types
-import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
-from functools import cache, reduce
-from operator import or_
-from pathlib import Path
-from typing import Any, Final, Literal
-
-import pydantic
+from typing import Final, Literal
 
 from outpace.blocks.slicing import Slicing, slices_of
 from outpace.cluster import ComputeLaw, Machines, NetworkLaw, ServiceLaw
 from outpace.config.executors import Auto, Executor
-from outpace.errors import ConfigError, did_you_mean
+from outpace.errors import ConfigError
 from outpace.optim import Sgd, UpdaterKind
 from outpace.optim.python import PythonOptimizer
-from outpace.support.checks import noted, positive, require
-from outpace.support.paths import with_paths
-from outpace.sync import CutOff, PeerStrategy, SspTable
-from outpace.sync.assignment import Policies, Sync, SyncChange, Syncs, without_servers
+from outpace.predict.rules.settings import CutOffSettings
+from outpace.support.checks import positive, require
+from outpace.sync import PeerStrategy
+from outpace.sync.assignment import Policies, SyncChange, Syncs, without_servers
+from outpace.sync.conditions import Conditions
 from outpace.sync.programs.partial_pull import PartialPull
-from outpace.sync.python import Conditions
+from outpace.sync.python import PythonStrategy
 from outpace.tasks import Quadratic, Script, TaskKind, Timing
 
 _MACHINES: Final = ("servers", "workers")
@@ -167,15 +155,15 @@ class Experiment:
             count = getattr(self, key)
             require(count > 0, key, "at least 1", count)
             require(count <= most, key, f"at most {words}", count)
-        contradictions = list(self._contradictions())
+        contradictions = list(self._contradictions(load=False))
         if contradictions:
             raise ValueError("\n".join(contradictions))
 
     @property
     def machines(self) -> Machines:
-        """Where its nodes run."""
-        servers = 0 if self.peers is not None else self.servers
-        return Machines(self.workers, servers, self.colocate, scheduler=self.barrier == "global")
+        """The machines of the run, and which nodes are on them."""
+        scheduler = self.peers is None and self.policies.strategy.scheduler is not None
+        return Machines(self.workers, self.servers_in_run, self.colocate, scheduler)
 
     @property
     def peers(self) -> PeerStrategy | None:
@@ -191,13 +179,32 @@ class Experiment:
 
     @property
     def policies(self) -> Policies:
-        """What its servers follow."""
-        return Policies(self.sync, self.sync_changes, self.conditions, self.servers, self.workers)
+        """What the servers follow."""
+        barrier = self.barrier == "global"
+        return Policies(
+            self.sync, self.sync_changes, self.conditions, barrier, self.servers, self.workers
+        )
+
+    @property
+    def cut_off(self) -> CutOffSettings | None:
+        """The settings of the rule that ends iterations for all servers at once, if any."""
+        return None if self.peers is not None else self.policies.strategy.cut_off
 
     @property
     def servers_in_run(self) -> int:
-        """How many there are: none if workers average among themselves."""
+        """The number of servers: 0 if workers average among themselves."""
         return 0 if self.peers is not None else self.servers
+
+    def load_user_code(self) -> None:
+        """Load the strategies and conditions of the user's files, and check them.
+
+        Raises ConfigError naming all that is wrong.
+        """
+        contradictions = list(self._contradictions(load=True))
+        if contradictions:
+            raise ConfigError("\n".join(contradictions))
+        if self.peers is None:
+            self.policies.initial()
 
     def slices(self, layers: Sequence[int]) -> list[slice]:
         """What each server owns of the flat vector of parameter tensors of these sizes.
@@ -227,44 +234,24 @@ class Experiment:
         if not isinstance(self.optimizer, PythonOptimizer) and self.optimizer != Sgd():
             yield "optimizer: a script brings its own (only kind: python can replace it)"
 
-    def _against_the_programs(self) -> Iterator[str]:
-        """What workers and servers cannot do at the same time."""
-        if isinstance(self.sync, SspTable):
-            own = "sync.kind: ssptable has workers of its own, which pull what is too old"
-            if self.pull is not None:
-                yield f"pull: {own}"
-            if self.barrier == "global":
-                yield f"barrier: {own}"
-            if any(each.push is not None for each in self.conditions):
-                yield f"conditions: push: {own}, and count on everybody's pushes"
-        if isinstance(self.sync, CutOff):
-            whole = "sync.kind: cutoff ends iterations for all servers at once"
-            if self.barrier == "global":
-                yield f"barrier: {whole}: leave it out"
-            if self.conditions:
-                yield f"conditions: {whole}: no server has one of its own"
-        if self.barrier != "global":
-            return
-        if self.pull is not None:
-            yield (
-                "pull: with barrier: global a worker pulls when all servers have all it waits "
-                "for, and they answer at once: leave out one of the two"
-            )
-        one = "with barrier: global the scheduler follows one policy, for all and all the time"
-        if isinstance(self.sync, tuple):
-            yield f"sync: a list: {one}"
-        for key in ("sync_changes", "conditions"):
-            if getattr(self, key):
-                yield f"{key}: {one}"
-        if getattr(self.sync, "uses_significance", False):
-            yield "sync.alpha: with barrier: global nobody who decides sees a gradient"
+    def _excluded(self, load: bool) -> Iterator[str]:
+        """Keys that cannot be combined with what the servers follow."""
+        for key, why in self.policies.excludes(load).items():
+            if key == "sync":
+                is_given = isinstance(self.sync, tuple)
+            elif key.startswith("conditions."):
+                which = key.removeprefix("conditions.")
+                is_given = any(getattr(each, which) is not None for each in self.conditions)
+            else:
+                is_given = getattr(self, key) != _USUAL[key]
+            if is_given:
+                yield f"{key}: {why}"
 
     def _without_servers(self, sync: PeerStrategy) -> Iterator[str]:
         """Keys that speak of servers, where there are none."""
         none = without_servers(sync)
-        usual = {entry.name: entry.default for entry in dataclasses.fields(self)}
         for key in _OF_SERVERS:
-            if getattr(self, key) != usual[key]:
+            if getattr(self, key) != _USUAL[key]:
                 yield f"{key}: {none}: leave it out"
         if self.network is not None and self.network.delays:
             yield f"network.delays: {none}, and so no push, pull or reply that could be late"
@@ -274,7 +261,7 @@ class Experiment:
             plain = f"the replica of {sync.kind} takes plain steps"
             yield f"optimizer: {plain}: use kind: sgd, not {self.optimizer.kind}"
 
-    def _contradictions(self) -> Iterator[str]:
+    def _contradictions(self, load: bool) -> Iterator[str]:
         if self.stop == Stop() and not isinstance(self.task, Script):
             yield "stop: needs at least one of iterations, virtual_time_s, target_accuracy"
         if isinstance(self.task, Script):
@@ -296,254 +283,25 @@ class Experiment:
             )
         if not all(0 < getattr(self, key) <= _NODES for key in _MACHINES):
             return
-        yield from self.policies.contradictions()
+        yield from self.policies.contradictions(load)
         slow = () if self.compute is None else self.compute.slow
         for worker in (worker for period in slow for worker in period.workers):
             if worker >= self.workers:
                 yield f"compute.slow.workers must be from 0 to {self.workers - 1}, not {worker}"
-        if self.peers is not None:
+        is_known = load or not isinstance(self.sync, PythonStrategy)
+        if is_known and self.peers is not None:
             yield from self._without_servers(self.peers)
-        yield from self._against_the_programs()
+        else:
+            yield from self._excluded(load)
         for key in ("push_time", "pull_time"):
             law = getattr(self, key)
             if law is not None and (law.worker_cv or law.slow):
                 yield f"{key}: worker_cv and slow are of workers; a server has neither"
-        if self.network is not None:
+        if self.network is not None and is_known:
             try:
                 self.network.require_machines(self.machines)
             except ValueError as error:
                 yield str(error)
 
 
-def experiment_from(data: Mapping[str, Any], source: str, folder: Path | None = None) -> Experiment:
-    """Check plain data (as from YAML) and make the Experiment.
-
-    `source` names the data in errors; the file of a `python` task is looked up in
-    `folder`, by default the current one. Raises ConfigError listing all that is wrong.
-    """
-    problems: list[str] = []
-    experiment: Any = _UNREADABLE
-    try:
-        whole = json.loads(json.dumps(_whole(data)))
-        experiment = _read(Experiment, whole, "", problems)
-    except (RecursionError, ValueError):
-        problems = ["it is nested too deeply, or contains itself"]
-    except TypeError as error:
-        problems = [f"not plain data: {error}"]
-    if problems:
-        raise ConfigError("\n".join(f"{source}: {problem}" for problem in problems))
-    try:
-        return _with_absolute_paths(experiment, folder or Path.cwd())
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{source}: a path in it is none: {error}") from error
-
-
-def sync_from(data: Any, source: str) -> Sync:
-    """One policy from plain data. Raises ConfigError listing all that is wrong."""
-    problems: list[str] = []
-    sync: Any = _read(Sync, _whole(data), "sync", problems)
-    if problems:
-        raise ConfigError("\n".join(f"{source}: {problem}" for problem in problems))
-    found: Sync = sync
-    return found
-
-
-def to_plain(experiment: Experiment) -> dict[str, Any]:
-    """The configuration as plain data with all defaults filled in."""
-    found: dict[str, Any] = plain(dataclasses.asdict(experiment))
-    return found
-
-
-def plain(value: Any) -> Any:
-    """The same as dictionaries, lists, text and numbers."""
-    if isinstance(value, dict):
-        return {str(key): plain(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(entry) for entry in value]
-    return value.value if isinstance(value, Enum) else value
-
-
-def _whole(value: Any) -> Any:
-    """1e6 is a float in YAML, and may be given where a whole number is wanted."""
-    if isinstance(value, Mapping):
-        return {k: v if k == "arguments" else _whole(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_whole(entry) for entry in value]
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        return int(value)
-    return value
-
-
-def _with_absolute_paths(experiment: Experiment, folder: Path) -> Experiment:
-    parts = {
-        entry.name: getattr(experiment, entry.name) for entry in dataclasses.fields(experiment)
-    }
-    return dataclasses.replace(
-        experiment, **{name: with_paths(part, folder) for name, part in parts.items()}
-    )
-
-
-# -- reading -------------------------------------------------------------------------
-# Each function adds to the problems, and gives _UNREADABLE if there is no value at all.
-
-_UNREADABLE: Final = object()
-_WORDS: Final = {
-    "int_type": "must be a whole number",
-    "int_from_float": "must be a whole number",
-    "float_type": "must be a number",
-    "string_type": "must be text",
-    "bool_type": "must be true or false",
-    "tuple_type": "must be a list",
-    "dict_type": "must be a mapping",
-}
-
-
-def _read(
-    expected: Any, data: Any, path: str, problems: list[str], usual: type | None = None
-) -> Any:
-    """The value of this type that plain data stands for; of kind `usual` if it names none."""
-    arguments = typing.get_args(expected)
-    options = _options(expected)
-    several = [member for member in arguments if typing.get_origin(member) is tuple]
-    if options and several and isinstance(data, list):  # one of these, or a list of them
-        return _read(several[0], data, path, problems)
-    if options:
-        if data is None and types.NoneType in arguments:
-            return None
-        if not isinstance(data, dict):
-            problems.append(f"{path or 'the configuration'} must be a mapping, not {_short(data)}")
-            return _UNREADABLE
-        option = usual if usual in options and "kind" not in data else None
-        option = option or _chosen(options, data, path, problems)
-        return _UNREADABLE if option is None else _made(option, data, path, problems)
-    if isinstance(data, list) and arguments and _options(arguments[0]):
-        entries = [
-            _read(arguments[0], entry, f"{path}[{place}]", problems)
-            for place, entry in enumerate(data)
-        ]
-        return _UNREADABLE if _UNREADABLE in entries else tuple(entries)
-    if isinstance(data, dict) and arguments and _options(arguments[-1]):
-        named = {
-            key: _read(arguments[-1], entry, f"{path}.{key}", problems)
-            for key, entry in data.items()
-        }
-        return _UNREADABLE if _UNREADABLE in named.values() else named
-    try:
-        return _adapter(_narrowed(expected, data)).validate_json(json.dumps(data), strict=True)
-    except pydantic.ValidationError as error:
-        problems += _in_words(error.errors(), path)
-        return _UNREADABLE
-
-
-def _narrowed(expected: Any, data: Any) -> Any:
-    """Of lists and other things, those that the data may be: errors speak of these alone."""
-    if typing.get_origin(expected) not in (typing.Union, types.UnionType):
-        return expected
-    members = typing.get_args(expected)
-    fit = [m for m in members if (typing.get_origin(m) is tuple) == isinstance(data, list)]
-    return reduce(or_, fit) if fit else expected
-
-
-def _options(expected: Any) -> list[type]:
-    """The dataclasses that a value of this type may be."""
-    union = typing.get_origin(expected) in (typing.Union, types.UnionType)
-    members = typing.get_args(expected) if union else (expected,)
-    return [m for m in members if isinstance(m, type) and dataclasses.is_dataclass(m)]
-
-
-def _chosen(options: list[type], data: Any, path: str, problems: list[str]) -> type | None:
-    """The option of the kind that is asked for."""
-    if len(options) == 1:
-        return options[0]
-    kinds = {_kind(option): option for option in options}
-    if "kind" not in data:
-        problems.append(f"{path}.kind is missing. Known: {', '.join(sorted(kinds))}.")
-        return None
-    kind = data["kind"]
-    if isinstance(kind, str) and kind in kinds:
-        return kinds[kind]
-    problems.append(f"{path}.kind: unknown kind {_short(kind)}.{did_you_mean(kind, kinds)}")
-    return None
-
-
-def _kind(option: type) -> str:
-    (default,) = (f.default for f in dataclasses.fields(option) if f.name == "kind")
-    return str(default)
-
-
-def _made(option: type, data: dict[str, Any], path: str, problems: list[str]) -> Any:
-    """The dataclass of these keys; its own checks are told of what can be read."""
-    hints = typing.get_type_hints(option)
-    prefix = f"{path}." if path else ""
-    values = {}
-    usual = {entry.name: type(_default(entry)) for entry in dataclasses.fields(option)}
-    for key, entry in data.items():
-        if key in usual:  # not in hints: those of class variables are nobody's keys
-            values[key] = _read(hints[key], entry, prefix + key, problems, usual[key])
-        else:
-            problems.append(f"{prefix}{key}: unknown key.{did_you_mean(key, usual)}")
-    for entry in dataclasses.fields(option):
-        if entry.name not in data and _default(entry) is _UNREADABLE:
-            problems.append(f"{prefix}{entry.name} is missing")
-            values[entry.name] = _UNREADABLE
-    whole = _UNREADABLE not in values.values()
-    made: Any = _UNREADABLE
-    with noted() as complaints:
-        try:
-            if whole:
-                made = option(**values)
-            else:
-                _check_what_there_is(option, values)
-        except ValueError as error:  # in what there is, it may contradict what is not
-            complaints += str(error).split("\n") if whole else ()
-        except Exception:
-            if whole and not complaints:  # else it stumbled over what is reported anyway
-                raise
-    for complaint in complaints:
-        separator = "" if not path else ": " if complaint.startswith("needs") else "."
-        problems.append(f"{path}{separator}{complaint}")
-    return made
-
-
-def _check_what_there_is(option: type, values: dict[str, Any]) -> None:
-    """Run its checks with defaults for what cannot be read, up to the use of what has none."""
-    partial: Any = object.__new__(option)
-    for entry in dataclasses.fields(option):
-        value = values.get(entry.name, _UNREADABLE)
-        value = _default(entry) if value is _UNREADABLE else value
-        if value is not _UNREADABLE:
-            object.__setattr__(partial, entry.name, value)
-    partial.__post_init__()
-
-
-def _default(entry: dataclasses.Field[Any]) -> Any:
-    if entry.default_factory is not dataclasses.MISSING:
-        return entry.default_factory()
-    return _UNREADABLE if entry.default is dataclasses.MISSING else entry.default
-
-
-@cache
-def _adapter(expected: Any) -> pydantic.TypeAdapter[Any]:
-    return pydantic.TypeAdapter(expected)
-
-
-def _in_words(found: Sequence[Any], path: str) -> list[str]:
-    """A line for each place; of what may be one thing or another, one for both."""
-    if len(found) > 1 and all(problem["input"] == found[0]["input"] for problem in found):
-        either = " or ".join(_must(problem).removeprefix("must be ") for problem in found)
-        return [f"{path} must be {either}, not {_short(found[0]['input'])}"]
-    lines = []
-    for problem in found:
-        place = "".join(f"[{s}]" if isinstance(s, int) else f".{s}" for s in problem["loc"])
-        lines.append(f"{path}{place} {_must(problem)}, not {_short(problem['input'])}")
-    return lines
-
-
-def _must(problem: Any) -> str:
-    if problem["type"] in ("enum", "literal_error"):
-        return f"must be {problem['ctx']['expected']}"
-    return _WORDS.get(problem["type"], str(problem["msg"]))
-
-
-def _short(value: Any) -> str:
-    return reprlib.repr(value)
+_USUAL: Final = {entry.name: entry.default for entry in dataclasses.fields(Experiment)}

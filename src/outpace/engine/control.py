@@ -21,8 +21,8 @@ from outpace.errors import ConfigError, RunError
 from outpace.support.checks import not_negative
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.support.user_code import brief
-from outpace.sync import PeerStrategy, SspTable
-from outpace.sync.assignment import EVERYWHERE, Sync, matching, without_servers
+from outpace.sync import PeerStrategy
+from outpace.sync.assignment import Sync, matching, traits_of, without_servers
 from outpace.sync.messages import server_name
 
 ConditionLike: TypeAlias = Callable[..., Any] | str | None
@@ -72,11 +72,14 @@ class Control(ABC):
             known = ", ".join(kind.__name__ for kind in get_args(Sync))
             raise ConfigError(f"a policy must be one of {known}, not {sync!r}")
         if isinstance(sync, PeerStrategy):
-            raise ConfigError(f"{without_servers(sync)}: all follow it all the time, or none")
-        for kind, why in EVERYWHERE.items():
-            if (sync.kind == kind) != (getattr(self._experiment.sync, "kind", None) == kind):
-                raise ConfigError(f"{kind} {why}: all follow it all the time, or none")
-        if problems := list(self._experiment.policies.wrong_with("sync", sync)):
+            raise ConfigError(
+                f"{without_servers(sync)}: all workers must follow it during the whole run"
+            )
+        policies = self._experiment.policies
+        before, after = policies.strategy, traits_of(sync)
+        if before.kind != after.kind and (why := before.everywhere or after.everywhere):
+            raise ConfigError(f"{why}: all servers must follow it during the whole run")
+        if problems := list(policies.problems("sync", sync)):
             raise ConfigError("\n".join(problems))
         for server in self._matching(keys):
             self._set_policy(server, sync)
@@ -101,16 +104,17 @@ class Control(ABC):
         self._require_changeable()
         if not (condition is None or isinstance(condition, str) or callable(condition)):
             raise ConfigError(f"a {which} condition must be a function or its name: {condition!r}")
-        if which == "push" and isinstance(self._experiment.sync, SspTable):
-            raise ConfigError("with ssptable no push condition: its workers count on everybody's")
+        excludes = self._experiment.policies.strategy.excludes
+        if why := excludes.get("conditions") or excludes.get(f"conditions.{which}"):
+            raise ConfigError(f"no {which} condition can be set: {why}")
         for server in self._matching(keys):
             self._set_condition(server, which, condition)
 
     def _require_changeable(self) -> None:
         if self._experiment.peers is not None:
             raise ConfigError(f"sync: {without_servers(self._experiment.peers)}")
-        if self._experiment.barrier == "global":
-            raise ConfigError("barrier: global: its scheduler follows one policy all the time")
+        if why := self._experiment.policies.strategy.excludes.get("sync_changes"):
+            raise ConfigError(f"no policy can be set: {why}")
 
     def _matching(self, keys: str) -> list[int]:
         return matching(keys, self._experiment.servers)

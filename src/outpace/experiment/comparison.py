@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from outpace.config.experiment import Experiment, experiment_from
+from outpace.config.experiment import Experiment
+from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError, RunError
 from outpace.experiment.results import Result
 from outpace.experiment.running import check, simulate

@@ -16,7 +16,8 @@ import pyarrow as pa
 import torch
 
 from outpace.blocks.digest import parameters_digest
-from outpace.config.experiment import Experiment, to_plain
+from outpace.config.experiment import Experiment
+from outpace.config.reading import to_plain
 from outpace.engine.protocol import Engine
 from outpace.errors import ConfigError, OutpaceError, RunError
 from outpace.predict.models import save as save_run_time_model

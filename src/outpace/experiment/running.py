@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from outpace.cluster import Measured
-from outpace.config.experiment import Experiment, experiment_from
+from outpace.config.experiment import Experiment
+from outpace.config.reading import experiment_from
 from outpace.engine.control import ControlFunction
 from outpace.experiment.results import RecordedRun, Result, sink_for
 from outpace.real.run import Outside, RealRun
@@ -42,6 +43,7 @@ def as_experiment(experiment: ExperimentLike) -> Experiment:
 def check(experiment: Experiment) -> None:
     """Raise ConfigError if the task cannot be made, cut or trained. Nothing is run."""
     with one_thread_own_randomness():
+        experiment.load_user_code()
         workload = _workload(experiment)
         experiment = calibrated(experiment, workload)
         _simulation_for(experiment)(experiment, workload, Trace(MemorySink())).close()
@@ -74,6 +76,7 @@ def simulate(
     experiment = as_experiment(experiment)
     out = None if out is None else Path(out)
     with one_thread_own_randomness():
+        experiment.load_user_code()
         workload = _workload(experiment)
         experiment = calibrated(experiment, workload)
         sink = sink_for(out)
@@ -124,8 +127,7 @@ def run(
     out = None if out is None else Path(out)
     with one_thread_own_randomness():
         experiment = _without_ignored(experiment, log)
-        if experiment.peers is None:  # raises if the policies cannot be made
-            experiment.policies.initial(), experiment.policies.later()
+        experiment.load_user_code()
         training = _training(experiment)
         sink = sink_for(out)
         trace = Trace(sink)

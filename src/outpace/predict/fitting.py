@@ -22,7 +22,7 @@ class Fitting(Protocol):
         """Is the fit that was started over? Raises OutpaceError if it failed."""
 
 
-class AtOnce:
+class FittingAtOnce:
     """Done when `start` returns: in virtual time it takes none."""
 
     def __init__(self, kind: str, seed: int) -> None:

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 
 from outpace.errors import ConfigError
-from outpace.predict.fitting import AtOnce
+from outpace.predict.fitting import FittingAtOnce
 from outpace.predict.interface import Model
 from outpace.predict.recorded.table import RunTimes
 from outpace.predict.replay import Replay, replay
-from outpace.predict.rules.making import LEARNED, ROLLING, WARM_UP, make_rule
+from outpace.predict.rules.making import make_rule
+from outpace.predict.rules.settings import (
+    LEARNED,
+    ROLLING,
+    WARM_UP,
+    CutOffSettings,
+    DecisionName,
+    ModelName,
+)
 
-_PLAIN: Final = ("all", "fixed", "elfving", *ROLLING)
-_DECISIONS: Final = ("count", "deadline", "replan", "hedge")
+_PLAIN: Final[tuple[ModelName, ...]] = ("all", "fixed", "elfving", *ROLLING)
+_DECISIONS: Final[tuple[DecisionName, ...]] = ("count", "deadline", "replan", "hedge")
 
 
 def trials(
@@ -34,20 +42,21 @@ def trials(
     what everybody took, or is too short.
     """
     _require_full(times, warmup)
-    names: dict[str, tuple[str, str | None]] = {name: (name, None) for name in _PLAIN}
+    names: dict[str, tuple[ModelName, DecisionName | None]] = {
+        name: (name, None) for name in _PLAIN
+    }
     if fitted is None:
         names["pooled"] = "pooled", None
     else:
-        names |= {f"{fitted.kind} {how}": (fitted.kind, how) for how in _DECISIONS}
+        kind = cast(ModelName, fitted.kind)
+        names |= {f"{kind} {how}": (kind, how) for how in _DECISIONS}
     for number, (name, (model, decision)) in enumerate(names.items()):
-        fitting = AtOnce(model, seed) if model in LEARNED and fitted is None else None
+        fitting = FittingAtOnce(model, seed) if model in LEARNED and fitted is None else None
         rule = make_rule(
-            model,
-            decision,
+            CutOffSettings(model=model, decision=decision, warmup=warmup),
             node=times.node,
             fitted=fitted if model in LEARNED else None,
             fitting=fitting,
-            warmup=warmup,
             seed=seed,
             say=partial(_failed, name),
         )

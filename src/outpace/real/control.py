@@ -12,7 +12,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from outpace.config.experiment import Experiment, plain, sync_from
+from outpace.config.experiment import Experiment
+from outpace.config.reading import plain, sync_from
 from outpace.engine.control import ConditionLike, Control
 from outpace.errors import ConfigError
 from outpace.real.net.messages import ChangePolicy
@@ -20,8 +21,9 @@ from outpace.support.paths import with_paths
 from outpace.support.units import Time
 from outpace.support.user_code import absolute_target
 from outpace.sync.assignment import Sync, policy_of
+from outpace.sync.conditions import Conditioned
 from outpace.sync.messages import server_name
-from outpace.sync.python import Followed, PythonPolicy
+from outpace.sync.python import PythonStrategy
 
 if TYPE_CHECKING:
     from outpace.real.coordinator.coordinator import Coordinator
@@ -45,7 +47,7 @@ class RealControl(Control):
 
     def _set_policy(self, server: int, sync: Sync) -> None:
         sync = with_paths(sync, Path.cwd())
-        if isinstance(sync, PythonPolicy) and sync not in self._experiment.policies.python():
+        if isinstance(sync, PythonStrategy) and sync not in self._experiment.policies.python():
             raise ConfigError(
                 f"sync.target: {sync.target} must be named in the configuration (sync or "
                 "sync_changes), with the same arguments, for the servers of a real run to use it"
@@ -62,11 +64,11 @@ class RealControl(Control):
         self._coordinator.listener.send(server_name(server), ChangePolicy(what, text))
 
 
-def changed(followed: Followed, experiment: Experiment, change: ChangePolicy) -> Followed:
+def changed(followed: Conditioned, experiment: Experiment, change: ChangePolicy) -> Conditioned:
     """What a server follows after this change. Raises ConfigError if it may not."""
     if change.what == "policy":
         sync = sync_from(json.loads(change.text), "a change of policy")
-        if isinstance(sync, PythonPolicy) and sync not in experiment.policies.python():
+        if isinstance(sync, PythonStrategy) and sync not in experiment.policies.python():
             raise ConfigError(f"a change of policy: {sync.target} is not in the configuration")
         return replace(followed, base=policy_of(sync))
     if not change.text:
@@ -75,7 +77,9 @@ def changed(followed: Followed, experiment: Experiment, change: ChangePolicy) ->
     return _known(experiment, change.what, change.text)(followed)
 
 
-def _known(experiment: Experiment, which: str, condition: object) -> Callable[[Followed], Followed]:
+def _known(
+    experiment: Experiment, which: str, condition: object
+) -> Callable[[Conditioned], Conditioned]:
     """Lays a condition over what is followed, if the configuration names it."""
     wanted = absolute_target(condition, Path.cwd()) if isinstance(condition, str) else condition
     for each in experiment.conditions:

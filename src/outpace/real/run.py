@@ -16,7 +16,7 @@ import torch
 from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
 from outpace.engine.control import ControlFunction
-from outpace.engine.wiring import cut_off_rule
+from outpace.engine.cut_offs import cut_off_rule
 from outpace.errors import ConfigError, OutpaceError
 from outpace.predict.interface import Model, Rule
 from outpace.real.control import RealControl
@@ -38,7 +38,6 @@ from outpace.record.recorder import Totals
 from outpace.record.trace import Trace
 from outpace.support.place import CONNECT
 from outpace.support.units import Time, seconds
-from outpace.sync import CutOff
 from outpace.sync.messages import server_name, worker_name
 from outpace.tasks import Evaluation
 
@@ -91,14 +90,19 @@ class RealRun:
         def session(name: str) -> Session:
             return Session(run, epoch, lease_s, keys.get(name))
 
-        sync = experiment.sync
+        settings = experiment.cut_off
         self._fitting: FittingBeside | None = None
-        if isinstance(sync, CutOff) and sync.fitted_in_run:
-            self._fitting = FittingBeside(sync.model, experiment.seed)
+        if settings is not None and settings.fitted_in_run:
+            self._fitting = FittingBeside(settings.model, experiment.seed)
         rule: Rule | None = None
-        if isinstance(sync, CutOff):
+        if settings is not None:
             rule = cut_off_rule(
-                experiment, sync, say=log, note=log, fitting=self._fitting, clock=time.perf_counter
+                experiment,
+                settings,
+                say=log,
+                note=log,
+                fitting=self._fitting,
+                clock=time.perf_counter,
             )
         self.coordinator = Coordinator(
             experiment,

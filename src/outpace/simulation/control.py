@@ -13,8 +13,8 @@ from outpace.record.recorder import Totals
 from outpace.support.units import Time
 from outpace.sync import Policy
 from outpace.sync.assignment import Sync, policy_of
+from outpace.sync.conditions import Condition, Conditioned
 from outpace.sync.messages import Message, SetPolicy
-from outpace.sync.python import Condition, Followed
 
 
 class SimulationControl(Control):
@@ -24,7 +24,7 @@ class SimulationControl(Control):
         self,
         experiment: Experiment,
         kernel: Kernel,
-        followed: Sequence[Followed],
+        followed: Sequence[Conditioned],
         mailboxes: Sequence[Mailbox[Message]],
         totals: Callable[[], Totals],
     ) -> None:
@@ -56,6 +56,6 @@ class SimulationControl(Control):
         after = replace(before, pull=found) if which == "pull" else replace(before, push=found)
         self._follow(server, after)
 
-    def _follow(self, server: int, followed: Followed) -> None:
+    def _follow(self, server: int, followed: Conditioned) -> None:
         self._followed[server] = followed
         self._mailboxes[server].put(SetPolicy(followed.policy))

@@ -17,18 +17,14 @@ import numpy as np
 from outpace.blocks.block import Block
 from outpace.cluster import RunTime
 from outpace.config.experiment import Experiment
-from outpace.engine.wiring import (
-    cut_off_rule,
-    scheduler_shard,
-    server_policy,
-    server_program,
-    worker_program,
-)
+from outpace.engine.cut_offs import cut_off_rule
+from outpace.engine.servers import scheduler_shard, server_program, worker_program
 from outpace.errors import ProtocolError
 from outpace.kernel import Kernel
-from outpace.predict.fitting import AtOnce
+from outpace.predict.fitting import FittingAtOnce
 from outpace.predict.interface import Model, Rule
 from outpace.predict.recorded.table import Seconds
+from outpace.predict.rules.settings import CutOffSettings
 from outpace.record.recorder import Totals
 from outpace.simulation.computing import Computing, run_time_of
 from outpace.simulation.control import SimulationControl
@@ -37,7 +33,6 @@ from outpace.simulation.service import Service
 from outpace.simulation.virtual import VirtualRun
 from outpace.support.randomness import Stream
 from outpace.support.units import Time, nanoseconds, seconds
-from outpace.sync import CutOff
 from outpace.sync.messages import (
     SCHEDULER,
     Leave,
@@ -65,15 +60,13 @@ class Simulation(VirtualRun):
                 server,
                 parameter_block(block, self._optimizer, layers=self._layers_of[server]),
                 experiment.workers,
-                server_policy(experiment, self._followed[server].policy),
+                self._followed[server].policy,
                 self.recorder,
             )
             for server, block in enumerate(workload.initial_parameters())
         ]
-        self._scheduler: Shard | None = None
-        if experiment.barrier == "global":
-            self._scheduler = scheduler_shard(experiment, self.recorder)
-        self._fitting: AtOnce | None = None
+        self._scheduler = scheduler_shard(experiment, self.recorder)
+        self._fitting: FittingAtOnce | None = None
         self._leaves = 0
         self._spawn()
 
@@ -129,8 +122,8 @@ class Simulation(VirtualRun):
             [node.mailbox for node in nodes],
             lambda: self.totals,
         )
-        sync = experiment.sync
-        rule = self._rule(sync, run_time) if isinstance(sync, CutOff) else None
+        settings = experiment.cut_off
+        rule = None if settings is None else self._rule(settings, run_time)
         for name, node in zip(servers, nodes, strict=True):
             self.kernel.spawn(serve(node), name, daemon=True)
         if self._scheduler is not None:
@@ -145,7 +138,7 @@ class Simulation(VirtualRun):
             self.kernel.spawn(train(worker), worker_name(index))
         self._start_evaluations()
 
-    def _rule(self, sync: CutOff, run_time: RunTime) -> Rule:
+    def _rule(self, settings: CutOffSettings, run_time: RunTime) -> Rule:
         """Return the rule that says when iterations are cut off."""
         experiment = self.experiment
         iterations = itertools.count()
@@ -156,9 +149,9 @@ class Simulation(VirtualRun):
             times = [run_time(worker, iteration, now) for worker in range(experiment.workers)]
             return np.array(times)
 
-        if sync.fitted_in_run:
-            self._fitting = AtOnce(sync.model, experiment.seed)
-        return cut_off_rule(experiment, sync, say=_warn, fitting=self._fitting, truth=truth)
+        if settings.fitted_in_run:
+            self._fitting = FittingAtOnce(settings.model, experiment.seed)
+        return cut_off_rule(experiment, settings, say=_warn, fitting=self._fitting, truth=truth)
 
 
 class _Node:

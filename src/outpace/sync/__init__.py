@@ -1,11 +1,17 @@
 """Synchronization strategies.
 
-`POLICIES` lists those of servers: when a shard may answer a pull, when it may advance. `Peers`
-lists those without servers, whose workers average among themselves.
+Start with `policies/ssp.py`, a strategy with servers: it is a policy, which says when a shard
+may answer a pull and when it may advance (`policy.py` is the interface, `shard.py` the state
+machine that asks it, `programs/` what workers and servers do). Start with `peers/ssgd.py` for
+a strategy without servers, whose workers average among themselves.
+
+`ServerPolicy` and `Peers` are the lists of built-in strategies.
 """
 
-from typing import TypeAlias
+from dataclasses import fields
+from typing import Final, TypeAlias, get_args
 
+from outpace.sync.baselines.ssptable import SspTable
 from outpace.sync.decision import ANYBODY, ASK_AGAIN, Decision, Reason
 from outpace.sync.peers.diloco import DiLoCo
 from outpace.sync.peers.gossip import Gossip
@@ -15,7 +21,6 @@ from outpace.sync.peers.psgd import Psgd
 from outpace.sync.peers.ssgd import Ssgd
 from outpace.sync.peers.strategy import AllReduce, PeerStrategy, Wire
 from outpace.sync.policies.asp import Asp
-from outpace.sync.policies.at_once import AtOnce
 from outpace.sync.policies.bsp import Bsp
 from outpace.sync.policies.cutoff import CutOff
 from outpace.sync.policies.drop_stragglers import DropStragglers
@@ -24,24 +29,30 @@ from outpace.sync.policies.partial_push import PartialPush
 from outpace.sync.policies.psp_sampling import PspSampling
 from outpace.sync.policies.pssp import Coin, DynamicPssp, Pssp
 from outpace.sync.policies.ssp import Ssp
-from outpace.sync.policies.ssptable import SspTable
 from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView
 
-POLICIES: dict[str, type[Policy]] = {
-    "bsp": Bsp,
-    "asp": Asp,
-    "ssp": Ssp,
-    "pssp": Pssp,
-    "dynamic-pssp": DynamicPssp,
-    "dsps": Dsps,
-    "drop-stragglers": DropStragglers,
-    "partial-push": PartialPush,
-    "psp-sampling": PspSampling,
-    "ssptable": SspTable,
-    "cutoff": CutOff,
-}
+ServerPolicy: TypeAlias = (
+    Bsp
+    | Asp
+    | Ssp
+    | Pssp
+    | DynamicPssp
+    | Dsps
+    | DropStragglers
+    | PartialPush
+    | PspSampling
+    | CutOff
+    | SspTable
+)
 
 Peers: TypeAlias = Ssgd | LocalSgd | Psgd | Hpsgd | DiLoCo | Gossip
+
+POLICIES: Final[dict[str, type[ServerPolicy]]] = {
+    str(entry.default): policy
+    for policy in get_args(ServerPolicy)
+    for entry in fields(policy)
+    if entry.name == "kind"
+}
 
 __all__ = [
     "ANYBODY",
@@ -50,7 +61,6 @@ __all__ = [
     "AllReduce",
     "Apply",
     "Asp",
-    "AtOnce",
     "Bsp",
     "Buffer",
     "Coin",
@@ -73,6 +83,7 @@ __all__ = [
     "Pssp",
     "Reason",
     "Scale",
+    "ServerPolicy",
     "ShardView",
     "Ssgd",
     "Ssp",

@@ -7,55 +7,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from outpace.errors import ConfigError, did_you_mean
 from outpace.support.checks import not_negative, require
 from outpace.support.paths import with_paths
 from outpace.support.units import Time, nanoseconds
-from outpace.sync import (
-    Apply,
-    Asp,
-    Bsp,
-    CutOff,
-    DropStragglers,
-    Dsps,
-    DynamicPssp,
-    PartialPush,
-    Peers,
-    PeerStrategy,
-    Policy,
-    PspSampling,
-    Pssp,
-    Scale,
-    Ssp,
-    SspTable,
-)
+from outpace.sync import Peers, PeerStrategy, Policy, ServerPolicy
+from outpace.sync.baselines.global_barrier import GlobalBarrier
+from outpace.sync.conditions import Conditioned, Conditions
 from outpace.sync.messages import server_name
-from outpace.sync.python import Conditions, Followed, PythonPolicy
+from outpace.sync.python import PythonStrategy
 
-Sync: TypeAlias = (
-    Bsp
-    | Asp
-    | Ssp
-    | Pssp
-    | DynamicPssp
-    | Dsps
-    | DropStragglers
-    | PartialPush
-    | PspSampling
-    | SspTable
-    | CutOff
-    | PythonPolicy
-    | Peers
-)
+Sync: TypeAlias = ServerPolicy | PythonStrategy | Peers
 Syncs: TypeAlias = Sync | tuple[Sync, ...]  # of all servers, or one for each
-
-# Strategies that are more than a policy of servers.
-EVERYWHERE: Final = {
-    "ssptable": "has workers of its own",
-    "cutoff": "ends an iteration for all servers at once",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +38,7 @@ class SyncChange:
         require(not_negative(self.at_s), "at_s", "from 0 to 1e9", self.at_s)
 
     def absolute(self, folder: Path) -> SyncChange:
-        """With paths of files seen from `folder`."""
+        """Return this change with paths of files seen from `folder`."""
         return replace(self, sync=with_paths(self.sync, folder))
 
 
@@ -84,82 +49,107 @@ class Policies:
     sync: Syncs
     changes: tuple[SyncChange, ...]
     conditions: tuple[Conditions, ...]
+    barrier: bool
     servers: int
     workers: int
 
-    def initial(self) -> list[Followed]:
-        """One for each server, from the start. Raises ConfigError if one cannot be made."""
-        followed = [Followed(policy_of(sync)) for sync in self._spread(self.sync)]
+    @property
+    def strategy(self) -> Policy:
+        """The policy that chooses the programs of the run. Raises ConfigError."""
+        return self._behind_barrier(traits_of(self._spread(self.sync)[0]))
+
+    def initial(self) -> list[Conditioned]:
+        """Return what each server follows from the start. Raises ConfigError."""
+        followed = [
+            Conditioned(self._behind_barrier(policy_of(sync))) for sync in self._spread(self.sync)
+        ]
         for each in self.conditions:
             for server in matching(each.keys, self.servers) if each.active else ():
                 followed[server] = each.on(followed[server])
         return followed
 
     def later(self) -> list[tuple[Time, int, Policy]]:
-        """(when, server, its policy from then on), in the order of time. Raises ConfigError."""
+        """Return (when, server, its policy from then on), ordered by time. Raises ConfigError."""
         return [
             (nanoseconds(change.at_s), server, policy_of(self._spread(change.sync)[server]))
             for change in self.changes
             for server in matching(change.keys, self.servers)
         ]
 
+    def python(self) -> list[PythonStrategy]:
+        """Return the strategies of the user's files."""
+        return [sync for sync in self._every() if isinstance(sync, PythonStrategy)]
+
+    def _behind_barrier(self, policy: Policy) -> Policy:
+        return GlobalBarrier(policy) if self.barrier else policy
+
     def _spread(self, syncs: Syncs) -> Sequence[Sync]:
         """One for each server."""
         return syncs if isinstance(syncs, tuple) else (syncs,) * self.servers
 
-    def python(self) -> list[PythonPolicy]:
-        """Those that the user has written."""
-        return [sync for sync in self._every() if isinstance(sync, PythonPolicy)]
+    def excludes(self, load: bool) -> dict[str, str]:
+        """Return the configuration keys that the policies exclude, each with the reason."""
+        every = [policy.excludes for policy in self.traits(load)]
+        if self.barrier:
+            every.append(GlobalBarrier.excludes)
+        return {key: why for each in every for key, why in each.items()}
+
+    def traits(self, load: bool) -> list[Policy]:
+        """Return all policies that servers follow at any time; load: as for `contradictions`."""
+        known = [sync for sync in self._every() if load or not isinstance(sync, PythonStrategy)]
+        return [traits_of(sync) for sync in known if not isinstance(sync, PeerStrategy)]
 
     def _every(self) -> Iterator[Sync]:
-        """All that are named anywhere."""
         for syncs in (self.sync, *(change.sync for change in self.changes)):
             yield from self._spread(syncs)
 
     # -- what may be wrong with it ---------------------------------------------------
 
-    def contradictions(self) -> Iterator[str]:
-        """What is wrong with it, key by key; no file is looked at."""
-        yield from self.wrong_with("sync", self.sync)
+    def contradictions(self, load: bool) -> Iterator[str]:
+        """Yield what is wrong with it, key by key.
+
+        load: whether the user's files are loaded, which may raise ConfigError; else nothing is
+        said about their strategies.
+        """
+        yield from self.problems("sync", self.sync, load)
         kinds = {sync.kind for sync in self._every()}
-        for kind in kinds & EVERYWHERE.keys() if len(kinds) > 1 else ():
-            yield f"sync: {kind} {EVERYWHERE[kind]}: all servers follow it, all the time"
+        if len(kinds) > 1:
+            reasons = [traits.everywhere for traits in self.traits(load)]
+            for reason in dict.fromkeys(filter(None, reasons)):
+                yield f"sync: {reason}: all servers must follow it during the whole run"
         before = -math.inf
         for place, change in enumerate(self.changes):
             key = f"sync_changes[{place}]"
             if change.at_s < before:
                 yield f"{key}.at_s: {change.at_s} goes back in time, the one before is at {before}"
             before = change.at_s
-            yield from self.wrong_with(f"{key}.sync", change.sync)
+            yield from self.problems(f"{key}.sync", change.sync, load)
             yield from self._unmatched(key, change.keys)
             if isinstance(change.sync, tuple) and change.keys != "*":
                 yield f"{key}.keys: a list in sync has one for each server already"
         for place, each in enumerate(self.conditions):
             yield from self._unmatched(f"conditions[{place}]", each.keys)
 
-    def wrong_with(self, key: str, syncs: Syncs) -> Iterator[str]:
-        """Why these policies cannot be those of the servers."""
+    def problems(self, key: str, syncs: Syncs, load: bool = True) -> Iterator[str]:
+        """Yield why servers cannot follow these policies."""
         if not isinstance(syncs, tuple):
-            yield from self._wrong_with_one(key, syncs)
+            yield from self._problems_of_one(key, syncs, load)
             return
         if len(syncs) != self.servers:
             yield f"{key}: a list of {len(syncs)} policies for {self.servers} servers"
         for place, sync in enumerate(syncs):
-            yield from self._wrong_with_one(f"{key}[{place}]", sync)
+            yield from self._problems_of_one(f"{key}[{place}]", sync, load)
 
-    def _wrong_with_one(self, key: str, sync: Sync) -> Iterator[str]:
+    def _problems_of_one(self, key: str, sync: Sync, load: bool) -> Iterator[str]:
         if isinstance(sync, PeerStrategy):
             if sync is not self.sync:
-                yield f"{key}: {without_servers(sync)}: all workers follow it, all the time"
-            return
-        if isinstance(sync, PythonPolicy):
-            return
-        if isinstance(sync, DropStragglers | PartialPush) and sync.quorum > self.workers:
-            yield f"{key}.quorum: {sync.quorum} of {self.workers} workers can never have come"
-        if isinstance(sync, PspSampling) and sync.sample > max(0, self.workers - 1):
-            yield f"{key}.sample: {self.workers} workers have not {sync.sample} others each"
-        if sync.scale is Scale.STALENESS and sync.apply is not Apply.ON_ARRIVAL:
-            yield f"{key}.scale: staleness is a gradient's own: it needs apply: on-arrival"
+                yield (
+                    f"{key}: {without_servers(sync)}: "
+                    "all workers must follow it during the whole run"
+                )
+        elif load or not isinstance(sync, PythonStrategy):
+            for problem in self._behind_barrier(traits_of(sync)).problems(self.workers):
+                yield f"{key}.{problem}"
 
     def _unmatched(self, key: str, keys: str) -> Iterator[str]:
         try:
@@ -169,19 +159,28 @@ class Policies:
 
 
 def without_servers(sync: PeerStrategy) -> str:
-    """What is the matter with it where there should be a policy of servers."""
+    """Return what is wrong with this strategy where a policy of servers is needed."""
     return f"{sync.kind} has no servers"
 
 
 def policy_of(sync: Sync) -> Policy:
-    """The policy itself. Raises ConfigError if there is none, or a user's own cannot be made."""
-    if isinstance(sync, PeerStrategy):
-        raise ConfigError(f"sync: {without_servers(sync)}")
-    return sync.made() if isinstance(sync, PythonPolicy) else sync
+    """Return what a server follows. Raises ConfigError if there is no policy."""
+    return sync.policy if isinstance(sync, PythonStrategy) else traits_of(sync)
+
+
+def traits_of(sync: Sync) -> Policy:
+    """Return the policy as it was written, without the checks of a user's answers.
+
+    Raises ConfigError if there is none, or it cannot be made.
+    """
+    policy = sync.strategy if isinstance(sync, PythonStrategy) else sync
+    if isinstance(policy, PeerStrategy):
+        raise ConfigError(f"sync: {without_servers(policy)}")
+    return policy
 
 
 def matching(keys: str, servers: int) -> list[int]:
-    """The servers whose names this pattern matches: `server-0`, `server-[12]`, `*`.
+    """Return the servers whose names match a pattern: `server-0`, `server-[12]`, `*`.
 
     Raises ConfigError if there are none.
     """

@@ -1,23 +1,29 @@
-"""What every policy is: a frozen dataclass that judges a view of a shard.
+"""What a policy of servers is, and what it may know of its shard.
 
-A policy has no clock, no randomness, no socket and no tensor in it; its fields are its
-configuration. To add one: a file here, its name in `POLICIES`, a line in
-tests/contracts/test_policies.py.
+To add a policy: a file in `policies/`, a line in the list of `sync/__init__.py`, and a line
+in `CASES` of tests/contracts/test_policies.py. A policy of a user's file needs no entry.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from outpace.support.units import Time
 from outpace.sync.decision import Decision
 from outpace.sync.messages import Pull
 
+if TYPE_CHECKING:
+    from outpace.optim import Optimizer
+    from outpace.predict.rules.settings import CutOffSettings
+    from outpace.sync.programs.context import WorkerProgram
+
 
 class Buffer(StrEnum):
-    """Under which clock a delayed pull is filed (FluentPS, section III-C).
+    """The clock under which a delayed pull is filed (FluentPS, section III-C).
 
     LAZY: answered when the shard has finished the puller's own iteration i, at clock
     i+1, so with every gradient up to i. SOFT: as early as the policy's bound allows.
@@ -27,7 +33,7 @@ class Buffer(StrEnum):
     SOFT = "soft"
 
     def release_clock(self, pull: Pull, view: ShardView, bound: int) -> int:
-        """When a pull of iteration i may be answered that must not lead V by `bound`."""
+        """Return the clock that releases a pull which leads V by `bound` or more."""
         if self is Buffer.LAZY:
             return pull.iteration + 1
         return max(view.clock + 1, pull.iteration - bound + 1)
@@ -43,17 +49,17 @@ class Apply(StrEnum):
 class Scale(StrEnum):
     """What the gradients are divided by."""
 
-    MEAN = "mean"  # on arrival by N, the number of workers; on advance by how many came
-    SUM = "sum"  # by nothing
-    # On arrival only: by the gradient's staleness, at least 1 (Zhang, Gupta, Lian and Liu,
+    MEAN = "mean"  # on arrival: N, the number of workers; on advance: the number that came
+    SUM = "sum"  # 1
+    # On arrival only: the gradient's staleness, at least 1 (Zhang, Gupta, Lian and Liu,
     # Staleness-aware Async-SGD, IJCAI 2016, equation 5).
     STALENESS = "staleness"
 
 
 class ShardView(Protocol):
-    """What a policy, or a condition of the user's, may know of its shard.
+    """What a policy, or a condition of the user, may know of its shard.
 
-    Iterations count from 0; a worker's progress is the last one that it has pushed.
+    Iterations count from 0; a worker's progress is the last iteration that it has pushed.
     """
 
     @property
@@ -66,86 +72,163 @@ class ShardView(Protocol):
 
     @property
     def workers(self) -> int:
-        """N: how many workers the run was set up with."""
+        """N: the number of workers at the start of the run."""
 
     @property
     def live(self) -> int:
-        """How many of them have not left."""
+        """The number of workers that have not left."""
 
     @property
     def reached(self) -> int:
-        """How many live workers have pushed iteration V or a later one: `count(clock)`."""
+        """The number of live workers that have pushed iteration V or a later one."""
 
     @property
     def slowest(self) -> int:
-        """The lowest iteration that is the last one pushed by a live worker; -1: none yet."""
+        """The lowest progress of a live worker; -1: it has pushed none yet."""
 
     @property
     def fastest(self) -> int:
         """The highest iteration pushed; -1: none yet."""
 
     def progress(self, worker: int) -> int:
-        """The highest iteration this worker pushed; -1: none yet."""
+        """Return the highest iteration that this worker has pushed; -1: none yet."""
 
     def is_live(self, worker: int) -> bool:
-        """Has it not left?"""
+        """True if this worker has not left."""
 
     def count(self, iteration: int) -> int:
-        """How many live workers have pushed this iteration or a later one."""
+        """Return how many live workers have pushed this iteration or a later one."""
 
     @property
     def awaited(self) -> int | None:
-        """How many of those whose gradients count for iteration V have still to push it.
+        """The number of workers whose gradient counts for iteration V and has not come yet.
 
-        None: nobody has said yet whose do. Kept only for policies that are `cut_off`.
+        None until the scheduler has said which gradients count. Only for policies with a
+        `cut_off`.
         """
 
     def significance(self, worker: int) -> float:
-        """|g| / |w| of this worker's last gradient on this shard; 0.0: none yet.
+        """Return |g| / |w| of this worker's last gradient on this shard; 0.0: none yet.
 
-        Kept only for policies that have `uses_significance`.
+        Only for policies that have `uses_significance`.
         """
 
     def laggard(self) -> int:
-        """A live worker that has not pushed iteration V, while there is one."""
+        """Return a live worker that has not pushed iteration V, while there is one."""
 
     def last_push(self, worker: int) -> Time:
-        """When its last push came, ns since the start of the run."""
+        """Return when this worker's last push came, in ns since the start of the run."""
 
     def step_time(self, worker: int) -> Time:
-        """From the last answer to its last push before, to that push: ns it took for a step."""
+        """Return the ns from the last answer to this worker until the push that followed it."""
 
 
-class Policy(Protocol):
-    """When may a shard answer, when may it advance?"""
+class Policy(ABC):
+    """When a shard may answer a pull, and when it may finish an iteration.
+
+    A policy is a frozen dataclass whose fields are its configuration, `kind`, `apply` and
+    `scale` among them. It has no clock, randomness, socket or tensor: it judges a view of
+    the shard and returns a decision. Only `may_answer` has to be written. The other members
+    are for policies that need more than the usual programs of workers and servers.
+    """
+
+    __slots__ = ()
+
+    everywhere: ClassVar[str] = ""
+    """Why all servers must follow this policy during the whole run; empty if they need not.
+
+    Required of a policy that replaces a program or has a scheduler.
+    """
+
+    excludes: ClassVar[Mapping[str, str]] = {}
+    """Configuration keys that cannot be combined with this policy, each with the reason.
+
+    The keys are those of `Experiment`; `sync` means a list of policies, `conditions.pull` and
+    `conditions.push` mean conditions of that kind.
+    """
+
+    acknowledges: ClassVar[bool] = False
+    """True if servers confirm every push with an `Ack`."""
 
     @property
-    def kind(self) -> str: ...
+    def kind(self) -> str:
+        """The name of the policy in configurations."""
+        return "python"
 
     @property
-    def apply(self) -> Apply: ...
+    def apply(self) -> Apply:
+        """When gradients change the parameters."""
+        return Apply.ON_ARRIVAL
 
     @property
-    def scale(self) -> Scale: ...
+    def scale(self) -> Scale:
+        """What gradients are divided by."""
+        return Scale.MEAN
 
+    @property
+    def uses_significance(self) -> bool:
+        """True if the policy calls `view.significance`, which costs two norms per gradient."""
+        return False
+
+    @property
+    def cut_off(self) -> CutOffSettings | None:
+        """The rule by which a scheduler ends iterations for all servers at once.
+
+        None: each server finishes its iterations by itself.
+        """
+        return None
+
+    @property
+    def scheduler(self) -> Policy | None:
+        """The policy by which a scheduler lets workers through, for all servers at once.
+
+        Its shard has no parameters; workers push their progress to it. None: no scheduler.
+        """
+        return None
+
+    @property
+    def pushes_in_a_row(self) -> int:
+        """How many pushes a worker may send to a server without a pull between them."""
+        return 1
+
+    @abstractmethod
     def may_answer(self, pull: Pull, view: ShardView) -> Decision:
         """Judge a pull. A release clock must lie beyond `view.clock`."""
 
     def patience_s(self, view: ShardView) -> float:
-        """How long the shard still waits for pushes before it finishes iteration V.
+        """Return how many seconds the shard still waits for pushes before it finishes iteration V.
 
-        0.0: not at all. Infinite: until somebody else has pushed, or left. Else seconds,
-        counted from when the answer was first finite for this V.
+        0.0: it finishes now. Infinite: it waits until another worker has pushed or left. A time
+        counts from the moment when the answer was first finite for this V. By default the shard
+        waits for all live workers.
         """
+        return everyone_arrived(view)
+
+    def worker_program(self, workers: int, optimizer: Optimizer | None) -> WorkerProgram | None:
+        """Return the program of the workers; None for the usual one.
+
+        Args:
+            workers: how many workers the run has.
+            optimizer: takes the servers' steps; None if a script brings its own.
+        """
+        return None
+
+    def problems(self, workers: int) -> Iterator[str]:
+        """Yield what is wrong with this policy in a run of so many workers, each as `key: why`."""
+        if self.scale is Scale.STALENESS and self.apply is not Apply.ON_ARRIVAL:
+            yield "scale: staleness belongs to a single gradient: it needs apply: on-arrival"
 
 
 def everyone_arrived(view: ShardView) -> float:
-    """The push condition count[V] = N of FluentPS's table III, with those who left left out."""
+    """Return the patience of the push condition count[V] = N (FluentPS, table III).
+
+    Workers that have left are not counted in N.
+    """
     return 0.0 if view.reached >= view.live else math.inf
 
 
 def quorum_arrived(view: ShardView, quorum: int, timeout_s: float = 0.0) -> float:
-    """So many have, and then so many seconds have passed, or all have."""
+    """Return the patience of waiting for a quorum of workers and then for `timeout_s` seconds."""
     if view.reached >= view.live:
         return 0.0
     return timeout_s if view.reached >= quorum else math.inf

@@ -95,14 +95,6 @@ class ShardObserver(Protocol):
         """The parameters have a new version."""
 
 
-def _uses_significance(policy: Policy) -> bool:
-    return getattr(policy, "uses_significance", False)
-
-
-def _is_cut_off(policy: Policy) -> bool:
-    return getattr(policy, "cut_off", False)
-
-
 class _Settings:
     """Those of one iteration: the lowest worker's, and what nobody used."""
 
@@ -152,8 +144,8 @@ class Shard:
         self._ripe: tuple[Time, int] | None = None  # when patience began, and by whose message
         self._deadline: Time | None = None
         self._norm: tuple[int, float] = (-1, 0.0)  # of the parameters at a version
-        self._uses_significance = _uses_significance(policy)
-        self._is_cut_off = _is_cut_off(policy)
+        self._uses_significance = policy.uses_significance
+        self._is_cut_off = policy.cut_off is not None
 
     @property
     def clock(self) -> int:
@@ -299,8 +291,8 @@ class Shard:
         held = self._held()
         self._waiting.clear()
         self._asking.clear()
-        self._policy, self._uses_significance = policy, _uses_significance(policy)
-        self._is_cut_off = _is_cut_off(policy)
+        self._policy, self._uses_significance = policy, policy.uses_significance
+        self._is_cut_off = policy.cut_off is not None
         for _, held_back in sorted(self._held_back.items()) if not self._is_cut_off else ():
             for push, arrived in held_back.values():
                 self._count(push, arrived, now, True)

@@ -10,6 +10,7 @@ from outpace.predict.interface import Wait
 from outpace.predict.replay import replay
 from outpace.predict.rules.fixed import Fixed
 from outpace.predict.rules.making import make_rule
+from outpace.predict.rules.settings import CutOffSettings
 from outpace.predict.rules.wrappers.learning import Learning
 
 NODE = np.arange(6) // 2
@@ -139,7 +140,7 @@ def test_if_a_later_fit_fails_the_model_that_is_there_goes_on():
 
 def test_by_name_it_is_last_20_until_then():
     fitting = After(10**9)
-    rule = make_rule("pooled", node=NODE, fitting=fitting)
+    rule = make_rule(CutOffSettings(), node=NODE, fitting=fitting)
     assert replay(rule, TIMES).count.tolist() == (
-        replay(make_rule("last-20", node=NODE), TIMES).count.tolist()
+        replay(make_rule(CutOffSettings("last-20"), node=NODE), TIMES).count.tolist()
     )

@@ -16,6 +16,7 @@ from outpace.predict.rules.fixed import share_of
 from outpace.predict.rules.making import make_rule
 from outpace.predict.rules.oracle import Oracle
 from outpace.predict.rules.rolling import Rolling
+from outpace.predict.rules.settings import CutOffSettings
 from outpace.predict.rules.window import Window
 
 SLOW = np.array([1.0, 1.1, 1.2, 4.0])
@@ -103,7 +104,9 @@ def test_the_oracle_reckons_with_what_comes_on_top_of_computing():
 def test_a_deadline_finds_out_that_the_whole_cluster_has_become_slow():
     seconds = 0.25 * np.random.default_rng(0).lognormal(0, 0.03, (60, 32))
     seconds[20:] *= 2.2
-    found = replay(make_rule("last-5", node=np.zeros(32, dtype=int), warmup=5), seconds).count
+    found = replay(
+        make_rule(CutOffSettings("last-5", warmup=5), node=np.zeros(32, dtype=int)), seconds
+    ).count
     assert found[20] == 1  # the deadline has passed when the first one comes
     assert found[21] == 32
     assert found[22:].min() > 20

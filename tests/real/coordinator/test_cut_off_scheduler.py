@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from outpace.config.experiment import experiment_from
-from outpace.engine import wiring as strategy
+from outpace.config.reading import experiment_from
+from outpace.engine import cut_offs
 from outpace.experiment.running import run
 from outpace.predict.interface import Wait
 from outpace.support.units import nanoseconds, seconds
@@ -141,9 +141,9 @@ DATA = {
 def test_the_rule_is_asked_again_only_if_predictions_are_cheap(
     monkeypatch, prediction_s, asks_again
 ):
-    monkeypatch.setattr(strategy, "load_model", lambda _: Fitted())
+    monkeypatch.setattr(cut_offs, "load_model", lambda _: Fitted())
     experiment, ticks = experiment_from(DATA, "a test", Path()), count()
-    rule = strategy.cut_off_rule(
+    rule = cut_offs.cut_off_rule(
         experiment, experiment.sync, say=pytest.fail, clock=lambda: prediction_s * next(ticks)
     )
     rule.begin()
@@ -158,7 +158,7 @@ def test_for_real_what_a_prediction_costs_is_measured(monkeypatch):
 
     def watched(*arguments, clock, **more):
         clocks.append(clock)
-        return strategy.cut_off_rule(*arguments, clock=clock, **more)
+        return cut_offs.cut_off_rule(*arguments, clock=clock, **more)
 
     monkeypatch.setattr(real_run, "cut_off_rule", watched)
     run({**DATA, "workers": 1, "sync": {"kind": "cutoff"}})

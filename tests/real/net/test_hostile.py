@@ -16,7 +16,7 @@ import torch
 import zmq
 
 from outpace.blocks.block import Block
-from outpace.config.experiment import experiment_from
+from outpace.config.reading import experiment_from
 from outpace.errors import OutpaceError
 from outpace.experiment.running import run, simulate
 from outpace.real.net.clock import RealClock

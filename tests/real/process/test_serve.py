@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 
 import outpace
 from outpace import script
-from outpace.config.experiment import experiment_from
+from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
 from outpace.experiment.running import run, simulate
 from outpace.real.net.session import Session, new_keys

@@ -16,7 +16,8 @@ import pytest
 import torch
 from tests.support.paths import SUPPORT
 
-from outpace.config.experiment import Experiment, experiment_from
+from outpace.config.experiment import Experiment
+from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError, DivergenceError, RunError
 from outpace.experiment.running import simulate
 from outpace.record.trace import MemorySink, Trace

@@ -6,7 +6,7 @@ import pytest
 from tests.support.wire import Wire
 
 from outpace.cluster import Delay, Lateness, Machines, NetworkLaw
-from outpace.config.experiment import experiment_from
+from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
 from outpace.kernel import Kernel
 from outpace.record.trace import MemorySink, Trace

@@ -9,7 +9,7 @@ import pytest
 from tests.support.wire import Wire
 
 from outpace.cluster import Link, Machines, Matrix, NetworkLaw, Pair
-from outpace.config.experiment import experiment_from
+from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
 from outpace.experiment.running import check, simulate
 from outpace.kernel import Kernel

@@ -6,7 +6,7 @@ import pytest
 from tests.support.wire import Wire
 
 from outpace.cluster import Link, Machines, NetworkLaw, Pair, Paths
-from outpace.config.experiment import experiment_from
+from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
 from outpace.experiment.running import simulate
 from outpace.support.units import SECOND

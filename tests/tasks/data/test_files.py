@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from outpace.config.experiment import experiment_from
+from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
 from outpace.experiment.running import simulate
 from outpace.tasks.data.fashion import FASHION_MNIST, fashion_mnist_cnn, read_idx

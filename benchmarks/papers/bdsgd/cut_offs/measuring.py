@@ -28,8 +28,8 @@ from outpace.predict.recorded import RunTimes, read
 from outpace.predict.recorded.bytedance import read_bytedance
 from outpace.predict.recorded.table import Nodes
 from outpace.predict.replay import Replay, replay
-from outpace.predict.rules.decisions.objective import Aim
-from outpace.predict.rules.making import LEARNED, make_rule
+from outpace.predict.rules.making import make_rule
+from outpace.predict.rules.settings import LEARNED, CutOffSettings, ObjectiveName
 from outpace.predict.rules.wrappers.hedge import Hedge
 from outpace.tasks.data.files import DATA
 
@@ -112,7 +112,7 @@ class Settings:
     repeats: int
     warmup: int
     samples: int
-    objective: Aim
+    objective: ObjectiveName
 
 
 class Fits:
@@ -155,15 +155,23 @@ def measure(
 
 def _rule(name: str, run: Recorded, fits: Fits, settings: Settings, seed: int) -> Rule | None:
     model, _, decision = name.partition(" ")
-    make = partial(
-        make_rule,
-        node=run.node,
-        warmup=settings.warmup,
-        samples=settings.samples,
-        aim=settings.objective,
-        seed=seed,
-        say=_not_here,
-    )
+
+    def make(
+        model: str,
+        decision: str | None = None,
+        fitted: Model | None = None,
+        warmup: int = settings.warmup,
+    ) -> Rule:
+        rule: Any = CutOffSettings
+        chosen = rule(
+            model,
+            decision,
+            warmup=warmup,
+            samples=settings.samples,
+            objective=settings.objective,
+        )
+        return make_rule(chosen, node=run.node, fitted=fitted, seed=seed, say=_not_here)
+
     if model == "rolling":  # the hedge without a model
         cold = (make("last-20", warmup=0), make("last-5", warmup=0))
         return Hedge(cold, warmup=settings.warmup)

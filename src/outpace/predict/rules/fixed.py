@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from outpace.predict.interface import Wait
 from outpace.predict.recorded.table import Mask, Seconds
 from outpace.support.checks import require
-
-CHEN: Final = 0.943  # Chen et al. 2016 as BDSGD quotes them: 2051 of 2175 workers
 
 
 @dataclass(frozen=True, slots=True)

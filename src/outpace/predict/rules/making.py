@@ -1,185 +1,145 @@
-"""Rules by name, as a configuration has them."""
+"""Makes the rule that settings describe."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
 from typing import Final
 
-from outpace.errors import ConfigError, did_you_mean
+from outpace.errors import ConfigError
 from outpace.predict.fitting import Fitting
 from outpace.predict.interface import Model, Rule, Wait
 from outpace.predict.recorded.table import Nodes, Seconds
 from outpace.predict.rules.decisions.count import best_count
 from outpace.predict.rules.decisions.count_or_deadline import best_count_or_deadline
 from outpace.predict.rules.decisions.deadline import best_deadline
-from outpace.predict.rules.decisions.objective import Aim, objective
+from outpace.predict.rules.decisions.objective import objective
 from outpace.predict.rules.decisions.plan import Decision
 from outpace.predict.rules.elfving import Elfving
-from outpace.predict.rules.fixed import CHEN, Fixed, share_of
+from outpace.predict.rules.fixed import Fixed, share_of
 from outpace.predict.rules.oracle import Oracle
 from outpace.predict.rules.predicted import Predicted
 from outpace.predict.rules.replan import Replan
 from outpace.predict.rules.rolling import Rolling
+from outpace.predict.rules.settings import INDEPENDENT, ROLLING, CutOffSettings
 from outpace.predict.rules.wrappers.every import Every
 from outpace.predict.rules.wrappers.fallback import Fallback
 from outpace.predict.rules.wrappers.hedge import Hedge
 from outpace.predict.rules.wrappers.learning import Learning
 from outpace.predict.rules.wrappers.warm_up import WarmUp
-from outpace.support.checks import require
 
-WARM_UP: Final = 20  # iterations
-SAMPLES: Final = 100
-PLANS: Final[dict[str, Decision]] = {
+_PLANS: Final[dict[str, Decision]] = {
     "count": best_count,
     "deadline": best_deadline,
     "count-or-deadline": best_count_or_deadline,
 }
-DECISIONS: Final = (*PLANS, "replan", "hedge")
-ROLLING: Final = {
+_WINDOWS: Final = {  # iterations, and the decision that the model is meant for
     "last": (1, "count"),
     "mean-5": (5, "count"),
     "last-20": (20, "count"),
     "last-5": (5, "deadline"),
 }
-LEARNED: Final = {"deep-markov": "count", "pooled": "replan"}  # with what each is meant for
-ALONE: Final = ("all", "fixed", "elfving", "oracle")  # without a decision
-MODELS: Final = (*ALONE, *ROLLING, *LEARNED)
+_MEANT_FOR: Final = {"deep-markov": "count", "pooled": "replan"}
 
 
 def make_rule(
-    model: str,
-    decision: str | None = None,
+    settings: CutOffSettings,
     *,
     node: Nodes,
+    seed: int = 0,
     fitted: Model | None = None,
     fitting: Fitting | None = None,
-    share: float = CHEN,
-    warmup: int = WARM_UP,
-    samples: int = SAMPLES,
-    every: int = 1,
-    aim: Aim = "throughput",
-    seed: int = 0,
     truth: Callable[[], Seconds] | None = None,
     say: Callable[[str], None] = lambda _: None,
     note: Callable[[str], None] = lambda _: None,
     clock: Callable[[], float] = lambda: 0.0,
 ) -> Rule:
-    """A new rule for one run of the workers on these nodes, shape (N,).
+    """Return a new rule for one run.
 
-    model: one of MODELS. decision: one of DECISIONS, by default what the model is meant for;
-    a model of ALONE has none. fitted: of a learned model; or else fitting: how to fit one to
-    the warm-up (see `Learning`, which tells `note`). truth: of the oracle, as in `Oracle`.
-    every: decide in every k-th iteration; then `replan` plans only. say: told once if the
-    last-20 rule has taken over, because the learned one raised or is late by `clock` (see
-    `Fallback`, and `Replan` for its other use). Raises ValueError for a value out of range,
-    ConfigError for names that do not go together.
+    Args:
+        settings: which rule; its `file` is not read here.
+        node: the machine of each worker, shape (N,).
+        seed: of the model's draws.
+        fitted: a learned model.
+        fitting: fits a learned model to the warm-up, where `fitted` is None.
+        truth: returns the run times of the next iteration, for the oracle.
+        say: called once if the last-20 rule takes over, because the learned rule raised or is
+            late by `clock` (see `Fallback`).
+        note: called with what the rule does by itself (see `Learning` and `Replan`).
+        clock: in seconds; measures how long predictions take.
+
+    Raises:
+        ConfigError: if the rule needs a model or the true times, and there are none.
     """
-    if model not in MODELS:
-        raise ConfigError(f"no run-time model is called {model!r}.{did_you_mean(model, MODELS)}")
-    if decision is not None and decision not in DECISIONS:
-        raise ConfigError(f"no decision is called {decision!r}.{did_you_mean(decision, DECISIONS)}")
-    require(every >= 1, "every", "at least 1", every)
-    require(warmup >= 0, "warmup", "at least 0", warmup)
-    if model in ALONE:
-        return _alone(model, decision, len(node), share, warmup, aim, truth)
-    rolling = partial(_rolling, aim=aim)
-    if model in ROLLING:
-        if decision not in (None, *PLANS):
-            raise ConfigError(
-                f"decision {decision!r} needs a prediction of a learned model, and {model!r} has "
-                f"none. Take one of {', '.join(PLANS)}, or a model of {', '.join(LEARNED)}"
-            )
-        return WarmUp(_seldom(rolling(model, decision), every), warmup)
-
-    decision = decision or LEARNED[model]
-    learned = partial(
-        _learned,
-        decision=decision,
-        node=node,
-        warmup=warmup,
-        samples=samples,
-        every=every,
-        aim=aim,
-        seed=seed,
-        say=say,
-        note=note,
-        clock=clock,
-    )
+    maker = _Maker(settings, node, seed, say, note, clock)
+    if settings.model in INDEPENDENT:
+        return maker.independent(truth)
+    if settings.model in ROLLING:
+        rule = maker.seldom(maker.rolling(settings.model, settings.decision))
+        return WarmUp(rule, settings.iterations_for_all)
     if fitted is not None:
-        if fitted.kind != model:
+        if fitted.kind != settings.model:
             raise ConfigError(
-                f"model {model!r} was asked for, and the fitted one is {fitted.kind!r}: "
-                "ask for that, or fit another"
+                f"the model is of kind {fitted.kind!r}, and {settings.model!r} was asked for: "
+                "name the other kind, or fit another model"
             )
-        return learned(fitted)
+        return maker.learned(fitted)
     if fitting is None:
-        raise ConfigError(f"model {model!r} has to be fitted to recorded run times first")
-    meanwhile = _seldom(rolling("last-20"), every)
-    return Learning(fitting, learned, meanwhile, node=node, warmup=warmup, note=note, say=say)
+        raise ConfigError(f"model {settings.model!r} has to be fitted to recorded run times first")
+    meanwhile = maker.seldom(maker.rolling("last-20"))
+    warmup = settings.iterations_for_all
+    return Learning(fitting, maker.learned, meanwhile, node=node, warmup=warmup, note=note, say=say)
 
 
-def _learned(
-    fitted: Model,
-    *,
-    decision: str,
-    node: Nodes,
-    warmup: int,
-    samples: int,
-    every: int,
-    aim: Aim,
-    seed: int,
-    say: Callable[[str], None],
-    note: Callable[[str], None],
-    clock: Callable[[], float],
-) -> Rule:
-    plan = LEARNED[fitted.kind] if decision == "hedge" else decision
-    following = fitted.follow(node, seed)
-    goal = objective(aim)
-    rule: Rule
-    if plan in PLANS:
-        rule = Predicted(following, PLANS[plan], goal, samples=samples)
-    elif every > 1:
-        rule = Predicted(following, best_count_or_deadline, goal, samples=samples)
-    else:
-        rule = Replan(following, goal, samples=samples, clock=clock, note=note)
-    rule = Fallback(_seldom(rule, every), _rolling("last-20", aim=aim), say=say, clock=clock)
-    if decision == "hedge":
-        others = [_seldom(_rolling(name, aim=aim), every) for name in ("last-20", "last-5")]
-        return Hedge([rule, *others], warmup=max(warmup, 2 * fitted.needs))
-    return WarmUp(rule, max(warmup, fitted.needs))
+@dataclass(frozen=True, slots=True)
+class _Maker:
+    settings: CutOffSettings
+    node: Nodes
+    seed: int
+    say: Callable[[str], None]
+    note: Callable[[str], None]
+    clock: Callable[[], float]
 
+    def independent(self, truth: Callable[[], Seconds] | None) -> Rule:
+        settings = self.settings
+        if settings.model == "fixed":
+            return share_of(len(self.node), settings.share)
+        if settings.model == "elfving":
+            return Elfving(window=settings.iterations_for_all)
+        if settings.model == "oracle":
+            if truth is None:
+                raise ConfigError(
+                    "sync.model: the oracle needs the run times beforehand, which a real run "
+                    "cannot know; simulate it, or choose another model"
+                )
+            return Oracle(truth, objective(settings.objective))
+        return Fixed(Wait())
 
-def _alone(
-    model: str,
-    decision: str | None,
-    workers: int,
-    share: float,
-    warmup: int,
-    aim: Aim,
-    truth: Callable[[], Seconds] | None,
-) -> Rule:
-    if decision is not None:
-        raise ConfigError(f"model {model!r} decides by itself: leave out decision {decision!r}")
-    if model == "fixed":
-        return share_of(workers, share)
-    if model == "elfving":
-        return Elfving(window=warmup)
-    if model == "oracle":
-        if truth is None:
-            raise ConfigError(
-                "sync.model: the oracle has to be told the times, which a real run cannot know; "
-                "simulate it, or take another model"
-            )
-        return Oracle(truth, objective(aim))
-    return Fixed(Wait())
+    def rolling(self, name: str, decision: str | None = None) -> Rolling:
+        iterations, usual = _WINDOWS[name]
+        plan, goal = _PLANS[decision or usual], objective(self.settings.objective)
+        return Rolling(iterations, plan, goal, averaged=name.startswith("mean"))
 
+    def seldom(self, rule: Rule) -> Rule:
+        every = self.settings.every
+        return Every(rule, every) if every > 1 else rule
 
-def _rolling(name: str, decision: str | None = None, *, aim: Aim) -> Rolling:
-    iterations, usual = ROLLING[name]
-    plan = PLANS[decision or usual]
-    return Rolling(iterations, plan, objective(aim), averaged=name.startswith("mean"))
-
-
-def _seldom(rule: Rule, every: int) -> Rule:
-    return Every(rule, every) if every > 1 else rule
+    def learned(self, fitted: Model) -> Rule:
+        settings, say, clock = self.settings, self.say, self.clock
+        decision = settings.decision or _MEANT_FOR[fitted.kind]
+        plan = _MEANT_FOR[fitted.kind] if decision == "hedge" else decision
+        following = fitted.follow(self.node, self.seed)
+        goal, samples = objective(settings.objective), settings.samples
+        rule: Rule
+        if plan in _PLANS:
+            rule = Predicted(following, _PLANS[plan], goal, samples=samples)
+        elif settings.every > 1:
+            rule = Predicted(following, best_count_or_deadline, goal, samples=samples)
+        else:
+            rule = Replan(following, goal, samples=samples, clock=clock, note=self.note)
+        rule = Fallback(self.seldom(rule), self.rolling("last-20"), say=say, clock=clock)
+        warmup = settings.iterations_for_all
+        if decision == "hedge":
+            others = [self.seldom(self.rolling(name)) for name in ("last-20", "last-5")]
+            return Hedge([rule, *others], warmup=max(warmup, 2 * fitted.needs))
+        return WarmUp(rule, max(warmup, fitted.needs))

@@ -23,6 +23,7 @@ import torch
 from outpace import errors
 from outpace.blocks.block import Block, whole
 from outpace.config.experiment import Experiment
+from outpace.engine.servers import has_scheduler
 from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError
 from outpace.kernel import Kernel, Mailbox, TimedOut, WalkerError
 from outpace.predict.interface import Rule
@@ -30,7 +31,7 @@ from outpace.real.collective.group import backend_for, host_store
 from outpace.real.coordinator.membership import Membership
 from outpace.real.coordinator.pairs import Pairs
 from outpace.real.coordinator.peer_snapshots import PeerSnapshots
-from outpace.real.coordinator.scheduler import BarrierScheduler, CutOffScheduler, Place, Scheduler
+from outpace.real.coordinator.scheduler import CutOffScheduler, Place, Scheduler, ShardScheduler
 from outpace.real.coordinator.snapshots import Evaluate, Snapshots
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import (
@@ -145,10 +146,10 @@ class Coordinator:
                 self.membership = Membership(self.kernel, self.workers, peers.timeout_s, tell)
         place = Place(experiment, self.kernel, self.clock, self.listener, trace)
         self._scheduler: Scheduler | None = None
-        if experiment.barrier == "global":
-            self._scheduler = BarrierScheduler(place)
-        elif rule is not None:
+        if rule is not None:
             self._scheduler = CutOffScheduler(place, rule)
+        elif peers is None and has_scheduler(experiment):
+            self._scheduler = ShardScheduler(place)
         if self._scheduler is not None:
             self.totals_of[SCHEDULER] = self._scheduler.recorder.totals
 

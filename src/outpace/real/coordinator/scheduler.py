@@ -12,7 +12,7 @@ from typing import Any
 
 from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
-from outpace.engine.wiring import most_unanswered, scheduler_shard
+from outpace.engine.servers import most_unanswered, scheduler_shard
 from outpace.errors import ProtocolError
 from outpace.kernel import Kernel, Mailbox
 from outpace.predict.interface import Rule, Wait
@@ -120,12 +120,14 @@ class Scheduler(ABC):
         return not self._listener.refused(worker_name(message.worker))
 
 
-class BarrierScheduler(Scheduler):
-    """Of a global barrier: a shard without parameters."""
+class ShardScheduler(Scheduler):
+    """Lets workers through: a shard without parameters."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
-        self.shard = scheduler_shard(place.experiment, self.recorder)
+        shard = scheduler_shard(place.experiment, self.recorder)
+        assert shard is not None
+        self.shard = shard
         self._turns = Turns(most_unanswered(place.experiment))
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ from outpace.blocks.block import Block, whole
 from outpace.blocks.slicing import layers_within
 from outpace.blocks.sums import Gradient, all_finite
 from outpace.config.experiment import Experiment
-from outpace.engine.wiring import most_pushes, most_unanswered, server_policy, server_program
+from outpace.engine.servers import most_unanswered, server_program
 from outpace.errors import DivergenceError, ProtocolError
 from outpace.kernel import Mailbox
 from outpace.optim import Optimizer
@@ -37,6 +37,7 @@ from outpace.real.net.zeromq.transport import LOOPBACK
 from outpace.real.node.member import Link, Member
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync import Policy
+from outpace.sync.conditions import Conditioned
 from outpace.sync.messages import (
     Ack,
     Close,
@@ -49,7 +50,6 @@ from outpace.sync.messages import (
     worker_name,
 )
 from outpace.sync.parameter_block import parameter_block
-from outpace.sync.python import Followed
 from outpace.sync.shard import Shard
 
 
@@ -72,7 +72,8 @@ class Server(Member):
         self.messages = Mailbox[Message](self.kernel, f"the mailbox of {self.name}")
         self._block: tuple[str, int] | None = None  # dtype and elements, once planned
         self._asked: dict[int, int] = {}  # version -> the request for it
-        self.turns = Turns(most_unanswered(experiment), most_pushes(experiment))
+        pushes = experiment.policies.strategy.pushes_in_a_row
+        self.turns = Turns(most_unanswered(experiment), pushes)
         self._waiting: set[str] = set()  # who wants the initial parameters
         self.waiting_for_all: set[str] = set()  # and who the final ones
         self._has_initial = False
@@ -107,7 +108,7 @@ class Server(Member):
             deterministic=experiment.deterministic,
             layers=layers_within(part, plan.layers),
         )
-        policy = server_policy(experiment, self._followed.policy)
+        policy = self._followed.policy
         self.shard = Shard(self.index, block, experiment.workers, policy, self.recorder)
         for name in self._waiting:
             self._send_parameters(name)
@@ -140,7 +141,7 @@ class Server(Member):
     def _set_policy(self, policy: Policy) -> None:
         self._follow(replace(self._followed, base=policy))
 
-    def _follow(self, followed: Followed) -> None:
+    def _follow(self, followed: Conditioned) -> None:
         """From now on, that is after the messages that are here already."""
         self._followed = followed
         self.messages.put(SetPolicy(followed.policy))

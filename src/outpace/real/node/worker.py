@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from outpace.blocks.block import Block, StepSettings, whole
 from outpace.blocks.digest import parameters_digest
 from outpace.config.experiment import Experiment
-from outpace.engine.wiring import has_scheduler, worker_program
+from outpace.engine.servers import has_scheduler, worker_program
 from outpace.errors import RunError
 from outpace.kernel import Mailbox
 from outpace.real.net.messages import (

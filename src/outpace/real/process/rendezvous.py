@@ -15,7 +15,8 @@ from typing import Any
 
 import msgspec
 
-from outpace.config.experiment import Experiment, experiment_from, to_plain
+from outpace.config.experiment import Experiment
+from outpace.config.reading import experiment_from, to_plain
 from outpace.errors import ConfigError
 from outpace.real.net.session import Keys, Session
 from outpace.real.node.member import Link

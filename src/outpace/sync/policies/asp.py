@@ -7,11 +7,11 @@ from typing import Literal
 
 from outpace.sync.decision import Decision, Reason
 from outpace.sync.messages import Pull
-from outpace.sync.policy import Apply, Scale, ShardView, everyone_arrived
+from outpace.sync.policy import Apply, Policy, Scale, ShardView
 
 
 @dataclass(frozen=True, slots=True)
-class Asp:
+class Asp(Policy):
     """Answers every pull at once (FluentPS, table III)."""
 
     kind: Literal["asp"] = "asp"
@@ -20,6 +20,3 @@ class Asp:
 
     def may_answer(self, pull: Pull, view: ShardView) -> Decision:
         return Decision(None, Reason.UNBOUNDED, pull.iteration - view.clock)
-
-    def patience_s(self, view: ShardView) -> float:
-        return everyone_arrived(view)

@@ -7,11 +7,11 @@ from typing import Literal
 
 from outpace.sync.decision import Decision, Reason
 from outpace.sync.messages import Pull
-from outpace.sync.policy import Apply, Buffer, Scale, ShardView, everyone_arrived
+from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView
 
 
 @dataclass(frozen=True, slots=True)
-class Bsp:
+class Bsp(Policy):
     """Answers iteration i when all gradients of i are in: i < V (FluentPS, table III).
 
     The earliest clock at which the bound holds is i+1, so both buffers behave alike.
@@ -24,9 +24,6 @@ class Bsp:
 
     def may_answer(self, pull: Pull, view: ShardView) -> Decision:
         return once_finished(pull, view)
-
-    def patience_s(self, view: ShardView) -> float:
-        return everyone_arrived(view)
 
 
 def once_finished(pull: Pull, view: ShardView) -> Decision:

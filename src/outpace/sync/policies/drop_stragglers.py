@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,11 +10,11 @@ from outpace.support.checks import require
 from outpace.sync.decision import Decision
 from outpace.sync.messages import Pull
 from outpace.sync.policies.bsp import once_finished
-from outpace.sync.policy import Apply, Scale, ShardView, quorum_arrived
+from outpace.sync.policy import Apply, Policy, Scale, ShardView, quorum_arrived
 
 
 @dataclass(frozen=True, slots=True)
-class DropStragglers:
+class DropStragglers(Policy):
     """Answers i < V and advances once N_t workers have pushed V (FluentPS, table III).
 
     A worker that was dropped goes on with the iteration that the shard is at.
@@ -28,6 +29,10 @@ class DropStragglers:
     def __post_init__(self) -> None:
         require_quorum(self.quorum)
 
+    def problems(self, workers: int) -> Iterator[str]:
+        yield from Policy.problems(self, workers)
+        yield from quorum_problems(self.quorum, workers)
+
     def may_answer(self, pull: Pull, view: ShardView) -> Decision:
         return once_finished(pull, view)
 
@@ -36,5 +41,11 @@ class DropStragglers:
 
 
 def require_quorum(quorum: int) -> None:
-    """Raise ValueError unless it can be one."""
+    """Raise ValueError unless the quorum is at least 1."""
     require(quorum >= 1, "quorum", "at least 1", quorum)
+
+
+def quorum_problems(quorum: int, workers: int) -> Iterator[str]:
+    """Yield `quorum: why` unless there are so many workers."""
+    if quorum > workers:
+        yield f"quorum: {quorum} of {workers} workers can never have come"

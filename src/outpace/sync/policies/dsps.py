@@ -9,11 +9,11 @@ from outpace.support.checks import require
 from outpace.sync.decision import Decision, Reason
 from outpace.sync.messages import Pull
 from outpace.sync.policies.ssp import require_staleness
-from outpace.sync.policy import Apply, Buffer, Scale, ShardView, everyone_arrived
+from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView
 
 
 @dataclass(frozen=True, slots=True)
-class Dsps:
+class Dsps(Policy):
     """SSP whose bound s(t) moves between `staleness` and `staleness + extra`.
 
     FluentPS, table III, leaves the rule open. This one is that of Zhao et al. (Dynamic Stale
@@ -50,9 +50,6 @@ class Dsps:
             return Decision(None, Reason.WITHIN_BOUND, lead, bound)
         release = self.buffer.release_clock(pull, view, bound)
         return Decision(release, Reason.BEYOND_BOUND, lead, bound)
-
-    def patience_s(self, view: ShardView) -> float:
-        return everyone_arrived(view)
 
 
 def _worthwhile(puller: int, view: ShardView, most: int) -> int:

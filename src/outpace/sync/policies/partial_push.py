@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,12 +10,12 @@ from outpace.support.checks import require
 from outpace.sync.decision import Decision
 from outpace.sync.messages import Pull
 from outpace.sync.policies.bsp import once_finished
-from outpace.sync.policies.drop_stragglers import require_quorum
-from outpace.sync.policy import Apply, Scale, ShardView, quorum_arrived
+from outpace.sync.policies.drop_stragglers import quorum_problems, require_quorum
+from outpace.sync.policy import Apply, Policy, Scale, ShardView, quorum_arrived
 
 
 @dataclass(frozen=True, slots=True)
-class PartialPush:
+class PartialPush(Policy):
     """Advances when all have pushed V, or c have and τ1 seconds have passed since (PSP-SGD).
 
     What comes later is dropped. The paper's step is η times the sum: `scale: sum`.
@@ -30,6 +31,10 @@ class PartialPush:
     def __post_init__(self) -> None:
         require_quorum(self.quorum)
         require(0 <= self.timeout_s <= 1e9, "timeout_s", "from 0 to 1e9", self.timeout_s)
+
+    def problems(self, workers: int) -> Iterator[str]:
+        yield from Policy.problems(self, workers)
+        yield from quorum_problems(self.quorum, workers)
 
     def may_answer(self, pull: Pull, view: ShardView) -> Decision:
         return once_finished(pull, view)

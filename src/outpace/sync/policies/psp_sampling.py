@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,11 +11,11 @@ from outpace.sync.decision import ASK_AGAIN, Decision, Reason
 from outpace.sync.messages import Pull
 from outpace.sync.policies.coins import sample_of
 from outpace.sync.policies.ssp import require_staleness
-from outpace.sync.policy import Apply, Scale, ShardView, everyone_arrived
+from outpace.sync.policy import Apply, Policy, Scale, ShardView
 
 
 @dataclass(frozen=True, slots=True)
-class PspSampling:
+class PspSampling(Policy):
     """Answers iteration i while i < V' + s, where V' is the clock of β random other workers.
 
     Wang, Catterall and Mortier, Probabilistic Synchronous Parallel (2017): s = 0 is their
@@ -34,6 +35,11 @@ class PspSampling:
         require(self.sample >= 0, "sample", "at least 0", self.sample)
         require_staleness(self.staleness)
 
+    def problems(self, workers: int) -> Iterator[str]:
+        yield from Policy.problems(self, workers)
+        if self.sample > max(0, workers - 1):
+            yield f"sample: {workers} workers have not {self.sample} others each"
+
     def may_answer(self, pull: Pull, view: ShardView) -> Decision:
         slowest, behind = pull.iteration, -1
         for worker in sample_of(pull, self.sample, view.workers):
@@ -43,6 +49,3 @@ class PspSampling:
         if behind < 0 or lead < self.staleness:
             return Decision(None, Reason.WITHIN_BOUND, lead, self.staleness)
         return Decision(ASK_AGAIN, Reason.BEYOND_BOUND, lead, self.staleness, behind)
-
-    def patience_s(self, view: ShardView) -> float:
-        return everyone_arrived(view)

@@ -12,7 +12,7 @@ from outpace.sync.decision import Decision, Reason
 from outpace.sync.messages import Pull
 from outpace.sync.policies.coins import coin_of
 from outpace.sync.policies.ssp import require_staleness
-from outpace.sync.policy import Apply, Buffer, Scale, ShardView, everyone_arrived
+from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView
 
 
 class Coin(StrEnum):
@@ -23,7 +23,7 @@ class Coin(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Pssp:
+class Pssp(Policy):
     """SSP that holds a worker beyond the bound back only with some probability.
 
     FluentPS, table III, with the constant probability P = c: 0 is ASP, 1 is SSP. Its regret
@@ -58,12 +58,9 @@ class Pssp:
         release = self.buffer.release_clock(pull, view, self.staleness)
         return Decision(release, Reason.BEYOND_BOUND, lead, self.staleness)
 
-    def patience_s(self, view: ShardView) -> float:
-        return everyone_arrived(view)
-
 
 @dataclass(frozen=True, slots=True)
-class DynamicPssp:
+class DynamicPssp(Policy):
     """PSSP whose probability grows with the lead k = i − V: P = α / (1 + e^(s−k)).
 
     FluentPS, table III. α: a constant in [0, 1], or the significance |g| / |w| of the
@@ -104,6 +101,3 @@ class DynamicPssp:
             return Decision(None, Reason.SPARED, lead, self.staleness)
         release = self.buffer.release_clock(pull, view, self.staleness)
         return Decision(release, Reason.BEYOND_BOUND, lead, self.staleness)
-
-    def patience_s(self, view: ShardView) -> float:
-        return everyone_arrived(view)

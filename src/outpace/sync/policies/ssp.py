@@ -8,13 +8,13 @@ from typing import Final, Literal
 from outpace.support.checks import require
 from outpace.sync.decision import Decision, Reason
 from outpace.sync.messages import Pull
-from outpace.sync.policy import Apply, Buffer, Scale, ShardView, everyone_arrived
+from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView
 
 _MOST: Final = 2**31
 
 
 @dataclass(frozen=True, slots=True)
-class Ssp:
+class Ssp(Policy):
     """Answers iteration i while i < V + s (FluentPS, table III).
 
     A pull beyond the bound is released at clock i+1 (lazy) or as soon as the bound
@@ -37,9 +37,6 @@ class Ssp:
             return Decision(None, Reason.WITHIN_BOUND, lead, self.staleness)
         release = self.buffer.release_clock(pull, view, self.staleness)
         return Decision(release, Reason.BEYOND_BOUND, lead, self.staleness)
-
-    def patience_s(self, view: ShardView) -> float:
-        return everyone_arrived(view)
 
 
 def require_staleness(staleness: int) -> None:

@@ -6,9 +6,9 @@ them; the kernel resumes the programs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
 from outpace.blocks.block import Block
 from outpace.errors import ProtocolError
@@ -97,6 +97,9 @@ class AbortableContext(WorkerContext, Protocol):
 
         It is given all of them.
         """
+
+
+WorkerProgram: TypeAlias = Callable[[WorkerContext], Coroutine[Any, Any, None]]
 
 
 class ServerContext(Context, Protocol):

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from outpace.predict.recorded.table import Seconds
-from outpace.support.checks import require
-
-Aim: TypeAlias = Literal["throughput", "rate"]
-AIMS: Final = ("throughput", "rate")
+from outpace.predict.rules.settings import ObjectiveName
 
 
 class Objective(Protocol):
@@ -59,7 +56,6 @@ class Rate:
         self.seconds += s
 
 
-def objective(aim: Aim) -> Objective:
-    """A new one, for one rule of one run. Raises ValueError for an unknown aim."""
-    require(aim in AIMS, "objective", f"one of {', '.join(AIMS)}", aim)
-    return Rate() if aim == "rate" else Throughput()
+def objective(name: ObjectiveName) -> Objective:
+    """Return a new objective, for one rule of one run."""
+    return Rate() if name == "run" else Throughput()

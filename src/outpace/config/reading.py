@@ -1,0 +1,262 @@
+"""Makes an `Experiment` of plain data, and plain data of an `Experiment`.
+
+Keys and kinds are checked against the dataclasses (a misspelt one gets its nearest
+neighbour), types by pydantic, ranges by the dataclasses' own `__post_init__`. All problems
+that can be seen at once are reported at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import reprlib
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from functools import cache, reduce
+from operator import or_
+from pathlib import Path
+from typing import Any, Final
+
+import pydantic
+
+from outpace.config.experiment import Experiment
+from outpace.errors import ConfigError, did_you_mean
+from outpace.support.checks import noted
+from outpace.support.paths import with_paths
+from outpace.sync.assignment import Sync
+
+
+def experiment_from(data: Mapping[str, Any], source: str, folder: Path | None = None) -> Experiment:
+    """Check plain data (as from YAML) and make the Experiment.
+
+    `source` names the data in errors; the file of a `python` task is looked up in
+    `folder`, by default the current one. Raises ConfigError listing all that is wrong.
+    """
+    problems: list[str] = []
+    experiment: Any = _UNREADABLE
+    try:
+        whole = json.loads(json.dumps(_whole(data)))
+        experiment = _read(Experiment, whole, "", problems)
+    except (RecursionError, ValueError):
+        problems = ["it is nested too deeply, or contains itself"]
+    except TypeError as error:
+        problems = [f"not plain data: {error}"]
+    if problems:
+        raise ConfigError("\n".join(f"{source}: {problem}" for problem in problems))
+    try:
+        return _with_absolute_paths(experiment, folder or Path.cwd())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{source}: a path in it is none: {error}") from error
+
+
+def sync_from(data: Any, source: str) -> Sync:
+    """One policy from plain data. Raises ConfigError listing all that is wrong."""
+    problems: list[str] = []
+    sync: Any = _read(Sync, _whole(data), "sync", problems)
+    if problems:
+        raise ConfigError("\n".join(f"{source}: {problem}" for problem in problems))
+    found: Sync = sync
+    return found
+
+
+def to_plain(experiment: Experiment) -> dict[str, Any]:
+    """The configuration as plain data with all defaults filled in."""
+    found: dict[str, Any] = plain(dataclasses.asdict(experiment))
+    return found
+
+
+def plain(value: Any) -> Any:
+    """The same as dictionaries, lists, text and numbers."""
+    if isinstance(value, dict):
+        return {str(key): plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(entry) for entry in value]
+    return value.value if isinstance(value, Enum) else value
+
+
+def _whole(value: Any) -> Any:
+    """1e6 is a float in YAML, and may be given where a whole number is wanted."""
+    if isinstance(value, Mapping):
+        return {k: v if k == "arguments" else _whole(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_whole(entry) for entry in value]
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    return value
+
+
+def _with_absolute_paths(experiment: Experiment, folder: Path) -> Experiment:
+    parts = {
+        entry.name: getattr(experiment, entry.name) for entry in dataclasses.fields(experiment)
+    }
+    return dataclasses.replace(
+        experiment, **{name: with_paths(part, folder) for name, part in parts.items()}
+    )
+
+
+# -- reading -------------------------------------------------------------------------
+# Each function adds to the problems, and gives _UNREADABLE if there is no value at all.
+
+_UNREADABLE: Final = object()
+_WORDS: Final = {
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "string_type": "must be text",
+    "bool_type": "must be true or false",
+    "tuple_type": "must be a list",
+    "dict_type": "must be a mapping",
+}
+
+
+def _read(
+    expected: Any, data: Any, path: str, problems: list[str], usual: type | None = None
+) -> Any:
+    """The value of this type that plain data stands for; of kind `usual` if it names none."""
+    arguments = typing.get_args(expected)
+    options = _options(expected)
+    several = [member for member in arguments if typing.get_origin(member) is tuple]
+    if options and several and isinstance(data, list):  # one of these, or a list of them
+        return _read(several[0], data, path, problems)
+    if options:
+        if data is None and types.NoneType in arguments:
+            return None
+        if not isinstance(data, dict):
+            problems.append(f"{path or 'the configuration'} must be a mapping, not {_short(data)}")
+            return _UNREADABLE
+        option = usual if usual in options and "kind" not in data else None
+        option = option or _chosen(options, data, path, problems)
+        return _UNREADABLE if option is None else _made(option, data, path, problems)
+    if isinstance(data, list) and arguments and _options(arguments[0]):
+        entries = [
+            _read(arguments[0], entry, f"{path}[{place}]", problems)
+            for place, entry in enumerate(data)
+        ]
+        return _UNREADABLE if _UNREADABLE in entries else tuple(entries)
+    if isinstance(data, dict) and arguments and _options(arguments[-1]):
+        named = {
+            key: _read(arguments[-1], entry, f"{path}.{key}", problems)
+            for key, entry in data.items()
+        }
+        return _UNREADABLE if _UNREADABLE in named.values() else named
+    try:
+        return _adapter(_narrowed(expected, data)).validate_json(json.dumps(data), strict=True)
+    except pydantic.ValidationError as error:
+        problems += _in_words(error.errors(), path)
+        return _UNREADABLE
+
+
+def _narrowed(expected: Any, data: Any) -> Any:
+    """Of lists and other things, those that the data may be: errors speak of these alone."""
+    if typing.get_origin(expected) not in (typing.Union, types.UnionType):
+        return expected
+    members = typing.get_args(expected)
+    fit = [m for m in members if (typing.get_origin(m) is tuple) == isinstance(data, list)]
+    return reduce(or_, fit) if fit else expected
+
+
+def _options(expected: Any) -> list[type]:
+    """The dataclasses that a value of this type may be."""
+    union = typing.get_origin(expected) in (typing.Union, types.UnionType)
+    members = typing.get_args(expected) if union else (expected,)
+    return [m for m in members if isinstance(m, type) and dataclasses.is_dataclass(m)]
+
+
+def _chosen(options: list[type], data: Any, path: str, problems: list[str]) -> type | None:
+    """The option of the kind that is asked for."""
+    if len(options) == 1:
+        return options[0]
+    kinds = {_kind(option): option for option in options}
+    if "kind" not in data:
+        problems.append(f"{path}.kind is missing. Known: {', '.join(sorted(kinds))}.")
+        return None
+    kind = data["kind"]
+    if isinstance(kind, str) and kind in kinds:
+        return kinds[kind]
+    problems.append(f"{path}.kind: unknown kind {_short(kind)}.{did_you_mean(kind, kinds)}")
+    return None
+
+
+def _kind(option: type) -> str:
+    (default,) = (f.default for f in dataclasses.fields(option) if f.name == "kind")
+    return str(default)
+
+
+def _made(option: type, data: dict[str, Any], path: str, problems: list[str]) -> Any:
+    """The dataclass of these keys; its own checks are told of what can be read."""
+    hints = typing.get_type_hints(option)
+    prefix = f"{path}." if path else ""
+    values = {}
+    usual = {entry.name: type(_default(entry)) for entry in dataclasses.fields(option)}
+    for key, entry in data.items():
+        if key in usual:  # not in hints: those of class variables are nobody's keys
+            values[key] = _read(hints[key], entry, prefix + key, problems, usual[key])
+        else:
+            problems.append(f"{prefix}{key}: unknown key.{did_you_mean(key, usual)}")
+    for entry in dataclasses.fields(option):
+        if entry.name not in data and _default(entry) is _UNREADABLE:
+            problems.append(f"{prefix}{entry.name} is missing")
+            values[entry.name] = _UNREADABLE
+    whole = _UNREADABLE not in values.values()
+    made: Any = _UNREADABLE
+    with noted() as complaints:
+        try:
+            if whole:
+                made = option(**values)
+            else:
+                _check_what_there_is(option, values)
+        except ValueError as error:  # in what there is, it may contradict what is not
+            complaints += str(error).split("\n") if whole else ()
+        except Exception:
+            if whole and not complaints:  # else it stumbled over what is reported anyway
+                raise
+    for complaint in complaints:
+        separator = "" if not path else ": " if complaint.startswith("needs") else "."
+        problems.append(f"{path}{separator}{complaint}")
+    return made
+
+
+def _check_what_there_is(option: type, values: dict[str, Any]) -> None:
+    """Run its checks with defaults for what cannot be read, up to the use of what has none."""
+    partial: Any = object.__new__(option)
+    for entry in dataclasses.fields(option):
+        value = values.get(entry.name, _UNREADABLE)
+        value = _default(entry) if value is _UNREADABLE else value
+        if value is not _UNREADABLE:
+            object.__setattr__(partial, entry.name, value)
+    partial.__post_init__()
+
+
+def _default(entry: dataclasses.Field[Any]) -> Any:
+    if entry.default_factory is not dataclasses.MISSING:
+        return entry.default_factory()
+    return _UNREADABLE if entry.default is dataclasses.MISSING else entry.default
+
+
+@cache
+def _adapter(expected: Any) -> pydantic.TypeAdapter[Any]:
+    return pydantic.TypeAdapter(expected)
+
+
+def _in_words(found: Sequence[Any], path: str) -> list[str]:
+    """A line for each place; of what may be one thing or another, one for both."""
+    if len(found) > 1 and all(problem["input"] == found[0]["input"] for problem in found):
+        either = " or ".join(_must(problem).removeprefix("must be ") for problem in found)
+        return [f"{path} must be {either}, not {_short(found[0]['input'])}"]
+    lines = []
+    for problem in found:
+        place = "".join(f"[{s}]" if isinstance(s, int) else f".{s}" for s in problem["loc"])
+        lines.append(f"{path}{place} {_must(problem)}, not {_short(problem['input'])}")
+    return lines
+
+
+def _must(problem: Any) -> str:
+    if problem["type"] in ("enum", "literal_error"):
+        return f"must be {problem['ctx']['expected']}"
+    return _WORDS.get(problem["type"], str(problem["msg"]))
+
+
+def _short(value: Any) -> str:
+    return reprlib.repr(value)

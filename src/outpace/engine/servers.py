@@ -1,0 +1,78 @@
+"""The programs and limits of a run with servers, the same in every runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, TypeAlias
+
+from outpace.config.experiment import Experiment
+from outpace.sync.parameter_block import PhantomBlock
+from outpace.sync.programs.context import AbortableContext, ServerContext, WorkerProgram
+from outpace.sync.programs.cutoff import CutOffWorker
+from outpace.sync.programs.parameter_server import parameter_server, parameter_server_worker
+from outpace.sync.programs.partial_pull import partial_pull_worker
+from outpace.sync.shard import Shard, ShardObserver
+from outpace.tasks import Script
+
+AbortableProgram: TypeAlias = Callable[[AbortableContext], Coroutine[Any, Any, None]]
+ServerProgram: TypeAlias = Callable[[ServerContext], Coroutine[Any, Any, None]]
+
+
+def worker_program(experiment: Experiment) -> AbortableProgram:
+    """Return what every worker does."""
+    strategy = experiment.policies.strategy
+    optimizer = None if isinstance(experiment.task, Script) else experiment.optimizer
+    program = strategy.worker_program(experiment.workers, optimizer)
+    if program is None and experiment.pull is not None:
+        program = partial(partial_pull_worker, pull=experiment.pull)
+    elif program is None:
+        program = parameter_server_worker
+    return program if strategy.cut_off is None else partial(_cut_off, program)
+
+
+async def _cut_off(program: WorkerProgram, me: AbortableContext) -> None:
+    await program(CutOffWorker(me))
+
+
+def server_program(experiment: Experiment) -> ServerProgram:
+    """Return what every server does."""
+    return partial(parameter_server, acknowledge=experiment.policies.strategy.acknowledges)
+
+
+def most_unanswered(experiment: Experiment) -> int:
+    """Return how many pulls of one worker a server may leave unanswered at a time."""
+    return 1 if experiment.pull is None else experiment.pull.ahead
+
+
+def has_scheduler(experiment: Experiment) -> bool:
+    """True if a scheduler decides for all servers at once."""
+    strategy = experiment.policies.strategy
+    return strategy.scheduler is not None or strategy.cut_off is not None
+
+
+def scheduler_shard(experiment: Experiment, observer: ShardObserver) -> Shard | None:
+    """Return the shard of a scheduler that lets workers through; None if there is none.
+
+    It keeps the progress of all workers, and no parameters. Its number is the one after the
+    servers'. The observer hears of pulls alone, because the pushes there are reports of pushes.
+    """
+    policy = experiment.policies.initial()[0].scheduler
+    if policy is None:
+        return None
+    block, pulls = PhantomBlock(0), _PullsOnly(observer)
+    return Shard(experiment.servers, block, experiment.workers, policy, pulls)
+
+
+class _PullsOnly:
+    """A `ShardObserver` that passes on what becomes of pulls."""
+
+    def __init__(self, observer: ShardObserver) -> None:
+        self.pull_answered = observer.pull_answered
+        self.pull_abandoned = observer.pull_abandoned
+
+    def push_settled(self, *_: object) -> None:
+        pass
+
+    def updated(self, *_: object) -> None:
+        pass

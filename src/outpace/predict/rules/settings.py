@@ -1,0 +1,99 @@
+"""The settings of a cut-off rule, and the names of models and decisions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias, get_args
+
+from outpace.support.checks import require
+
+IndependentName: TypeAlias = Literal["all", "fixed", "elfving", "oracle"]  # need no decision
+RollingName: TypeAlias = Literal["last", "mean-5", "last-20", "last-5"]  # the last iterations
+LearnedName: TypeAlias = Literal["deep-markov", "pooled"]  # fitted to run times
+ModelName: TypeAlias = Literal[IndependentName, RollingName, LearnedName]
+PlanName: TypeAlias = Literal["count", "deadline", "count-or-deadline"]  # made once per iteration
+DecisionName: TypeAlias = Literal[PlanName, "replan", "hedge"]
+ObjectiveName: TypeAlias = Literal["iteration", "run"]
+
+INDEPENDENT: Final = get_args(IndependentName)
+ROLLING: Final = get_args(RollingName)
+LEARNED: Final = get_args(LearnedName)
+PLANS: Final = get_args(PlanName)
+DECISIONS: Final = get_args(DecisionName)
+WARM_UP: Final = 20  # iterations; learned models can be fitted to no fewer
+CHEN: Final = 0.943  # Chen et al. 2016 as BDSGD quotes them: 2051 of 2175 workers
+
+
+@dataclass(frozen=True, slots=True)
+class CutOffSettings:
+    """How a rule decides how long an iteration stays open.
+
+    Attributes:
+        model: predicts the run times of the next iteration.
+        decision: what is done with a prediction; None: the decision the model is meant for.
+        file: a model of kind pooled or deep-markov, made by `outpace runtimes fit`; None: the
+            model is fitted to the warm-up.
+        share: of the workers, that model `fixed` waits for (Chen et al. 2016: 0.943).
+        warmup: number of first iterations that wait for all workers; None: 20, or with a file
+            as few as the model needs.
+        samples: joint draws per prediction.
+        every: number of iterations for which a decision holds.
+        objective: what is maximised: gradients per second of each iteration (Ω), or of the run.
+        workers_per_node: how many consecutive workers share a machine; None: as `colocate` and
+            `compute` say, else one.
+
+    Raises:
+        ValueError: for values out of range, and for names that do not go together.
+    """
+
+    model: ModelName = "pooled"
+    decision: DecisionName | None = None
+    file: str | None = None
+    share: float = CHEN
+    warmup: int | None = None
+    samples: int = 100
+    every: int = 1
+    objective: ObjectiveName = "iteration"
+    workers_per_node: int | None = None
+
+    def __post_init__(self) -> None:
+        for key, name, known in (
+            ("model", self.model, get_args(ModelName)),
+            ("decision", self.decision, (None, *DECISIONS)),
+            ("objective", self.objective, get_args(ObjectiveName)),
+        ):
+            require(name in known, key, f"one of {', '.join(map(str, known))}", name)
+        require(0 < self.share <= 1, "share", "above 0 and at most 1", self.share)
+        require(self.warmup is None or self.warmup >= 0, "warmup", "at least 0", self.warmup)
+        require(1 < self.samples <= 100_000, "samples", "from 2 to 100,000", self.samples)
+        require(self.every >= 1, "every", "at least 1", self.every)
+        per_node = self.workers_per_node
+        require(per_node is None or per_node >= 1, "workers_per_node", "at least 1", per_node)
+        if self.model in INDEPENDENT:
+            own = f"left out: {self.model} decides by itself"
+            require(self.decision is None, "decision", own, self.decision)
+        if self.model in ROLLING:
+            plans = f"count, deadline or count-or-deadline with model {self.model}"
+            require(self.decision in (None, *PLANS), "decision", plans, self.decision)
+        if self.model == "elfving":
+            some = "at least 1: elfving learns from the warm-up alone"
+            require(self.iterations_for_all >= 1, "warmup", some, self.warmup)
+        only = f"left out: only {' and '.join(LEARNED)} are fitted"
+        require(self.learned or self.file is None, "file", only, self.file)
+
+    @property
+    def learned(self) -> bool:
+        """True if the model is fitted to run times."""
+        return self.model in LEARNED
+
+    @property
+    def fitted_in_run(self) -> bool:
+        """True if the model is fitted to the warm-up."""
+        return self.learned and self.file is None
+
+    @property
+    def iterations_for_all(self) -> int:
+        """The length of the warm-up; a fitted model may need more."""
+        if self.warmup is not None:
+            return self.warmup
+        return WARM_UP if self.file is None else 1

@@ -1,0 +1,113 @@
+"""A global barrier, as in PS-Lite: the baseline that FluentPS compares with.
+
+A worker pushes to all servers, waits until each has acknowledged that, and reports to the
+scheduler. The scheduler sees whole iterations, of all servers together, and applies the
+strategy's pull condition to them: it lets the worker through when the condition holds. Only
+then the worker pulls, and the servers answer at once. So no server's answer overlaps with
+another server's pushes, and the messages to and from the scheduler take extra time.
+
+The scheduler is a shard without parameters, behind the same program as a server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from outpace.optim import Optimizer
+from outpace.sync.decision import Decision, Reason
+from outpace.sync.messages import SCHEDULER, Ack, Leave, Pull, Push, Reply
+from outpace.sync.policy import Apply, Policy, Scale, ShardView
+from outpace.sync.programs.context import WorkerContext, WorkerProgram
+
+_ONE: Final = (
+    "with barrier: global the scheduler follows one policy, for all servers and the whole run"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalBarrier(Policy):
+    """Advances and applies as `policy` does, whose pull condition the scheduler applies.
+
+    Servers answer every pull at once: the scheduler has let its worker through already.
+    """
+
+    policy: Policy
+
+    acknowledges: ClassVar[bool] = True
+    excludes: ClassVar[Mapping[str, str]] = {
+        "sync": _ONE,
+        "sync_changes": _ONE,
+        "conditions": _ONE,
+        "pull": (
+            "with barrier: global a worker pulls when all servers have all it waits for, and "
+            "they answer at once: leave out one of the two"
+        ),
+    }
+
+    @property
+    def kind(self) -> str:
+        return self.policy.kind
+
+    @property
+    def apply(self) -> Apply:
+        return self.policy.apply
+
+    @property
+    def scale(self) -> Scale:
+        return self.policy.scale
+
+    @property
+    def scheduler(self) -> Policy:
+        return self.policy
+
+    def may_answer(self, pull: Pull, view: ShardView) -> Decision:
+        return Decision(None, Reason.UNBOUNDED, pull.iteration - view.clock)
+
+    def patience_s(self, view: ShardView) -> float:
+        return self.policy.patience_s(view)
+
+    def worker_program(self, workers: int, optimizer: Optimizer | None) -> WorkerProgram:
+        return _global_barrier_worker
+
+    def problems(self, workers: int) -> Iterator[str]:
+        yield from self.policy.problems(workers)
+        if self.policy.uses_significance:
+            yield "alpha: significance needs gradients, and the global scheduler sees none"
+
+
+async def _global_barrier_worker(me: WorkerContext) -> None:
+    """Compute, push, report, pull, until `me.must_stop`."""
+    worker, servers = me.worker, me.servers
+    scheduler = len(servers)  # its number, after the shards'
+    parameters = me.initial_parameters()
+    versions = [0] * scheduler
+    iteration = 0
+    while not me.must_stop(iteration):
+        started = me.now
+        gradient = await me.execute(parameters, iteration)
+        computed = me.now
+        for server, name in enumerate(servers):
+            me.send(name, Push(worker, iteration, versions[server], gradient[server]))
+        for _ in servers:
+            ack = await me.recv()
+            assert isinstance(ack, Ack)
+        # Without gradient: the scheduler only needs the worker's progress.
+        me.send(SCHEDULER, Push(worker, iteration, 0), Pull(worker, iteration, me.coin(iteration)))
+        passed = await me.recv()
+        assert isinstance(passed, Reply)
+        clock = passed.clock
+        for name in servers:
+            me.send(name, Pull(worker, iteration))
+        for _ in servers:
+            reply = await me.recv()
+            assert isinstance(reply, Reply)
+            assert reply.parameters is not None
+            parameters[reply.shard] = reply.parameters
+            versions[reply.shard] = reply.version
+            clock = max(clock, reply.clock)
+        me.iteration_finished(iteration, started, computed, me.now, passed.held, scheduler)
+        iteration = max(iteration + 1, clock)
+    for name in (*servers, SCHEDULER):
+        me.send(name, Leave(worker))

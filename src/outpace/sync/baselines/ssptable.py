@@ -1,0 +1,135 @@
+"""SSPtable: stale synchronous parallel with tables that workers cache (Petuum, Bösen).
+
+FluentPS takes it as its baseline (figures 1 and 7); Ho et al., NIPS 2013. Each iteration
+pushes its update to every server. The cached block of a server has a clock: the server's
+when the block was pulled. The block serves for iteration i+1 as long as its clock is at
+least i+1−s; it then lacks updates of other workers from up to s iterations. Otherwise the
+worker pulls, and the server answers when its own clock is that far. A worker sees its own
+updates in its cache at once (read-my-writes). The last iteration pulls from all servers, so
+that no push of the worker is on its way when it leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar, Final, Literal, TypeAlias
+
+import torch
+
+from outpace.blocks.block import Block, Phantom, Value, value_of, whole
+from outpace.optim import Optimizer, Sgd
+from outpace.support.checks import require
+from outpace.sync.decision import Decision, Reason
+from outpace.sync.messages import Leave, Pull, Push, Reply
+from outpace.sync.policies.ssp import require_staleness
+from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView
+from outpace.sync.programs.context import WorkerContext, WorkerProgram
+
+_OwnStep: TypeAlias = Callable[[Block, Value], Block]  # parameters, gradient -> new parameters
+_OWN: Final = "ssptable has workers of its own, which pull what is too old"
+
+
+@dataclass(frozen=True, slots=True)
+class SspTable(Policy):
+    """SSP with reads from a cache.
+
+    The servers' condition is that of SSP with a soft buffer: i < V + s, else released at clock
+    i−s+1. Updates are applied on arrival.
+
+    Raises:
+        ValueError: if the staleness is negative, or `scale` is staleness.
+    """
+
+    staleness: int  # s: iterations of other workers that a read may miss
+    kind: Literal["ssptable"] = "ssptable"
+    scale: Scale = Scale.MEAN
+
+    apply: ClassVar[Apply] = Apply.ON_ARRIVAL
+    everywhere: ClassVar[str] = "ssptable has workers of its own"
+    excludes: ClassVar[Mapping[str, str]] = {
+        "pull": _OWN,
+        "barrier": _OWN,
+        "conditions.push": f"{_OWN}, and count on the pushes of all workers",
+    }
+
+    def __post_init__(self) -> None:
+        require_staleness(self.staleness)
+        # A worker sees its own updates before they have a staleness.
+        require(self.scale is not Scale.STALENESS, "scale", "mean or sum", self.scale)
+
+    @property
+    def pushes_in_a_row(self) -> int:
+        return self.staleness + 1
+
+    def may_answer(self, pull: Pull, view: ShardView) -> Decision:
+        lead = pull.iteration - view.clock
+        if lead < self.staleness:
+            return Decision(None, Reason.WITHIN_BOUND, lead, self.staleness)
+        release = Buffer.SOFT.release_clock(pull, view, self.staleness)
+        return Decision(release, Reason.BEYOND_BOUND, lead, self.staleness)
+
+    def worker_program(self, workers: int, optimizer: Optimizer | None) -> WorkerProgram:
+        divisor = workers if self.scale is Scale.MEAN else 1
+        own_step = _own_step(optimizer, divisor)
+        return partial(_cached_table_worker, staleness=self.staleness, own_step=own_step)
+
+
+async def _cached_table_worker(
+    me: WorkerContext, *, staleness: int, own_step: _OwnStep | None
+) -> None:
+    """Compute, push, and pull what is too old, until `me.must_stop`.
+
+    own_step: what the server will do with a gradient, here for the cached block; it must not
+    change either. None: the worker does not see its own updates until it pulls.
+    """
+    worker, servers = me.worker, me.servers
+    parameters = me.initial_parameters()
+    versions, clocks = [0] * len(servers), [0] * len(servers)
+    iteration = 0
+    while not me.must_stop(iteration):
+        started = me.now
+        gradient = await me.execute(parameters, iteration)
+        computed = me.now
+        coin, last = me.coin(iteration), me.must_stop(iteration + 1)
+        pulled = 0
+        for server, name in enumerate(servers):
+            block = gradient[server]
+            if own_step is not None and block is not None:
+                block = value_of(block)  # a deferred one can be read once, and the server reads
+                parameters[server] = own_step(parameters[server], block)
+            push = Push(worker, iteration, versions[server], block)
+            if last or clocks[server] < iteration + 1 - staleness:
+                pulled += 1
+                me.send(name, push, Pull(worker, iteration, coin))
+            else:
+                me.send(name, push)
+        held, answered = 0, 0
+        for _ in range(pulled):
+            reply = await me.recv()
+            assert isinstance(reply, Reply)
+            assert reply.parameters is not None
+            # The server applied this worker's pushes before it answered the pull behind them.
+            server, parameters[reply.shard] = reply.shard, reply.parameters
+            versions[server], clocks[server] = reply.version, reply.clock
+            held, answered = reply.held, server
+        me.iteration_finished(iteration, started, computed, me.now, held, answered)
+        iteration += 1
+    for name in servers:
+        me.send(name, Leave(worker))
+
+
+def _own_step(optimizer: Optimizer | None, divisor: int) -> _OwnStep | None:
+    """Return what servers do with one gradient; None if it depends on what they have stored."""
+    if not isinstance(optimizer, Sgd) or optimizer != Sgd(lr=optimizer.lr):
+        return None
+    alpha = -optimizer.lr / divisor
+
+    def step(parameters: Block, gradient: Value) -> Block:
+        old, change = whole(parameters), whole(gradient)
+        if isinstance(old, Phantom) or isinstance(change, Phantom):
+            return old
+        return torch.add(old, change, alpha=alpha)
+
+    return step

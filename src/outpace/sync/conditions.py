@@ -1,0 +1,190 @@
+"""Conditions that a user has written, in place of a policy's own.
+
+What a condition answers is checked, and errors name the condition.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, Final
+
+from outpace.errors import PolicyError
+from outpace.predict.rules.settings import CutOffSettings
+from outpace.support.checks import LARGEST, require
+from outpace.support.user_code import absolute_target, brief, load_target, require_target
+from outpace.sync.decision import ASK_AGAIN, Decision, Reason
+from outpace.sync.messages import Pull
+from outpace.sync.policy import Apply, Policy, Scale, ShardView
+
+_MOST: Final = 2**62  # the trace keeps numbers in 64 bits
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A function of the user's, and its name for errors."""
+
+    name: str
+    function: Callable[..., Any]
+
+    @staticmethod
+    def of(function: Callable[..., Any] | str) -> Condition:
+        """Return a condition from a function or its target. Raises ConfigError."""
+        if isinstance(function, str):
+            return Condition(function, load_target(function, "condition"))
+        return Condition(getattr(function, "__qualname__", repr(function)), function)
+
+    def __call__(self, what: str, server: int, *arguments: Any) -> Any:
+        try:
+            return self.function(*arguments)
+        except Exception as error:
+            raise PolicyError(
+                f"the condition {self.name} of server {server} raised {brief(error)} {what}"
+            ) from error
+
+    def truth(self, answer: Any, what: str, server: int) -> bool:
+        """Return the answer as a bool. Raises PolicyError if it is something else."""
+        if type(answer).__name__ in ("bool", "bool_"):  # numpy has its own
+            return bool(answer)
+        raise PolicyError(
+            f"the condition {self.name} of server {server} must answer true or false, "
+            f"not {answer!r} {what}"
+        )
+
+    def checked(self, decision: Decision, what: str, view: ShardView) -> Decision:
+        """Return the decision. Raises PolicyError if a field of it is out of range."""
+        release, watch = decision.release_clock, decision.watch
+        numbers = (decision.lead, decision.bound, watch, 0 if release is None else release)
+        if (
+            isinstance(decision.reason, Reason)
+            and all(isinstance(n, int) and abs(n) < _MOST for n in numbers)
+            and -1 <= watch < view.workers
+        ):
+            return decision
+        raise PolicyError(
+            f"the condition {self.name} of server {view.shard} returned an invalid decision "
+            f"{what}: {decision}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Conditioned(Policy):
+    """What a server follows: a policy, and conditions of the user's that replace its own.
+
+    Attributes:
+        base: the policy.
+        pull: pull(pull, view) answers with True, False or a Decision. After False it is asked
+            again whenever a worker has pushed or left.
+        push: push(view) answers with True or False, whether the shard may finish iteration V,
+            or with a float, the patience in seconds (`Policy.patience_s`).
+
+    Both methods raise PolicyError if a condition raises, or answers something else.
+    """
+
+    base: Policy
+    pull: Condition | None = None
+    push: Condition | None = None
+
+    @property
+    def policy(self) -> Policy:
+        """This policy, or the base alone if there are no conditions."""
+        return self.base if self.pull is None and self.push is None else self
+
+    @property
+    def kind(self) -> str:
+        return self.base.kind
+
+    @property
+    def apply(self) -> Apply:
+        return Apply(self.base.apply)  # text, perhaps, from the arguments of a user's class
+
+    @property
+    def scale(self) -> Scale:
+        return Scale(self.base.scale)
+
+    @property
+    def uses_significance(self) -> bool:
+        return True  # a condition may
+
+    @property
+    def cut_off(self) -> CutOffSettings | None:
+        return self.base.cut_off
+
+    @property
+    def scheduler(self) -> Policy | None:
+        return self.base.scheduler
+
+    def may_answer(self, pull: Pull, view: ShardView) -> Decision:
+        if self.pull is None:
+            return self.base.may_answer(pull, view)
+        what = f"for worker {pull.worker}'s pull of iteration {pull.iteration}"
+        answer = self.pull(what, view.shard, pull, view)
+        if isinstance(answer, Decision):
+            return self.pull.checked(answer, what, view)
+        lead = pull.iteration - view.clock
+        if self.pull.truth(answer, what, view.shard):
+            return Decision(None, Reason.CONDITION, lead)
+        return Decision(ASK_AGAIN, Reason.NO_CONDITION, lead)
+
+    def patience_s(self, view: ShardView) -> float:
+        if self.push is None:
+            return self.base.patience_s(view)
+        what = f"at clock {view.clock}"
+        answer = self.push(what, view.shard, view)
+        if isinstance(answer, Real) and not isinstance(answer, Integral):
+            patience_s = float(answer)
+            if 0 <= patience_s <= LARGEST or patience_s == math.inf:
+                return patience_s
+        return 0.0 if self.push.truth(answer, what, view.shard) else math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """An entry of a configuration's `conditions`: conditions for some of the servers.
+
+    Attributes:
+        keys: pattern of the servers' names (`assignment.matching`).
+        pull, push: `file.py:function` or `module:function`, called as `Conditioned` says, with
+            `arguments` in addition; None: the policy's own condition.
+        active: True if they hold from the start of the run; else they only become known to
+            it, for `Control.set_pull_condition` and `set_push_condition`.
+    """
+
+    keys: str = "*"
+    pull: str | None = None
+    push: str | None = None
+    arguments: dict[str, Any] = field(default_factory=dict)
+    active: bool = True
+
+    def __post_init__(self) -> None:
+        for target in (self.pull, self.push):
+            if target is not None:
+                require_target(target)
+        require(
+            self.pull is not None or self.push is not None,
+            "pull, push",
+            "the name of a function, at least one of them",
+            "null",
+        )
+
+    def absolute(self, folder: Path) -> Conditions:
+        """Return these conditions with the paths of their files seen from `folder`."""
+        pull, push = (t and absolute_target(t, folder) for t in (self.pull, self.push))
+        return replace(self, pull=pull, push=push)
+
+    def on(self, before: Conditioned) -> Conditioned:
+        """Return what a server follows under these conditions. Raises ConfigError."""
+        pull, push = self._loaded("pull", self.pull), self._loaded("push", self.push)
+        return replace(before, pull=pull or before.pull, push=push or before.push)
+
+    def _loaded(self, key: str, target: str | None) -> Condition | None:
+        if target is None:
+            return None
+        function = load_target(target, f"conditions.{key}")
+        return Condition(
+            target, partial(function, **self.arguments) if self.arguments else function
+        )
