@@ -1,4 +1,4 @@
-"""BDSGD: rules of when to stop waiting, on clusters i, ii, iii. See bdsgd-clusters.yaml."""
+"""BDSGD: rules of when to stop waiting, on clusters i, ii, iii. See clusters.yaml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BDSGD, figure 5: time to so many iterations, accuracy at a time. See bdsgd-fig5.yaml."""
+"""BDSGD, figure 5: time to so many iterations, accuracy at a time. See fig5.yaml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BDSGD for real: processes that sleep, a model fitted to a recording. See bdsgd-real.yaml."""
+"""BDSGD for real: processes that sleep, a model fitted to a recording. See real.yaml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BDSGD: loss and accuracy against time on clusters i and iii. See bdsgd-training.yaml."""
+"""BDSGD: loss and accuracy against time on clusters i and iii. See training.yaml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FluentPS, figures 10 and 11: accuracy against time. See fluentps-fig10.yaml."""
+"""FluentPS, figures 10 and 11: accuracy against time. See fig10.yaml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FluentPS, figure 6: communication time under BSP. See fluentps-fig6.yaml."""
+"""FluentPS, figure 6: communication time under BSP. See fig6.yaml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FluentPS, figures 1 and 7: accuracy against the workers. See fluentps-fig7.yaml."""
+"""FluentPS, figures 1 and 7: accuracy against the workers. See fig7.yaml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FluentPS, figure 8: soft barrier against lazy execution. See fluentps-fig8.yaml."""
+"""FluentPS, figure 8: soft barrier against lazy execution. See fig8.yaml."""
 
 from __future__ import annotations
 

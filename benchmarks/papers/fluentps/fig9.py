@@ -1,4 +1,4 @@
-"""FluentPS, figure 9: PSSP and SSP of the same regret bound. See fluentps-fig9.yaml."""
+"""FluentPS, figure 9: PSSP and SSP of the same regret bound. See fig9.yaml."""
 
 from __future__ import annotations
 

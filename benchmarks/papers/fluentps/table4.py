@@ -1,4 +1,4 @@
-"""FluentPS, table IV: soft and lazy, PSSP of six kinds. See fluentps-table4.yaml."""
+"""FluentPS, table IV: soft and lazy, PSSP of six kinds. See table4.yaml."""
 
 from __future__ import annotations
 

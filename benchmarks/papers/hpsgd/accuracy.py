@@ -1,4 +1,4 @@
-"""HPSGD: time to two accuracies, without stragglers and with. See hpsgd-accuracy.yaml."""
+"""HPSGD: time to two accuracies, without stragglers and with. See accuracy.yaml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HPSGD's family in virtual time and for real. See hpsgd-real.yaml."""
+"""HPSGD's family in virtual time and for real. See real.yaml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HPSGD: scaling efficiency, and which cost explains which ratio. See hpsgd-scaling.yaml."""
+"""HPSGD: scaling efficiency, and which cost explains which ratio. See scaling.yaml."""
 
 from __future__ import annotations
 

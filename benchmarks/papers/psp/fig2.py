@@ -1,4 +1,4 @@
-"""PSP-SGD, figure 2: the density of the delay of pulls. See psp-fig2.yaml."""
+"""PSP-SGD, figure 2: the density of the delay of pulls. See fig2.yaml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PSP-SGD, figure 3: without delays partial push and pull lose nothing. See psp-fig3.yaml."""
+"""PSP-SGD, figure 3: without delays partial push and pull lose nothing. See fig3.yaml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PSP-SGD, figure 4: error against time with delayed replies. See psp-fig4.yaml."""
+"""PSP-SGD, figure 4: error against time with delayed replies. See fig4.yaml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PSP-SGD, Table 1: time and top-1 error with delayed replies. See psp-table1.yaml."""
+"""PSP-SGD, Table 1: time and top-1 error with delayed replies. See table1.yaml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PSP-SGD, Table 1, at the paper's size: judged as the small one. See psp-table1-gpu.yaml."""
+"""PSP-SGD, Table 1, at the paper's size: judged as the small one. See table1-gpu.yaml."""
 
 from benchmarks.papers.psp.table1 import FIGURES, claims
 
