@@ -1,4 +1,4 @@
-"""A task of one's own: the function returns the model, its loss and its data."""
+"""Your own task: the function returns the model, its loss and its data."""
 
 import torch
 

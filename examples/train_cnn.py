@@ -1,9 +1,9 @@
-"""A training script of one's own: a CNN on handwritten digits.
+"""Your own training script: a CNN on handwritten digits.
 
     python examples/train_cnn.py
     outpace run examples/train_cnn.py --workers 4 --servers 2 sync.kind=bsp
 
-The four lines with `outpace` are all that it takes to train on several workers.
+The lines with `outpace` are all that a script needs to train on several workers.
 """
 
 import argparse

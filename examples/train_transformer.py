@@ -3,7 +3,7 @@
     python examples/train_transformer.py
     outpace run examples/train_transformer.py --workers 2 sync.kind=bsp -- --steps 200
 
-AdamW with two parameter groups, gradient clipping, warm-up: as in large ones.
+AdamW with two parameter groups, gradient clipping and warm-up, as for large models.
 """
 
 import argparse
@@ -40,7 +40,7 @@ class Transformer(nn.Module):
 
 
 def batch(corpus: torch.Tensor, step: int) -> torch.Tensor:
-    """Each worker draws its own; shape (BATCH, LENGTH + 1)."""
+    """Return this worker's own batch of shape (BATCH, LENGTH + 1)."""
     numbers = torch.Generator().manual_seed(step * outpace.world_size() + outpace.rank())
     starts = torch.randint(len(corpus) - LENGTH, (BATCH,), generator=numbers)
     return torch.stack([corpus[start : start + LENGTH + 1] for start in starts])
@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300)
     arguments = parser.parse_args()
 
-    source = inspect.getsource(argparse)  # any other module would do
+    source = inspect.getsource(argparse)  # any other text would do
     alphabet = sorted(set(source))
     corpus = torch.tensor([alphabet.index(character) for character in source])
     torch.manual_seed(0)

@@ -1,12 +1,33 @@
 """The examples run, and do what the documentation says of them."""
 
+from __future__ import annotations
+
 import dataclasses
 
 from tests.support.paths import EXAMPLES
 
 import outpace
+from outpace.config.experiment import Target
 from outpace.experiment.comparison import variants_from
 from outpace.support.yaml_files import read_yaml
+
+
+def variants_of(name: str, stop: outpace.Stop) -> list[outpace.Variant]:
+    """The variants of an example that end earlier and are evaluated at the end only."""
+    path = EXAMPLES / name
+    return [
+        dataclasses.replace(
+            variant,
+            experiment=dataclasses.replace(
+                variant.experiment, stop=stop, evaluate=outpace.Evaluate()
+            ),
+        )
+        for variant in variants_from(read_yaml(path), str(path), path.parent)
+    ]
+
+
+def summaries(variants: list[outpace.Variant]) -> dict[str, dict]:
+    return {row.variant.name: row.summary for row in outpace.compare(variants)}
 
 
 def test_a_task_of_ones_own_reaches_its_target():
@@ -15,40 +36,24 @@ def test_a_task_of_ones_own_reaches_its_target():
     assert result.summary["accuracy"] >= 0.95
 
 
-def test_the_demo_shows_what_each_strategy_costs():
-    path = EXAMPLES / "demo.yaml"
-    variants = variants_from(read_yaml(path), str(path), path.parent)
-    short = [
-        dataclasses.replace(
-            variant,
-            experiment=dataclasses.replace(
-                variant.experiment, stop=outpace.Stop(virtual_time_s=4.0)
-            ),
-        )
-        for variant in variants
-    ]
-    bsp, ssp, asp = (row.summary for row in outpace.compare(short))
-    assert bsp["seconds"]["wait"] > ssp["seconds"]["wait"] > asp["seconds"]["wait"] == 0
-    assert bsp["staleness"]["mean"] == 0 < ssp["staleness"]["mean"] < asp["staleness"]["mean"]
-    assert bsp["gradients_applied"] < ssp["gradients_applied"] < asp["gradients_applied"]
+def test_the_demo_has_a_target_and_shows_what_each_strategy_costs():
+    variants = variants_of("demo.yaml", outpace.Stop(virtual_time_s=15.0))
+    assert {variant.experiment.target for variant in variants} == {Target(accuracy=0.95)}
+    *_, cut_offs, _ = variants
+    assert cut_offs.experiment.sync.fitted_in_run
+    variants.remove(cut_offs)  # fitting takes seconds
+    bsp, ssp, partial_push, hpsgd = summaries(variants).values()
+    applied = [run["gradients_applied"] for run in (bsp, ssp, partial_push, hpsgd)]
+    assert applied == sorted(applied)
+    waits = [run["seconds"]["wait"] for run in (bsp, ssp, partial_push, hpsgd)]
+    assert waits == sorted(waits, reverse=True)
+    assert waits[-1] == 0 == bsp["staleness"]["mean"] < ssp["staleness"]["mean"]
 
 
-def test_without_servers_who_never_waits_for_the_network_is_as_fast_as_who_never_uses_it():
-    path = EXAMPLES / "all_reduce.yaml"
-    variants = variants_from(read_yaml(path), str(path), path.parent)
-    short = [
-        dataclasses.replace(
-            variant,
-            experiment=dataclasses.replace(
-                variant.experiment,
-                stop=outpace.Stop(virtual_time_s=6.0),
-                evaluate=outpace.Evaluate(),
-            ),
-        )
-        for variant in variants
-    ]
+def test_without_servers_a_run_that_never_waits_is_as_fast_as_one_without_a_network():
+    variants = variants_of("all_reduce.yaml", outpace.Stop(virtual_time_s=6.0))
     found = {
-        row.variant.experiment.sync.kind: row.summary for row in reversed(outpace.compare(short))
+        row.variant.experiment.sync.kind: row.summary for row in reversed(outpace.compare(variants))
     }
     rate = {kind: summary["gradients_applied"] for kind, summary in found.items()}
     assert rate["ssgd"] < rate["local-sgd"] < rate["hpsgd"] <= rate["psgd"]
@@ -59,55 +64,22 @@ def test_without_servers_who_never_waits_for_the_network_is_as_fast_as_who_never
 
 
 def test_a_lasting_straggler_costs_bsp_and_ssp_what_asp_makes_use_of():
-    path = EXAMPLES / "char_gpt.yaml"
-    variants = variants_from(read_yaml(path), str(path), path.parent)
-    short = [
-        dataclasses.replace(
-            variant,
-            experiment=dataclasses.replace(
-                variant.experiment,
-                stop=outpace.Stop(virtual_time_s=4.0),
-                evaluate=outpace.Evaluate(),
-            ),
-        )
-        for variant in variants
-    ]
-    bsp, ssp, asp = (row.summary for row in outpace.compare(short))
+    variants = variants_of("char_gpt.yaml", outpace.Stop(virtual_time_s=4.0))
+    bsp, ssp, asp = summaries(variants).values()
     assert bsp["gradients_applied"] < ssp["gradients_applied"] < asp["gradients_applied"] / 1.5
     assert bsp["seconds"]["wait"] > ssp["seconds"]["wait"] > asp["seconds"]["wait"] == 0
 
 
 def test_late_replies_cost_bsp_most_and_asp_least():
-    path = EXAMPLES / "late_replies.yaml"
-    variants = variants_from(read_yaml(path), str(path), path.parent)
-    short = [
-        dataclasses.replace(
-            variant,
-            experiment=dataclasses.replace(variant.experiment, stop=outpace.Stop(iterations=20)),
-        )
-        for variant in variants
-    ]
-    bsp, ssp, asp = (row.summary for row in outpace.compare(short))
+    variants = variants_of("late_replies.yaml", outpace.Stop(iterations=20))
+    bsp, ssp, asp = summaries(variants).values()
     assert bsp["virtual_time_s"] > ssp["virtual_time_s"] > asp["virtual_time_s"]
     assert bsp["seconds"]["wait"] > 2 * ssp["seconds"]["wait"]
 
 
-def test_every_strategy_runs_and_who_waits_least_applies_most():
-    path = EXAMPLES / "strategies.yaml"
-    variants = variants_from(read_yaml(path), str(path), path.parent)
-    assert len(variants) == 13
-    short = [
-        dataclasses.replace(
-            variant,
-            experiment=dataclasses.replace(
-                variant.experiment,
-                stop=outpace.Stop(virtual_time_s=4.0),
-                evaluate=outpace.Evaluate(),
-            ),
-        )
-        for variant in variants
-    ]
-    found = {row.variant.name: row.summary for row in outpace.compare(short)}
+def test_every_strategy_runs_and_the_shorter_its_waits_the_more_it_applies():
+    found = summaries(variants_of("strategies.yaml", outpace.Stop(virtual_time_s=4.0)))
+    assert len(found) == 13
     assert {summary["status"] for summary in found.values()} == {"complete"}
     waits = [found[name]["seconds"]["wait"] for name in ("BSP", "drop 2 stragglers", "ASP")]
     assert waits[0] > waits[1] > waits[2] == 0
@@ -118,20 +90,7 @@ def test_every_strategy_runs_and_who_waits_least_applies_most():
 
 
 def test_cut_offs_lie_between_waiting_for_all_and_the_oracle():
-    path = EXAMPLES / "cutoff.yaml"
-    variants = variants_from(read_yaml(path), str(path), path.parent)
-    short = [
-        dataclasses.replace(
-            variant,
-            experiment=dataclasses.replace(
-                variant.experiment,
-                stop=outpace.Stop(virtual_time_s=5.0),
-                evaluate=outpace.Evaluate(),
-            ),
-        )
-        for variant in variants
-    ]
-    found = {row.variant.name: row.summary for row in outpace.compare(short)}
+    found = summaries(variants_of("cutoff.yaml", outpace.Stop(virtual_time_s=5.0)))
     assert {summary["status"] for summary in found.values()} == {"complete"}
     bsp, deadline, oracle = (found[name] for name in ("BSP", "last 5, deadline", "oracle"))
     assert bsp["gradients_applied"] < deadline["gradients_applied"] < oracle["gradients_applied"]
