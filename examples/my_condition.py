@@ -2,5 +2,5 @@
 
 
 def not_too_far(pull, view):
-    """SSP that compares with the median worker, not with the slowest: half of them may lag behind."""
+    """SSP that compares with the median worker, not with the slowest: half may lag behind."""
     return view.count(pull.iteration - 3) >= view.live / 2
