@@ -20,7 +20,7 @@ from outpace.optim.python import PythonOptimizer
 from outpace.predict.rules.settings import CutOffSettings
 from outpace.support.checks import positive, require
 from outpace.sync import PeerStrategy
-from outpace.sync.assignment import Policies, SyncChange, Syncs, without_servers
+from outpace.sync.assignment import Policies, SyncChange, Syncs, strategy_of, without_servers
 from outpace.sync.conditions import Conditions
 from outpace.sync.programs.partial_pull import PartialPull
 from outpace.sync.python import PythonStrategy
@@ -162,13 +162,17 @@ class Experiment:
     @property
     def machines(self) -> Machines:
         """The machines of the run, and which nodes are on them."""
-        scheduler = self.peers is None and self.policies.strategy.scheduler is not None
+        has_one = self.peers is None and not isinstance(self.sync, tuple)
+        scheduler = has_one and self.policies.strategy.scheduler is not None
         return Machines(self.workers, self.servers_in_run, self.colocate, scheduler)
 
     @property
     def peers(self) -> PeerStrategy | None:
         """The strategy, if it is one without servers."""
-        return self.sync if isinstance(self.sync, PeerStrategy) else None
+        if isinstance(self.sync, tuple):
+            return None
+        strategy = strategy_of(self.sync)
+        return strategy if isinstance(strategy, PeerStrategy) else None
 
     @property
     def accuracies(self) -> dict[str, float]:

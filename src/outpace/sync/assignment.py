@@ -97,7 +97,8 @@ class Policies:
     def traits(self, load: bool) -> list[Policy]:
         """Return all policies that servers follow at any time; load: as for `contradictions`."""
         known = [sync for sync in self._every() if load or not isinstance(sync, PythonStrategy)]
-        return [traits_of(sync) for sync in known if not isinstance(sync, PeerStrategy)]
+        strategies = map(strategy_of, known)
+        return [strategy for strategy in strategies if isinstance(strategy, Policy)]
 
     def _every(self) -> Iterator[Sync]:
         for syncs in (self.sync, *(change.sync for change in self.changes)):
@@ -141,15 +142,15 @@ class Policies:
             yield from self._problems_of_one(f"{key}[{place}]", sync, load)
 
     def _problems_of_one(self, key: str, sync: Sync, load: bool) -> Iterator[str]:
-        if isinstance(sync, PeerStrategy):
-            if sync is not self.sync:
-                yield (
-                    f"{key}: {without_servers(sync)}: "
-                    "all workers must follow it during the whole run"
-                )
-        elif load or not isinstance(sync, PythonStrategy):
-            for problem in self._behind_barrier(traits_of(sync)).problems(self.workers):
+        if isinstance(sync, PythonStrategy) and not load:
+            return
+        strategy = strategy_of(sync)
+        if isinstance(strategy, Policy):
+            for problem in self._behind_barrier(strategy).problems(self.workers):
                 yield f"{key}.{problem}"
+        elif sync is not self.sync:
+            everywhere = "all workers must follow it during the whole run"
+            yield f"{key}: {without_servers(strategy)}: {everywhere}"
 
     def _unmatched(self, key: str, keys: str) -> Iterator[str]:
         try:
@@ -163,20 +164,26 @@ def without_servers(sync: PeerStrategy) -> str:
     return f"{sync.kind} has no servers"
 
 
-def policy_of(sync: Sync) -> Policy:
-    """Return what a server follows. Raises ConfigError if there is no policy."""
-    return sync.policy if isinstance(sync, PythonStrategy) else traits_of(sync)
+def strategy_of(sync: Sync) -> Policy | PeerStrategy:
+    """Return a strategy as it was written. Raises ConfigError if it cannot be loaded."""
+    return sync.strategy if isinstance(sync, PythonStrategy) else sync
 
 
 def traits_of(sync: Sync) -> Policy:
-    """Return the policy as it was written, without the checks of a user's answers.
+    """Return a policy as it was written. Raises ConfigError if it has no servers."""
+    strategy = strategy_of(sync)
+    if isinstance(strategy, PeerStrategy):
+        raise ConfigError(f"sync: {without_servers(strategy)}")
+    return strategy
 
-    Raises ConfigError if there is none, or it cannot be made.
+
+def policy_of(sync: Sync) -> Policy:
+    """Return what a server follows: of a user's policy, with its answers checked.
+
+    Raises ConfigError.
     """
-    policy = sync.strategy if isinstance(sync, PythonStrategy) else sync
-    if isinstance(policy, PeerStrategy):
-        raise ConfigError(f"sync: {without_servers(policy)}")
-    return policy
+    policy = traits_of(sync)
+    return sync.policy if isinstance(sync, PythonStrategy) else policy
 
 
 def matching(keys: str, servers: int) -> list[int]:

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 
 from outpace.errors import ConfigError
 from outpace.support.user_code import absolute_target, brief, load_target, require_target
-from outpace.sync import Apply, Asp, Policy, Scale
+from outpace.sync import Apply, Asp, PeerStrategy, Policy, Scale
 from outpace.sync.conditions import Condition, Conditioned
 
 
@@ -17,10 +17,10 @@ from outpace.sync.conditions import Condition, Conditioned
 class PythonStrategy:
     """A strategy of the user's: `target` is `file.py:Class` or `module:Class`.
 
-    The class is called with `arguments`. It is a policy of servers: a subclass of
-    `sync.Policy`, as the built-in ones are, or any class with may_answer(pull, view) and
-    patience_s(view), which may answer as conditions do (see `Conditioned`), and optionally
-    `apply` and `scale`.
+    The class is called with `arguments`. It is written as the built-in strategies are: a frozen
+    dataclass that derives from `sync.Policy`, or from `sync.PeerStrategy` for a strategy without
+    servers. For a policy any class will do that has may_answer(pull, view) and patience_s(view);
+    they may answer as conditions do (see `Conditioned`).
     """
 
     target: str
@@ -39,18 +39,27 @@ class PythonStrategy:
         return replace(self, target=absolute_target(self.target, folder))
 
     @property
-    def strategy(self) -> Policy:
+    def strategy(self) -> Policy | PeerStrategy:
         """The strategy as the user has written it. Raises ConfigError if it cannot be made."""
-        return self.policy.base
+        made = self._made
+        return made.base if isinstance(made, Conditioned) else made
+
+    @property
+    def policy(self) -> Conditioned:
+        """The policy, with its answers checked; only of a strategy with servers."""
+        made = self._made
+        assert isinstance(made, Conditioned)
+        return made
 
     @cached_property
-    def policy(self) -> Conditioned:
-        """The strategy with its answers checked. Raises ConfigError if it cannot be made."""
+    def _made(self) -> Conditioned | PeerStrategy:
         make = load_target(self.target, "sync.target")
         try:
             made = make(**self.arguments)
         except Exception as error:
             raise ConfigError(f"sync.target: {self.target} raised {brief(error)}") from error
+        if isinstance(made, PeerStrategy):
+            return made
         pull, push = self._method(made, "may_answer"), self._method(made, "patience_s")
         apply, scale = _word(made, "apply", Apply.ON_ARRIVAL), _word(made, "scale", Scale.MEAN)
         base = made if isinstance(made, Policy) else Asp(apply=apply, scale=scale)
@@ -59,7 +68,10 @@ class PythonStrategy:
     def _method(self, made: object, name: str) -> Condition:
         method = getattr(made, name, None)
         if not callable(method):
-            raise ConfigError(f"sync.target: what {self.target} makes has no method {name}")
+            raise ConfigError(
+                f"sync.target: what {self.target} makes has no method {name}; it must be a "
+                "policy of servers, or derive from outpace.sync.PeerStrategy"
+            )
         return Condition(f"{self.target}.{name}", method)
 
 

@@ -26,7 +26,10 @@ class PeerStrategy(ABC):
 
     __slots__ = ()
 
-    kind: str
+    @property
+    def kind(self) -> str:
+        """The name of the strategy in configurations."""
+        return "python"
 
     # Traits. The final model is the common one; without one it is the mean of the workers' own.
     has_common: ClassVar[bool] = True  # all workers change one model by the same commits
