@@ -47,7 +47,7 @@ from outpace.real.net.messages import Initialize, WireMessage, WirePush, WireRep
 from outpace.real.net.session import Session, new_keys
 from outpace.real.net.wire import head_of
 from outpace.real.net.zeromq.transport import LOOPBACK, ZeroMQTransport
-from outpace.real.node.member import COORDINATOR, Link
+from outpace.real.node.member import COORDINATOR, CoordinatorLink
 from outpace.real.node.worker import EndsIt, Worker
 from outpace.real.process import child
 from outpace.real.process.launcher import Processes
@@ -299,7 +299,7 @@ class Given(Worker):
 
     def __init__(
         self,
-        link: Link,
+        link: CoordinatorLink,
         worker: int,
         experiment: Experiment,
         elements: int,
@@ -338,7 +338,7 @@ class Given(Worker):
 
 
 def work(
-    link: Link,
+    link: CoordinatorLink,
     worker: int,
     experiment: Experiment,
     elements: int,
@@ -393,7 +393,10 @@ def whole(
     try:
         for name in names:
             endpoint, key = coordinator.listener.endpoint, public.get(COORDINATOR, "")
-            link, number = Link(name, endpoint, key, session(name)), int(name.split("-")[1])
+            link, number = (
+                CoordinatorLink(name, endpoint, key, session(name)),
+                int(name.split("-")[1]),
+            )
             if name.startswith("server"):
                 group.start(name, child.serve, link, number, experiment, public)
             else:

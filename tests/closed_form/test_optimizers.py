@@ -15,7 +15,7 @@ from outpace.blocks.block import whole
 from outpace.errors import ConfigError
 from outpace.experiment.running import simulate
 from outpace.optim import Sgd
-from outpace.optim.schedules import Constant, Cosine, StepDecay
+from outpace.optim.schedules import ConstantRate, Cosine, StepDecay
 from outpace.support.user_code import load_target
 from outpace.sync.parameter_block import FreshBlock, TensorBlock, parameter_block
 from outpace.tasks.sampler import Sampler
@@ -238,7 +238,7 @@ def test_a_cosine_goes_down_to_its_end_and_stays(final, length, progress):
 
 @pytest.mark.parametrize(
     "schedule",
-    [Constant(warmup_iterations=3.0), Cosine(iterations=4.0), StepDecay(at_iterations=(2.0,))],
+    [ConstantRate(warmup_iterations=3.0), Cosine(iterations=4.0), StepDecay(at_iterations=(2.0,))],
 )
 @pytest.mark.parametrize("divisor", [1, 3])
 def test_plain_sgd_takes_the_same_steps_into_other_memory(schedule, divisor):

@@ -16,7 +16,7 @@ from outpace.experiment.running import simulate
 from outpace.optim import Sgd
 from outpace.record.recorder import Recorder
 from outpace.record.trace import MemorySink, Trace
-from outpace.support.randomness import Stream
+from outpace.support.randomness import RandomStream
 from outpace.sync import Coin, DynamicPssp, Policy, PspSampling, Pssp
 from outpace.sync.messages import Pull, Push
 from outpace.sync.parameter_block import parameter_block
@@ -103,7 +103,7 @@ def shard_of(policy: Policy, workers: int = 2, index: int = 0) -> Shard:
 def first_block(policy: Policy, seed: int, shards: int = 1) -> int:
     """The iteration at which worker 1 is first held by a shard; worker 0 never pushes."""
     servers = [shard_of(policy, index=index) for index in range(shards)]
-    coins = Stream(seed, "coin", 1, lambda source, n: source.random(n))
+    coins = RandomStream(seed, "coin", 1, lambda source, n: source.random(n))
     for iteration in itertools.count():
         answers = []
         for shard in servers:
@@ -131,7 +131,7 @@ def test_the_excess_lead_at_the_first_block_is_geometric(probability, shards, co
 
 
 def pulls(count: int, iteration: int, worker: int = 1) -> list[Pull]:
-    coins = Stream(11, "coin", worker, lambda source, n: source.random(n))
+    coins = RandomStream(11, "coin", worker, lambda source, n: source.random(n))
     return [Pull(worker, iteration, coins[n]) for n in range(count)]
 
 

@@ -11,7 +11,7 @@ import pytest
 from outpace.cluster import (
     Constant,
     Exponential,
-    Link,
+    LinkLaw,
     Lognormal,
     NetworkLaw,
     Normal,
@@ -191,7 +191,7 @@ def test_a_slow_period_for_a_worker_that_is_not_there_is_refused():
         (lambda: Slow((0,), 2.0, from_s=-1.0), "from_s must be"),
         (lambda: Slow((0,), 2.0, from_s=1.0, until_s=1.0), r"until_s must be after 1\.0"),
         (lambda: Slow((-1,), 2.0), "workers must be worker numbers from 0"),
-        (lambda: Link(latency_s=-1.0), "latency_s must be"),
+        (lambda: LinkLaw(latency_s=-1.0), "latency_s must be"),
         (lambda: NetworkLaw(latency_s=math.nan), "latency_s must be"),
         (lambda: NetworkLaw(bandwidth_bytes_per_s=0.0), "bandwidth_bytes_per_s must be"),
     ],
@@ -209,9 +209,9 @@ def test_a_nodes_link_overrides_what_it_names_and_nothing_else():
         latency_s=0.1,
         bandwidth_bytes_per_s=1e6,
         nodes={
-            "far": Link(latency_s=0.5),
-            "near": Link(latency_s=0.0),
-            "thin": Link(bandwidth_bytes_per_s=10.0),
+            "far": LinkLaw(latency_s=0.5),
+            "near": LinkLaw(latency_s=0.0),
+            "thin": LinkLaw(bandwidth_bytes_per_s=10.0),
         },
     )
     assert law.of("any") == (0.1, 1e6)
@@ -225,7 +225,7 @@ def test_a_law_without_bandwidth_is_infinitely_fast():
 
 
 def test_a_link_of_a_node_that_is_not_there_is_refused_with_the_nearest_name():
-    law = NetworkLaw(nodes={"server-00": Link(latency_s=0.5)})
+    law = NetworkLaw(nodes={"server-00": LinkLaw(latency_s=0.5)})
     with pytest.raises(ValueError, match=r"no node 'server-00'. Did you mean 'server-0'\?"):
         law.require_nodes(["server-0", "worker-0"])
 

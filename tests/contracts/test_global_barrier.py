@@ -13,10 +13,10 @@ from tests.support.runtimes import BOUNDS, ITERATIONS, SERVERS, WORKERS, config,
 from outpace.config.reading import experiment_from
 from outpace.experiment.running import simulate
 from outpace.kernel import Kernel
-from outpace.real.coordinator.scheduler import Place, ShardScheduler
+from outpace.real.coordinator.scheduler import SchedulerResources, ShardScheduler
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import Ready, WirePull, WirePush
-from outpace.record.trace import Rows
+from outpace.record.trace import TraceRows
 from outpace.report.perfetto.export import write_perfetto
 
 every_sync = pytest.mark.parametrize("sync", ["bsp", "ssp"])
@@ -167,7 +167,9 @@ def test_a_worker_that_misbehaves_at_the_scheduler_is_refused_and_the_others_go_
     kernel, listening = Kernel(), Listening()
     experiment = experiment_from(config("ssp", **GLOBAL), "test")
     rows_taken = []
-    place = Place(experiment, kernel, RealClock(), listening, Rows(rows_taken.append))
+    place = SchedulerResources(
+        experiment, kernel, RealClock(), listening, TraceRows(rows_taken.append)
+    )
     scheduler = ShardScheduler(place)
     scheduler.start()
     assert not scheduler.take("worker-0", Ready(), None), "that is for somebody else"

@@ -10,7 +10,7 @@ import scipy.stats
 import torch
 
 from outpace.predict.deep_markov.gaussian import divergence, draw_above, log_above, log_density
-from outpace.predict.deep_markov.network import Network
+from outpace.predict.deep_markov.network import DeepMarkovNetwork
 
 # z_1 ~ N(0.3, 0.8²), z_t = 0.7 z_{t-1} + 0.2 + N(0, 0.5²), x_t = z_t (1.5, -1) + (0.1, 0.4) + noise
 FIRST, FIRST_STD, KEEP, MOVE, STEP_STD = 0.3, 0.8, 0.7, 0.2, 0.5
@@ -22,9 +22,9 @@ def before_softplus(std):
     return math.log(math.expm1(std - 1e-3))
 
 
-def linear_network() -> Network:
+def linear_network() -> DeepMarkovNetwork:
     """The weights that make the networks the linear-Gaussian model above, in float64."""
-    network = Network(workers=2, latent=1, hidden=2).double().requires_grad_(False)
+    network = DeepMarkovNetwork(workers=2, latent=1, hidden=2).double().requires_grad_(False)
     for parameter in network.parameters():
         parameter.zero_()
     network.first_mean.fill_(FIRST)

@@ -13,7 +13,7 @@ from scipy.special import expit
 from scipy.stats import ks_2samp, norm
 
 from outpace.predict.pooled.law import Law, log_above, log_likelihood
-from outpace.predict.pooled.layout import Layout
+from outpace.predict.pooled.layout import NodeLayout
 from outpace.predict.pooled.prediction import Forecast
 
 _FLAGS = list(itertools.product((False, True), repeat=2))
@@ -216,6 +216,6 @@ def _quadrature(low: float, high: float, pieces: int = 80) -> tuple[torch.Tensor
 
 def _forecast(law: Law) -> Forecast:
     single = Law(*(part.float() for part in law))
-    layout = Layout.of(_NODE)
+    layout = NodeLayout.of(_NODE)
     there = torch.ones(2, 2, dtype=torch.bool)
     return Forecast(single, math.log(2.0), layout, there, torch.Generator().manual_seed(0))

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outpace.support.randomness import CHUNK, Stream, generator
+from outpace.support.randomness import CHUNK, RandomStream, generator
 
 MODERATE = settings(deadline=None, max_examples=60)
 SEEDS = st.integers(0, 2**63 - 1)
@@ -15,7 +15,7 @@ def uniform(source, n):
 
 
 def stream(seed=1, purpose="test", worker=0):
-    return Stream(seed, purpose, worker, uniform)
+    return RandomStream(seed, purpose, worker, uniform)
 
 
 @MODERATE

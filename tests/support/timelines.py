@@ -7,7 +7,7 @@ from typing import Any
 
 from outpace.report.figures.timeline import timeline
 from outpace.report.page import _totals
-from outpace.report.read.events import Totals
+from outpace.report.read.events import TraceTotals
 from outpace.report.read.runs import Run, read_runs
 
 
@@ -17,7 +17,7 @@ def drawn(*folders: Path) -> list[Any]:
     return list(timeline(runs, [_totals(run) for run in runs]).views)
 
 
-def totals(folder: Path) -> tuple[Run, Totals]:
+def totals(folder: Path) -> tuple[Run, TraceTotals]:
     (run,) = read_runs([folder])
     sums = _totals(run)
     assert sums is not None

@@ -2,7 +2,7 @@
 
 from outpace.cluster.collectives import Cost, Costs, Pattern, rounds_of
 from outpace.cluster.delays import Delay, Lateness
-from outpace.cluster.links import Link, NetworkLaw, Pair, Paths
+from outpace.cluster.links import LinkLaw, NetworkLaw, PairLaw, Paths
 from outpace.cluster.machines import Machines
 from outpace.cluster.matrix import Matrix
 from outpace.cluster.run_times import (
@@ -29,14 +29,14 @@ __all__ = [
     "Delay",
     "Exponential",
     "Lateness",
-    "Link",
+    "LinkLaw",
     "Lognormal",
     "Machines",
     "Matrix",
     "Measured",
     "NetworkLaw",
     "Normal",
-    "Pair",
+    "PairLaw",
     "Paths",
     "Pattern",
     "Recorded",

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from outpace.cluster.machines import Machines
 from outpace.support.checks import not_negative, require
-from outpace.support.randomness import Stream
+from outpace.support.randomness import RandomStream
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.messages import Pull, Push, Reply, server_name
 
@@ -71,7 +71,7 @@ class _Rule:
         self._probability, self._late = rule.probability, nanoseconds(rule.seconds)
         self._nodes = frozenset(name for key in rule.nodes for name in matching(names, key))
         self._purpose, self._seed, self._servers = purpose, seed, servers
-        self._streams: dict[int, Stream] = {}  # by worker
+        self._streams: dict[int, RandomStream] = {}  # by worker
 
     def applies(self, sender: str, receiver: str, message: Push | Pull | Reply) -> bool:
         return type(message) is self._type and (sender in self._nodes or receiver in self._nodes)
@@ -79,7 +79,9 @@ class _Rule:
     def draw(self, worker: int, iteration: int, server: int) -> Time:
         stream = self._streams.get(worker)
         if stream is None:
-            stream = Stream(self._seed, self._purpose, worker, lambda source, n: source.random(n))
+            stream = RandomStream(
+                self._seed, self._purpose, worker, lambda source, n: source.random(n)
+            )
             self._streams[worker] = stream
         chance = stream[iteration * self._servers + server]
         return self._late if chance < self._probability else 0

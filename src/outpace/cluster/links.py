@@ -19,7 +19,7 @@ from outpace.support.units import Time, nanoseconds
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class LinkLaw:
     """One node's connection, where it differs from the rest."""
 
     latency_s: float | None = None
@@ -30,7 +30,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class PairLaw:
     """The path between two nodes, in both directions, where it differs from the rest.
 
     Its latency is what it says; its bandwidth is a limit beside those of the two ends.
@@ -67,8 +67,8 @@ class NetworkLaw:
     latency_s: float = 0.0
     bandwidth_bytes_per_s: float | None = None
     contention: Literal["serialised", "fair"] = "serialised"
-    nodes: dict[str, Link] = field(default_factory=dict)
-    pairs: tuple[Pair, ...] = ()
+    nodes: dict[str, LinkLaw] = field(default_factory=dict)
+    pairs: tuple[PairLaw, ...] = ()
     matrix: Matrix | None = None
     delays: tuple[Delay, ...] = ()
     log: bool = False
@@ -88,9 +88,9 @@ class NetworkLaw:
         """With its paths seen from `folder`."""
         return replace(self, matrix=self.matrix and self.matrix.absolute(folder))
 
-    def own(self, node: str) -> Link:
+    def own(self, node: str) -> LinkLaw:
         """What `nodes` says of a node."""
-        found = Link()
+        found = LinkLaw()
         patterns = [link for key, link in self.nodes.items() if _matches(key, node)]
         for link in (*patterns, self.nodes.get(node, found)):
             found = _over(link, found)
@@ -157,7 +157,7 @@ class Paths:
                 "are numbered; pairs and nodes name any node"
             )
         self._law = law
-        self._own: dict[str, Link] = {}
+        self._own: dict[str, LinkLaw] = {}
         self._pairs = {frozenset(pair.between): pair for pair in law.pairs}
         # Most are, and there are as many pairs as workers times servers.
         self._alike = not (law.pairs or law.nodes or law.matrix)
@@ -190,20 +190,20 @@ class Paths:
         pair = self._pairs.get(frozenset((sender, receiver))) if self._pairs else None
         return (pair and pair.bandwidth_bytes_per_s) or math.inf
 
-    def _machine(self, node: str) -> Link:
+    def _machine(self, node: str) -> LinkLaw:
         """What `nodes` says of the node's machine."""
         if node not in self._own:
-            found = Link()
+            found = LinkLaw()
             for name in self._nodes_on.get(self._machine_of.get(node, -1), [node]):
                 found = _over(self._law.own(name), found)
             self._own[node] = found
         return self._own[node]
 
 
-def _over(link: Link, other: Link) -> Link:
+def _over(link: LinkLaw, other: LinkLaw) -> LinkLaw:
     """The one, and the other where it says nothing."""
     latency_s = other.latency_s if link.latency_s is None else link.latency_s
-    return Link(latency_s, link.bandwidth_bytes_per_s or other.bandwidth_bytes_per_s)
+    return LinkLaw(latency_s, link.bandwidth_bytes_per_s or other.bandwidth_bytes_per_s)
 
 
 def _is_pattern(key: str) -> bool:

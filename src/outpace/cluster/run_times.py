@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from outpace.errors import ConfigError, RunError
 from outpace.predict.recorded import read_nodes, read_run_times
 from outpace.support.checks import LARGEST, not_negative, positive, require
-from outpace.support.randomness import Stream, generator
+from outpace.support.randomness import RandomStream, generator
 from outpace.support.units import Time, nanoseconds
 
 RunTime: TypeAlias = Callable[[int, int, Time], float]  # worker, iteration, now -> seconds
@@ -75,10 +75,10 @@ class _Law(ABC):
         """
         return _drawn(self.shape(), self.mean_s, self.worker_cv, self.slow, seed, workers)
 
-    def service_times(self, seed: int, purpose: str, server: int) -> Stream:
+    def service_times(self, seed: int, purpose: str, server: int) -> RandomStream:
         """The seconds that a server needs for the first, second, ... thing of a kind."""
         draw, mean_s = self.shape(), self.mean_s
-        return Stream(seed, purpose, server, lambda source, n: mean_s * draw(source, n))
+        return RandomStream(seed, purpose, server, lambda source, n: mean_s * draw(source, n))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,7 +338,7 @@ def _drawn(
     periods = _slow_periods(slow, workers)
     speeds = generator(seed, "worker speed").normal(1.0, worker_cv, workers)
     scales = [scale_s * max(float(speed), 0.1) for speed in speeds]
-    streams = [Stream(seed, "run time", worker, draw) for worker in range(workers)]
+    streams = [RandomStream(seed, "run time", worker, draw) for worker in range(workers)]
 
     def run_time(worker: int, iteration: int, now: Time) -> float:
         return scales[worker] * streams[worker][iteration] * _factor(periods, worker, now)

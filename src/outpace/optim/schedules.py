@@ -75,7 +75,7 @@ class _WarmUp(ABC):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Constant(_WarmUp):
+class ConstantRate(_WarmUp):
     """Always the same."""
 
     kind: Literal["constant"] = "constant"
@@ -139,7 +139,7 @@ class Cosine(_WarmUp):
         return self.final + (1 - self.final) * (1 + math.cos(math.pi * share)) / 2
 
 
-Schedule: TypeAlias = Constant | StepDecay | Cosine
+Schedule: TypeAlias = ConstantRate | StepDecay | Cosine
 
 
 def _require_one_of(schedule: _WarmUp, one: str, other: str) -> None:

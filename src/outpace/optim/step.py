@@ -13,7 +13,7 @@ from outpace.blocks.block import StepSettings
 from outpace.blocks.pieces import Pieces
 from outpace.blocks.sums import Gradient
 from outpace.errors import ConfigError
-from outpace.optim.schedules import Constant, Schedule
+from outpace.optim.schedules import ConstantRate, Schedule
 from outpace.support.checks import not_negative, positive, require
 
 # (gradient, divisor, settings, progress) -> parameters changed in place by a step along
@@ -48,7 +48,7 @@ class Updater(ABC):
     kind: str = ""
     lr: float = 0.1
     weight_decay: float = 0.0
-    schedule: Schedule = field(default_factory=Constant)
+    schedule: Schedule = field(default_factory=ConstantRate)
     reference_batch: int | None = None
 
     def __post_init__(self) -> None:

@@ -27,7 +27,7 @@ from outpace.real.net.messages import Snapshot
 from outpace.real.net.session import Keys, Session, new_keys
 from outpace.real.net.sparse_log import Log
 from outpace.real.net.zeromq.transport import LOOPBACK
-from outpace.real.node.member import COORDINATOR, Link
+from outpace.real.node.member import COORDINATOR, CoordinatorLink
 from outpace.real.process import child
 from outpace.real.process.launcher import Processes
 from outpace.real.process.output import print_line
@@ -117,7 +117,7 @@ class RealRun:
         )
         self._evaluations = Evaluations(self.coordinator.clock, training.evaluate)
         endpoint, key = self.coordinator.listener.endpoint, self._public.get(COORDINATOR, "")
-        self._links = {name: Link(name, endpoint, key, session(name)) for name in names}
+        self._links = {name: CoordinatorLink(name, endpoint, key, session(name)) for name in names}
         self._servers, self._workers = servers, workers
         self._outside = outside
         self._worker_keys = {name: keys[name] for name in workers if name in keys}

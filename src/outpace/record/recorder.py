@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from outpace.predict.interface import Wait
-from outpace.record.trace import NONE, Rows
+from outpace.record.trace import NONE, TraceRows
 from outpace.support.units import Time, seconds
 from outpace.sync.decision import Decision
 from outpace.sync.shard import NOBODY, Outcome
@@ -126,7 +126,7 @@ class Recorder:
     `on_update(shard, version)` is called with every new version.
     """
 
-    def __init__(self, rows: Rows, on_update: Callable[[int, int], None]) -> None:
+    def __init__(self, rows: TraceRows, on_update: Callable[[int, int], None]) -> None:
         self.totals = Totals()
         self._rows, self._on_update = rows, on_update
 

@@ -91,7 +91,7 @@ Table: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 Sink: TypeAlias = Callable[[pa.RecordBatch], None]
 
 
-class Rows:
+class TraceRows:
     """Takes records and hands them on in chunks, as one table of integers each.
 
     Implements `ShardObserver` in part.
@@ -261,7 +261,7 @@ class Rows:
             self._take(np.frombuffer(rows, dtype=np.int64).reshape(-1, _WIDTH))
 
 
-class Trace(Rows):
+class Trace(TraceRows):
     """The rows of a run, hashed and stored."""
 
     def __init__(self, sink: Sink) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from outpace.report.read.events import Totals
+from outpace.report.read.events import TraceTotals
 from outpace.report.read.runs import Run, clock, on_one_clock
-from outpace.report.target import Target, evaluation_gap_s, same_task
+from outpace.report.target import ReportTarget, evaluation_gap_s, same_task
 from outpace.report.words import listed, number, percent, plural, seconds, times
 
 MOST = 3
@@ -20,7 +20,7 @@ _NOTABLE = 1.05  # a smaller ratio is not worth a sentence
 
 
 def findings(
-    runs: Sequence[Run], totals: Sequence[Totals | None], target: Target | None
+    runs: Sequence[Run], totals: Sequence[TraceTotals | None], target: ReportTarget | None
 ) -> list[str]:
     """At most MOST sentences or short groups of sentences, as plain text.
 
@@ -46,7 +46,7 @@ def findings(
 # -- one run -----------------------------------------------------------------------
 
 
-def _reached(run: Run, target: Target | None) -> str:
+def _reached(run: Run, target: ReportTarget | None) -> str:
     if target is None or not target.applies_to(run):
         return ""
     time_s = target.reached_s(run)
@@ -95,7 +95,7 @@ def _counted(run: Run) -> str:
     return f"{number(mean)} of {workers}" if isinstance(workers, int) else number(mean)
 
 
-def _waited_for(run: Run, totals: Totals | None) -> str:
+def _waited_for(run: Run, totals: TraceTotals | None) -> str:
     share = run.waiting_share
     if share is None:
         return ""
@@ -142,7 +142,7 @@ def _reference(best: Run, runs: Sequence[Run]) -> Run:
     return next((run for run in alike if run.kind == "bsp"), alike[0])
 
 
-def _sooner(runs: Sequence[Run], target: Target | None) -> str:
+def _sooner(runs: Sequence[Run], target: ReportTarget | None) -> str:
     """Say which run reached the target first, how much sooner, and which runs missed it."""
     runs = [run for run in runs if target is not None and target.applies_to(run)]
     if target is None or len(runs) < 2:
@@ -168,7 +168,7 @@ def _sooner(runs: Sequence[Run], target: Target | None) -> str:
     return said
 
 
-def _against(runs: Sequence[Run], reached: Mapping[str, float], target: Target) -> str:
+def _against(runs: Sequence[Run], reached: Mapping[str, float], target: ReportTarget) -> str:
     """Compare the run that reached the target first with the reference run."""
     order = sorted(runs, key=lambda run: reached[run.name])
     first, other = order[0], _reference(order[0], runs)

@@ -17,7 +17,7 @@ from outpace.report.figures.timeline import timeline
 from outpace.report.findings import findings
 from outpace.report.frame import Page, asset, write_page
 from outpace.report.read.errors import Unreadable, reading
-from outpace.report.read.events import Totals, read_totals
+from outpace.report.read.events import TraceTotals, read_totals
 from outpace.report.read.runs import Run, read_runs
 from outpace.report.table import summary_table, summary_tiles
 from outpace.report.target import target_of
@@ -73,7 +73,7 @@ def _page(runs: Sequence[Run]) -> Page:
     )
 
 
-def _totals(run: Run) -> Totals | None:
+def _totals(run: Run) -> TraceTotals | None:
     counts = run.summary.get("iterations")
     workers = len(counts) if isinstance(counts, list) else run.setting("workers")
     try:

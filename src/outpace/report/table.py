@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from outpace.report.figures.figure import colour
 from outpace.report.read.runs import Run, clock, strategies
-from outpace.report.target import Target
+from outpace.report.target import ReportTarget
 from outpace.report.words import SPACE, escaped, listed, number, percent, seconds, size
 
 NOTHING: Final = "–"
@@ -33,7 +33,7 @@ class Column:
     missing: Callable[[Run], str] = lambda _: NOTHING
 
 
-def columns(target: Target | None) -> list[Column]:
+def columns(target: ReportTarget | None) -> list[Column]:
     """What is told of every run; with the time to `target` if there is one."""
 
     def of(*keys: str) -> Callable[[Run], float | None]:
@@ -191,7 +191,7 @@ def _same_work(runs: Sequence[Run]) -> bool:
     return max(counts) - min(counts) <= 0.01 * max(counts)
 
 
-def summary_table(runs: Sequence[Run], target: Target | None) -> str:
+def summary_table(runs: Sequence[Run], target: ReportTarget | None) -> str:
     """One row per run. Columns that no run has a value for are left out."""
     shown = [c for c in columns(target) if any(c.value(run) is not None for run in runs)]
     marked = [best_of(column, runs) for column in shown]
@@ -225,7 +225,7 @@ def summary_table(runs: Sequence[Run], target: Target | None) -> str:
     )
 
 
-def summary_tiles(run: Run, target: Target | None) -> str:
+def summary_tiles(run: Run, target: ReportTarget | None) -> str:
     """The same quantities of a single run."""
     tiles = "".join(
         f'<div><dt title="{escaped(c.hint)}">{escaped(c.title)}</dt>'

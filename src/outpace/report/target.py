@@ -17,7 +17,7 @@ _COLUMNS: Final[dict[str, Literal["accuracy", "train_loss"]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ReportTarget:
     """A value of one column of the metrics.
 
     given: it stands in the configurations; otherwise it is derived from the results.
@@ -53,7 +53,7 @@ class Target:
         return None
 
 
-def target_of(runs: Sequence[Run]) -> Target | None:
+def target_of(runs: Sequence[Run]) -> ReportTarget | None:
     """The target that the configurations give, or else one derived from the results.
 
     None if there is neither, or if the runs that it applies to have different tasks.
@@ -66,15 +66,15 @@ def target_of(runs: Sequence[Run]) -> Target | None:
     return target if same_task(compared) else None
 
 
-def _given(run: Run) -> Target | None:
+def _given(run: Run) -> ReportTarget | None:
     for key, column in _COLUMNS.items():
         value = number_or_none(run.setting("target", key))
         if value is not None:
-            return Target(column, value, given=True)
+            return ReportTarget(column, value, given=True)
     return None
 
 
-def _derived(runs: Sequence[Run]) -> Target | None:
+def _derived(runs: Sequence[Run]) -> ReportTarget | None:
     """The lowest of the runs' best accuracies, rounded down.
 
     None for fewer than two runs, and if a run had it from the start. Failed runs do not
@@ -87,7 +87,7 @@ def _derived(runs: Sequence[Run]) -> Target | None:
     step = 0.05 if lowest < 0.9 else 0.01 if lowest < 0.99 else 0.001
     target = round(math.floor(lowest / step + 1e-9) * step, 3)
     firsts = [next(a for a in run.metrics["accuracy"] if a is not None) for run in compared]
-    return Target("accuracy", target, given=False) if target > max(firsts) else None
+    return ReportTarget("accuracy", target, given=False) if target > max(firsts) else None
 
 
 def same_task(runs: Sequence[Run]) -> bool:

@@ -16,8 +16,8 @@ from outpace.cluster.run_times import RunTime
 from outpace.config.experiment import Experiment
 from outpace.kernel import Future
 from outpace.record.trace import NONE
-from outpace.simulation.collective.all_reduces import AllReduces, Part
-from outpace.simulation.collective.exchanges import Exchanges, Pair
+from outpace.simulation.collective.all_reduces import SimulatedAllReduces, SimulatedReduction
+from outpace.simulation.collective.exchanges import SimulatedExchange, SimulatedExchanges
 from outpace.simulation.collective.routes import Formula, Messages, Route
 from outpace.simulation.computing import Computing, run_time_of
 from outpace.simulation.control import SimulationControl
@@ -59,7 +59,7 @@ class PeerSimulation(VirtualRun):
         self._steps = 0  # of workers with parameters of their own
         self._left: set[int] = set()
         route = self._route()
-        self._all_reduces = AllReduces(
+        self._all_reduces = SimulatedAllReduces(
             self.kernel,
             route,
             sync.all_reduce,
@@ -68,17 +68,19 @@ class PeerSimulation(VirtualRun):
             partial(block.new_sum, experiment.workers),
             self._all_reduced,
         )
-        self._exchanges = Exchanges(
+        self._exchanges = SimulatedExchanges(
             self.kernel, route, initial.nbytes, self._average, self._exchanged
         )
         run_time = run_time_of(experiment)
         self._control = SimulationControl(experiment, self.kernel, [], [], lambda: self.totals)
-        self.contexts = [Peer(self, worker, run_time) for worker in range(experiment.workers)]
+        self.contexts = [
+            SimulatedPeer(self, worker, run_time) for worker in range(experiment.workers)
+        ]
         for context in self.contexts:
             self.kernel.spawn(self._train(context), worker_name(context.worker))
         self._start_evaluations()
 
-    async def _train(self, context: Peer) -> None:
+    async def _train(self, context: SimulatedPeer) -> None:
         await self._strategy.train(context)
         self._leave(context.worker)
 
@@ -120,7 +122,9 @@ class PeerSimulation(VirtualRun):
             self._own[worker] = self._own_block()
         return self._own[worker]
 
-    def join(self, worker: int, value: Block, weight: int, versions: Sequence[int]) -> Part:
+    def join(
+        self, worker: int, value: Block, weight: int, versions: Sequence[int]
+    ) -> SimulatedReduction:
         """Let this worker take part in the next all-reduce.
 
         versions: at which its gradients were computed, if that was the common model.
@@ -130,7 +134,7 @@ class PeerSimulation(VirtualRun):
             self._computed_at.setdefault(part.number, []).extend(versions)
         return part
 
-    def exchange(self, worker: int, iteration: int) -> Pair:
+    def exchange(self, worker: int, iteration: int) -> SimulatedExchange:
         """Let it average with another that has not left."""
         return self._exchanges.begin(worker, self._partner(worker, iteration))
 
@@ -162,7 +166,7 @@ class PeerSimulation(VirtualRun):
         if self._steps % self.experiment.workers == 0:
             self._on_update(0, self.updates)
 
-    def _all_reduced(self, part: Part) -> None:
+    def _all_reduced(self, part: SimulatedReduction) -> None:
         context, members = self.contexts[part.worker], part.members
         self.recorder.all_reduced(
             part.worker,
@@ -177,7 +181,7 @@ class PeerSimulation(VirtualRun):
             counts=part.worker == members[0],
         )
 
-    def _exchanged(self, pair: Pair) -> None:
+    def _exchanged(self, pair: SimulatedExchange) -> None:
         context = self.contexts[pair.worker]
         self.recorder.all_reduced(
             pair.worker,
@@ -193,7 +197,7 @@ class PeerSimulation(VirtualRun):
         )
 
 
-class Peer(Computing):
+class SimulatedPeer(Computing):
     """The context of a worker's program. Implements `PeerContext`."""
 
     def __init__(self, simulation: PeerSimulation, worker: int, run_time: RunTime) -> None:
@@ -235,13 +239,13 @@ class Peer(Computing):
         since = self._computing_since
         return self._computed + (0 if since is None else self._kernel.now - since)
 
-    def begin_all_reduce(self, value: Block | None, weight: int = 1) -> Part:
+    def begin_all_reduce(self, value: Block | None, weight: int = 1) -> SimulatedReduction:
         assert value is not None  # a gradient that cannot be used ends a simulation
         self._computed, self.joined_after = 0, self._iteration
         versions, self._versions = self._versions, []
         return self._simulation.join(self.worker, value, weight, versions)
 
-    def begin_exchange(self, iteration: int) -> Pair:
+    def begin_exchange(self, iteration: int) -> SimulatedExchange:
         self._computed, self.joined_after = 0, iteration
         return self._simulation.exchange(self.worker, iteration)
 

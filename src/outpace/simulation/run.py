@@ -31,7 +31,7 @@ from outpace.simulation.control import SimulationControl
 from outpace.simulation.network.network import Network
 from outpace.simulation.service import Service
 from outpace.simulation.virtual import VirtualRun
-from outpace.support.randomness import Stream
+from outpace.support.randomness import RandomStream
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync.messages import (
     SCHEDULER,
@@ -229,7 +229,7 @@ class _Worker(Computing, _Node):
         self._simulation = simulation
         self.iteration_finished = partial(self._recorder.iteration_finished, worker)
         seed = simulation.experiment.seed
-        self._coins = Stream(seed, "coin", worker, lambda source, n: source.random(n))
+        self._coins = RandomStream(seed, "coin", worker, lambda source, n: source.random(n))
 
     def send(self, to: str, *messages: Message) -> None:
         super().send(to, *messages)

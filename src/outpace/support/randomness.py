@@ -27,7 +27,7 @@ def generator(seed: int, purpose: str, *counter: int) -> np.random.Generator:
     )
 
 
-class Stream:
+class RandomStream:
     """The numbers of one worker for one purpose, by iteration.
 
     `draw(generator, n)` makes n of them. One chunk is kept: going back is possible, and

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from outpace.predict.rules.decisions.count import best_count
 from outpace.predict.rules.decisions.count_or_deadline import best_count_or_deadline
 from outpace.predict.rules.decisions.deadline import best_deadline
-from outpace.predict.rules.decisions.objective import Rate, Throughput, objective
+from outpace.predict.rules.decisions.objective import Rate, ThroughputObjective, objective
 
 
 @st.composite
@@ -24,7 +24,7 @@ def draws_of_workers(draw):
     return np.array([sorted(times) for times in draw(st.lists(row, min_size=1, max_size=7))]) / 8
 
 
-objectives = st.sampled_from([Throughput(), Rate(7.0, 4.0), Rate(1.0, 3.0)])
+objectives = st.sampled_from([ThroughputObjective(), Rate(7.0, 4.0), Rate(1.0, 3.0)])
 
 
 def score(draws, goal, count=math.inf, until=math.inf):
@@ -69,16 +69,17 @@ def test_both_together_score_what_they_say_and_no_less_than_either(draws, goal):
 def test_both_together_can_be_better_than_either():
     # All early, or one early and the others late: a count stops the one, a deadline the other.
     draws = np.array([[1.0, 1.0, 1.0, 1.0, 9.0], [2.0, 2.0, 9.0, 9.0, 9.0]])
-    plan = best_count_or_deadline(draws, Throughput())
+    plan = best_count_or_deadline(draws, ThroughputObjective())
     assert plan.score == pytest.approx((4 / 1 + 2 / 2) / 2)
-    assert max(best_count(draws, Throughput()).score, best_deadline(draws, Throughput()).score) < (
-        plan.score - 0.1
-    )
+    assert max(
+        best_count(draws, ThroughputObjective()).score,
+        best_deadline(draws, ThroughputObjective()).score,
+    ) < (plan.score - 0.1)
 
 
 def test_a_worker_that_never_comes_is_not_waited_for():
     draws = np.array([[1.0, 1.1, math.inf], [1.0, 1.2, math.inf]])
-    for goal in (Throughput(), Rate(2.0, 1.0)):
+    for goal in (ThroughputObjective(), Rate(2.0, 1.0)):
         assert best_count(draws, goal).count == 2
         assert best_deadline(draws, goal).until_s <= 1.2
         assert best_count_or_deadline(draws, goal).score > -math.inf
@@ -100,7 +101,7 @@ def test_the_rate_of_the_run_is_what_its_objective_reaches():
     assert rate(objective("run")) == pytest.approx(12 / 2, rel=0.03)
 
 
-@pytest.mark.parametrize("goal", [Throughput(), Rate(2175.0, 1.0)])
+@pytest.mark.parametrize("goal", [ThroughputObjective(), Rate(2175.0, 1.0)])
 def test_a_decision_for_2175_workers_takes_milliseconds(goal):
     draws = np.sort(np.random.default_rng(0).lognormal(0, 0.1, (100, 2175)), axis=1)
     took = []

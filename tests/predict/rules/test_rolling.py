@@ -11,7 +11,7 @@ from outpace.predict.interface import Wait
 from outpace.predict.replay import replay
 from outpace.predict.rules.decisions.count import best_count
 from outpace.predict.rules.decisions.deadline import best_deadline
-from outpace.predict.rules.decisions.objective import Throughput
+from outpace.predict.rules.decisions.objective import ThroughputObjective
 from outpace.predict.rules.fixed import share_of
 from outpace.predict.rules.making import make_rule
 from outpace.predict.rules.oracle import Oracle
@@ -50,26 +50,26 @@ def test_only_the_last_ones_are_kept():
 
 
 def test_before_it_has_seen_anything_it_waits_for_all():
-    assert Rolling(5, best_count, Throughput()).begin() == Wait()
+    assert Rolling(5, best_count, ThroughputObjective()).begin() == Wait()
 
 
 @pytest.mark.parametrize(("iterations", "count"), [(1, 4), (20, 3)])
 def test_the_count_that_was_best_over_the_window(iterations, count):
-    rule = Rolling(iterations, best_count, Throughput())
+    rule = Rolling(iterations, best_count, ThroughputObjective())
     for row in (SLOW, SLOW, EVEN):
         rule.observe(row, ALL, 4.0)
     assert rule.begin().count == count
 
 
 def test_averaged_it_takes_every_workers_mean():
-    rule = Rolling(2, best_count, Throughput(), averaged=True)
+    rule = Rolling(2, best_count, ThroughputObjective(), averaged=True)
     rule.observe(np.array([1.0, 1.0, 2.0]), np.zeros(3, dtype=bool), 2.0)
     rule.observe(np.array([1.0, 2.0, 1.0]), np.zeros(3, dtype=bool), 2.0)
     assert rule.begin().count == 3  # of (1, 1.5, 1.5); either by itself has 2 / 1 as the best
 
 
 def test_the_deadline_that_was_best_over_the_window():
-    rule = Rolling(5, best_deadline, Throughput())
+    rule = Rolling(5, best_deadline, ThroughputObjective())
     for row in (SLOW, EVEN):
         rule.observe(row, ALL, 4.0)
     assert rule.begin().until_s == 1.3
@@ -88,14 +88,14 @@ def test_a_share_out_of_range_is_refused(share):
 def test_the_oracle_is_what_everything_is_measured_by():
     seconds = np.random.default_rng(0).lognormal(0, 0.5, (50, 30))
     rows = iter(seconds)
-    done = replay(Oracle(lambda: next(rows), Throughput()), seconds)
+    done = replay(Oracle(lambda: next(rows), ThroughputObjective()), seconds)
     assert done.of_oracle == 100
     assert (done.count == done.best_count).all()
 
 
 def test_the_oracle_reckons_with_what_comes_on_top_of_computing():
     times = np.array([1.0, 2.1])
-    oracle = Oracle(lambda: times, Throughput())
+    oracle = Oracle(lambda: times, ThroughputObjective())
     assert oracle.begin().count == 1
     oracle.observe(times + 1.0, np.zeros(2, dtype=bool), 3.1)
     assert oracle.begin().count == 2  # 2 / 3.1 is more than 1 / 2

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from outpace.kernel import Kernel
-from outpace.real.collective.exchanges import Exchanges
+from outpace.real.collective.exchanges import PairwiseExchanges
 from outpace.real.collective.group import GroupSettings, host_store
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import (
@@ -32,7 +32,7 @@ class Worker:
         self.parameters = torch.full((5,), 4.0 * number, dtype=torch.float64)
         self.said, self.ended = [], []
         others = [n for n in range(workers) if n != number]
-        self.exchanges = Exchanges(
+        self.exchanges = PairwiseExchanges(
             self.kernel,
             self.clock,
             number,

@@ -41,7 +41,7 @@ from outpace.real.net.session import Keys, Session, new_keys
 from outpace.real.net.sparse_log import SparseLog
 from outpace.real.net.wire import HEADER_BYTES, Outgoing, WireError, head_of
 from outpace.real.net.zeromq.transport import LOOPBACK, ZeroMQTransport
-from outpace.real.node.member import COORDINATOR, Link
+from outpace.real.node.member import COORDINATOR, CoordinatorLink
 from outpace.real.node.server import Server
 
 RUN, EPOCH = 4567, 1
@@ -465,7 +465,7 @@ class Cluster:
     def __init__(self, insecure: bool) -> None:
         self.post = post = Post(COORDINATOR, ["server-0", *WORKERS], insecure=insecure)
         key = post.public(COORDINATOR)
-        link = Link("server-0", post.listener.endpoint, key, post.session("server-0"))
+        link = CoordinatorLink("server-0", post.listener.endpoint, key, post.session("server-0"))
         keys = {who: post.public(who) for who in WORKERS} if post.keys else {}
         self.server = Server(link, 0, experiment_from(EXPERIMENT, "the test"), keys)
         self.key = post.public("server-0")

@@ -21,7 +21,7 @@ from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
 from outpace.experiment.running import run, simulate
 from outpace.real.net.session import Session, new_keys
-from outpace.real.node.member import Link
+from outpace.real.node.member import CoordinatorLink
 from outpace.real.process import rendezvous
 from outpace.real.process.rendezvous import write_rendezvous
 from outpace.real.run import Outside
@@ -290,7 +290,9 @@ def test_a_place_that_is_not_in_the_run_is_refused(tmp_path, monkeypatch, enviro
         {"task": {"kind": "script", "path": "-"}, "workers": 2, "sync": {"kind": "bsp"}}, "test"
     )
     session = Session(1, 0, 10.0, None)
-    write_rendezvous(path, Link("coordinator", "tcp://127.0.0.1:1", "", session), {}, experiment)
+    write_rendezvous(
+        path, CoordinatorLink("coordinator", "tcp://127.0.0.1:1", "", session), {}, experiment
+    )
     for key, value in {"OUTPACE_CONNECT": str(path), **environment}.items():
         monkeypatch.setenv(key, value)
     with pytest.raises(ConfigError, match=re.escape(words)):
@@ -304,7 +306,9 @@ def test_the_place_in_a_run_is_that_of_the_launcher(tmp_path, monkeypatch):
         {"task": {"kind": "script", "path": "-"}, "workers": 2, "sync": {"kind": "bsp"}}, "test"
     )
     session = Session(1, 0, 10.0, None)
-    write_rendezvous(path, Link("coordinator", "tcp://127.0.0.1:1", "", session), {}, experiment)
+    write_rendezvous(
+        path, CoordinatorLink("coordinator", "tcp://127.0.0.1:1", "", session), {}, experiment
+    )
     for key, value in (("OUTPACE_CONNECT", path), ("SLURM_PROCID", 1), ("SLURM_NTASKS", 2)):
         monkeypatch.setenv(key, str(value))
     assert (outpace.rank(), outpace.world_size()) == (1, 2)
@@ -344,7 +348,7 @@ def test_keys_are_never_in_a_file_that_somebody_may_have_open(tmp_path):
     guess = tmp_path / "connect.json.part"
     guess.write_text("")
     guess.chmod(0o666)
-    link = Link("coordinator", "tcp://127.0.0.1:1", "", Session(1, 0, 10.0, None))
+    link = CoordinatorLink("coordinator", "tcp://127.0.0.1:1", "", Session(1, 0, 10.0, None))
     write_rendezvous(path, link, {"worker-0": new_keys()}, experiment_from(CONFIG, "test"))
     assert guess.read_text() == ""
     assert path.stat().st_mode & 0o077 == 0

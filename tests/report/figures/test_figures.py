@@ -13,13 +13,13 @@ from outpace.report.figures.split import split_of_runs
 from outpace.report.figures.staleness import staleness
 from outpace.report.page import _totals
 from outpace.report.read.runs import read_runs
-from outpace.report.target import Target
+from outpace.report.target import ReportTarget
 from outpace.report.words import label, number, percent, size, times
 
 
 def test_lines_are_the_metrics(simulated):
     runs = read_runs([simulated["BSP"], simulated["ASP"]])
-    figure = progress(runs, [None, None], Target("accuracy", 0.5, given=True))
+    figure = progress(runs, [None, None], ReportTarget("accuracy", 0.5, given=True))
     views = dict(zip(((y, x) for y in range(3) for x in range(3)), figure.views, strict=True))
     table = pq.read_table(simulated["ASP"] / files.METRICS)
     assert table.num_rows > 3
@@ -113,7 +113,7 @@ def test_a_run_that_did_not_reach_the_target_is_named(tmp_path):
         make_run(tmp_path / "good", accuracy=[(0, 0.1), (1, 0.9)]),
         make_run(tmp_path / "bad", accuracy=[(0, 0.1), (1, 0.2)], status="failed"),
     ]
-    target = Target("accuracy", 0.8, given=False)
+    target = ReportTarget("accuracy", 0.8, given=False)
     both = progress(read_runs(folders), [None, None], target).views[0]
     assert both.note.endswith("derived from the results. bad did not reach it.")
     alone = progress(read_runs(folders[:1]), [None], target).views[0]

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tests.support.peers import BASE, Run
 from tests.support.strategies import MS, networks, timings
 
-from outpace.cluster import Link, NetworkLaw, Paths
+from outpace.cluster import LinkLaw, NetworkLaw, Paths
 from outpace.kernel import Kernel
-from outpace.simulation.collective.exchanges import Exchanges
+from outpace.simulation.collective.exchanges import SimulatedExchanges
 from outpace.simulation.collective.routes import Formula
 from outpace.simulation.network.serialised import SerialisedNetwork
 from outpace.simulation.peers import PeerSimulation
@@ -98,7 +98,7 @@ def test_an_average_that_waits_for_who_leaves_is_with_another_or_none(table, las
         exchanged(self, pair)
 
     # Worker 0 is far away: others can leave while somebody is busy with it.
-    network = NetworkLaw(0.001, nodes={"worker-0": Link(latency_s=latency_s)})
+    network = NetworkLaw(0.001, nodes={"worker-0": LinkLaw(latency_s=latency_s)})
     lasts = dict.fromkeys(range(1, len(table)), min(last, len(table[0])))
     with mock.patch.object(PeerSimulation, "_exchanged", keep):
         run = Run(Gossip(), table, network=network, seed=seed, lasts=lasts)
@@ -115,7 +115,7 @@ pairs = st.lists(st.permutations(range(5)).map(lambda order: tuple(order[:2])), 
 def test_who_waits_for_one_that_leaves_is_told_of_another_or_goes_on(instead, expected):
     kernel, law = Kernel(), NetworkLaw(latency_s=0.01)
     done, ended = [], []
-    exchanges = Exchanges(
+    exchanges = SimulatedExchanges(
         kernel,
         Formula(kernel, SerialisedNetwork(kernel, law), Paths(law), workers=4),
         8,
@@ -142,7 +142,7 @@ def test_who_waits_for_one_that_leaves_is_told_of_another_or_goes_on(instead, ex
 def test_nobody_takes_part_in_two_at_a_time_and_all_come_about(pairs):
     kernel, law = Kernel(), NetworkLaw(latency_s=0.002)
     done, busy = [], defaultdict(list)
-    exchanges = Exchanges(
+    exchanges = SimulatedExchanges(
         kernel,
         Formula(kernel, SerialisedNetwork(kernel, law), Paths(law), workers=5),
         8,

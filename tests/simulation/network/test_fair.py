@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.wire import Wire
 
-from outpace.cluster import Link, Machines, NetworkLaw, Pair
+from outpace.cluster import LinkLaw, Machines, NetworkLaw, PairLaw
 from outpace.errors import ConfigError
 from outpace.experiment.running import simulate
 from outpace.kernel import Kernel
@@ -56,7 +56,7 @@ def test_each_flow_has_the_rate_of_its_own_bottleneck():
     law = NetworkLaw(
         bandwidth_bytes_per_s=1e9,
         contention="fair",
-        nodes={"y": Link(bandwidth_bytes_per_s=2.5e8)},
+        nodes={"y": LinkLaw(bandwidth_bytes_per_s=2.5e8)},
     )
     wire = Wire(law, "abyz")
     for sender, receiver in ("ay", "az", "bz"):
@@ -89,7 +89,7 @@ def test_a_pairs_own_limit_leaves_the_rest_to_others():
     law = NetworkLaw(
         bandwidth_bytes_per_s=1e9,
         contention="fair",
-        pairs=(Pair(("z", "a"), latency_s=0.003, bandwidth_bytes_per_s=2e8),),
+        pairs=(PairLaw(("z", "a"), latency_s=0.003, bandwidth_bytes_per_s=2e8),),
     )
     wire = Wire(law, "abz")
     wire.send_at(0, "a", "z", MB)
@@ -247,10 +247,10 @@ LAWS = st.builds(
     contention=st.just("fair"),
     nodes=st.dictionaries(
         st.sampled_from(NODES),
-        st.builds(Link, bandwidth_bytes_per_s=st.sampled_from([5e8, 2e9, 3e9])),
+        st.builds(LinkLaw, bandwidth_bytes_per_s=st.sampled_from([5e8, 2e9, 3e9])),
         max_size=2,
     ),
-    pairs=st.sampled_from([(), (Pair(("a", "b"), 0.002, 3e8),)]),
+    pairs=st.sampled_from([(), (PairLaw(("a", "b"), 0.002, 3e8),)]),
 )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.support.wire import Wire
 
-from outpace.cluster import Link, Machines, Matrix, NetworkLaw, Pair
+from outpace.cluster import LinkLaw, Machines, Matrix, NetworkLaw, PairLaw
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
 from outpace.experiment.running import check, simulate
@@ -54,8 +54,8 @@ def test_a_message_takes_half_of_the_round_trip_in_every_format(tmp_path, name, 
 def test_pairs_win_over_nodes_and_nodes_over_the_matrix(tmp_path):
     law = NetworkLaw(
         matrix=Matrix(str(saved(tmp_path / "m.npy", TIMES)), "ms"),
-        nodes={"worker-1": Link(latency_s=0.002)},
-        pairs=(Pair(("server-0", "worker-0"), latency_s=0.0005),),
+        nodes={"worker-1": LinkLaw(latency_s=0.002)},
+        pairs=(PairLaw(("server-0", "worker-0"), latency_s=0.0005),),
     )
     # worker-1 says 2 ms, the other end has the matrix's 1 and 3: the slower counts.
     assert latencies(law, Machines(2, 1), HALVED) == {

@@ -11,7 +11,7 @@ from hypothesis import example, given, reject, settings
 from hypothesis import strategies as st
 from tests.support.wire import Wire
 
-from outpace.cluster import Link, NetworkLaw
+from outpace.cluster import LinkLaw, NetworkLaw
 from outpace.kernel import Kernel
 from outpace.simulation import network as network_package
 from outpace.simulation.network.serialised import SerialisedNetwork
@@ -145,9 +145,9 @@ def test_without_bandwidth_only_latency_counts():
 
 def test_the_slower_end_of_a_transfer_counts():
     nodes = {
-        "far": Link(latency_s=0.010),
-        "thin": Link(bandwidth_bytes_per_s=1e8),
-        "fast": Link(latency_s=0.0001, bandwidth_bytes_per_s=1e10),
+        "far": LinkLaw(latency_s=0.010),
+        "thin": LinkLaw(bandwidth_bytes_per_s=1e8),
+        "fast": LinkLaw(latency_s=0.0001, bandwidth_bytes_per_s=1e10),
     }
     law = NetworkLaw(latency_s=0.001, bandwidth_bytes_per_s=1e9, nodes=nodes)
     expected = {
@@ -216,7 +216,7 @@ TRAFFIC = st.lists(
 LINKS = st.dictionaries(
     st.sampled_from(NODES),
     st.builds(
-        Link,
+        LinkLaw,
         latency_s=st.none() | st.sampled_from([0.0, 0.003]),
         bandwidth_bytes_per_s=st.none() | st.sampled_from([5e8, 2e9]),
     ),

@@ -5,7 +5,7 @@ import math
 import pytest
 from tests.support.wire import Wire
 
-from outpace.cluster import Link, Machines, NetworkLaw, Pair, Paths
+from outpace.cluster import LinkLaw, Machines, NetworkLaw, PairLaw, Paths
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
 from outpace.experiment.running import simulate
@@ -38,10 +38,10 @@ def test_a_pair_has_its_latency_in_both_directions_and_its_bandwidth_as_one_more
     law = NetworkLaw(
         latency_s=0.005,
         bandwidth_bytes_per_s=1e9,
-        nodes={"thin": Link(bandwidth_bytes_per_s=2e8)},
+        nodes={"thin": LinkLaw(bandwidth_bytes_per_s=2e8)},
         pairs=(
-            Pair(("a", "b"), latency_s=0.001, bandwidth_bytes_per_s=5e8),
-            Pair(("thin", "a"), bandwidth_bytes_per_s=1e12),
+            PairLaw(("a", "b"), latency_s=0.001, bandwidth_bytes_per_s=5e8),
+            PairLaw(("thin", "a"), bandwidth_bytes_per_s=1e12),
         ),
     )
     expected = {("a", "b"): 3, ("b", "a"): 3, ("b", "c"): 6, ("a", "thin"): 10, ("c", "a"): 6}
@@ -54,9 +54,9 @@ def test_a_pair_has_its_latency_in_both_directions_and_its_bandwidth_as_one_more
 def test_names_win_over_patterns_and_later_patterns_over_earlier_ones_key_by_key():
     law = NetworkLaw(
         nodes={
-            "server-0": Link(latency_s=1.0),
-            "server-*": Link(latency_s=2.0, bandwidth_bytes_per_s=5.0),
-            "*-1?": Link(latency_s=3.0),
+            "server-0": LinkLaw(latency_s=1.0),
+            "server-*": LinkLaw(latency_s=2.0, bandwidth_bytes_per_s=5.0),
+            "*-1?": LinkLaw(latency_s=3.0),
         }
     )
     assert law.of("server-0") == (1.0, 5.0)
@@ -163,7 +163,7 @@ def test_surplus_nodes_have_machines_of_their_own(workers, servers):
 
 
 def test_a_machine_is_as_slow_as_either_node_on_it_is_said_to_be():
-    law = NetworkLaw(nodes={"server-0": Link(bandwidth_bytes_per_s=7.0, latency_s=0.5)})
+    law = NetworkLaw(nodes={"server-0": LinkLaw(bandwidth_bytes_per_s=7.0, latency_s=0.5)})
     paths = Paths(law, Machines(2, 2, colocate=True))
     assert [paths.bandwidth(node) for node in ("server-0", "worker-0", "worker-1")] == [
         7.0,

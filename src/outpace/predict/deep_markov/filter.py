@@ -8,8 +8,8 @@ from torch import Tensor
 
 from outpace.predict.deep_markov.history import log_times
 from outpace.predict.deep_markov.mixture import Mixture
-from outpace.predict.deep_markov.network import Network
-from outpace.predict.deep_markov.scale import Scale
+from outpace.predict.deep_markov.network import DeepMarkovNetwork
+from outpace.predict.deep_markov.scale import RunTimeScale
 from outpace.predict.recorded.table import Mask, Seconds
 
 COMPONENTS = 100  # of a prediction: the paper's K
@@ -24,7 +24,12 @@ class DeepMarkovFilter:
     """
 
     def __init__(
-        self, network: Network, scale: Scale, lag: int, ordered: bool, generator: torch.Generator
+        self,
+        network: DeepMarkovNetwork,
+        scale: RunTimeScale,
+        lag: int,
+        ordered: bool,
+        generator: torch.Generator,
     ) -> None:
         self._network, self._scale = network, scale
         self._lag, self._ordered = lag, ordered

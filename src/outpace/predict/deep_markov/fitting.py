@@ -12,7 +12,7 @@ from torch import Tensor
 from outpace.predict.deep_markov.filter import DeepMarkovFilter
 from outpace.predict.deep_markov.history import checked, first_filled
 from outpace.predict.deep_markov.model import DeepMarkov, Shape
-from outpace.predict.deep_markov.scale import Scale
+from outpace.predict.deep_markov.scale import RunTimeScale
 from outpace.predict.recorded.table import RunTimes
 from outpace.support.threads import one_thread
 
@@ -72,7 +72,7 @@ class _Training:
         self._histories, self._shape = histories, shape
         self._generator = torch.Generator().manual_seed(seed & (2**63 - 1))
         logs = [self._arranged(first_filled(each, self._generator)) for each in histories]
-        self.scale = Scale.of(torch.cat(logs))
+        self.scale = RunTimeScale.of(torch.cat(logs))
         self.network = shape.network(seed)
         self._done = [self.scale.inward(table) for table in logs]
         self._seen = [self._done]

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from outpace.errors import ConfigError
 from outpace.predict.deep_markov.filter import DeepMarkovFilter
-from outpace.predict.deep_markov.network import Network
-from outpace.predict.deep_markov.scale import Scale
+from outpace.predict.deep_markov.network import DeepMarkovNetwork
+from outpace.predict.deep_markov.scale import RunTimeScale
 from outpace.predict.recorded.table import Nodes
 from outpace.support.checks import require
 from outpace.support.generators import left_as_they_were
@@ -42,12 +42,12 @@ class Shape:
         """The shortest window it is trained on."""
         return self.lag // 2
 
-    def network(self, seed: int) -> Network:
+    def network(self, seed: int) -> DeepMarkovNetwork:
         """With initial weights drawn from the seed."""
         with left_as_they_were():
             torch.set_default_dtype(torch.float32)
             torch.manual_seed(seed & (2**63 - 1))
-            return Network(self.workers, self.latent, self.hidden)
+            return DeepMarkovNetwork(self.workers, self.latent, self.hidden)
 
 
 class DeepMarkov:
@@ -55,7 +55,7 @@ class DeepMarkov:
 
     kind: ClassVar[str] = "deep-markov"
 
-    def __init__(self, shape: Shape, scale: Scale, network: Network) -> None:
+    def __init__(self, shape: Shape, scale: RunTimeScale, network: DeepMarkovNetwork) -> None:
         self.shape = shape
         self._scale = scale
         self._network = network.eval().requires_grad_(False)
@@ -89,7 +89,7 @@ class DeepMarkov:
         try:
             shape = Shape(**settings)
             learned = dict(tensors)
-            scale = Scale(learned.pop("scale.centre"), learned.pop("scale.width"))
+            scale = RunTimeScale(learned.pop("scale.centre"), learned.pop("scale.width"))
             network = shape.network(seed=0)
             network.load_state_dict(learned)
             centres = tuple(scale.centre.shape)

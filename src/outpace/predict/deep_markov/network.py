@@ -87,7 +87,7 @@ class Guide(nn.Module):
         return torch.stack(states, 1), torch.stack(means, 1), torch.stack(stds, 1)
 
 
-class Network(nn.Module):
+class DeepMarkovNetwork(nn.Module):
     """All of them, and the distribution of the first state of a window."""
 
     def __init__(self, workers: int, latent: int, hidden: int) -> None:

@@ -11,7 +11,7 @@ _RANGE = 10.0  # what lies further out looks like that to the networks: a glitch
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Scale:
+class RunTimeScale:
     """centre: of each variable's log seconds, shape (N,). width: of all of them, shape ().
 
     Each worker is centred by its own median: workers differ for ever, and that need not be
@@ -25,7 +25,7 @@ class Scale:
     width: Tensor
 
     @classmethod
-    def of(cls, logs: Tensor) -> Scale:
+    def of(cls, logs: Tensor) -> RunTimeScale:
         """logs: shape (T, N), float64."""
         centre = logs.median(0).values
         rest = (logs - centre).flatten().sort().values

@@ -12,7 +12,7 @@ from outpace.predict.recorded.table import Nodes
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class NodeLayout:
     """Which place each worker has in a rectangle of J nodes with W places each.
 
     place: shape (N,), numbers of places, row by row. There are more places than workers where
@@ -24,7 +24,7 @@ class Layout:
     place: Tensor
 
     @classmethod
-    def of(cls, node: Nodes) -> Layout:
+    def of(cls, node: Nodes) -> NodeLayout:
         """Of the workers on these nodes.
 
         One number for all of several workers says nothing about where they are. Then each is

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from outpace.predict.pooled.layout import Layout
-from outpace.predict.pooled.network import Network, State
+from outpace.predict.pooled.layout import NodeLayout
+from outpace.predict.pooled.network import HiddenState, PooledNetwork
 from outpace.predict.pooled.prediction import Forecast
 from outpace.predict.pooled.tracks import Features, advance, begin, reference
 from outpace.predict.recorded.table import Mask, Nodes, Seconds
@@ -25,7 +25,7 @@ class Pooled:
     never been seen: they are predicted as everybody is.
     """
 
-    network: Network
+    network: PooledNetwork
 
     kind: ClassVar[str] = "pooled"
 
@@ -34,7 +34,7 @@ class Pooled:
         return 1
 
     def follow(self, node: Nodes, seed: int) -> Follower:
-        return Follower(self.network, Layout.of(np.asarray(node)), seed)
+        return Follower(self.network, NodeLayout.of(np.asarray(node)), seed)
 
     def tensors(self) -> Mapping[str, Tensor]:
         return {name: tensor.detach().clone() for name, tensor in self.network.named_parameters()}
@@ -44,7 +44,7 @@ class Pooled:
 
     @classmethod
     def from_parts(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
-        network = Network(settings["noise"], settings["delay"])
+        network = PooledNetwork(settings["noise"], settings["delay"])
         network.load_state_dict(dict(tensors))
         return cls(network.requires_grad_(False))
 
@@ -52,13 +52,13 @@ class Pooled:
 class Follower:
     """What the model knows of one run."""
 
-    def __init__(self, network: Network, layout: Layout, seed: int) -> None:
+    def __init__(self, network: PooledNetwork, layout: NodeLayout, seed: int) -> None:
         self._network = network
         self._layout = layout
         self._present = torch.zeros(layout.nodes * layout.width, dtype=torch.bool)
         self._present[layout.place] = True
         self._present = self._present.view(layout.nodes, layout.width)
-        self._state: State = network.begin(1, layout.nodes, layout.width)
+        self._state: HiddenState = network.begin(1, layout.nodes, layout.width)
         self._tracks = begin((), layout.nodes, layout.width)
         self._generator = torch.Generator().manual_seed(seed)
 
@@ -76,12 +76,12 @@ class Follower:
         )
         now = Features(*(part[None, None] for part in features))
         states = self._network(now, self._present[None], self._state)
-        self._state = State(*(part[0] for part in states))
+        self._state = HiddenState(*(part[0] for part in states))
 
     @torch.no_grad()
     def predict(self) -> Forecast:
         """The iteration after the last one observed."""
-        law = self._network.law(State(*(part[0] for part in self._state)), self._tracks)
+        law = self._network.law(HiddenState(*(part[0] for part in self._state)), self._tracks)
         return Forecast(
             law, float(self._tracks.reference), self._layout, self._present, self._generator
         )

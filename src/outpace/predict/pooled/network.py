@@ -32,7 +32,7 @@ _RARELY: Final = -4.0  # logit of a delay
 _SMALLEST: Final = 1e-3  # spread, relative: times are measured no better
 
 
-class State(NamedTuple):
+class HiddenState(NamedTuple):
     """Hidden states: shapes (runs, J, W, ...), (runs, J, ...), (runs, ...)."""
 
     worker: Tensor
@@ -40,7 +40,7 @@ class State(NamedTuple):
     cluster: Tensor
 
 
-class Network(nn.Module):
+class PooledNetwork(nn.Module):
     """About 20,000 weights.
 
     noise, delay: what log times usually vary by from one iteration to the next, and what they
@@ -65,14 +65,14 @@ class Network(nn.Module):
                 head.weight.mul_(0.2)
                 head.bias.zero_()
 
-    def begin(self, runs: int, nodes: int, width: int) -> State:
-        return State(
+    def begin(self, runs: int, nodes: int, width: int) -> HiddenState:
+        return HiddenState(
             torch.zeros(runs, nodes, width, _WORKER),
             torch.zeros(runs, nodes, _NODE),
             torch.zeros(runs, _CLUSTER),
         )
 
-    def forward(self, features: Features, present: Tensor, state: State) -> State:
+    def forward(self, features: Features, present: Tensor, state: HiddenState) -> HiddenState:
         """States after each of T iterations: T goes in front of every shape.
 
         features: the same. present: shape (runs, J, W), places with a worker.
@@ -85,9 +85,9 @@ class Network(nn.Module):
         there = present.any(-1)[..., None].float()
         all_nodes = (node * (there / there.sum(-2, keepdim=True).clamp(min=1.0))).sum(-2)
         into = torch.cat((all_nodes, features.cluster), -1)
-        return State(worker, node, _through(self.cluster, into, state.cluster))
+        return HiddenState(worker, node, _through(self.cluster, into, state.cluster))
 
-    def law(self, state: State, tracks: Tracks) -> Law:
+    def law(self, state: HiddenState, tracks: Tracks) -> Law:
         """Of the next iteration, relative to the reference of the last; any leading shape."""
         noise = self.noise
         above = torch.cat(

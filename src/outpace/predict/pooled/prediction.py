@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from outpace.predict.pooled.law import Law, log_parts, posterior
-from outpace.predict.pooled.layout import Layout
+from outpace.predict.pooled.layout import NodeLayout
 from outpace.predict.recorded.table import Seconds
 from outpace.predict.truncated import normal_above
 
@@ -37,7 +37,7 @@ class Forecast:
 
     law: Law
     reference: float
-    layout: Layout
+    layout: NodeLayout
     present: Tensor
     generator: torch.Generator
 

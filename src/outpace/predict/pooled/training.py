@@ -19,9 +19,9 @@ from torch import Tensor
 from outpace.errors import ConfigError
 from outpace.predict.pooled.cutting import cut
 from outpace.predict.pooled.law import log_likelihood
-from outpace.predict.pooled.layout import Layout
+from outpace.predict.pooled.layout import NodeLayout
 from outpace.predict.pooled.model import Pooled
-from outpace.predict.pooled.network import Network, State
+from outpace.predict.pooled.network import HiddenState, PooledNetwork
 from outpace.predict.pooled.tracks import Features, Tracks, advance, begin, reference
 from outpace.predict.recorded.table import Mask, RunTimes
 from outpace.support.generators import left_as_they_were
@@ -39,7 +39,7 @@ _RATE: Final = 6e-3
 _SLOWEST_RATE: Final = 0.03  # of that, at the end
 
 
-class _Run(NamedTuple):
+class _RecordedRun(NamedTuple):
     """Shapes (T, J, W), and (T,) for the reference; logarithms.
 
     seen: the times as the filter sees them, with NaN for those who have yet to join.
@@ -68,7 +68,7 @@ def fit(
         raise ConfigError("there are no run times to fit a model to; record a run first")
     with _alone(seed):
         noise, delay = _scales(histories)
-        network = Network(noise, delay)
+        network = PooledNetwork(noise, delay)
         generator = np.random.default_rng([seed, 1])
         optimizer = torch.optim.Adam(network.parameters(), lr=_RATE, betas=(0.9, 0.98))
         for number in range(_ROUNDS):
@@ -83,7 +83,9 @@ def fit(
         return Pooled(network.requires_grad_(False))
 
 
-def _train(network: Network, optimizer: torch.optim.Optimizer, runs: Sequence[_Run]) -> float:
+def _train(
+    network: PooledNetwork, optimizer: torch.optim.Optimizer, runs: Sequence[_RecordedRun]
+) -> float:
     """One round: through all of the runs, a step of the optimizer every few iterations."""
     times, seen, censored, references = _together(runs)
     length, many, nodes, width = times.shape
@@ -107,7 +109,7 @@ def _train(network: Network, optimizer: torch.optim.Optimizer, runs: Sequence[_R
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         optimizer.step()
         total += float(loss.detach()) * (part.stop - part.start)
-        state = State(*(values[-1].detach() for values in states))
+        state = HiddenState(*(values[-1].detach() for values in states))
     return total / (length - 1)
 
 
@@ -127,7 +129,7 @@ def _tracked(
     )
 
 
-def _drawn(histories: Sequence[RunTimes], generator: np.random.Generator) -> _Run:
+def _drawn(histories: Sequence[RunTimes], generator: np.random.Generator) -> _RecordedRun:
     """Some workers of a recording, from some iteration on, cut off as in use."""
     history = histories[int(generator.integers(len(histories)))]
     length = min(_LENGTH, history.iterations)
@@ -136,7 +138,7 @@ def _drawn(histories: Sequence[RunTimes], generator: np.random.Generator) -> _Ru
     seconds, censored = cut(history.seconds[rows], history.censored[rows], generator)
     times = torch.from_numpy(np.log(seconds)).float()
     seen = torch.where(torch.from_numpy(_away(history, length, generator)), torch.nan, times)
-    layout = Layout.of(history.node)
+    layout = NodeLayout.of(history.node)
     places = torch.stack((layout.spread(times), layout.spread(seen)))
     masks = layout.spread(torch.from_numpy(censored))
     if layout.width > _WIDTH:
@@ -146,7 +148,7 @@ def _drawn(histories: Sequence[RunTimes], generator: np.random.Generator) -> _Ru
     if layout.nodes > most:
         some = torch.from_numpy(generator.permutation(layout.nodes)[:most])
         places, masks = places[:, :, some], masks[:, some]
-    return _Run(places[0], places[1], masks, reference(seen))
+    return _RecordedRun(places[0], places[1], masks, reference(seen))
 
 
 def _away(history: RunTimes, length: int, generator: np.random.Generator) -> Mask:
@@ -163,7 +165,7 @@ def _away(history: RunTimes, length: int, generator: np.random.Generator) -> Mas
     return chosen & (np.arange(length) < generator.uniform(0.0, 1.3) * length)[:, None]
 
 
-def _together(runs: Sequence[_Run]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _together(runs: Sequence[_RecordedRun]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Runs side by side, shapes (T, runs, J, W) and (T, runs): as long as the shortest."""
     length = min(len(run.times) for run in runs)
     nodes = max(run.times.shape[1] for run in runs)
@@ -183,7 +185,7 @@ def _scales(histories: Sequence[RunTimes]) -> tuple[float, float]:
     moves, apart = [], []
     for history in histories:
         times = torch.from_numpy(np.log(np.where(history.censored, np.nan, history.seconds)))
-        away = Layout.of(history.node).spread(times - reference(times)[:, None])
+        away = NodeLayout.of(history.node).spread(times - reference(times)[:, None])
         step = away.diff(dim=0)
         moves.append(step[~step.isnan()].abs())
         if away.shape[-1] > 1:  # what its workers have in common is no delay of one of them

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from outpace.errors import ConfigError
 from outpace.predict.recorded.columns import first
-from outpace.predict.recorded.rows import Rows, read_rows
+from outpace.predict.recorded.rows import RunTimeRows, read_rows
 from outpace.predict.recorded.table import Nodes, RunTimes
 from outpace.predict.recorded.validity import consecutive_nodes, require_valid
 
@@ -71,7 +71,7 @@ def read_nodes(path: Path, workers: int) -> Nodes | None:
     return _nodes(rows.worker, rows.node, workers, path)
 
 
-def _one(rows: Rows, part: NDArray[np.int64], path: Path) -> NDArray[np.float64]:
+def _one(rows: RunTimeRows, part: NDArray[np.int64], path: Path) -> NDArray[np.float64]:
     worker, times = rows.worker[part[0]], rows.seconds[part]
     row = first(rows.iteration[part] != np.arange(len(part)))
     if row is not None:

@@ -24,7 +24,7 @@ _ALIBABA: Final = ("worker", "time", "batch_time_norm")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rows:
+class RunTimeRows:
     """Each worker and iteration at most once; nothing is said of the seconds.
 
     node: None if the file has no such column.
@@ -37,7 +37,7 @@ class Rows:
     node: NDArray[np.int64] | None
 
 
-def read_rows(path: Path) -> Rows:
+def read_rows(path: Path) -> RunTimeRows:
     """Raises ConfigError for an unknown layout, repetitions, and numbers that are none."""
     table = read_columns(path)
     names = set(table.column_names)
@@ -57,7 +57,7 @@ def read_rows(path: Path) -> Rows:
     row = first((np.diff(worker) == 0) & (np.diff(place) == 0))
     if row is not None:
         raise ConfigError(f"{path}: worker {worker[row]} has iteration {place[row]} twice")
-    return Rows(
+    return RunTimeRows(
         worker,
         place if own else _places(worker),
         numbers(table, seconds_name, path)[order],

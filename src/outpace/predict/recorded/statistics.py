@@ -41,7 +41,7 @@ def ordered(times: RunTimes) -> Ordered:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Throughput:
+class MeanThroughput:
     """Mean Ω(c) over the iterations in which so many workers were there; entry c - 1.
 
     exact: no time in it is a bound, so it is Ω(c) and not at least that much. best: the count
@@ -71,7 +71,7 @@ class Throughput:
         return gain if self.exact[-1] or gain > 0 else None
 
 
-def throughput(order: Ordered) -> Throughput:
+def throughput(order: Ordered) -> MeanThroughput:
     """Counts that fewer than half of the iterations had workers for are left out."""
     there = ~np.isnan(order.seconds)
     judged = int((there.mean(axis=0) >= _ENOUGH).sum())
@@ -82,7 +82,7 @@ def throughput(order: Ordered) -> Throughput:
     best = int(np.where(exact, rate, -np.inf).argmax()) + 1 if exact.any() else 0
     whole = bool(exact.all())
     hindsight = float(np.nanmax(counts / seconds, axis=1).mean()) if whole else None
-    return Throughput(rate, exact, best, hindsight)
+    return MeanThroughput(rate, exact, best, hindsight)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

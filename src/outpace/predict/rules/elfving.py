@@ -7,7 +7,7 @@ import numpy as np
 from outpace.predict.interface import Wait
 from outpace.predict.recorded.table import Mask, Seconds
 from outpace.predict.rules.decisions.count import best_count
-from outpace.predict.rules.decisions.objective import Throughput
+from outpace.predict.rules.decisions.objective import ThroughputObjective
 from outpace.predict.rules.normal_order import normal_scores
 from outpace.support.checks import require
 
@@ -40,7 +40,7 @@ class Elfving:
         self._missing -= 1
         if not self._missing:
             expected = expected_order(np.stack(self._rows))
-            self._wait = best_count(expected[None], Throughput()).wait
+            self._wait = best_count(expected[None], ThroughputObjective()).wait
             self._rows.clear()
 
 

@@ -14,7 +14,7 @@ from outpace.predict.interface import Filter, Prediction, Wait
 from outpace.predict.recorded.table import Mask, Seconds
 from outpace.predict.rules.decisions.count_or_deadline import best_count_or_deadline, best_ends
 from outpace.predict.rules.decisions.objective import Objective
-from outpace.predict.rules.decisions.plan import Plan
+from outpace.predict.rules.decisions.plan import CutOffPlan
 from outpace.predict.rules.iteration import came
 from outpace.support.checks import require
 
@@ -102,7 +102,7 @@ class Replan:
             self._note = None
         return affordable
 
-    def _until(self, plan: Plan, draws: Seconds, now: float) -> Wait:
+    def _until(self, plan: CutOffPlan, draws: Seconds, now: float) -> Wait:
         until_s = plan.until_s
         if until_s == math.inf:  # by when the count should have come by far
             until_s = float(draws[:, int(plan.count) - 1].max())

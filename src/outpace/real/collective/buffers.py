@@ -57,7 +57,7 @@ class PhantomSum:
         return self._block
 
 
-class Wire:
+class WireBuffer:
     """What travels: the values, perhaps of two dtypes, and the entries behind them."""
 
     def __init__(self, buffers: Sequence[torch.Tensor], elements: int) -> None:
@@ -119,7 +119,7 @@ class WireSum:
 
     def __init__(
         self,
-        wire: Wire,
+        wire: WireBuffer,
         given: Block | None,
         copy: torch.Tensor | None,
         dtype: torch.dtype,

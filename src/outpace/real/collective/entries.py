@@ -17,7 +17,7 @@ _WEIGHT, _TIME = 4, 7  # digits: 4e9 iterations, two years of ns
 DIGITS: Final = 1 + _WEIGHT + _TIME
 
 
-class Part(IntEnum):
+class Contribution(IntEnum):
     """What a worker has in an all-reduce."""
 
     NOTHING = 1
@@ -28,7 +28,7 @@ class Part(IntEnum):
 class Entry(NamedTuple):
     """What one worker says."""
 
-    part: Part
+    part: Contribution
     weight: int  # iterations in it
     joined: Time  # ns since the start of the run
 
@@ -41,7 +41,9 @@ def digits_of(entry: Entry) -> list[float]:
 def entries_in(rows: Sequence[Sequence[float]]) -> dict[int, Entry]:
     """By worker, of those who took part."""
     return {
-        worker: Entry(Part(int(row[0])), _number(row[1 : 1 + _WEIGHT]), _number(row[1 + _WEIGHT :]))
+        worker: Entry(
+            Contribution(int(row[0])), _number(row[1 : 1 + _WEIGHT]), _number(row[1 + _WEIGHT :])
+        )
         for worker, row in enumerate(rows)
         if row[0]
     }

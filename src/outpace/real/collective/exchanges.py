@@ -39,7 +39,7 @@ from outpace.sync.messages import worker_name
 _LOOK_EVERY_S: Final = 0.1  # whether the run ends early
 
 
-class Exchanges:
+class PairwiseExchanges:
     """Belongs to the thread of the training. me: a worker, of which these are the others.
 
     read: its parameters as they are, which nobody will change. change: add this to them. tell:
@@ -57,7 +57,7 @@ class Exchanges:
         read: Callable[[], Value],
         change: Callable[[torch.Tensor], None],
         tell: Callable[[WireMessage], None],
-        ended: Callable[[Pair], None],
+        ended: Callable[[PendingExchange], None],
     ) -> None:
         self._kernel, self._clock, self._me = kernel, clock, me
         self._read, self._change, self._tell, self._told_of = read, change, tell, ended
@@ -67,7 +67,7 @@ class Exchanges:
             low, high = sorted((me, other))
             group = partial(Group, settings, f"{low} and {high}", [low, high], me)
             self._lines[other] = Line(bell, group, partial(self._broken, other))
-        self._sought: Pair | None = None
+        self._sought: PendingExchange | None = None
         self._meet: StartAverage | None = None  # the average that is under way
 
     async def connect(self) -> None:
@@ -77,10 +77,10 @@ class Exchanges:
             line.do(partial(_tell_that, met))
             await met
 
-    def begin(self, iteration: int) -> Pair:
+    def begin(self, iteration: int) -> PendingExchange:
         """See `PeerContext.begin_exchange`."""
         assert self._sought is None, "the last one is not over"
-        pair = self._sought = Pair(self._kernel, iteration, self._clock.now)
+        pair = self._sought = PendingExchange(self._kernel, iteration, self._clock.now)
         self._tell(SeekPartner(iteration))
         return pair
 
@@ -138,7 +138,7 @@ class Exchanges:
             pair.number, pair.nbytes = meet.number, nbytes
             self._told_of(pair)
 
-    def _end(self, began: Time, ended: Time) -> Pair:
+    def _end(self, began: Time, ended: Time) -> PendingExchange:
         pair, self._sought = self._sought, None
         assert pair is not None
         pair.began = min(max(pair.joined, began), ended)  # perhaps by the clock of another machine
@@ -168,7 +168,7 @@ def _tell_that(met: Future[None], _: Group) -> Done:
     return partial(met.set, None)
 
 
-class Pair:
+class PendingExchange:
     """An average that this worker has asked for. Implements `Exchange`."""
 
     def __init__(self, kernel: Kernel, iteration: int, joined: Time) -> None:

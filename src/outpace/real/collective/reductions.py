@@ -15,9 +15,8 @@ import torch
 from outpace.blocks.block import Block
 from outpace.kernel import Future, Kernel
 from outpace.real.collective.bell import Bell
-from outpace.real.collective.buffers import PhantomSum, Wire, WireSum
-from outpace.real.collective.entries import DIGITS, Entry, digits_of, entries_in
-from outpace.real.collective.entries import Part as InIt
+from outpace.real.collective.buffers import PhantomSum, WireBuffer, WireSum
+from outpace.real.collective.entries import DIGITS, Contribution, Entry, digits_of, entries_in
 from outpace.real.collective.group import Group, GroupSettings
 from outpace.real.collective.line import Done, Line
 from outpace.real.net.clock import RealClock
@@ -50,7 +49,7 @@ class Reductions:
         wire: torch.dtype,
         averages: bool = False,
         tell: Callable[[WireMessage], None],
-        ended: Callable[[Part], None],
+        ended: Callable[[PendingReduction], None],
         least: Callable[[Sequence[int]], Time],
     ) -> None:
         self._kernel, self._clock, self._bell = kernel, clock, Bell(clock)
@@ -61,9 +60,9 @@ class Reductions:
         self._share = 1 / workers if averages and not self._rounds else 1.0
         self._tell, self._told_of, self._least = tell, ended, least
         self._line: Line | None = None
-        self._wires: list[Wire] = []  # of the last that is over, and of the next
+        self._wires: list[WireBuffer] = []  # of the last that is over, and of the next
         self._done = 0  # those whose result is here
-        self._pending: Part | None = None
+        self._pending: PendingReduction | None = None
 
     def connect(
         self, settings: GroupSettings, generation: int, members: Sequence[int]
@@ -99,26 +98,28 @@ class Reductions:
         self._now_line.do(take)
         return shared
 
-    def begin(self, value: Block | None, weight: int) -> Part:
+    def begin(self, value: Block | None, weight: int) -> PendingReduction:
         """Take part in the next; see `PeerContext.begin_all_reduce`."""
         assert self._pending is None, "the last one is not over"
         if not self._wires:
             self._wires = [self._new_wire(), self._new_wire()]
         number = self._done
-        part = self._pending = Part(
+        part = self._pending = PendingReduction(
             self._kernel, self._me, number, value, weight, self._wires[number % 2], self._clock.now
         )
         self._tell(EnterAllReduce(number))
         self._now_line.do(partial(self._reduce, part, part.wire))
         return part
 
-    def _new_wire(self) -> Wire:
+    def _new_wire(self) -> WireBuffer:
         entries = self._workers * DIGITS
         if not self._rounds or self._like is None:
-            return Wire([self._new(self._elements + entries, self._wire)], self._elements)
+            return WireBuffer([self._new(self._elements + entries, self._wire)], self._elements)
         rounded, exact = self._elements - self._exact, self._exact
         last = self._new(exact + entries, self._like.dtype)
-        return Wire([self._new(rounded, self._wire), last] if rounded else [last], self._elements)
+        return WireBuffer(
+            [self._new(rounded, self._wire), last] if rounded else [last], self._elements
+        )
 
     def _new(self, elements: int, dtype: torch.dtype) -> torch.Tensor:
         """An empty buffer that the group can get at."""
@@ -151,7 +152,7 @@ class Reductions:
     def _even_out(
         self,
         done: int,
-        wires: Sequence[Wire],
+        wires: Sequence[WireBuffer],
         members: Sequence[int],
         met: Future[None],
         group: Group,
@@ -173,34 +174,34 @@ class Reductions:
             wire.is_summed = done < most
         return partial(met.set, None)
 
-    def _reduce(self, part: Part, wire: Wire, group: Group) -> Done:
+    def _reduce(self, part: PendingReduction, wire: WireBuffer, group: Group) -> Done:
         table: dict[int, Entry] = {}
         while not wire.is_summed:
             group.all_reduce(self._written(part, wire))
             table = self._table_in(wire)
             # Who has spoilt it has nothing in it the next time.
-            wire.is_summed = all(entry.part is not InIt.SPOILED for entry in table.values())
+            wire.is_summed = all(entry.part is not Contribution.SPOILED for entry in table.values())
         wire.is_summed = False  # when it is used again
         total = None
         if self._like is not None and self._share == 1 and not part.awaited:
             total = wire.total(self._like.dtype)  # there is time to copy it
         return partial(self._finish, part, table or self._table_in(wire), total, self._clock.now)
 
-    def _table_in(self, wire: Wire) -> dict[int, Entry]:
+    def _table_in(self, wire: WireBuffer) -> dict[int, Entry]:
         rows: list[list[float]] = wire.numbers.view(self._workers, DIGITS).tolist()
         return entries_in(rows)
 
-    def _written(self, part: Part, wire: Wire) -> Iterator[torch.Tensor]:
+    def _written(self, part: PendingReduction, wire: WireBuffer) -> Iterator[torch.Tensor]:
         """What it has in it, piece by piece, and then its entry."""
-        kind = InIt.VALUE
+        kind = Contribution.VALUE
         if part.value is None or not part.is_finite:
             yield from wire.clear()
-            kind = InIt.NOTHING
+            kind = Contribution.NOTHING
         else:
             yield from wire.write(part.value, self._share)
             part.is_finite = wire.is_finite
             if not part.is_finite:
-                kind = InIt.SPOILED
+                kind = Contribution.SPOILED
         numbers = wire.numbers.view(self._workers, DIGITS).zero_()
         numbers[self._me] = numbers.new_tensor(digits_of(Entry(kind, part.weight, part.joined)))
         yield wire.last
@@ -208,7 +209,11 @@ class Reductions:
     # -- and back --------------------------------------------------------------------
 
     def _finish(
-        self, part: Part, table: dict[int, Entry], total: torch.Tensor | None, ended: Time
+        self,
+        part: PendingReduction,
+        table: dict[int, Entry],
+        total: torch.Tensor | None,
+        ended: Time,
     ) -> None:
         part.wire.is_intact = True
         self._done += 1
@@ -221,10 +226,14 @@ class Reductions:
             self._end(part, table, total, began)
 
     def _end(
-        self, part: Part, table: dict[int, Entry], total: torch.Tensor | None, began: Time
+        self,
+        part: PendingReduction,
+        table: dict[int, Entry],
+        total: torch.Tensor | None,
+        began: Time,
     ) -> None:
         part.began, part.members = began, sorted(table)
-        given = [entry.weight for entry in table.values() if entry.part is InIt.VALUE]
+        given = [entry.weight for entry in table.values() if entry.part is Contribution.VALUE]
         values: BlockSum
         if self._like is None:
             values = PhantomSum(self._elements, len(given))
@@ -238,7 +247,7 @@ class Reductions:
         part.arrived.set(reduced)
 
 
-class Part:
+class PendingReduction:
     """This worker's part in one of them. Implements `Reduction`."""
 
     def __init__(
@@ -248,7 +257,7 @@ class Part:
         number: int,
         value: Block | None,
         weight: int,
-        wire: Wire,
+        wire: WireBuffer,
         joined: Time,
     ) -> None:
         self.worker, self.number, self.value, self.weight = worker, number, value, weight

@@ -31,7 +31,12 @@ from outpace.real.collective.group import backend_for, host_store
 from outpace.real.coordinator.membership import Membership
 from outpace.real.coordinator.pairs import Pairs
 from outpace.real.coordinator.peer_snapshots import PeerSnapshots
-from outpace.real.coordinator.scheduler import CutOffScheduler, Place, Scheduler, ShardScheduler
+from outpace.real.coordinator.scheduler import (
+    CutOffScheduler,
+    Scheduler,
+    SchedulerResources,
+    ShardScheduler,
+)
 from outpace.real.coordinator.snapshots import Evaluate, Snapshots
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import (
@@ -144,7 +149,7 @@ class Coordinator:
                 self.membership = Pairs(self.kernel, self.workers, experiment.seed, tell)
             else:
                 self.membership = Membership(self.kernel, self.workers, peers.timeout_s, tell)
-        place = Place(experiment, self.kernel, self.clock, self.listener, trace)
+        place = SchedulerResources(experiment, self.kernel, self.clock, self.listener, trace)
         self._scheduler: Scheduler | None = None
         if rule is not None:
             self._scheduler = CutOffScheduler(place, rule)

@@ -22,7 +22,7 @@ from outpace.real.net.translation import for_scheduler, for_shard, wire_from_sch
 from outpace.real.net.transport import Listener
 from outpace.real.net.turns import Turns
 from outpace.record.recorder import Recorder
-from outpace.record.trace import Rows
+from outpace.record.trace import TraceRows
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync.messages import SCHEDULER, Done, Leave, Message, Pull, Push, Reply, worker_name
 from outpace.sync.programs.cutoff import cut_off
@@ -30,20 +30,20 @@ from outpace.sync.programs.parameter_server import parameter_server
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SchedulerResources:
     """What it shares with the coordinator."""
 
     experiment: Experiment
     kernel: Kernel
     clock: RealClock
     listener: Listener
-    rows: Rows
+    rows: TraceRows
 
 
 class Scheduler(ABC):
     """The context of its program."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: SchedulerResources) -> None:
         self.recorder = Recorder(place.rows, lambda shard, version: None)
         self._kernel, self._clock, self._listener = place.kernel, place.clock, place.listener
         self._mailbox = self._new_mailbox()
@@ -123,7 +123,7 @@ class Scheduler(ABC):
 class ShardScheduler(Scheduler):
     """Lets workers through: a shard without parameters."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: SchedulerResources) -> None:
         super().__init__(place)
         shard = scheduler_shard(place.experiment, self.recorder)
         assert shard is not None
@@ -157,7 +157,7 @@ class ShardScheduler(Scheduler):
 class CutOffScheduler(Scheduler):
     """Ends iterations as `rule` says."""
 
-    def __init__(self, place: Place, rule: Rule) -> None:
+    def __init__(self, place: SchedulerResources, rule: Rule) -> None:
         super().__init__(place)
         self._experiment, self._rule = place.experiment, rule
 

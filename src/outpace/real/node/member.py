@@ -34,8 +34,8 @@ from outpace.real.net.transport import Transport
 from outpace.real.net.wire import Expect, WireError
 from outpace.real.net.zeromq.transport import ZeroMQTransport
 from outpace.record.recorder import Recorder
-from outpace.record.trace import Rows as TraceRows
 from outpace.record.trace import Table
+from outpace.record.trace import TraceRows as TraceRows
 from outpace.support.units import nanoseconds
 from outpace.support.version import __version__
 
@@ -54,7 +54,7 @@ def expect_nothing(_: WireMessage) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class CoordinatorLink:
     """How a process of a run reaches the coordinator, and who it is."""
 
     name: str
@@ -74,7 +74,7 @@ def boot_id() -> str:
 class Member:
     """A process of a run. Subclasses drive the kernel."""
 
-    def __init__(self, link: Link, expect: Expect = expect_nothing) -> None:
+    def __init__(self, link: CoordinatorLink, expect: Expect = expect_nothing) -> None:
         self.name = link.name
         self.clock = RealClock()
         self.transport: Transport = ZeroMQTransport(
@@ -209,7 +209,7 @@ class Lost(RunError):
         self.peer = peer
 
 
-def report_failure(link: Link, error: Exception) -> None:
+def report_failure(link: CoordinatorLink, error: Exception) -> None:
     """Tell the coordinator of a process that could not even be set up."""
     member = Member(link)
     member.tell_failure(error)

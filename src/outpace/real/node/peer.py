@@ -14,9 +14,9 @@ from outpace.cluster import Costs, Paths
 from outpace.config.experiment import Experiment
 from outpace.kernel import Future
 from outpace.real.collective.buffers import AccumulatedInBuffer
-from outpace.real.collective.exchanges import Exchanges, Pair
+from outpace.real.collective.exchanges import PairwiseExchanges, PendingExchange
 from outpace.real.collective.group import Backend, GroupSettings, gpu_of, own_address
-from outpace.real.collective.reductions import Part, Reductions
+from outpace.real.collective.reductions import PendingReduction, Reductions
 from outpace.real.net.messages import (
     CancelAverage,
     Go,
@@ -31,7 +31,7 @@ from outpace.real.net.messages import (
     WireMessage,
 )
 from outpace.real.net.wire import head_of
-from outpace.real.node.member import Link
+from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.trainee import Trainee
 from outpace.record.trace import NONE
 from outpace.support.units import Time
@@ -49,7 +49,7 @@ _LINE_ENDS_S: Final = 2.0  # what others break off may take for ever
 class Peer(Trainee):
     """Subclasses say what it trains. The context of the program; implements `PeerContext`."""
 
-    def __init__(self, link: Link, worker: int, experiment: Experiment) -> None:
+    def __init__(self, link: CoordinatorLink, worker: int, experiment: Experiment) -> None:
         super().__init__(link, worker, self._expected)
         assert experiment.peers is not None
         self.strategy = experiment.peers
@@ -63,7 +63,7 @@ class Peer(Trainee):
         self._backend: Backend = "gloo"
         self._has_met = False
         self._reductions: Reductions
-        self._exchanges: Exchanges | None = None
+        self._exchanges: PairwiseExchanges | None = None
         self._like: torch.Tensor | None = None  # empty, of the parameters' dtype, where they are
         self._elements = 0
         self._iteration = -1  # the last that was computed
@@ -224,9 +224,9 @@ class Peer(Trainee):
     def _meet(self, generation: int, members: Sequence[int]) -> Future[None]:
         return self._reductions.connect(self._group_settings, generation, members)
 
-    def _new_exchanges(self) -> Exchanges:
+    def _new_exchanges(self) -> PairwiseExchanges:
         others = [worker for worker in range(self.workers) if worker != self.worker]
-        return Exchanges(
+        return PairwiseExchanges(
             self.kernel,
             self.clock,
             self.worker,
@@ -284,13 +284,13 @@ class Peer(Trainee):
             await self.kernel.sleep(0)  # a program that waits for nobody would never end
         return gradient
 
-    def begin_all_reduce(self, value: Block | None, weight: int = 1) -> Part:
+    def begin_all_reduce(self, value: Block | None, weight: int = 1) -> PendingReduction:
         self._busy.clear()
         self._given, self._versions = self._versions, []
         self._joined_after = self._iteration
         return self._reductions.begin(value, weight)
 
-    def begin_exchange(self, iteration: int) -> Pair:
+    def begin_exchange(self, iteration: int) -> PendingExchange:
         assert self._exchanges is not None
         self._busy.clear()
         self._joined_after = iteration
@@ -313,7 +313,7 @@ class Peer(Trainee):
         """How long an all-reduce among them takes, if it is to be stretched."""
         return self._costs.of(self.strategy.all_reduce, members, self._value_bytes).duration
 
-    def _reduced(self, part: Part) -> None:
+    def _reduced(self, part: PendingReduction) -> None:
         if not part.is_finite:
             self.refused()
         elif self.strategy.has_common and part.gives:
@@ -334,7 +334,7 @@ class Peer(Trainee):
             counts=self.worker == part.members[0],
         )
 
-    def _exchanged(self, pair: Pair) -> None:
+    def _exchanged(self, pair: PendingExchange) -> None:
         self.recorder.totals.messages += 2
         self.recorder.totals.bytes_sent += 2 * pair.nbytes
         self.recorder.all_reduced(

@@ -34,7 +34,7 @@ from outpace.real.net.translation import for_shard, wire_reply
 from outpace.real.net.turns import Turns
 from outpace.real.net.wire import block_elements, head_of
 from outpace.real.net.zeromq.transport import LOOPBACK
-from outpace.real.node.member import Link, Member
+from outpace.real.node.member import CoordinatorLink, Member
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync import Policy
 from outpace.sync.conditions import Conditioned
@@ -58,7 +58,7 @@ class Server(Member):
 
     def __init__(
         self,
-        link: Link,
+        link: CoordinatorLink,
         index: int,
         experiment: Experiment,
         keys: dict[str, str],

@@ -10,7 +10,7 @@ from outpace.blocks.sums import Gradient, all_finite
 from outpace.config.experiment import Experiment
 from outpace.errors import DivergenceError
 from outpace.real.net.sparse_log import SparseLog
-from outpace.real.node.member import Link, report_failure
+from outpace.real.node.member import CoordinatorLink, report_failure
 from outpace.real.node.trainee import Trainee
 from outpace.support.units import Time
 from outpace.tasks import CuttableWorkload, gradient_of
@@ -78,7 +78,7 @@ def _is_finite(loss: float | None, gradient: Sequence[Block]) -> bool:
     )
 
 
-def task_of(link: Link, experiment: Experiment) -> CuttableWorkload | None:
+def task_of(link: CoordinatorLink, experiment: Experiment) -> CuttableWorkload | None:
     """What a worker trains; None, after the coordinator was told why, if it cannot be made."""
     try:
         return experiment.task.workload(experiment.workers, experiment.batch_size, experiment.seed)

@@ -9,7 +9,7 @@ from outpace.blocks.slicing import layers_within
 from outpace.config.experiment import Experiment
 from outpace.errors import DivergenceError
 from outpace.optim import Optimizer
-from outpace.real.node.member import Link
+from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.peer import Peer
 from outpace.real.node.task import TaskGradients, task_of
 from outpace.sync.parameter_block import ParameterBlock, parameter_block
@@ -23,7 +23,7 @@ class TaskPeer(Peer):
     """Holds its parameters as a server would."""
 
     def __init__(
-        self, link: Link, worker: int, experiment: Experiment, workload: CuttableWorkload
+        self, link: CoordinatorLink, worker: int, experiment: Experiment, workload: CuttableWorkload
     ) -> None:
         super().__init__(link, worker, experiment)
         workload.cut([slice(0, sum(workload.layers))])
@@ -92,7 +92,7 @@ class TaskPeer(Peer):
         return parameter_block(self._initial, optimizer, layers=layers)
 
 
-def task_peer(link: Link, worker: int, experiment: Experiment) -> None:
+def task_peer(link: CoordinatorLink, worker: int, experiment: Experiment) -> None:
     """Run worker `worker` of this configuration; what goes wrong is told to the coordinator."""
     workload = task_of(link, experiment)
     if workload is not None:

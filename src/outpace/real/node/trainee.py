@@ -13,7 +13,7 @@ from outpace.blocks.block import Block, whole
 from outpace.kernel import Mailbox
 from outpace.real.net.messages import ModelBuffers, WireMessage
 from outpace.real.net.wire import Expect, head_of
-from outpace.real.node.member import Link, Member
+from outpace.real.node.member import CoordinatorLink, Member
 from outpace.support.units import Time, seconds
 
 _LOOK_EVERY_NS: Final = 1_000_000
@@ -22,7 +22,7 @@ _LOOK_EVERY_NS: Final = 1_000_000
 class Trainee(Member, ABC):
     """Worker number `worker`; subclasses say what it trains."""
 
-    def __init__(self, link: Link, worker: int, expect: Expect) -> None:
+    def __init__(self, link: CoordinatorLink, worker: int, expect: Expect) -> None:
         super().__init__(link, expect)
         self.worker = worker
         self._extras = Mailbox[torch.Tensor](self.kernel, "worker-0's buffers")

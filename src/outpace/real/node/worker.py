@@ -33,10 +33,10 @@ from outpace.real.net.messages import (
 from outpace.real.net.translation import for_worker
 from outpace.real.net.transport import Caller
 from outpace.real.net.wire import Expect, head_of
-from outpace.real.node.member import Link, Lost
+from outpace.real.node.member import CoordinatorLink, Lost
 from outpace.real.node.task import TaskGradients, task_of
 from outpace.real.node.trainee import Trainee
-from outpace.support.randomness import Stream
+from outpace.support.randomness import RandomStream
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync.messages import (
     SCHEDULER,
@@ -59,7 +59,7 @@ EndsIt: TypeAlias = Callable[[Message], bool]
 class Worker(Trainee):
     """Subclasses say what it trains. The context of the program."""
 
-    def __init__(self, link: Link, worker: int, experiment: Experiment) -> None:
+    def __init__(self, link: CoordinatorLink, worker: int, experiment: Experiment) -> None:
         super().__init__(link, worker, self._expected)
         self.servers: list[str] = []
         self._train = worker_program(experiment)
@@ -69,7 +69,9 @@ class Worker(Trainee):
         self.recv: Callable[[], Coroutine[Any, Any, Message]] = self._mailbox.get
         self._callers: dict[str, Caller] = {}
         self._blocks: list[Block] = []
-        self._coins = Stream(experiment.seed, "coin", worker, lambda source, n: source.random(n))
+        self._coins = RandomStream(
+            experiment.seed, "coin", worker, lambda source, n: source.random(n)
+        )
 
     # -- what is trained ----------------------------------------------------------
 
@@ -290,7 +292,7 @@ class TaskWorker(Worker):
     """Trains the task of a configuration."""
 
     def __init__(
-        self, link: Link, worker: int, experiment: Experiment, workload: CuttableWorkload
+        self, link: CoordinatorLink, worker: int, experiment: Experiment, workload: CuttableWorkload
     ) -> None:
         super().__init__(link, worker, experiment)
         self._workload = workload
@@ -346,7 +348,7 @@ def _expect(server: int, block: Block) -> Expect:
     return expected
 
 
-def task_worker(link: Link, worker: int, experiment: Experiment) -> None:
+def task_worker(link: CoordinatorLink, worker: int, experiment: Experiment) -> None:
     """Run worker `worker` of this configuration; what goes wrong is told to the coordinator."""
     workload = task_of(link, experiment)
     if workload is not None:

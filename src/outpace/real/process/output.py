@@ -24,7 +24,7 @@ _READ_BYTES: Final = 1 << 16
 _LONGEST: Final = 1 << 20  # bytes without an end of line that are kept
 
 
-class Stream:
+class OutputStream:
     """One pipe: what comes out of it goes to `say`, line by line."""
 
     def __init__(self, clock: RealClock, say: Callable[[str], None]) -> None:
@@ -63,8 +63,8 @@ class Output:
     """What one process prints."""
 
     def __init__(self, clock: RealClock, name: str, show: Print) -> None:
-        self._out = Stream(clock, lambda line: show(name, line, False))
-        self._err = Stream(clock, lambda line: show(name, line, True))
+        self._out = OutputStream(clock, lambda line: show(name, line, False))
+        self._err = OutputStream(clock, lambda line: show(name, line, True))
 
     @property
     def for_child(self) -> tuple[Connection, Connection]:

@@ -19,7 +19,7 @@ from outpace.config.experiment import Experiment
 from outpace.config.reading import experiment_from, to_plain
 from outpace.errors import ConfigError
 from outpace.real.net.session import Keys, Session
-from outpace.real.node.member import Link
+from outpace.real.node.member import CoordinatorLink
 from outpace.support.place import CONNECT, HERE
 from outpace.sync.messages import worker_name
 
@@ -36,7 +36,9 @@ class Rendezvous(msgspec.Struct, forbid_unknown_fields=True):
     experiment: dict[str, Any]
 
 
-def write_rendezvous(path: Path, link: Link, keys: Mapping[str, Keys], plan: Experiment) -> None:
+def write_rendezvous(
+    path: Path, link: CoordinatorLink, keys: Mapping[str, Keys], plan: Experiment
+) -> None:
     """For workers of a run that `link` (anybody's) belongs to. Raises ConfigError."""
     session = link.session
     content = Rendezvous(
@@ -79,7 +81,7 @@ def join_from_file(path: str, place: tuple[int, int] | None) -> None:
     name = worker_name(number)
     pair = found.workers.get(name)
     session = Session(found.run, found.epoch, found.lease_s, Keys(*pair) if pair else None)
-    HERE.link = Link(name, found.endpoint, found.key, session)
+    HERE.link = CoordinatorLink(name, found.endpoint, found.key, session)
     HERE.outside = True
     HERE.number, HERE.workers, HERE.experiment = number, total, experiment
 

@@ -13,13 +13,13 @@ import numpy as np
 
 from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError, OutpaceError, RunError
-from outpace.real.node.member import Link, report_failure
+from outpace.real.node.member import CoordinatorLink, report_failure
 from outpace.real.node.script.attach import RunOver, end_script
 from outpace.support.place import HERE
 from outpace.tasks import Script, brief
 
 
-def run_script(link: Link, number: int, experiment: Experiment) -> None:
+def run_script(link: CoordinatorLink, number: int, experiment: Experiment) -> None:
     """As `python script arguments` would; afterwards the worker leaves the run.
 
     What goes wrong is told to the coordinator; the traceback of a user's error is printed.

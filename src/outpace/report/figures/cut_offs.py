@@ -8,10 +8,10 @@ from typing import Final
 
 import numpy as np
 
-from outpace.report.figures.figure import Choice, Figure, Plot, View, axis, colour, dash
+from outpace.report.figures.figure import Choice, Figure, FigureView, Plot, axis, colour, dash
 from outpace.report.frame import asset
 from outpace.report.read.closed import CutOffs
-from outpace.report.read.events import Floats, Totals
+from outpace.report.read.events import Floats, TraceTotals
 from outpace.report.read.runs import Run, clock
 from outpace.report.words import label, listed, number, seconds
 
@@ -33,7 +33,7 @@ def section(figure: Figure | None) -> str:
     )
 
 
-def cut_offs(runs: Sequence[Run], totals: Sequence[Totals | None]) -> Figure | None:
+def cut_offs(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) -> Figure | None:
     """The figure `figure-cut-offs`; None if no iteration was closed by a scheduler."""
     known = [
         (place, run, sums.cut_offs)
@@ -58,7 +58,7 @@ def cut_offs(runs: Sequence[Run], totals: Sequence[Totals | None]) -> Figure | N
             elif name == _COUNT:
                 layout["shapes"] = [_all_of(count) for count in _workers(known)]
                 words += " Dotted: all workers."
-            views.append(View(traces, layout, words))
+            views.append(FigureView(traces, layout, words))
     alt = "Gradients that counted in each iteration, how long it was open, and their rate"
     return Figure(
         "figure-cut-offs",

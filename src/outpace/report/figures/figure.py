@@ -38,7 +38,7 @@ def axis(title: str, **more: Any) -> Plot:
 
 
 @dataclass(frozen=True)
-class View:
+class FigureView:
     """One state of a figure, with a sentence or two below it."""
 
     traces: list[Plot]
@@ -67,7 +67,7 @@ class Figure:
 
     id: str
     alt: str
-    views: Sequence[View]
+    views: Sequence[FigureView]
     choices: Sequence[Choice] = field(default=())
     height: int = 380
     tall: bool = False

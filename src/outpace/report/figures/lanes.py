@@ -9,14 +9,14 @@ from typing import Final
 import numpy as np
 
 from outpace.report.read.closed import Deepest
-from outpace.report.read.events import Events, Totals, Wait
+from outpace.report.read.events import Events, LongestWait, TraceTotals
 
 MOST: Final = 16  # lanes
 _ITERATIONS: Final = 8  # of mean length, in a span
 _CULPRITS: Final = 4  # lanes kept for those waited for, or cut off, most
 
 
-def first_span(totals: Sequence[Totals]) -> tuple[int, int]:
+def first_span(totals: Sequence[TraceTotals]) -> tuple[int, int]:
     """The start of the run (ns), the same for all runs so that they can be compared.
 
     Eight iterations of the slowest run, but not more than forty of the fastest.
@@ -26,7 +26,7 @@ def first_span(totals: Sequence[Totals]) -> tuple[int, int]:
     return 0, max(round(span_s * 1e9), 1)
 
 
-def span_around(wait: Wait, length: int) -> tuple[int, int]:
+def span_around(wait: LongestWait, length: int) -> tuple[int, int]:
     """A span of that length (ns), longer if the wait is, with the wait's end in its last third."""
     length = max(length, round(1.5 * wait.held_ns))
     start = max(wait.end_ns - round(0.8 * length), 0)

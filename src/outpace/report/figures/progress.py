@@ -7,10 +7,10 @@ from typing import Final
 
 import numpy as np
 
-from outpace.report.figures.figure import Choice, Figure, Plot, View, axis, colour, dash
-from outpace.report.read.events import STEPS, Totals
+from outpace.report.figures.figure import Choice, Figure, FigureView, Plot, axis, colour, dash
+from outpace.report.read.events import STEPS, TraceTotals
 from outpace.report.read.runs import Run, clock
-from outpace.report.target import Target
+from outpace.report.target import ReportTarget
 from outpace.report.words import label, listed
 
 _POINTS: Final = 1000  # per line
@@ -33,7 +33,9 @@ _NOTES: Final = {
 }
 
 
-def progress(runs: Sequence[Run], totals: Sequence[Totals | None], target: Target | None) -> Figure:
+def progress(
+    runs: Sequence[Run], totals: Sequence[TraceTotals | None], target: ReportTarget | None
+) -> Figure:
     """The figure `figure-progress`."""
     ys = [y for y in _Y if any(sum(v is not None for v in r.metrics[y]) > 1 for r in runs)]
     if not ys:
@@ -55,7 +57,7 @@ def progress(runs: Sequence[Run], totals: Sequence[Totals | None], target: Targe
                 layout |= _target_line(target.value)
                 note += f" {_who_reached(runs, target)}"
             traces = [_line(run, place, x, y) for place, run in enumerate(runs)]
-            views.append(View([trace for trace in traces if trace["x"]], layout, note))
+            views.append(FigureView([trace for trace in traces if trace["x"]], layout, note))
     choices = [
         Choice("Quantity", [_Y[y][0] for y in ys]),
         Choice("Against", [f"vs {_X[x][0].lower()}" for x in _X]),
@@ -83,7 +85,7 @@ def _line(run: Run, place: int, x: str, y: str) -> Plot:
     }
 
 
-def _who_reached(runs: Sequence[Run], target: Target) -> str:
+def _who_reached(runs: Sequence[Run], target: ReportTarget) -> str:
     origin = "the target" if target.given else "derived from the results"
     evaluated = [run for run in runs if target.applies_to(run)]
     missed = [run.name for run in evaluated if target.reached_s(run) is None]
@@ -111,7 +113,7 @@ def _target_line(target: float) -> Plot:
     }
 
 
-def _iterations(runs: Sequence[Run], totals: Sequence[Totals | None]) -> Figure:
+def _iterations(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) -> Figure:
     """For runs evaluated once or never: how many iterations were done by when."""
     traces = []
     for place, (run, sums) in enumerate(zip(runs, totals, strict=True)):
@@ -141,7 +143,7 @@ def _iterations(runs: Sequence[Run], totals: Sequence[Totals | None]) -> Figure:
         note += " Those that were cut off are not among them."
     if any(run.metrics["train_loss"] != [None] * len(run.metrics["time_s"]) for run in runs):
         note += " Accuracy and loss were evaluated only once: set evaluate.every_s to follow them."
-    views = [View(traces, layout, note)] if traces else []
+    views = [FigureView(traces, layout, note)] if traces else []
     return Figure(
         "figure-progress",
         "Iterations finished against time",

@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from outpace.report.figures.figure import PHASES, Choice, Figure, Plot, View, axis
-from outpace.report.read.events import Floats, Totals
+from outpace.report.figures.figure import PHASES, Choice, Figure, FigureView, Plot, axis
+from outpace.report.read.events import Floats, TraceTotals
 from outpace.report.read.runs import Run, clock
 from outpace.report.words import escaped, label, seconds
 
@@ -32,7 +32,7 @@ def split_of_runs(runs: Sequence[Run]) -> Figure:
     }
     note = "Without the time after a worker's last iteration, while others still worked."
     drawn = any(values.any() for values in spans.values())
-    views = [View(_bars(spans, names), layout, note)] if drawn else []
+    views = [FigureView(_bars(spans, names), layout, note)] if drawn else []
     return Figure(
         "figure-split",
         "Time per run, by what workers did",
@@ -43,7 +43,7 @@ def split_of_runs(runs: Sequence[Run]) -> Figure:
     )
 
 
-def split_of_workers(runs: Sequence[Run], totals: Sequence[Totals | None]) -> Figure:
+def split_of_workers(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) -> Figure:
     """The figure `figure-workers`: one bar per worker, a view per run."""
     known = [(run, sums) for run, sums in zip(runs, totals, strict=True) if sums is not None]
     longest = max(
@@ -66,7 +66,7 @@ def split_of_workers(runs: Sequence[Run], totals: Sequence[Totals | None]) -> Fi
             "barmode": "stack",
             "bargap": 0.25,
         }
-        views.append(View(_bars(spans, names), layout, note))
+        views.append(FigureView(_bars(spans, names), layout, note))
     return Figure(
         "figure-workers",
         "Time per worker, by what it did",
@@ -78,7 +78,7 @@ def split_of_workers(runs: Sequence[Run], totals: Sequence[Totals | None]) -> Fi
     )
 
 
-def shown_workers(sums: Totals) -> tuple[list[int], str]:
+def shown_workers(sums: TraceTotals) -> tuple[list[int], str]:
     """Which workers get a bar, and the words that say so."""
     workers = len(sums.iterations)
     if workers <= _MOST:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from outpace.report.figures.figure import Figure, View, axis, colour, dash
+from outpace.report.figures.figure import Figure, FigureView, axis, colour, dash
 from outpace.report.read.runs import Run
 from outpace.report.words import escaped, label, listed, percent
 
@@ -64,7 +64,7 @@ def staleness(runs: Sequence[Run]) -> Figure:
         f"application, counted per gradient and server. {words}"
     )
     return Figure(
-        "figure-staleness", "Staleness of gradients", [View(traces, layout, note)], height=340
+        "figure-staleness", "Staleness of gradients", [FigureView(traces, layout, note)], height=340
     )
 
 

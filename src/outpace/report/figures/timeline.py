@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from outpace.report.figures.figure import Choice, Figure, Plot, View, axis
+from outpace.report.figures.figure import Choice, Figure, FigureView, Plot, axis
 from outpace.report.figures.lanes import choose_lanes, first_span, span_around, span_until
 from outpace.report.figures.picture import Picture
 from outpace.report.read.errors import Unreadable
-from outpace.report.read.events import Events, Totals, Wait, read_events
+from outpace.report.read.events import Events, LongestWait, TraceTotals, read_events
 from outpace.report.read.runs import Run, clock
 from outpace.report.words import listed, percent, seconds
 
@@ -24,7 +24,7 @@ _CULPRITS: Final = 2  # named in words, if
 _NOTABLE: Final = 0.1  # of the waiting was for them
 
 
-def timeline(runs: Sequence[Run], totals: Sequence[Totals | None]) -> Figure:
+def timeline(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) -> Figure:
     """The figure `figure-timeline`: per run, its first iterations and its longest wait; where
     iterations were closed, also the one that had the fewest gradients.
     """
@@ -35,7 +35,7 @@ def timeline(runs: Sequence[Run], totals: Sequence[Totals | None]) -> Figure:
     if cut:
         # What one sees at first is there to be seen in the first run.
         names.insert(0 if cut[0][0] is known[0][0] else 2, FEWEST)
-    views: list[View] = []
+    views: list[FigureView] = []
     drawn: list[str] = []
     lanes = 1
     for run, sums in known:
@@ -62,7 +62,7 @@ def timeline(runs: Sequence[Run], totals: Sequence[Totals | None]) -> Figure:
                 words.append("Thin bars: an all-reduce, pale until all have joined it.")
             words += _selection(shown, sums)
             layout = _layout(spans[name], shown, clock([run]))
-            views.append(View(traces, layout, " ".join(words)))
+            views.append(FigureView(traces, layout, " ".join(words)))
     return Figure(
         "figure-timeline",
         "Timeline of the workers: when each computed, communicated and waited",
@@ -74,7 +74,7 @@ def timeline(runs: Sequence[Run], totals: Sequence[Totals | None]) -> Figure:
     )
 
 
-def _concerned(events: Events, longest: Wait | None) -> list[int]:
+def _concerned(events: Events, longest: LongestWait | None) -> list[int]:
     """The worker that waited longest and whoever ended it."""
     if longest is None:
         return []
@@ -101,14 +101,14 @@ def _layout(span: tuple[int, int], shown: Sequence[int], clock: str) -> Plot:
     }
 
 
-def _longest_wait(longest: Wait) -> str:
+def _longest_wait(longest: LongestWait) -> str:
     return (
         f"The longest wait: worker {longest.worker} in iteration {longest.iteration}, "
         f"{seconds(longest.held_ns * 1e-9)}."
     )
 
 
-def _words(sums: Totals, longest: Wait | None) -> list[str]:
+def _words(sums: TraceTotals, longest: LongestWait | None) -> list[str]:
     words = []
     whole = float(sums.ended_s.sum())
     if sums.longest is None:
@@ -130,7 +130,7 @@ def _words(sums: Totals, longest: Wait | None) -> list[str]:
     return words
 
 
-def _cut_off_words(sums: Totals, name: str) -> list[str]:
+def _cut_off_words(sums: TraceTotals, name: str) -> list[str]:
     words = []
     closed = sums.cut_offs
     if name == FEWEST and closed is not None:
@@ -146,7 +146,7 @@ def _cut_off_words(sums: Totals, name: str) -> list[str]:
     return words
 
 
-def _selection(shown: Sequence[int], sums: Totals) -> list[str]:
+def _selection(shown: Sequence[int], sums: TraceTotals) -> list[str]:
     workers = len(sums.iterations)
     if len(shown) >= workers:
         return []

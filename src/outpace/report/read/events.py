@@ -37,11 +37,11 @@ _REDUCTION: Final = (
     "clock",
 )
 _UNUSED: Final = pa.array(["abstained", "dropped"])  # outcomes of a push
-STEPS: Final = 200  # into which the run is cut for `Totals.finished`
+STEPS: Final = 200  # into which the run is cut for `TraceTotals.finished`
 
 
 @dataclass(frozen=True)
-class Wait:
+class LongestWait:
     """The longest that an iteration was held up at a server."""
 
     worker: int
@@ -51,7 +51,7 @@ class Wait:
 
 
 @dataclass(frozen=True)
-class Totals:
+class TraceTotals:
     """Sums over a whole trace; arrays are indexed by worker."""
 
     iterations: Ints
@@ -59,7 +59,7 @@ class Totals:
     communicate_s: Floats
     wait_s: Floats
     ended_s: Floats  # time that others waited, at any server, until this worker released them
-    longest: Wait | None
+    longest: LongestWait | None
     finished: Ints  # iterations that ended in each STEPS-th of the run
     cut_offs: CutOffs | None
 
@@ -82,14 +82,14 @@ class Events:
     reductions: Columns  # all-reduces as workers see them; computed_ns: all had joined
 
 
-def read_totals(path: Path, workers: int, end_s: float) -> Totals | None:
+def read_totals(path: Path, workers: int, end_s: float) -> TraceTotals | None:
     """None if there is no iteration in it. Raises Unreadable.
 
     workers: how many there may be; end_s: when the run ended.
     """
     sums = np.zeros((4, workers))  # of whole ns: exact, in whatever order they are added
     iterations, finished = np.zeros(workers, np.int64), np.zeros(STEPS, np.int64)
-    longest: Wait | None = None
+    longest: LongestWait | None = None
     closed = Gathered()
     step_ns = max(end_s * 1e9 / STEPS, 1.0)
     with reading(path):
@@ -107,7 +107,7 @@ def read_totals(path: Path, workers: int, end_s: float) -> Totals | None:
             finished += np.bincount(steps, minlength=STEPS)
             if len(held) and held.max() > (longest.held_ns if longest else 0):
                 at = int(held.argmax())
-                longest = Wait(
+                longest = LongestWait(
                     *(int(rows[name][at]) for name in ("worker", "iteration", "end_ns", "held_ns"))
                 )
             pulls = _rows(batch, "pull", _PULL)
@@ -118,7 +118,7 @@ def read_totals(path: Path, workers: int, end_s: float) -> Totals | None:
     if not iterations.any():
         return None
     compute_s, communicate_s, wait_s, ended_s = sums * 1e-9
-    return Totals(
+    return TraceTotals(
         iterations, compute_s, communicate_s, wait_s, ended_s, longest, finished, closed.all()
     )
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from outpace.predict.recorded.statistics import (
     SLOW,
+    MeanThroughput,
     Ordered,
     Slowness,
-    Throughput,
     ordered,
     slowness,
     throughput,
@@ -28,7 +28,7 @@ class Facts:
 
     times: RunTimes
     order: Ordered
-    rates: Throughput
+    rates: MeanThroughput
     slowness: Slowness
 
     @property

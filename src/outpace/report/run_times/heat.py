@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from outpace.predict.recorded.statistics import fast
 from outpace.predict.recorded.table import RunTimes, Seconds
-from outpace.report.figures.figure import Choice, Figure, Plot, View, axis
+from outpace.report.figures.figure import Choice, Figure, FigureView, Plot, axis
 from outpace.report.run_times.blocks import Blocks, means
 from outpace.report.words import plural
 
@@ -46,7 +46,7 @@ def heat(times: RunTimes) -> Figure:
 
 def _view(
     times: RunTimes, values: Seconds, order: NDArray[np.int64], unit: str, by_speed: bool
-) -> View:
+) -> FigureView:
     rows, columns = Blocks(times.workers, _ROWS), Blocks(times.iterations, _COLUMNS)
     cells = means(values.T[order], rows, columns)
     cut = means(times.censored.T[order].astype(np.float64), rows, columns) > 0.5
@@ -91,7 +91,7 @@ def _view(
     }
     borders = [] if by_speed else _borders(times, order, rows.size)
     layout["shapes"] = borders
-    return View(traces, layout, _note(rows, columns, bool(cut.any()), bool(borders), times))
+    return FigureView(traces, layout, _note(rows, columns, bool(cut.any()), bool(borders), times))
 
 
 def _borders(times: RunTimes, order: NDArray[np.int64], size: int) -> list[Plot]:

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from outpace.report.figures.figure import Choice, Figure, Plot, View, axis, colour
+from outpace.report.figures.figure import Choice, Figure, FigureView, Plot, axis, colour
 from outpace.report.run_times.facts import Facts
 
 _POINTS: Final = 500  # per line
@@ -27,7 +27,7 @@ def order_statistics(facts: Facts) -> Figure:
     )
 
 
-def _by_place(facts: Facts) -> View:
+def _by_place(facts: Facts) -> FigureView:
     seconds = facts.order.seconds[:, : len(facts.rates.rate)]
     low, tenth, median, ninth, high = np.nanquantile(seconds, [0, 0.1, 0.5, 0.9, 1], axis=0)
     kept = _kept(len(median))
@@ -45,12 +45,12 @@ def _by_place(facts: Facts) -> View:
         "yaxis": axis("run time (s)", rangemode="tozero", hoverformat=".3~g"),
         "hovermode": "x unified",
     }
-    return View(
+    return FigureView(
         traces, layout, "The worker at the same place need not be the same one." + _cut(facts)
     )
 
 
-def _by_iteration(facts: Facts) -> View:
+def _by_iteration(facts: Facts) -> FigureView:
     seconds = facts.order.seconds
     kept = _kept(len(seconds))
     x = [int(iteration) for iteration in kept]
@@ -64,7 +64,7 @@ def _by_iteration(facts: Facts) -> View:
     }
     thinned = len(kept) < len(seconds)
     note = "Waiting for all takes as long as the slowest." + _cut(facts)
-    return View(traces, layout, note + " The highest of neighbours is drawn." * thinned)
+    return FigureView(traces, layout, note + " The highest of neighbours is drawn." * thinned)
 
 
 def _cut(facts: Facts) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from outpace.predict.recorded.table import Mask
-from outpace.report.figures.figure import Figure, Plot, View, axis, colour
+from outpace.report.figures.figure import Figure, FigureView, Plot, axis, colour
 from outpace.report.run_times.facts import Facts
 from outpace.report.words import number, percent
 
@@ -34,7 +34,7 @@ def rates_figure(facts: Facts) -> Figure:
     return Figure(
         "figure-throughput",
         "Gradients per second against the workers waited for",
-        [View(traces, layout, _note(facts))],
+        [FigureView(traces, layout, _note(facts))],
         height=400,
     )
 

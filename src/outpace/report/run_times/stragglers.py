@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outpace.predict.recorded.statistics import SLOW
-from outpace.report.figures.figure import PHASES, Choice, Figure, Plot, View, axis
+from outpace.report.figures.figure import PHASES, Choice, Figure, FigureView, Plot, axis
 from outpace.report.run_times.facts import Facts
 from outpace.report.words import percent, plural
 
@@ -38,7 +38,7 @@ def stragglers(facts: Facts) -> Figure:
     )
 
 
-def _workers(facts: Facts) -> View:
+def _workers(facts: Facts) -> FigureView:
     share, longest, node = facts.slowness.share, facts.slowness.longest, facts.times.node
     order = np.argsort(-share, kind="stable")
     shown = order[share[order] > 0][:_BARS]
@@ -53,14 +53,14 @@ def _workers(facts: Facts) -> View:
     note = f"{plural(int((share > 0).sum()), 'worker')} of {len(share):,} were slow at least once."
     if len(shown) < len(share) - never:
         note += f" Those that were most often: {len(shown)}."
-    return View(
+    return FigureView(
         [_bars([str(worker) for worker in shown], share[shown], words)],
         _layout("worker, most often slow first", len(shown)),
         note,
     )
 
 
-def _nodes(facts: Facts) -> View:
+def _nodes(facts: Facts) -> FigureView:
     there = (~np.isnan(facts.times.seconds)).sum(axis=0)
     slow = facts.slowness.slow.sum(axis=0)
     nodes, place = np.unique(facts.times.node, return_inverse=True)
@@ -74,14 +74,14 @@ def _nodes(facts: Facts) -> View:
         for at in order
     ]
     spread = "Equal bars: nodes do not matter. Unequal ones: workers slow down together."
-    return View(
+    return FigureView(
         [_bars([str(nodes[at]) for at in order], share[order], words)],
         _layout("node, most often slow first", len(order)),
         spread,
     )
 
 
-def _spells(facts: Facts) -> View:
+def _spells(facts: Facts) -> FigureView:
     """How much of all slowness lies in spells of which length."""
     runs = facts.slowness.runs
     width = (int(runs.max()) - 1) // _BINS + 1
@@ -100,7 +100,7 @@ def _spells(facts: Facts) -> View:
     )
     layout = _layout("length of the spell (iterations)", len(names))
     layout["yaxis"]["title"]["text"] = "share of all that was slow (%)"
-    return View([_bars(names, share, words)], layout, note)
+    return FigureView([_bars(names, share, words)], layout, note)
 
 
 def _bars(names: Sequence[str], share: NDArray[np.float64], words: Sequence[str]) -> Plot:

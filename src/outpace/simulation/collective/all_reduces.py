@@ -20,7 +20,7 @@ from outpace.sync.parameter_block import BlockSum
 from outpace.sync.peers.context import Reduced
 
 
-class AllReduces:
+class SimulatedAllReduces:
     """Those of a run: the n-th that a worker joins is the n-th of all.
 
     pattern: of their messages; wire: what they carry. new_sum: makes an empty sum. ended: told
@@ -35,7 +35,7 @@ class AllReduces:
         wire: Wire,
         workers: int,
         new_sum: Callable[[], BlockSum],
-        ended: Callable[[Part], None],
+        ended: Callable[[SimulatedReduction], None],
     ) -> None:
         self._kernel, self._route, self._pattern = kernel, route, pattern
         self._wire: Wire = wire
@@ -45,7 +45,7 @@ class AllReduces:
         self._joined = [0] * workers  # how many, so far
         self._gathering: dict[int, _AllReduce] = {}  # by number; not begun
 
-    def join(self, worker: int, value: Block, weight: int) -> Part:
+    def join(self, worker: int, value: Block, weight: int) -> SimulatedReduction:
         """The part that this worker has in its next one."""
         number = self._joined[worker]
         self._joined[worker] += 1
@@ -53,7 +53,9 @@ class AllReduces:
         if whole is None:
             whole = self._gathering[number] = _AllReduce(number, self._new_sum)
         nbytes = bytes_on_the_wire(value, self._wire)
-        part = whole.parts[worker] = Part(whole, worker, value, nbytes, weight, self._kernel)
+        part = whole.parts[worker] = SimulatedReduction(
+            whole, worker, value, nbytes, weight, self._kernel
+        )
         self._begin_if_complete(whole)
         return part
 
@@ -83,7 +85,7 @@ class _AllReduce:
 
     def __init__(self, number: int, new_sum: Callable[[], BlockSum]) -> None:
         self.number, self._new_sum = number, new_sum
-        self.parts: dict[int, Part] = {}
+        self.parts: dict[int, SimulatedReduction] = {}
         self.began: Time
         self._reduced: Reduced | None = None
 
@@ -97,7 +99,7 @@ class _AllReduce:
         return self._reduced
 
 
-class Part:
+class SimulatedReduction:
     """One worker's part in an all-reduce. Implements `Reduction`."""
 
     __slots__ = (

@@ -13,7 +13,7 @@ from outpace.simulation.collective.routes import Route
 from outpace.support.units import Time
 
 
-class Pair:
+class SimulatedExchange:
     """One of them, begun by `worker`. Implements `Exchange`. other None: nobody is left."""
 
     __slots__ = ("_over", "began", "ended", "joined", "number", "other", "worker")
@@ -35,7 +35,7 @@ class Pair:
         self._over.set(None)
 
 
-class Exchanges:
+class SimulatedExchanges:
     """Those of a run. average: has two workers go on from their mean. ended: told of each."""
 
     def __init__(
@@ -44,18 +44,20 @@ class Exchanges:
         route: Route,
         size_bytes: int,
         average: Callable[[int, int], None],
-        ended: Callable[[Pair], None],
+        ended: Callable[[SimulatedExchange], None],
     ) -> None:
         self._kernel, self._route, self._size_bytes = kernel, route, size_bytes
         self._average, self._ended = average, ended
-        self._waiting: list[Pair] = []  # first come, first served, if both are free
+        self._waiting: list[SimulatedExchange] = []  # first come, first served, if both are free
         self._busy: set[int] = set()
         self._count = 0
 
-    def begin(self, worker: int, other: int | None) -> Pair:
+    def begin(self, worker: int, other: int | None) -> SimulatedExchange:
         """One of these two; it starts when both are free."""
         kernel = self._kernel
-        pair = Pair(worker, other, kernel.now, Future(kernel, f"the average with worker {other}"))
+        pair = SimulatedExchange(
+            worker, other, kernel.now, Future(kernel, f"the average with worker {other}")
+        )
         if other is None:
             pair.end(kernel.now)
         else:
@@ -93,7 +95,7 @@ class Exchanges:
             self._count += 1
             self._send(pair, both)
 
-    def _send(self, pair: Pair, missing: set[int]) -> None:
+    def _send(self, pair: SimulatedExchange, missing: set[int]) -> None:
         assert pair.other is not None
         members = [pair.worker, pair.other]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from outpace.cluster import Lateness
 from outpace.kernel import Kernel
-from outpace.simulation.network.links import Link, Transfer
+from outpace.simulation.network.links import NodePath, Transfer
 from outpace.support.units import Time
 from outpace.sync.messages import Reply
 
@@ -23,7 +23,7 @@ class Delays:
         self, kernel: Kernel, lateness: Lateness, deliver: Callable[[Transfer], None]
     ) -> None:
         self._kernel, self._lateness, self._deliver = kernel, lateness, deliver
-        self._held: dict[Link, deque[tuple[Time, Transfer]]] = {}  # by due time, in order
+        self._held: dict[NodePath, deque[tuple[Time, Transfer]]] = {}  # by due time, in order
 
     def __call__(self, transfer: Transfer) -> None:
         """Deliver a message that has come through the network, now or later."""
@@ -44,7 +44,7 @@ class Delays:
         held.append((due, transfer))
         self._kernel.call_at(due, self._release, link)
 
-    def _release(self, link: Link) -> None:
+    def _release(self, link: NodePath) -> None:
         # The first one, whichever event this is: ties among them may be shuffled.
         held = self._held[link]
         self._deliver(held.popleft()[1])

@@ -28,7 +28,7 @@ from itertools import count
 from outpace.cluster import Machines, NetworkLaw
 from outpace.errors import ConfigError
 from outpace.kernel import Alarm, Kernel
-from outpace.simulation.network.links import Link, Log, Nic, Transfer
+from outpace.simulation.network.links import Log, Nic, NodePath, Transfer
 from outpace.simulation.network.max_min import Flow, Resource, connected, max_min
 from outpace.simulation.network.network import Network
 from outpace.support.units import Time
@@ -68,7 +68,7 @@ class FairNetwork(Network):
     ) -> None:
         super().__init__(kernel, law, log, machines=machines, seed=seed)
         self._ports: dict[Nic, tuple[Resource, Resource]] = {}  # sending, receiving
-        self._channels: dict[Link, _Channel] = {}
+        self._channels: dict[NodePath, _Channel] = {}
         self._numbers = count()
         self._changed: dict[Resource, None] = {}  # since rates were computed
 
@@ -99,7 +99,7 @@ class FairNetwork(Network):
         if len(channel.queue) == 1:
             self._start_next(channel)
 
-    def _resources(self, link: Link) -> tuple[Resource, ...]:
+    def _resources(self, link: NodePath) -> tuple[Resource, ...]:
         """Return the resources with finite capacity that the link uses."""
         for nic in (link.source, link.target):
             if nic not in self._ports:

@@ -16,7 +16,7 @@ from outpace.support.units import SECOND, Time
 class Transfer:
     """One message on its way, with its times in nanoseconds."""
 
-    link: Link
+    link: NodePath
     message: object
     size_bytes: int
     duration: Time  # for which it occupies both ends
@@ -47,7 +47,7 @@ class Nic:
     send_wake: bool = False  # an event is due when it becomes free to send
     receive_wake: bool = False
     outbox: deque[Transfer] = field(default_factory=deque)
-    waiting: deque[Link] = field(default_factory=deque)  # links to resume when free to receive
+    waiting: deque[NodePath] = field(default_factory=deque)  # links to resume when free to receive
 
 
 @dataclass(slots=True, eq=False)
@@ -57,11 +57,11 @@ class Node:
     name: str
     mailbox: Mailbox[Any]
     nic: Nic
-    links: dict[str, Link] = field(default_factory=dict)  # to nodes it has sent to, by name
+    links: dict[str, NodePath] = field(default_factory=dict)  # to nodes it has sent to, by name
 
 
 @dataclass(slots=True, eq=False)
-class Link:
+class NodePath:
     """The path from a sender to a receiver."""
 
     sender: Node

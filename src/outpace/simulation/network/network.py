@@ -9,7 +9,7 @@ from typing import Any
 from outpace.cluster import Lateness, Machines, NetworkLaw, Paths
 from outpace.kernel import Kernel, Mailbox
 from outpace.simulation.network.delays import Delays
-from outpace.simulation.network.links import Link, Log, Nic, Node, Transfer
+from outpace.simulation.network.links import Log, Nic, Node, NodePath, Transfer
 from outpace.support.units import Time
 
 
@@ -101,15 +101,15 @@ class Network(ABC):
         transfer.started, transfer.delivered = started, self._kernel.now
         self._log(transfer)
 
-    def _connect(self, sender: str, receiver: str) -> Link:
+    def _connect(self, sender: str, receiver: str) -> NodePath:
         source, target = self._nodes[sender], self._nodes[receiver]
         local = source.nic is target.nic and source is not target
         paths = self._paths
         if paths is None or local:
-            link = Link(source, target, 0, math.inf, local, at_once=True)
+            link = NodePath(source, target, 0, math.inf, local, at_once=True)
         else:
             latency, limit = paths.latency(sender, receiver), paths.limit(sender, receiver)
-            link = Link(source, target, latency, limit, local, at_once=False)
+            link = NodePath(source, target, latency, limit, local, at_once=False)
         source.links[receiver] = link
         return link
 

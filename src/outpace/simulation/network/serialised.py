@@ -17,7 +17,7 @@ busy, so a message sent at that very moment cannot overtake those that wait.
 
 from __future__ import annotations
 
-from outpace.simulation.network.links import Link, Nic, Transfer
+from outpace.simulation.network.links import Nic, NodePath, Transfer
 from outpace.simulation.network.network import Network
 from outpace.support.units import Time
 
@@ -115,7 +115,7 @@ class SerialisedNetwork(Network):
             else:
                 return
 
-    def _ask(self, link: Link) -> None:
+    def _ask(self, link: NodePath) -> None:
         """Leave a request with the link's receiver, which is busy."""
         link.asked = True
         receiver = link.target

@@ -49,7 +49,7 @@ class Transformer(nn.Module):
         super().__init__()
         self.characters = nn.Embedding(characters, width)
         self.positions = nn.Embedding(context, width)
-        self.blocks = nn.Sequential(*(_Block(heads, width) for _ in range(layers)))
+        self.blocks = nn.Sequential(*(_TransformerBlock(heads, width) for _ in range(layers)))
         self.norm = nn.LayerNorm(width)
         self.output = nn.Linear(width, characters, bias=False)
         self._initialise(layers)
@@ -71,7 +71,7 @@ class Transformer(nn.Module):
         return output
 
 
-class _Block(nn.Module):
+class _TransformerBlock(nn.Module):
     def __init__(self, heads: int, width: int) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(width)

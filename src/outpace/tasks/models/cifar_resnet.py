@@ -16,12 +16,12 @@ def cifar_resnet(depth: int, classes: int, channels: int) -> nn.Module:
     for outputs in (16, 32, 64):
         for place in range(blocks):
             stride = 2 if place == 0 and outputs > 16 else 1
-            layers.append(_Block(inputs, outputs, stride))
+            layers.append(_ResidualBlock(inputs, outputs, stride))
             inputs = outputs
     return he_normal(nn.Sequential(*layers, head(64, classes)))
 
 
-class _Block(nn.Module):
+class _ResidualBlock(nn.Module):
     """Two 3×3 convolutions beside an identity without parameters (the paper's option A)."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:

@@ -17,14 +17,14 @@ def wide_resnet(depth: int, widening: int, classes: int, channels: int) -> nn.Mo
         outputs = 16 * 2**stage * widening
         for place in range(blocks):
             stride = 2 if place == 0 and stage > 0 else 1
-            layers.append(_Block(inputs, outputs, stride))
+            layers.append(_WideBlock(inputs, outputs, stride))
             inputs = outputs
     return he_normal(
         nn.Sequential(*layers, nn.BatchNorm2d(inputs), nn.ReLU(), head(inputs, classes))
     )
 
 
-class _Block(nn.Module):
+class _WideBlock(nn.Module):
     """Normalised and rectified first, then convolved, twice; its sum is not rectified."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:

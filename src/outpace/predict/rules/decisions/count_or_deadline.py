@@ -11,7 +11,7 @@ from outpace.predict.recorded.table import Seconds
 from outpace.predict.rules.decisions.count import best_count
 from outpace.predict.rules.decisions.deadline import best_deadline
 from outpace.predict.rules.decisions.objective import Objective
-from outpace.predict.rules.decisions.plan import Plan
+from outpace.predict.rules.decisions.plan import CutOffPlan
 
 _T = TypeVar("_T", bound=np.generic)
 _CANDIDATES: Final = 40  # of counts, and of deadlines
@@ -19,7 +19,7 @@ _CANDIDATES: Final = 40  # of counts, and of deadlines
 
 def best_count_or_deadline(
     draws: Seconds, objective: Objective, *, beyond: int = 0, after_s: float = 0.0
-) -> Plan:
+) -> CutOffPlan:
     """Among counts above `beyond` and deadlines after `after_s`, jointly.
 
     draws: shape (K, N), rows ascending, seconds. The candidates are what would have been
@@ -49,10 +49,10 @@ def best_ends(
 
 def _best_pair(
     draws: Seconds, objective: Objective, counts: NDArray[np.int64], times: Seconds
-) -> Plan:
+) -> CutOffPlan:
     times = times[np.isfinite(times)]
     if not len(times):
-        return Plan(-np.inf)
+        return CutOffPlan(-np.inf)
     by_then = np.stack([np.searchsorted(row, times, "right") for row in draws])  # (K, S)
     by_then = by_then.clip(1)
     ends = np.maximum(times, draws[:, :1])  # never before the first arrival
@@ -62,7 +62,7 @@ def _best_pair(
     first = by_then[:, None, :] >= counts[:, None]  # (K, C, S): the count comes first
     scores = np.where(first, early[:, :, None], late[:, None, :]).mean(axis=0)
     c, s = np.unravel_index(int(scores.argmax()), scores.shape)
-    return Plan(float(scores[c, s]), count=float(counts[c]), until_s=float(times[s]))
+    return CutOffPlan(float(scores[c, s]), count=float(counts[c]), until_s=float(times[s]))
 
 
 def _few(values: NDArray[_T]) -> NDArray[_T]:

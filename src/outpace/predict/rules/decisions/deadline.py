@@ -8,12 +8,12 @@ import numpy as np
 
 from outpace.predict.recorded.table import Seconds
 from outpace.predict.rules.decisions.objective import Objective
-from outpace.predict.rules.decisions.plan import Plan
+from outpace.predict.rules.decisions.plan import CutOffPlan
 
 _TIMES: Final = 20_000  # candidates: one in so many arrivals more or less is nothing
 
 
-def best_deadline(draws: Seconds, objective: Objective, *, after_s: float = 0.0) -> Plan:
+def best_deadline(draws: Seconds, objective: Objective, *, after_s: float = 0.0) -> CutOffPlan:
     """Among the draws' own times after `after_s`: between two of them scores only fall.
 
     draws: shape (K, N), rows ascending, seconds; inf for a worker that will not come. As
@@ -28,7 +28,7 @@ def best_deadline(draws: Seconds, objective: Objective, *, after_s: float = 0.0)
     step = 1 + (high - low) // _TIMES
     times = pooled[low:high:step]
     if not len(times):
-        return Plan(-np.inf)
+        return CutOffPlan(-np.inf)
     arrivals = np.arange(low + 1, high + 1, step)
 
     firsts, lasts = draws[:, 0], draws[:, -1]
@@ -38,7 +38,7 @@ def best_deadline(draws: Seconds, objective: Objective, *, after_s: float = 0.0)
     open_score = objective.score(arrivals - workers * done, times, begun - done)
     scores = (waiting_score + done_score + open_score) / len(draws)
     best = int(scores.argmax())
-    return Plan(float(scores[best]), until_s=float(times[best]))
+    return CutOffPlan(float(scores[best]), until_s=float(times[best]))
 
 
 def _sums(times: Seconds, events: Seconds, values: Seconds) -> tuple[Seconds, Seconds]:

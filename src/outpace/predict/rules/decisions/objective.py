@@ -23,7 +23,7 @@ class Objective(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Throughput:
+class ThroughputObjective:
     """Ω = n / s of each iteration by itself: the paper's (BDSGD, section 3)."""
 
     def score(self, n: ArrayLike, s: ArrayLike, draws: ArrayLike = 1) -> Seconds:
@@ -47,7 +47,7 @@ class Rate:
 
     def score(self, n: ArrayLike, s: ArrayLike, draws: ArrayLike = 1) -> Seconds:
         if not self.seconds:  # nothing is known of the rate
-            return Throughput().score(n, s)
+            return ThroughputObjective().score(n, s)
         rate = self.gradients / self.seconds * np.asarray(draws)
         return np.asarray(np.asarray(n) - rate * np.asarray(s), dtype=np.float64)
 
@@ -58,4 +58,4 @@ class Rate:
 
 def objective(name: ObjectiveName) -> Objective:
     """Return a new objective, for one rule of one run."""
-    return Rate() if name == "run" else Throughput()
+    return Rate() if name == "run" else ThroughputObjective()

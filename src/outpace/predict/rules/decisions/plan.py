@@ -13,7 +13,7 @@ from outpace.predict.rules.decisions.objective import Objective
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CutOffPlan:
     """Wait until so many have come or so long has passed; `score`: the mean over the draws."""
 
     score: float
@@ -26,4 +26,4 @@ class Plan:
 
 
 # Of draws of one iteration's run times, shape (K, N), every row in ascending order.
-Decision: TypeAlias = Callable[[Seconds, Objective], Plan]
+Decision: TypeAlias = Callable[[Seconds, Objective], CutOffPlan]

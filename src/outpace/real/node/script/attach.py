@@ -25,7 +25,7 @@ from outpace.errors import RunError
 from outpace.kernel import Kernel, Walker, WalkerError
 from outpace.real.net.messages import StopRun, TrainingDone
 from outpace.real.net.transport import Caller
-from outpace.real.node.member import Link
+from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.script.model import ScriptModel
 from outpace.real.node.script.peer import ScriptPeer
 from outpace.real.node.script.takeover import has_taken_steps, take_over
@@ -165,7 +165,7 @@ class Attached:
 
 
 def attached(
-    link: Link,
+    link: CoordinatorLink,
     number: int,
     experiment: Experiment,
     model: torch.nn.Module,

@@ -14,7 +14,7 @@ from outpace.errors import ConfigError
 from outpace.kernel import Mailbox, Walker
 from outpace.optim.python import PythonOptimizer
 from outpace.real.net.messages import Fetch, Snapshot, TrainingDone, WireMessage
-from outpace.real.node.member import Link
+from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.peer import Peer
 from outpace.real.node.script.model import OfScript, ScriptGradients, ScriptModel
 from outpace.real.node.script.parameters import (
@@ -35,7 +35,7 @@ class ScriptPeer(OfScript, Peer):
     """The script's own optimizer takes the steps, in every worker."""
 
     def __init__(
-        self, link: Link, number: int, experiment: Experiment, script: ScriptModel
+        self, link: CoordinatorLink, number: int, experiment: Experiment, script: ScriptModel
     ) -> None:
         super().__init__(link, number, experiment)
         self._script, self._experiment = script, experiment

@@ -12,7 +12,7 @@ from outpace.optim.python import PythonOptimizer
 from outpace.optim.torch_optimizers import require_known
 from outpace.real.net.messages import Fetch, Initialize
 from outpace.real.net.wire import head_of
-from outpace.real.node.member import Link
+from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.script.model import OfScript, ScriptGradients, ScriptModel
 from outpace.real.node.worker import EndsIt, Worker
 from outpace.sync.programs.context import Stopped
@@ -23,7 +23,7 @@ class ScriptWorker(OfScript, Worker):
     """The servers take the steps of the script's optimizer."""
 
     def __init__(
-        self, link: Link, number: int, experiment: Experiment, script: ScriptModel
+        self, link: CoordinatorLink, number: int, experiment: Experiment, script: ScriptModel
     ) -> None:
         super().__init__(link, number, experiment)
         self._script = script
