@@ -28,6 +28,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import Pipe, forkserver
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -49,8 +50,9 @@ from outpace.real.net.wire import head_of
 from outpace.real.net.zeromq.transport import LOOPBACK, ZeroMQTransport
 from outpace.real.node.member import COORDINATOR, CoordinatorLink
 from outpace.real.node.worker import EndsIt, Worker
-from outpace.real.process import child
-from outpace.real.process.launcher import Processes
+from outpace.real.process import roles
+from outpace.real.process.launcher import Role
+from outpace.real.process.local import LocalLauncher
 from outpace.real.run import LEASE_S, RealRun
 from outpace.record.trace import MemorySink, Trace
 
@@ -133,7 +135,7 @@ def times(above: float, below: float) -> str:
 
 
 @contextlib.contextmanager
-def processes(kind: type[Processes] = Processes) -> Iterator[Processes]:
+def processes(kind: type[LocalLauncher] = LocalLauncher) -> Iterator[LocalLauncher]:
     """Those started in here are gone afterwards."""
     group = kind(RealClock(), lambda *_: None)
     try:
@@ -142,29 +144,33 @@ def processes(kind: type[Processes] = Processes) -> Iterator[Processes]:
         group.stop()
 
 
-class Stock(Processes):
+class Stock(LocalLauncher):
     """Processes without what `forking` does to ours, such as having malloc keep memory."""
 
-    def start(self, name: str, target: Callable[..., None], *arguments: Any) -> None:
+    def _start(self, name: str, target: Callable[..., None], *arguments: Any) -> ForkServerProcess:
         context = multiprocessing.get_context("forkserver")
         process = context.Process(target=target, args=arguments, name=name, daemon=True)
         process.start()
-        self._running[name] = process
-        self._clock.watch(process.sentinel, lambda: self._ended(name))
+        return process
+
+
+def start_in(group: LocalLauncher, name: str, target: Callable[..., None], *arguments: Any) -> None:
+    """Run target(*arguments) in a process of this group."""
+    group.start(Role(name, target, arguments), LOOPBACK)
 
 
 def in_pair(
     serve: Callable[..., None],
     ask: Callable[..., list[float]],
     *arguments: Any,
-    kind: type[Processes] = Processes,
+    kind: type[LocalLauncher] = LocalLauncher,
 ) -> float:
     """The median of the seconds that `ask` measures; it and `serve` get a process each."""
     endpoint_in, endpoint_out = Pipe(duplex=False)
     result_in, result_out = Pipe(duplex=False)
     with processes(kind) as group:
-        group.start("server", serve, endpoint_out, *arguments)
-        group.start("client", answer, result_out, ask, endpoint_in, *arguments)
+        start_in(group, "server", serve, endpoint_out, *arguments)
+        start_in(group, "client", answer, result_out, ask, endpoint_in, *arguments)
         for end in (endpoint_in, endpoint_out, result_out):
             end.close()  # so that a child that fails is noticed
         return statistics.median(result_of(result_in))
@@ -360,7 +366,7 @@ def whole(
     keys: bool = False,
     sync: str = "bsp",
     pause_s: float = 0.0,
-    watch: Callable[[Coordinator, Processes], None] | None = None,
+    watch: Callable[[Coordinator, LocalLauncher], None] | None = None,
 ) -> float:
     """The median of worker 0's steps, in seconds."""
     experiment = as_experiment(
@@ -388,7 +394,7 @@ def whole(
         lambda *_: None,
         lambda text: print(text, file=sys.stderr),
     )
-    group = Processes(coordinator.clock, coordinator.process_ended)
+    group = LocalLauncher(coordinator.clock, coordinator.process_ended)
     results = []
     try:
         for name in names:
@@ -398,11 +404,20 @@ def whole(
                 int(name.split("-")[1]),
             )
             if name.startswith("server"):
-                group.start(name, child.serve, link, number, experiment, public)
+                start_in(group, name, roles.serve, link, number, experiment, public)
             else:
                 result_in, result_out = Pipe(duplex=False)
-                group.start(
-                    name, work, link, number, experiment, elements, steps, pause_s, result_out
+                start_in(
+                    group,
+                    name,
+                    work,
+                    link,
+                    number,
+                    experiment,
+                    elements,
+                    steps,
+                    pause_s,
+                    result_out,
                 )
                 result_out.close()
                 results.append(result_in)
@@ -424,7 +439,8 @@ def ddp(elements: int, steps: int) -> float:
         results = []
         for rank in range(2):
             result_in, result_out = Pipe(duplex=False)
-            group.start(
+            start_in(
+                group,
                 f"rank-{rank}",
                 answer,
                 result_out,
@@ -478,7 +494,7 @@ def idle_percent() -> float:
     """Of a server whose only worker computes."""
     shares = []
 
-    def watch(coordinator: Coordinator, group: Processes) -> None:
+    def watch(coordinator: Coordinator, group: LocalLauncher) -> None:
         async def look() -> None:
             pid = group.pids["server-0"]
             while not coordinator.started:
@@ -528,10 +544,10 @@ def print_start() -> None:
     stamps = [time.monotonic()]
     forks: list[float] = []
     runs: list[RealRun] = []
-    begin = Processes.start
+    begin = LocalLauncher.start
 
-    def start(group: Processes, name: str, *arguments: Any) -> None:
-        begin(group, name, *arguments)
+    def start(group: LocalLauncher, role: Role, address: str) -> None:
+        begin(group, role, address)
         forks.append(time.monotonic())
 
     def watch(run: RealRun) -> None:
@@ -546,7 +562,7 @@ def print_start() -> None:
 
         coordinator.kernel.spawn(look(), daemon=True)
 
-    with mock.patch.object(Processes, "start", start):
+    with mock.patch.object(LocalLauncher, "start", start):
         run(START | {"sync": {"kind": "bsp"}, "stop": {"iterations": 1}}, watch=watch)
     stamps[1:1] = forks[0], forks[-1]
     stamps.append(runs[0].coordinator.clock.origin / 1e9)

@@ -198,7 +198,7 @@ def test_one_is_lost_while_the_others_form_a_group_without_another():
         def when_lost(name: str) -> None:
             kill(name)
             if name == "worker-1":
-                os.kill(engine.processes.pids["worker-0"], signal.SIGKILL)
+                os.kill(engine.launcher.pids["worker-0"], signal.SIGKILL)
 
         coordinator.when_lost = when_lost
 

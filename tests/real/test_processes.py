@@ -24,7 +24,8 @@ from outpace.errors import ConfigError, RunError
 from outpace.experiment.running import run, simulate
 from outpace.real.coordinator import coordinator
 from outpace.real.net.clock import RealClock
-from outpace.real.process.launcher import Processes
+from outpace.real.process.launcher import Role
+from outpace.real.process.local import LocalLauncher
 from outpace.record import folder as files
 from outpace.report import write_report
 
@@ -316,9 +317,10 @@ def test_ctrl_c_while_it_starts_leaves_no_process(start, after_s):
 
 @linux
 def test_a_process_whose_start_was_interrupted_does_not_stay(monkeypatch):
-    processes = Processes(RealClock(), lambda *_: None)
-    processes.start("first", time.sleep, 60)  # so that there is a fork server
-    first = processes.pids["first"]
+    launcher = LocalLauncher(RealClock(), lambda *_: None)
+    (here,) = launcher.addresses
+    launcher.start(Role("first", time.sleep, (60,)), here)  # so that there is a fork server
+    first = launcher.pids["first"]
     read_signed = multiprocessing.forkserver.read_signed
     lost = []
 
@@ -328,12 +330,12 @@ def test_a_process_whose_start_was_interrupted_does_not_stay(monkeypatch):
 
     monkeypatch.setattr(multiprocessing.forkserver, "read_signed", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        processes.start("lost", time.sleep, 60)
+        launcher.start(Role("lost", time.sleep, (60,)), here)
     monkeypatch.undo()
-    assert processes.pids == {"first": first}
+    assert launcher.pids == {"first": first}
     until(lambda: _is_zombie(lost[0]), "it has ended")
     assert not _is_zombie(first)
-    processes.stop()
+    launcher.stop()
     until(lambda: _is_zombie(first), "the other one, too, once it was stopped")
 
 
@@ -375,7 +377,7 @@ def test_a_process_that_stands_still_ends_the_run_within_the_lease(tmp_path, mon
         async def stop_one() -> None:
             while engine.coordinator.totals.applied < 10:
                 await engine.coordinator.kernel.sleep(0.05)
-            os.kill(engine.processes.pids[name], signal.SIGSTOP)
+            os.kill(engine.launcher.pids[name], signal.SIGSTOP)
             stopped.append(time.monotonic())
 
         engine.coordinator.kernel.spawn(stop_one(), "the test", daemon=True)

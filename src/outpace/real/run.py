@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -28,8 +29,9 @@ from outpace.real.net.session import Keys, Session, new_keys
 from outpace.real.net.sparse_log import Log
 from outpace.real.net.zeromq.transport import LOOPBACK
 from outpace.real.node.member import COORDINATOR, CoordinatorLink
-from outpace.real.process import child
-from outpace.real.process.launcher import Processes
+from outpace.real.process import roles
+from outpace.real.process.launcher import Role
+from outpace.real.process.local import LocalLauncher
 from outpace.real.process.output import print_line
 from outpace.real.process.rendezvous import write_rendezvous
 from outpace.real.training import Training
@@ -104,6 +106,7 @@ class RealRun:
                 fitting=self._fitting,
                 clock=time.perf_counter,
             )
+        address = LOOPBACK if outside is None else outside.host
         self.coordinator = Coordinator(
             experiment,
             session(COORDINATOR),
@@ -112,7 +115,7 @@ class RealRun:
             self._evaluate_aside,
             log,
             training.join_s,
-            address=f"tcp://{outside.host}" if outside else LOOPBACK,
+            address=address,
             rule=rule,
         )
         self._evaluations = Evaluations(self.coordinator.clock, training.evaluate)
@@ -121,10 +124,10 @@ class RealRun:
         self._servers, self._workers = servers, workers
         self._outside = outside
         self._worker_keys = {name: keys[name] for name in workers if name in keys}
-        self.processes = Processes(
-            self.coordinator.clock, self.coordinator.process_ended, self._show
+        self.launcher = LocalLauncher(
+            self.coordinator.clock, self.coordinator.process_ended, self._show, address
         )
-        self.coordinator.when_lost = self.processes.kill
+        self.coordinator.when_lost = self.launcher.kill
         self._watch = watch
         if control is not None:
             self.coordinator.when_started.append(
@@ -151,18 +154,12 @@ class RealRun:
             initial = self._training.evaluate(self._initial)  # before anybody knocks
             self._add(0, 0, initial, Totals())
             self._evaluated = 0
-        host = self._outside.host if self._outside is not None else None
-        address = LOOPBACK if host is None else f"tcp://{host}"
+        places = itertools.cycle(self.launcher.addresses)
         for index, name in enumerate(self._servers):
-            self.processes.start(
-                name,
-                child.serve,
-                self._links[name],
-                index,
-                self._training.experiment,
-                worker_keys,
-                address,
-            )
+            address = next(places)
+            link, plan = self._links[name], self._training.experiment
+            role = Role(name, roles.serve, (link, index, plan, worker_keys, address))
+            self.launcher.start(role, address)
         self._start_workers()
         if self._watch is not None:
             self._watch(self)
@@ -188,9 +185,11 @@ class RealRun:
                 f"{CONNECT}={self._outside.connect}"
             )
             return
+        places = itertools.cycle(self.launcher.addresses)
         for index, name in enumerate(self._workers):
             target, arguments = self._training.worker(index)
-            self.processes.start(name, target, self._links[name], index, *arguments)
+            role = Role(name, target, (self._links[name], index, *arguments))
+            self.launcher.start(role, next(places))
 
     def close(self) -> None:
         if self._closed:
@@ -201,7 +200,7 @@ class RealRun:
             with contextlib.suppress(OutpaceError):
                 self.coordinator.wind_down(_EARLY_END_S)
         finally:
-            self.processes.stop(at_once=not self.coordinator.over)
+            self.launcher.stop(at_once=not self.coordinator.over)
             self._evaluations.close(_EARLY_END_S)
             if self._fitting is not None:
                 self._fitting.close()

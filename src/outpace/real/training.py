@@ -15,7 +15,7 @@ from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError
 from outpace.real.net.messages import DTYPES
 from outpace.real.node.packing import product, unpacked
-from outpace.real.process import child
+from outpace.real.process import roles
 from outpace.tasks import (
     CuttableWorkload,
     Evaluation,
@@ -66,7 +66,7 @@ class TaskTraining:
         self.initial = workload.initial_parameters()
 
     def worker(self, index: int) -> tuple[Callable[..., None], tuple[Any, ...]]:
-        target = child.work if self.experiment.peers is None else child.peer
+        target = roles.work if self.experiment.peers is None else roles.peer
         return target, (self.experiment,)
 
     def evaluate(self, blocks: Sequence[Block]) -> Evaluation:
@@ -94,7 +94,7 @@ class ScriptTraining:
     def worker(self, index: int) -> tuple[Callable[..., None], tuple[Any, ...]]:
         path = Path(self._task.path).absolute()  # processes start where the fork server did
         task = dataclasses.replace(self._task, path=str(path))
-        return child.script, (dataclasses.replace(self.experiment, task=task),)
+        return roles.script, (dataclasses.replace(self.experiment, task=task),)
 
     def evaluate(self, blocks: Sequence[Block]) -> None:
         return None

@@ -23,7 +23,7 @@ class Spoken:
         self.said: list[tuple[str, str, bool]] = []
         self.clock = RealClock()
         self.output = Output(self.clock, "worker-3", lambda *what: self.said.append(what))
-        self.out, self.err = self.output.for_child
+        self.out, self.err = self.output.for_process
 
     def write(self, data: bytes, *, error: bool = False) -> None:
         end = self.err if error else self.out

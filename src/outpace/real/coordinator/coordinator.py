@@ -127,11 +127,11 @@ class Coordinator:
         self._failed: set[str] = set()  # said so themselves
         self._lost_for: dict[str, tuple[int, RunError]] = {}  # name: how directly known, what
         self._transport: Transport = ZeroMQTransport(COORDINATOR, session, self.clock, log)
-        self._host = address.removeprefix("tcp://")
+        self._address = address
         self._store: tuple[Any, int] | None = None
         try:
             if peers is not None:
-                self._store = host_store(self._host)
+                self._store = host_store(address)
             self.listener = self._transport.listen(
                 address,
                 {name: keys.get(name, "") for name in (*self.servers, *self.workers)},
@@ -325,7 +325,7 @@ class Coordinator:
             if join.digest != first.digest:
                 self._log(f"{name} starts from other values than worker-0, whose values win")
         joins = [self.joined[name] for name in self.servers]
-        store = "" if self._store is None else f"{self._host}:{self._store[1]}"
+        store = "" if self._store is None else f"{self._address}:{self._store[1]}"
         self._slices = self.experiment.slices(first.layers)  # raises if too many servers share
         return Plan(
             [join.endpoint for join in joins],

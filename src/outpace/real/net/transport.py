@@ -92,7 +92,7 @@ class Transport(Protocol):
         """Listen for the named peers.
 
         Args:
-            address: of this machine, with or without a port.
+            address: an address of this machine. The transport chooses the port.
             peers: public key of each peer that may call; empty strings in an insecure run.
             expected: returns for a peer which blocks it may send.
             on_message: called with the peer's name, the message and its block.
@@ -100,7 +100,7 @@ class Transport(Protocol):
             is_finite: test for pieces of large blocks, done while they are in the cache.
 
         Raises:
-            ConfigError: the address is taken, or not one of this machine.
+            ConfigError: it is not an address of this machine, or all its ports are taken.
         """
 
     def call(

@@ -13,12 +13,12 @@ import sys
 from collections.abc import Callable
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
+
+from outpace.real.process.launcher import OnOutput
 
 if TYPE_CHECKING:
     from outpace.real.net.clock import RealClock
-
-Print: TypeAlias = Callable[[str, str, bool], None]  # name, line, is it an error
 
 _READ_BYTES: Final = 1 << 16
 _LONGEST: Final = 1 << 20  # bytes without an end of line that are kept
@@ -62,18 +62,18 @@ class OutputStream:
 class Output:
     """What one process prints."""
 
-    def __init__(self, clock: RealClock, name: str, show: Print) -> None:
+    def __init__(self, clock: RealClock, name: str, show: OnOutput) -> None:
         self._out = OutputStream(clock, lambda line: show(name, line, False))
         self._err = OutputStream(clock, lambda line: show(name, line, True))
 
     @property
-    def for_child(self) -> tuple[Connection, Connection]:
+    def for_process(self) -> tuple[Connection, Connection]:
         """Where the process writes to: standard output and standard error."""
         return self._out.for_child, self._err.for_child
 
     def started(self) -> None:
         """The process has its ends of the pipes now."""
-        for end in self.for_child:
+        for end in self.for_process:
             end.close()
 
     def take(self) -> None:
@@ -97,7 +97,7 @@ def print_line(name: str, line: str, error: bool) -> None:
     print(text, file=stream, flush=True)
 
 
-def write_into(out: Connection, err: Connection) -> None:
+def print_into(out: Connection, err: Connection) -> None:
     """Have this process print into these pipes from now on, line by line."""
     for stream, pipe, number in ((sys.stdout, out, 1), (sys.stderr, err, 2)):
         with contextlib.suppress(OSError, ValueError, AttributeError):

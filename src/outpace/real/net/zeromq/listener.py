@@ -73,9 +73,8 @@ class ZeroMQListener(MonitoredSocket):
             self._socket.curve_publickey = session.keys.public.encode()
             self._socket.zap_domain = b"outpace"
             self._socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # no connection without the gate
-        has_port = address.count(":") > 1
         try:
-            self._socket.bind(address if has_port else f"{address}:*")
+            self._socket.bind(f"tcp://{address}:*")
         except zmq.ZMQError as error:
             self.close(linger_s=0)
             raise ConfigError(f"cannot listen at {address}: {error}") from None

@@ -17,7 +17,7 @@ from outpace.real.net.zeromq.caller import ZeroMQCaller
 from outpace.real.net.zeromq.gate import Gate
 from outpace.real.net.zeromq.listener import ZeroMQListener
 
-LOOPBACK: Final = "tcp://127.0.0.1"
+LOOPBACK: Final = "127.0.0.1"
 
 
 class ZeroMQTransport:

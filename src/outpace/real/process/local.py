@@ -1,0 +1,120 @@
+"""The launcher for processes on this machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerProcess
+from typing import Any, Final
+
+from outpace.errors import ConfigError
+from outpace.real.net.clock import RealClock
+from outpace.real.net.zeromq.transport import LOOPBACK
+from outpace.real.process.launcher import OnExit, OnOutput, Role
+from outpace.real.process.output import Output, print_into
+from outpace.support import forking
+
+_LEFT_ALONE_S: Final = 1.0
+_GRACE_S: Final = 2.0
+_LOOK_S: Final = 0.02
+
+
+class LocalLauncher:
+    """A `launcher.Launcher` whose processes are children of this one.
+
+    on_output: if None, the processes print to this process's standard output and error.
+    """
+
+    def __init__(
+        self,
+        clock: RealClock,
+        on_exit: OnExit,
+        on_output: OnOutput | None = None,
+        address: str = LOOPBACK,
+    ) -> None:
+        self._clock, self._on_exit, self._on_output = clock, on_exit, on_output
+        self._address = address
+        self._running: dict[str, ForkServerProcess] = {}
+        self._outputs: dict[str, Output] = {}
+
+    @property
+    def addresses(self) -> Sequence[str]:
+        return (self._address,)
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Process ids of the processes that run, by name."""
+        return {name: p.pid for name, p in self._running.items() if p.pid is not None}
+
+    def start(self, role: Role, address: str) -> None:
+        if address != self._address:
+            raise ConfigError(
+                f"{role.name}: processes cannot be started at {address}, only at {self._address}"
+            )
+        output = None
+        if self._on_output is not None:
+            output = Output(self._clock, role.name, self._on_output)
+        pipes = None if output is None else output.for_process
+        process = self._start(role.name, _play, role.target, role.arguments, pipes)
+        self._running[role.name] = process
+        if output is not None:
+            output.started()
+            self._outputs[role.name] = output
+        self._clock.watch(process.sentinel, lambda: self._ended(role.name))
+
+    def _start(self, name: str, target: Callable[..., None], *arguments: Any) -> ForkServerProcess:
+        return forking.start(name, target, *arguments)
+
+    def kill(self, name: str) -> None:
+        process = self._running.get(name)
+        if process is not None:
+            process.kill()
+
+    def stop(self, *, at_once: bool = True) -> None:
+        if not at_once:
+            self._wait(_LEFT_ALONE_S)
+        for process in self._running.values():
+            process.terminate()
+        self._wait(_GRACE_S)
+        for process in self._running.values():
+            if process.is_alive():
+                process.kill()
+                process.join()
+            self._clock.forget(process.sentinel)
+            process.close()
+        self._running.clear()
+        for output in self._outputs.values():
+            output.close()
+        self._outputs.clear()
+
+    def _wait(self, limit_s: float) -> None:
+        """Wait until all have ended, and take what they print: a full pipe would stop them."""
+        deadline = time.monotonic() + limit_s
+        alive = [process.sentinel for process in self._running.values()]
+        while alive and time.monotonic() < deadline:
+            ended = wait(alive, _LOOK_S)
+            alive = [sentinel for sentinel in alive if sentinel not in ended]
+            for output in self._outputs.values():
+                output.take()
+
+    def _ended(self, name: str) -> None:
+        process = self._running.pop(name)
+        self._clock.forget(process.sentinel)
+        process.join()
+        if name in self._outputs:
+            self._outputs.pop(name).close()
+        how = forking.how_it_ended(process)
+        process.close()
+        self._on_exit(name, how)
+
+
+def _play(
+    target: Callable[..., None],
+    arguments: Sequence[Any],
+    pipes: tuple[Connection, Connection] | None,
+) -> None:
+    """Run a role in its process."""
+    if pipes is not None:
+        print_into(*pipes)
+    target(*arguments)
