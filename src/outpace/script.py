@@ -20,7 +20,7 @@ import torch
 
 from outpace.errors import ConfigError, OutpaceError
 from outpace.support.place import CONNECT, HERE
-from outpace.tasks.boundaries import Computation
+from outpace.tasks.abort_points import Computation
 
 ModelT = TypeVar("ModelT", bound=torch.nn.Module)
 OptimizerT = TypeVar("OptimizerT", bound=torch.optim.Optimizer)

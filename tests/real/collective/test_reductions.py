@@ -14,11 +14,11 @@ from outpace.blocks.block import Phantom
 from outpace.blocks.pieces import Pieces
 from outpace.kernel import Kernel
 from outpace.real.collective import reductions
-from outpace.real.collective.bell import Bell
 from outpace.real.collective.buffers import AccumulatedInBuffer
+from outpace.real.collective.communication_thread import CommunicationThread
 from outpace.real.collective.group import Group, GroupSettings, host_store, own_address
-from outpace.real.collective.line import Line
 from outpace.real.collective.reductions import Reductions
+from outpace.real.collective.waker import Waker
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import EnterAllReduce, GroupBroken
 
@@ -318,7 +318,7 @@ def test_a_result_that_came_from_who_is_gone_now_and_did_not_come_to_all_is_begu
         found[me] = (await part.result()).total.tolist()
         if me == 0:
             three.regroup()
-            told = three.workers[1]._bell._actions  # whose thread has it, and not this one
+            told = three.workers[1]._waker._actions  # whose thread has it, and not this one
             deadline = time.monotonic() + 10
             while told.qsize() < 2 and time.monotonic() < deadline:
                 time.sleep(0.001)
@@ -358,12 +358,14 @@ def test_a_sum_is_taken_while_the_next_is_gathered():
 
 
 class Lines:
-    """A line, a bell, and what was heard in this thread."""
+    """A communication thread, a waker, and what was heard in this thread."""
 
     def __init__(self, make_group) -> None:
         self.clock, self.heard = RealClock(), []
-        self.bell = Bell(self.clock)
-        self.line = Line(self.bell, make_group, lambda reason: self.heard.append(reason))
+        self.waker = Waker(self.clock)
+        self.line = CommunicationThread(
+            self.waker, make_group, lambda reason: self.heard.append(reason)
+        )
 
     def hear(self, count: int) -> None:
         deadline = time.monotonic() + 20
@@ -400,7 +402,7 @@ def test_a_line_says_once_why_it_can_do_no_more():
     lines.line.do(fails)
     lines.hear(1)
     assert lines.heard == ["no more"]
-    assert not lines.bell.left
+    assert not lines.waker.left
 
 
 def test_what_goes_wrong_in_a_line_for_another_reason_is_raised_in_this_thread():
@@ -418,33 +420,33 @@ def test_an_abandoned_line_tells_nothing():
     lines = Lines(lambda: None)
     lines.line.do(lambda group: goes_on.wait() and (lambda: lines.heard.append("late")))
     lines.line.abandon()
-    lines.bell.ring(lambda: lines.heard.append("in time"))
+    lines.waker.call(lambda: lines.heard.append("in time"))
     goes_on.set()
     lines.line._thread.join()
-    lines.bell.ring(lambda: lines.heard.append("the last"))
+    lines.waker.call(lambda: lines.heard.append("the last"))
     lines.hear(2)
     assert lines.heard == ["in time", "the last"]
 
 
 def test_a_bell_wakes_the_clock_and_what_it_left_is_known():
     clock, heard = RealClock(), []
-    bell = Bell(clock)
+    waker = Waker(clock)
     thread = threading.Thread(
-        target=lambda: [bell.ring(partial(heard.append, n)) for n in range(3)]
+        target=lambda: [waker.call(partial(heard.append, n)) for n in range(3)]
     )
     thread.start()
     while len(heard) < 3:
         clock(None)
     thread.join()
     assert heard == [0, 1, 2]
-    bell.silence()
-    bell.ring(partial(heard.append, 3))
+    waker.stop()
+    waker.call(partial(heard.append, 3))
     assert clock(clock.now) is not None
     assert heard == [0, 1, 2]
-    (left,) = bell.left
+    (left,) = waker.left
     left()
     assert heard == [0, 1, 2, 3]
-    bell.close()
+    waker.close()
 
 
 def test_a_group_sums_shares_and_swaps():

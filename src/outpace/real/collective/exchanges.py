@@ -19,9 +19,9 @@ import torch
 
 from outpace.blocks.block import Phantom, Value, whole
 from outpace.kernel import Future, Kernel
-from outpace.real.collective.bell import Bell
+from outpace.real.collective.communication_thread import CommunicationThread, Done
 from outpace.real.collective.group import Group, GroupSettings
-from outpace.real.collective.line import Done, Line
+from outpace.real.collective.waker import Waker
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import (
     AverageEnded,
@@ -61,18 +61,18 @@ class PairwiseExchanges:
     ) -> None:
         self._kernel, self._clock, self._me = kernel, clock, me
         self._read, self._change, self._tell, self._told_of = read, change, tell, ended
-        bell = Bell(clock)
-        self._lines: dict[int, Line] = {}
+        waker = Waker(clock)
+        self._threads: dict[int, CommunicationThread] = {}
         for other in others:
             low, high = sorted((me, other))
             group = partial(Group, settings, f"{low} and {high}", [low, high], me)
-            self._lines[other] = Line(bell, group, partial(self._broken, other))
+            self._threads[other] = CommunicationThread(waker, group, partial(self._broken, other))
         self._sought: PendingExchange | None = None
         self._meet: StartAverage | None = None  # the average that is under way
 
     async def connect(self) -> None:
         """Wait until all others are reached."""
-        for other, line in self._lines.items():
+        for other, line in self._threads.items():
             met = Future[None](self._kernel, worker_name(other))
             line.do(partial(_tell_that, met))
             await met
@@ -98,12 +98,12 @@ class PairwiseExchanges:
         """Take part no more, as soon as none is under way; at once if not `in_order`."""
         while self._meet is not None and in_order():
             self._clock(self._clock.now + nanoseconds(_LOOK_EVERY_S))
-        for line in self._lines.values():
+        for line in self._threads.values():
             line.abandon()
 
     def join(self, limit_s: float) -> None:
         """After `leave`, wait until what it has begun is over."""
-        for line in self._lines.values():
+        for line in self._threads.values():
             line.join(limit_s)
 
     def _begin(self, meet: StartAverage) -> None:
@@ -113,7 +113,7 @@ class PairwiseExchanges:
             job = partial(self._swap, meet, torch.zeros(mine.nbytes, dtype=torch.uint8), False)
         else:
             job = partial(self._swap, meet, mine, True)
-        self._lines[self._other(meet)].do(job)
+        self._threads[self._other(meet)].do(job)
 
     def _other(self, meet: StartAverage) -> int:
         return meet.partner if meet.seeker == self._me else meet.seeker
@@ -148,7 +148,7 @@ class PairwiseExchanges:
 
     def _give_up(self, meet: StartAverage) -> None:
         """Whatever still comes of it; it is with somebody who is never met again."""
-        self._lines.pop(self._other(meet)).abandon()
+        self._threads.pop(self._other(meet)).abandon()
         self._meet = None
         self._tell(AverageEnded(meet.number))
         if meet.seeker == self._me:

@@ -14,11 +14,11 @@ import torch
 
 from outpace.blocks.block import Block
 from outpace.kernel import Future, Kernel
-from outpace.real.collective.bell import Bell
 from outpace.real.collective.buffers import PhantomSum, WireBuffer, WireSum
+from outpace.real.collective.communication_thread import CommunicationThread, Done
 from outpace.real.collective.entries import DIGITS, Contribution, Entry, digits_of, entries_in
 from outpace.real.collective.group import Group, GroupSettings
-from outpace.real.collective.line import Done, Line
+from outpace.real.collective.waker import Waker
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import EnterAllReduce, GroupBroken, WireMessage
 from outpace.support.units import Time
@@ -52,14 +52,14 @@ class Reductions:
         ended: Callable[[PendingReduction], None],
         least: Callable[[Sequence[int]], Time],
     ) -> None:
-        self._kernel, self._clock, self._bell = kernel, clock, Bell(clock)
+        self._kernel, self._clock, self._waker = kernel, clock, Waker(clock)
         self._me, self._workers = me, workers
         self._like, self._elements, self._exact = like, elements, exact
         self._wire = wire
         self._rounds = like is not None and like.dtype != wire
         self._share = 1 / workers if averages and not self._rounds else 1.0
         self._tell, self._told_of, self._least = tell, ended, least
-        self._line: Line | None = None
+        self._thread: CommunicationThread | None = None
         self._wires: list[WireBuffer] = []  # of the last that is over, and of the next
         self._done = 0  # those whose result is here
         self._pending: PendingReduction | None = None
@@ -71,17 +71,19 @@ class Reductions:
 
         Done once they have met.
         """
-        if self._line is not None:
-            self._line.abandon()
+        if self._thread is not None:
+            self._thread.abandon()
         make_group = partial(Group, settings, generation, list(members), self._me)
-        self._line = Line(self._bell, make_group, partial(self._broken, generation))
+        self._thread = CommunicationThread(
+            self._waker, make_group, partial(self._broken, generation)
+        )
         part = self._pending
         if part is not None:  # an operation of the old group may still write into its buffer
             part.wire = self._wires[part.number % 2] = self._new_wire()
         met = Future[None](self._kernel, "the other workers")
-        self._line.do(partial(self._even_out, self._done, list(self._wires), members, met))
+        self._thread.do(partial(self._even_out, self._done, list(self._wires), members, met))
         if part is not None:
-            self._line.do(partial(self._reduce, part, part.wire))
+            self._thread.do(partial(self._reduce, part, part.wire))
         return met
 
     def share(self, values: torch.Tensor, source: int = 0) -> Future[None]:
@@ -95,7 +97,7 @@ class Reductions:
             values.copy_(buffer)
             return partial(shared.set, None)
 
-        self._now_line.do(take)
+        self._connected.do(take)
         return shared
 
     def begin(self, value: Block | None, weight: int) -> PendingReduction:
@@ -108,7 +110,7 @@ class Reductions:
             self._kernel, self._me, number, value, weight, self._wires[number % 2], self._clock.now
         )
         self._tell(EnterAllReduce(number))
-        self._now_line.do(partial(self._reduce, part, part.wire))
+        self._connected.do(partial(self._reduce, part, part.wire))
         return part
 
     def _new_wire(self) -> WireBuffer:
@@ -129,18 +131,18 @@ class Reductions:
 
     def leave(self) -> None:
         """It takes part no more."""
-        if self._line is not None:
-            self._line.abandon()
+        if self._thread is not None:
+            self._thread.abandon()
 
     def join(self, limit_s: float) -> None:
         """After `leave`, wait until what it has begun is over."""
-        if self._line is not None:
-            self._line.join(limit_s)
+        if self._thread is not None:
+            self._thread.join(limit_s)
 
     @property
-    def _now_line(self) -> Line:
-        assert self._line is not None, "not connected"
-        return self._line
+    def _connected(self) -> CommunicationThread:
+        assert self._thread is not None, "not connected"
+        return self._thread
 
     def _broken(self, generation: int, reason: str) -> None:
         self._tell(GroupBroken(generation, reason[:1000]))

@@ -17,7 +17,7 @@ import torch
 
 from outpace.blocks.block import Block
 from outpace.errors import OutpaceError
-from outpace.real.collective.bell import Bell
+from outpace.real.collective.waker import Waker
 from outpace.real.net.clock import RealClock
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ class Evaluations(Generic[T]):
         self._evaluate = evaluate
         self._threads = torch.get_num_threads()  # a new thread would have one per core
         self._jobs: queue.SimpleQueue[_Job[T] | None] = queue.SimpleQueue()
-        self._bell = Bell(clock)
+        self._waker = Waker(clock)
         self._thread: threading.Thread | None = None
         self._owed = 0
         self.closed = False
@@ -47,7 +47,7 @@ class Evaluations(Generic[T]):
     def settle(self) -> None:
         """Wait for all that was begun, and tell."""
         while self._owed:
-            self._bell.answer()
+            self._waker.run_next()
 
     def close(self, limit_s: float = math.inf) -> None:
         """Wait for the one that is under way and tell; those that have not begun are left out.
@@ -55,21 +55,21 @@ class Evaluations(Generic[T]):
         If it takes longer it is left to itself: it tells nobody, and ends with this process.
         """
         self.closed = True
-        self._bell.silence()
+        self._waker.stop()
         if self._thread is not None:
             self._jobs.put(None)
             self._thread.join(None if limit_s == math.inf else limit_s)
             if self._thread.is_alive():
                 return  # and so it may still ring
         with contextlib.suppress(OutpaceError):  # why this is closed is known already
-            for tell in self._bell.left:
+            for tell in self._waker.left:
                 tell()
-        self._bell.close()
+        self._waker.close()
 
     def _work(self) -> None:
         torch.set_num_threads(self._threads)
         while (job := self._jobs.get()) is not None and not self.closed:
-            self._bell.ring(self._outcome(*job))
+            self._waker.call(self._outcome(*job))
 
     def _outcome(self, blocks: Sequence[Block], told: Callable[[T], None]) -> Callable[[], None]:
         failure, found = None, []

@@ -16,7 +16,7 @@ from outpace.sync.parameter_block import ParameterBlock, parameter_block
 from outpace.sync.peers.context import Parameters
 from outpace.sync.peers.parameters import Common, Own, Replica, SharedModel, replica_step
 from outpace.tasks import CuttableWorkload
-from outpace.tasks.boundaries import Boundaries
+from outpace.tasks.abort_points import AbortPoints
 
 
 class TaskPeer(Peer):
@@ -30,7 +30,7 @@ class TaskPeer(Peer):
         self._experiment, self._workload = experiment, workload
         self._gradients = TaskGradients(self, experiment, workload)
         # Who is sought looks around while it computes, and is not stopped.
-        self._boundaries = Boundaries(workload.model if self.strategy.exchanges else None)
+        self._abort_points = AbortPoints(workload.model if self.strategy.exchanges else None)
         self._look_around = self.now_and_then(lambda: False)
         (initial,) = workload.initial_parameters()
         self._initial = whole(initial)
@@ -82,7 +82,7 @@ class TaskPeer(Peer):
         return at.version if isinstance(at, Common | Replica) else None
 
     async def gradient_at(self, at: Parameters, iteration: int) -> Block | None:
-        with self._boundaries.stopping_at(self._look_around):
+        with self._abort_points.stopping_at(self._look_around):
             (gradient,) = await self._gradients.execute([at.read()], iteration)
         return gradient
 

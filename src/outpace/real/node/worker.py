@@ -51,7 +51,7 @@ from outpace.sync.messages import (
 )
 from outpace.sync.programs.context import Stopped
 from outpace.tasks import CuttableWorkload
-from outpace.tasks.boundaries import Boundaries
+from outpace.tasks.abort_points import AbortPoints
 
 EndsIt: TypeAlias = Callable[[Message], bool]
 
@@ -297,7 +297,7 @@ class TaskWorker(Worker):
         super().__init__(link, worker, experiment)
         self._workload = workload
         self._gradients = TaskGradients(self, experiment, workload)
-        self._boundaries = Boundaries(workload.model)
+        self._abort_points = AbortPoints(workload.model)
 
     def must_stop(self, iteration: int) -> bool:
         return self._gradients.is_over(iteration)
@@ -325,7 +325,7 @@ class TaskWorker(Worker):
     ) -> Sequence[Block | None] | Stopped:
         started = self.now
         drawn_s = self._gradients.drawn_s(iteration, started)
-        with self._boundaries.stopping_at(self.looked_for(ends_it)) as computation:
+        with self._abort_points.stopping_at(self.looked_for(ends_it)) as computation:
             gradient = self._gradients.at(parameters, iteration)
         if computation.stopped:
             done_s = seconds(self.now - started)

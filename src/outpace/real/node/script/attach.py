@@ -30,7 +30,7 @@ from outpace.real.node.script.model import ScriptModel
 from outpace.real.node.script.peer import ScriptPeer
 from outpace.real.node.script.takeover import has_taken_steps, take_over
 from outpace.real.node.script.worker import ScriptWorker
-from outpace.tasks.boundaries import Computation
+from outpace.tasks.abort_points import Computation
 
 
 class RunOver(SystemExit):

@@ -28,7 +28,7 @@ from outpace.real.node.script.parameters import (
 from outpace.sync.parameter_block import copy_of, parameter_block
 from outpace.sync.peers.context import CommonParameters, OwnParameters, Parameters
 from outpace.sync.peers.parameters import Common, SharedModel
-from outpace.tasks.boundaries import Boundaries, Computation
+from outpace.tasks.abort_points import AbortPoints, Computation
 
 
 class ScriptPeer(OfScript, Peer):
@@ -53,7 +53,7 @@ class ScriptPeer(OfScript, Peer):
         self._iteration_now = 0
         self._final = Mailbox[Block](self.kernel, "the final parameters")
         self._is_over = False
-        self._boundaries = Boundaries(script.model if self.strategy.exchanges else None)
+        self._abort_points = AbortPoints(script.model if self.strategy.exchanges else None)
         self._look_around = self.now_and_then(lambda: False)
 
     @staticmethod
@@ -169,7 +169,7 @@ class ScriptPeer(OfScript, Peer):
     @contextmanager
     def stopping(self) -> Iterator[Computation]:
         """Nothing stops it; whoever averages with this worker need not wait for its end."""
-        with self._boundaries.stopping_at(self._look_around) as computation:
+        with self._abort_points.stopping_at(self._look_around) as computation:
             yield computation
 
     async def goodbye(self, program: Walker[None], *, fetch: bool) -> None:

@@ -16,7 +16,7 @@ from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.script.model import OfScript, ScriptGradients, ScriptModel
 from outpace.real.node.worker import EndsIt, Worker
 from outpace.sync.programs.context import Stopped
-from outpace.tasks.boundaries import Boundaries, Computation
+from outpace.tasks.abort_points import AbortPoints, Computation
 
 
 class ScriptWorker(OfScript, Worker):
@@ -36,7 +36,7 @@ class ScriptWorker(OfScript, Worker):
         self._slices = [slice(0, sum(self.layers))]
         self._step_settings: StepSettings | None = None
         self._iteration = 0
-        self._boundaries = Boundaries(script.model)
+        self._abort_points = AbortPoints(script.model)
         self._must_stop: Callable[[], bool] = lambda: False
         self._stopped: Stopped | None = None  # the computation of this iteration
 
@@ -113,7 +113,7 @@ class ScriptWorker(OfScript, Worker):
     @contextmanager
     def stopping(self) -> Iterator[Computation]:
         """May be stopped by a message that ends the iteration."""
-        with self._boundaries.stopping_at(self._must_stop) as computation:
+        with self._abort_points.stopping_at(self._must_stop) as computation:
             yield computation
         if computation.stopped:
             self._stopped = Stopped(computation.share)

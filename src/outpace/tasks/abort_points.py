@@ -1,4 +1,4 @@
-"""Stopping a computation at the next boundary between modules, forward or backward."""
+"""Stopping a computation at the next abort point: between modules, forward or backward."""
 
 from __future__ import annotations
 
@@ -12,39 +12,48 @@ import torch
 
 
 class StopComputing(BaseException):
-    """Raised at a boundary, and kept from everybody by who asked for it.
+    """Raised at an abort point, and caught by `AbortPoints.stopping_at`.
 
-    No Exception: what a model catches by itself must not catch this.
+    Not an Exception: a model that catches exceptions must not catch this one.
     """
 
 
 class Computation:
-    """One gradient. stopped: was it? share: of a whole one's time, so far; NaN: unknown."""
+    """The computation of one gradient.
+
+    Attributes:
+        stopped: True if it was stopped.
+        share: part of the usual time of a whole gradient that was spent when it was stopped; NaN
+            if unknown.
+        reached: seconds after the start at which each abort point was reached.
+    """
 
     def __init__(self) -> None:
         self.stopped = False
         self.share = math.nan
-        self.reached: list[float] = []  # when each boundary was, in seconds
+        self.reached: list[float] = []
 
 
-class Boundaries:
-    """Those of a model: where the innermost modules are entered and their gradients come back.
+class AbortPoints:
+    """The places where a model's innermost modules are entered and their gradients come back.
 
-    model: None: it has no modules, nothing is stopped. Its hooks are there only while
-    `stopping_at` is in force, since hooks cost a call each.
+    The model's hooks are there only while `stopping_at` is in force, since hooks cost a call each.
+
+    Args:
+        model: None: there are no modules, and nothing is stopped.
     """
 
     def __init__(self, model: torch.nn.Module | None) -> None:
         modules = [] if model is None else list(model.modules())
         self._leaves = [module for module in modules if not any(module.children())]
         self._buffers = [] if model is None else list(model.buffers())
-        self._usual: list[float] = []  # share of the time at each boundary, the last time
+        self._usual: list[float] = []  # share of the time at each abort point, the last time
 
     @contextmanager
     def stopping_at(self, must_stop: Callable[[], bool]) -> Iterator[Computation]:
-        """Ask `must_stop` at every boundary, and end the block there once it says so.
+        """Ask `must_stop` at every abort point, and end the block there once it returns True.
 
-        Buffers, such as BatchNorm's averages, are then as they were before.
+        Model buffers, such as BatchNorm's averages, are then put back.
         """
         computation = Computation()
         before = [buffer.detach().clone() for buffer in self._buffers]
@@ -67,14 +76,11 @@ class Boundaries:
             self._usual = [reached / took for reached in computation.reached]
         except StopComputing:
             computation.stopped = True
-            computation.share = self._share(len(computation.reached))
+            last = len(computation.reached)
+            computation.share = self._usual[last - 1] if last <= len(self._usual) else math.nan
             with torch.no_grad():
                 for buffer, value in zip(self._buffers, before, strict=True):
                     buffer.copy_(value)
         finally:
             for hook in hooks:
                 hook.remove()
-
-    def _share(self, boundary: int) -> float:
-        """Of the usual time of a whole gradient, at this boundary (from 1)."""
-        return self._usual[boundary - 1] if boundary <= len(self._usual) else math.nan
