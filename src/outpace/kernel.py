@@ -1,27 +1,27 @@
-"""One kernel, any clock: resumes coroutines one at a time, in a fixed order.
+"""One kernel for any clock: it resumes coroutines one at a time, in a fixed order.
 
-A *walker* is a coroutine the kernel drives. It runs until it blocks (`sleep`, `wait`,
-`Mailbox.get`, awaiting a `Future`, `join`), and nothing else runs meanwhile. It comes
-back when somebody made it *ready* or when an *event* of its own falls due. The rules,
-which every runtime relies on:
+A *walker* is a coroutine that the kernel drives. It runs until it blocks (`sleep`, `wait`,
+`Mailbox.get`, awaiting a `Future`, `join`), and nothing else runs meanwhile. It is resumed
+when it is made *ready* or when the *event* that ends its sleep falls due. Every runtime relies
+on these rules:
 
-1. All ready walkers run before time advances, first made ready first.
+1. All ready walkers run before time advances, in the order in which they were made ready.
 2. Events fall due by (time, order of creation). `tie_seed` shuffles both orders among
-   equals, so that tests find code that leans on them.
-3. A walker that was handed a value gets that value, whatever else happens in the same
-   instant: timeouts and cancellations strike blocked walkers only, when nothing is
-   ready any more. So no message is swallowed.
-4. An exception that leaves a walker stops the run (`WalkerError`). When nothing can
-   ever happen and walkers still wait, the run ends with `DeadlockError`.
+   equals, so that tests find code that depends on them.
+3. A walker that was given a value receives it, whatever else happens in the same instant:
+   timeouts and cancellations interrupt only blocked walkers, when no walker is ready any
+   more. So no message is lost.
+4. An exception that leaves a walker ends the run (`WalkerError`). When no event is left and
+   walkers still wait, the run ends with `DeadlockError`.
 
 The *clock* is a function: given the time of the next event (None: there is none) it
-returns the time now, or None when nothing can ever happen. The virtual clock jumps; a
-real one waits, and may return early with something that came in from outside.
+returns the current time, or None when nothing can happen any more. The virtual clock jumps; a
+real clock waits, and may return early when something arrives from outside.
 
-Why it looks as it does: half of the time of such a kernel goes into its heap. So
-events are tuples, which compare in C. A sleep makes no generator (it awaits a
-constant), its walker is resumed straight from the heap, and its event stays on top
-meanwhile, *spent*: the next sleep replaces it, one sift instead of two.
+Half of the time of such a kernel goes into its heap. So events are tuples, which compare in C.
+A sleep makes no generator (it awaits a constant), its walker is resumed straight from the
+heap, and its event stays on top meanwhile, *spent*: the next sleep replaces it, with one sift
+instead of two.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from outpace.support.units import Time, seconds
 
 T = TypeVar("T")
 Clock: TypeAlias = Callable[[Time | None], Time | None]
-# (due, order, function, argument); of a sleep (due, order, None, walker). Orders differ,
-# so that no comparison gets to the functions.
+# (due, order, function, argument), or (due, order, None, walker) for a sleep. Orders differ, so
+# functions are never compared.
 Event: TypeAlias = tuple[Time, int, Callable[[Any], None] | None, Any]
 
-_LATE: Final = 1 << 95  # added to its order, an event comes after the others of its time
-_LAST: Final = 1 << 96  # and after those
-_TIME_IS_UP: Final = _LATE + (1 << 94)  # between them: orders stay below 2^94
+_LATE: Final = 1 << 95  # added to the order of an event, puts it after the others of its time
+_LAST: Final = 1 << 96  # puts it after late ones, too
+_TIME_IS_UP: Final = _LATE + (1 << 94)  # puts it between both: orders stay below 2^94
 _MANY_DEAD: Final = 100
 
 
@@ -60,7 +60,13 @@ def virtual_clock(next_event: Time | None) -> Time | None:
 
 
 class WalkerError(RunError):
-    """A walker raised; `error` is what it raised, and chained."""
+    """A walker raised an exception, which is chained.
+
+    Attributes:
+        walker: Its name.
+        at: The time in nanoseconds.
+        error: The exception.
+    """
 
     def __init__(self, walker: str, at: Time, error: BaseException) -> None:
         brief = f"{type(error).__name__}: {error}".removesuffix(": ")
@@ -69,23 +75,23 @@ class WalkerError(RunError):
 
 
 class DeadlockError(RunError):
-    """Walkers wait and nothing can happen any more."""
+    """Walkers wait and no event is left."""
 
 
 class WalkerCancelled(RunError):
-    """Somebody waited for the result of a walker that was cancelled."""
+    """`Walker.join` was called on a walker that was cancelled."""
 
 
 class Cancelled(BaseException):
-    """Thrown into a walker that is cancelled; not an Exception, so it passes `except`."""
+    """Thrown into a walker that is cancelled; `except Exception` does not catch it."""
 
 
 class TimedOut(TimeoutError):
-    """The time given to a `Kernel.timeout` block is over."""
+    """The time of a `Kernel.timeout` block is over."""
 
 
 class _Strike(Cancelled):
-    """On its way to the timeout block it belongs to, through the handlers of inner ones."""
+    """Thrown into a walker whose timeout block is over; passes through the inner blocks."""
 
 
 class State(enum.Enum):
@@ -121,8 +127,8 @@ class Walker(Generic[T]):
         self.done = self.cancelled = False
         self.waiting_since: Time = kernel.now
         self._kernel, self._coroutine = kernel, body
-        self._step: Callable[[Any], Any] = body.send  # what resumes it, given _value
-        self._value: Any = None  # what the blocking call will return
+        self._step: Callable[[Any], Any] = body.send  # resumes it with _value
+        self._value: Any = None  # the return value of the blocking call
         self._blocked_on: Any = None  # an Event, Future, Mailbox or _PLAIN_WAIT
         self._result: Any = None
         self._joiners: Future[None] | None = None
@@ -138,23 +144,20 @@ class Walker(Generic[T]):
 
     @property
     def waits_for(self) -> str:
-        """What it is blocked on, in words; empty if it is not blocked."""
+        """A description of what it is blocked on; empty if it is not blocked."""
         if isinstance(self._blocked_on, tuple):
             return f"{seconds(self._blocked_on[0]):.6f} s to come"
         return "" if self._blocked_on is None else str(self._blocked_on)
 
     def notify(self, value: Any = None) -> bool:
-        """End its `Kernel.wait()`, which returns `value`. False (and lost) if it is in none."""
+        """End its `Kernel.wait()`, which returns `value`. False, without effect, if in none."""
         if self._blocked_on is not _PLAIN_WAIT:
             return False
         self._kernel._make_ready(self, value)
         return True
 
     def cancel(self) -> None:
-        """Throw `Cancelled` into it where it blocks: at once, or once nothing is ready.
-
-        A sleep that stands for a computation ends here and the computation is never done.
-        """
+        """Throw `Cancelled` into it where it blocks: at once, or when no walker is ready."""
         strike = partial(self._kernel._interrupt, self)
         if self._blocked_on is not None:
             strike(Cancelled())
@@ -162,7 +165,7 @@ class Walker(Generic[T]):
             self._kernel.call_at(self._kernel.now, strike, Cancelled())
 
     async def join(self) -> T:
-        """Wait for its end and return its result. Raises WalkerCancelled if it had none."""
+        """Wait for its end and return its result. Raises WalkerCancelled if it was cancelled."""
         if not self.done:
             if self._joiners is None:
                 self._joiners = Future(self._kernel, f"the end of {self.name}")
@@ -177,7 +180,7 @@ class Walker(Generic[T]):
 
 
 class Future(Generic[T]):
-    """A value that comes later. Any number of walkers may await it."""
+    """A value that is set later. Any number of walkers may await it."""
 
     __slots__ = ("_kernel", "_value", "_waiters", "done", "name")
 
@@ -188,7 +191,7 @@ class Future(Generic[T]):
         self._waiters: deque[Walker[Any]] = deque()
 
     def set(self, value: T) -> None:
-        """Give it its value and wake everyone who waits. Raises RuntimeError the second time."""
+        """Set the value and wake all that wait. Raises RuntimeError if it has a value."""
         if self.done:
             raise RuntimeError(f"{self.name} already has a value")
         self.done, self._value = True, value
@@ -210,7 +213,7 @@ class Future(Generic[T]):
 
 
 class Mailbox(Generic[T]):
-    """A queue of messages; each goes to one receiver, in order."""
+    """A first-in, first-out queue of messages, each for one receiver."""
 
     __slots__ = ("_kernel", "_messages", "_ready", "_waiters", "name")
 
@@ -224,9 +227,9 @@ class Mailbox(Generic[T]):
         return len(self._messages)
 
     def put(self, message: T) -> None:
-        """Hand the message to the longest-waiting receiver, or keep it for the next."""
+        """Hand the message to the receiver that has waited longest, or keep it for the next."""
         if self._waiters:
-            walker = self._waiters.popleft()  # Kernel._make_ready, spelt out: half the cost
+            walker = self._waiters.popleft()  # Kernel._make_ready inlined: half the cost
             walker._blocked_on, walker._value = None, message
             self._ready.append(walker)
         else:
@@ -234,7 +237,7 @@ class Mailbox(Generic[T]):
 
     @coroutine
     def get(self) -> Generator[None, Any, T]:
-        """The next message; blocks until there is one."""
+        """Return the next message; block until there is one."""
         if self._messages:
             return self._messages.popleft()
         self._waiters.append(self._kernel._block_on(self))
@@ -242,14 +245,17 @@ class Mailbox(Generic[T]):
         return message
 
     def get_nowait(self) -> T | None:
-        """The next message, or None."""
+        """Return the next message, or None if there is none."""
         return self._messages.popleft() if self._messages else None
 
     async def get_within(self, timeout_s: float) -> T | None:
-        """The next message, or None if none comes in that time (s).
+        """Return the next message, or None if none arrives within `timeout_s` seconds.
 
-        What comes at the very end of it counts: time is up after all else that is due then.
-        So 0 leaves out nothing of this instant. Raises ValueError as `Kernel.timeout`.
+        A message that arrives at the very end counts: the time is up after everything else
+        that is due then. So 0 includes all messages of this instant.
+
+        Raises:
+            ValueError: if the time is negative or not finite.
         """
         if self._messages:
             return self._messages.popleft()
@@ -278,7 +284,7 @@ _PLAIN_WAIT = _PlainWait()
 
 
 class _Yield:
-    """Awaiting it gives control to the kernel once: `yield` without a generator."""
+    """Gives control to the kernel once when awaited: a `yield` without a generator."""
 
     __slots__ = ()
     __await__ = staticmethod(partial(iter, (None,)))
@@ -288,7 +294,7 @@ _YIELD = _Yield()
 
 
 class Alarm:
-    """A callback that can be called off; dead, it neither falls due nor moves the time."""
+    """A callback that can be called off; a dead one neither falls due nor advances time."""
 
     __slots__ = ("dead", "function")
 
@@ -302,22 +308,30 @@ def _ring(alarm: Alarm) -> None:
 
 
 class _End(Exception):
-    """Leaves the loop of `Kernel.run`."""
+    """Ends the loop of `Kernel.run`."""
 
 
 class Kernel:
-    """See the head of this file. `now` is the time in nanoseconds."""
+    """Drives walkers; see the head of this file.
+
+    Args:
+        clock: Returns the current time; see the head of this file.
+        tie_seed: Shuffles the order of equal events, for tests.
+
+    Attributes:
+        now: Nanoseconds since the start of the run.
+    """
 
     def __init__(self, clock: Clock = virtual_clock, *, tie_seed: int | None = None) -> None:
         self.now: Time = 0
         self._clock = clock
         self._events: list[Event] = []
-        self._spent = False  # the first event is the one whose walker is being resumed
-        self._dead = 0  # about how many events will not fall due
-        self._ends: list[Alarm] = []  # what may end this call of run()
+        self._spent = False  # the first event is that of the walker being resumed
+        self._dead = 0  # approximate number of events that will not fall due
+        self._ends: list[Alarm] = []  # alarms that may end this call of run()
         self._ready: deque[Walker[Any]] = deque()
-        self._walkers: dict[Walker[Any], None] = {}  # those not done, in order of spawning
-        self._foreground = 0  # how many of them are no daemons
+        self._walkers: dict[Walker[Any], None] = {}  # that are not done, in order of spawning
+        self._foreground = 0  # number of walkers that are not daemons
         self._current: Walker[Any] | None = None
         self._ties = None if tie_seed is None else random.Random(tie_seed)
         self._orders = count(1) if self._ties is None else _shuffled_orders(self._ties)
@@ -326,18 +340,18 @@ class Kernel:
 
     @property
     def current(self) -> Walker[Any]:
-        """The walker being resumed. Raises RuntimeError outside of any."""
+        """The walker being resumed. Raises RuntimeError outside of a walker."""
         return self._current or self._no_walker()
 
     @property
     def walkers(self) -> list[Walker[Any]]:
-        """Those that are not done, in order of spawning."""
+        """The walkers that are not done, in order of spawning."""
         return list(self._walkers)
 
     def spawn(
         self, body: Coroutine[Any, Any, T], name: str = "a walker", *, daemon: bool = False
     ) -> Walker[T]:
-        """Start a walker. The run ends when all walkers but the daemons are done."""
+        """Start a walker. The run ends when all walkers that are not daemons are done."""
         walker = Walker(self, body, name, daemon)
         self._walkers[walker] = None
         self._foreground += not daemon
@@ -345,9 +359,10 @@ class Kernel:
         return walker
 
     def sleep(self, duration_s: float) -> Awaitable[None]:
-        """Block for `duration_s` seconds (0: until everything ready has run). Await it at once.
+        """Block for `duration_s` seconds; 0: until all ready walkers have run. Await it at once.
 
-        Raises ValueError if it is negative or not finite.
+        Raises:
+            ValueError: if the duration is negative or not finite.
         """
         walker = self._current or self._no_walker()
         if walker._blocked_on is not None:
@@ -365,14 +380,14 @@ class Kernel:
 
     @coroutine
     def wait(self) -> Generator[None, Any, Any]:
-        """Block until somebody calls `notify` on this walker; return the value given there."""
+        """Block until `notify` is called on this walker; return the value given there."""
         self._block_on(_PLAIN_WAIT)
         return (yield)
 
     async def gather(self, *bodies: Coroutine[Any, Any, Any]) -> list[Any]:
-        """Run them side by side and return their results in order.
+        """Run coroutines concurrently and return their results in order.
 
-        If the caller is cancelled or times out meanwhile, they are cancelled too.
+        They are cancelled if the caller is cancelled or times out meanwhile.
         """
         parent = self.current.name
         walkers = [self.spawn(body, f"{parent}/{k}") for k, body in enumerate(bodies)]
@@ -384,9 +399,13 @@ class Kernel:
 
     @contextmanager
     def timeout(self, duration_s: float, *, place: int = 0) -> Iterator[None]:
-        """Raise `TimedOut` inside the block if it is still blocked after `duration_s` seconds.
+        """Raise `TimedOut` in the block if it still blocks after `duration_s` seconds.
 
-        place: as in `set_alarm`.
+        Args:
+            place: As for `set_alarm`.
+
+        Raises:
+            ValueError: if the duration is negative or not finite.
         """
         if not 0.0 <= duration_s < math.inf:
             raise ValueError(f"a timeout cannot be {duration_s} s")
@@ -404,7 +423,7 @@ class Kernel:
 
     @property
     def nothing_due(self) -> bool:
-        """Will nothing but the limits of this run and who asks fall due any more?"""
+        """True if, beside the caller, only limits of this run will fall due."""
         return not self._ready and all(
             self._is_dead(event) or (event[2] is _ring and event[3] in self._ends)
             for event in self._events
@@ -417,7 +436,11 @@ class Kernel:
     ) -> None:
         """Call `function(argument)` at `time` (ns), outside of any walker.
 
-        `late`: after all events of that time that are not late, whenever they are made.
+        Args:
+            late: True: after all events of that time that are not late, even later created ones.
+
+        Raises:
+            ValueError: if the time has passed.
         """
         if time < self.now:
             raise ValueError(f"{seconds(time)} s is past: it is {seconds(self.now)} s")
@@ -425,24 +448,28 @@ class Kernel:
         heappush(self._events, (time, order, function, argument))
 
     def set_alarm(self, time: Time, function: Callable[[], None], place: int = 0) -> Alarm:
-        """As `call_at`, but it can be called off; `place` comes before the order of creation."""
+        """Call `function()` at `time` (ns) unless called off; return the handle for that.
+
+        Args:
+            place: Added to the order of creation, so a large one comes later among equal times.
+        """
         alarm = Alarm(function)
         heappush(self._events, (time, place + next(self._orders), _ring, alarm))
         return alarm
 
     def call_off(self, alarm: Alarm) -> None:
-        """Let it never have been set. Idempotent, and without effect on one that has rung."""
+        """Remove an alarm. Idempotent, and without effect on one that has rung."""
         if not alarm.dead:
             alarm.dead = True
             self._count_dead()
 
     def catch_up(self) -> None:
-        """Look at a real clock again, after work that took real time."""
+        """Read a real clock again, after work that took real time."""
         if self._clock is not virtual_clock:
             self.now = max(self.now, self._clock(self.now) or 0)
 
     def set_time(self, now: Time) -> None:
-        """Let it be `now`, because the clock was set; what is due moves along."""
+        """Set the time to `now` because the clock was set; move due events along."""
         shift, self.now = now - self.now, now
         for place, event in enumerate(self._events):
             due, order, function, argument = event
@@ -453,13 +480,23 @@ class Kernel:
             walker.waiting_since += shift
 
     def stop(self) -> None:
-        """End `run` before time advances, after what else is due now."""
+        """End `run` before time advances, after everything else that is due now."""
         self._end_at(self.now, _raise_end)
 
     def run(self, until: Time | None = None) -> Time:
-        """Drive the walkers until all but daemons are done, `stop`, or `until` (ns, inclusive).
+        """Drive the walkers; may be called again to continue.
 
-        Returns the time. Raises WalkerError, DeadlockError. May be called again to go on.
+        Returns when all walkers but daemons are done, after `stop`, or at the time `until`.
+
+        Args:
+            until: Nanoseconds, inclusive.
+
+        Returns:
+            The time in nanoseconds.
+
+        Raises:
+            WalkerError: if a walker raised.
+            DeadlockError: if walkers wait and no event is left.
         """
 
         def limit() -> None:
@@ -495,7 +532,7 @@ class Kernel:
                 value = walker._value
             else:
                 if not virtual and not self._wait_for_clock():
-                    continue  # something came in from outside: rule 1
+                    continue  # something arrived from outside: rule 1
                 if not events:
                     raise self._deadlock()
                 due, _, function, walker = event = events[0]
@@ -515,7 +552,7 @@ class Kernel:
                     self.now = due
                 if ties is None:
                     self._spent = True
-                else:  # what comes may sort before it
+                else:  # new events may sort before it
                     heappop(events)
                 walker._blocked_on = value = None
             self._current = walker
@@ -541,7 +578,7 @@ class Kernel:
                 heappop(events)
 
     def _wait_for_clock(self) -> bool:
-        """Let a real clock run to the next event. True if it is due and nothing came in."""
+        """Let a real clock run to the next event. True if it is due and nothing is ready."""
         due = self._events[0][0] if self._events else None
         now = self._clock(due)
         if now is None:
@@ -550,7 +587,7 @@ class Kernel:
         return not self._ready and due is not None and due <= now
 
     def close(self) -> None:
-        """End every walker where it stands and let each clean up; for a run that ends early."""
+        """End every walker where it stands and let it clean up, for a run that ends early."""
         for walker in self.walkers:
             walker._coroutine.close()
             walker.done = True
@@ -569,7 +606,7 @@ class Kernel:
         if not walker.daemon:
             self._foreground -= 1
             if not self._foreground:
-                # After what is due now: a last message may start new work.
+                # After everything that is due now: a last message may start new work.
                 self._end_at(self.now, self._end_if_idle)
 
     def _end_if_idle(self) -> None:
@@ -580,13 +617,13 @@ class Kernel:
         self._ends.append(self.set_alarm(time, function, _LAST))
 
     def _count_dead(self) -> None:
-        """Clear the heap of dead events when they are most of it."""
+        """Remove dead events from the heap when they are most of it."""
         self._dead += 1
         events = self._events
         if self._dead > _MANY_DEAD and 2 * self._dead > len(events):
             spent = events[:1] if self._spent else []
             events[:] = spent + [event for event in events if not self._is_dead(event)]
-            heapify(events)  # the spent one stays first: it was, and what came sorts after it
+            heapify(events)  # the spent one stays first: events made since sort after it
             self._dead = 0
 
     @staticmethod
@@ -611,7 +648,7 @@ class Kernel:
         self._ready.append(walker)
 
     def _interrupt(self, walker: Walker[Any], error: BaseException) -> None:
-        """Throw into a walker that is blocked. Without effect on one that is done."""
+        """Throw an exception into a walker if it is blocked."""
         blocked_on = walker._blocked_on
         if blocked_on is None:
             return
@@ -637,7 +674,7 @@ class Kernel:
             for walker in self._walkers
         )
         return DeadlockError(
-            f"nothing can happen after {seconds(self.now):.6f} s, yet these still wait:\n{waiting}"
+            f"nothing can happen after {seconds(self.now):.6f} s, but these still wait:\n{waiting}"
         )
 
 

@@ -308,7 +308,7 @@ def test_a_deadlock_names_each_walker_what_it_waits_for_and_since_when():
     with pytest.raises(DeadlockError) as error:
         kernel.run()
     assert str(error.value) == (
-        "nothing can happen after 2.000000 s, yet these still wait:\n"
+        "nothing can happen after 2.000000 s, but these still wait:\n"
         "  server-0 waits for a message in the mailbox of server-0 since 1.500000 s\n"
         "  worker-3 waits for a notification since 0.000000 s"
     )
