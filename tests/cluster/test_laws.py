@@ -11,10 +11,12 @@ import pytest
 from outpace.cluster import (
     Constant,
     Exponential,
-    LinkLaw,
     Lognormal,
+    Machines,
     NetworkLaw,
+    LinkLaw,
     Normal,
+    Paths,
     Regime,
     Regimes,
     Slow,
@@ -214,20 +216,23 @@ def test_a_nodes_link_overrides_what_it_names_and_nothing_else():
             "thin": LinkLaw(bandwidth_bytes_per_s=10.0),
         },
     )
-    assert law.of("any") == (0.1, 1e6)
-    assert law.of("far") == (0.5, 1e6)
-    assert law.of("near") == (0.0, 1e6)
-    assert law.of("thin") == (0.1, 10.0)
+    paths = Paths(law)
+    # The larger latency of the two ends counts, and that of `near` is smaller than any other.
+    assert paths.latency("any", "other") == paths.latency("any", "near") == SECOND // 10
+    assert paths.latency("any", "far") == SECOND // 2
+    assert paths.latency("near", "near") == 0
+    assert [paths.bandwidth(node) for node in ("any", "far", "near")] == [1e6] * 3
+    assert paths.bandwidth("thin") == 10.0
 
 
 def test_a_law_without_bandwidth_is_infinitely_fast():
-    assert NetworkLaw(latency_s=0.1).of("any") == (0.1, math.inf)
+    assert Paths(NetworkLaw(latency_s=0.1)).bandwidth("any") == math.inf
 
 
 def test_a_link_of_a_node_that_is_not_there_is_refused_with_the_nearest_name():
     law = NetworkLaw(nodes={"server-00": LinkLaw(latency_s=0.5)})
     with pytest.raises(ValueError, match=r"no node 'server-00'. Did you mean 'server-0'\?"):
-        law.require_nodes(["server-0", "worker-0"])
+        law.require_machines(Machines(workers=1, servers=1))
 
 
 REGIMES = (Regime(1.0, 30.0), Regime(3.0, 10.0), Regime(10.0, 20.0))

@@ -1,40 +1,42 @@
 """The simulated machines: how long workers compute, what the network takes."""
 
-from outpace.cluster.collectives import Cost, Costs, Pattern, rounds_of
+from typing import TypeAlias
+
+from outpace.cluster.collectives import Costs, Pattern, rounds_of
 from outpace.cluster.delays import Delay, Lateness
-from outpace.cluster.links import LinkLaw, NetworkLaw, PairLaw, Paths
-from outpace.cluster.machines import Machines
-from outpace.cluster.matrix import Matrix
-from outpace.cluster.run_times import (
-    ComputeLaw,
+from outpace.cluster.laws import (
     Constant,
     Exponential,
     Lognormal,
-    Measured,
     Normal,
-    Recorded,
-    Regime,
-    Regimes,
     RunTime,
-    ServiceLaw,
     ShiftedExponential,
-    Slow,
 )
+from outpace.cluster.machines import Machines
+from outpace.cluster.matrix import Matrix
+from outpace.cluster.network import NetworkLaw, LinkLaw, PairLaw
+from outpace.cluster.observed import Measured, Recorded
+from outpace.cluster.paths import Paths
+from outpace.cluster.regimes import Regime, Regimes
+from outpace.cluster.slow import Slow
+
+# How long a server needs for a push or pull, and a worker for a gradient.
+ServiceLaw: TypeAlias = Constant | Normal | Lognormal | Exponential | ShiftedExponential
+ComputeLaw: TypeAlias = ServiceLaw | Regimes | Recorded | Measured
 
 __all__ = [
     "ComputeLaw",
     "Constant",
-    "Cost",
     "Costs",
     "Delay",
     "Exponential",
     "Lateness",
-    "LinkLaw",
     "Lognormal",
     "Machines",
     "Matrix",
     "Measured",
     "NetworkLaw",
+    "LinkLaw",
     "Normal",
     "PairLaw",
     "Paths",

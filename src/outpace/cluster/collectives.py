@@ -1,9 +1,9 @@
-"""Which messages an average of m bytes among N workers consists of, and how long they take.
+"""The messages of an average of m bytes among N workers, and the time that they take.
 
-A ring (Patarasu and Yuan, 2009; HPSGD, section 2): 2(N−1) rounds, in each of which everybody
-sends a chunk of m/N bytes to the next, so 2(N−1)·(L + m/(N·B)) in all. A tree: ⌈log2 N⌉ rounds
-in which m bytes go towards the first worker, pair by pair, and as many back. An exchange: two
-send each other m bytes at once, L + m/B.
+A ring (Patarasu and Yuan, 2009; HPSGD, section 2): 2(N−1) rounds, in each of which every worker
+sends a chunk of m/N bytes to the next, so 2(N−1)·(L + m/(N·B)) in all, with latency L and
+bandwidth B. A tree: ⌈log2 N⌉ rounds in which m bytes go towards the first worker, pair by pair,
+and as many rounds back. An exchange: two workers send each other m bytes at once, L + m/B.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias
 
-from outpace.cluster.links import Paths
+from outpace.cluster.paths import Paths
 from outpace.support.units import SECOND, Time
 from outpace.sync import AllReduce
 from outpace.sync.messages import worker_name
@@ -23,7 +23,7 @@ Round: TypeAlias = list[tuple[int, int]]  # (sender, receiver)
 
 
 def rounds_of(pattern: Pattern, members: Sequence[int]) -> tuple[list[Round], int]:
-    """Its rounds, and into how many chunks the bytes are cut: a message carries one."""
+    """Return the rounds of an average, and the number of chunks; each message carries one."""
     count = len(members)
     if pattern == "exchange":
         one, other = members
@@ -40,37 +40,42 @@ def rounds_of(pattern: Pattern, members: Sequence[int]) -> tuple[list[Round], in
 
 
 class Cost(NamedTuple):
-    """What one takes by itself."""
+    """What an average costs by itself."""
 
     duration: Time
     messages: int
-    bytes_sent: int  # of all messages
+    bytes_sent: int
 
 
 class Costs:
-    """Where connections are not shared: the rounds follow each other, and each takes as long as its
-    slowest message. paths: None: no time at all."""
+    """Costs of averages that share no connections with other messages.
+
+    Rounds follow each other, and each takes as long as its slowest message.
+
+    Args:
+        paths: None: messages take no time.
+    """
 
     def __init__(self, paths: Paths | None) -> None:
         self._paths = paths
         self._cost = lru_cache(maxsize=4096)(self._cost_of)
 
     def of(self, pattern: Pattern, members: Sequence[int], size_bytes: int) -> Cost:
-        """One of so many bytes among these workers."""
+        """Return the cost of averaging `size_bytes` bytes among these workers."""
         return self._cost(pattern, tuple(members), size_bytes)
 
     def _cost_of(self, pattern: Pattern, members: tuple[int, ...], size_bytes: int) -> Cost:
         rounds, chunks = rounds_of(pattern, members)
         duration, known = 0.0, {}
         for once in rounds:
-            if id(once) not in known:  # a ring's are one and the same
+            if id(once) not in known:  # all rounds of a ring are the same object
                 known[id(once)] = max(self.time(pair, size_bytes / chunks) for pair in once)
             duration += known[id(once)]
         messages = sum(map(len, rounds))
         return Cost(math.floor(duration + 0.5), messages, messages * size_bytes // chunks)
 
     def time(self, pair: tuple[int, int], size_bytes: float) -> float:
-        """Of a message from one worker to another, in ns."""
+        """Return the nanoseconds that a message between these workers takes."""
         if self._paths is None:
             return 0.0
         sender, receiver = map(worker_name, pair)

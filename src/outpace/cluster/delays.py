@@ -1,4 +1,4 @@
-"""Messages that come late now and then, for whatever reason."""
+"""Random delays of messages."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ _TYPES: Final = {"push": Push, "pull": Pull, "reply": Reply}
 class Delay:
     """With `probability` a message of this type arrives `seconds` later.
 
-    nodes: only those from or to these workers and servers, names or patterns. Rules that
-    meet in one message add up.
+    Several rules that apply to a message add up.
+
+    Args:
+        nodes: Names or patterns; only messages from or to these workers and servers.
     """
 
     message: Literal["push", "pull", "reply"]
@@ -37,7 +39,7 @@ class Delay:
 
 
 class Lateness:
-    """How late each message is: a function of seed, rule, worker, iteration and server."""
+    """The delay of each message: a function of seed, rule, worker, iteration and server."""
 
     def __init__(self, rules: Sequence[Delay], seed: int, machines: Machines) -> None:
         self._servers = {server_name(m): m for m in range(machines.servers)}
@@ -48,7 +50,10 @@ class Lateness:
         ]
 
     def of(self, sender: str, receiver: str, message: object) -> Time:
-        """In ns; 0 for nearly all, and for what is no push, pull or reply of a server."""
+        """Return the delay of a message in nanoseconds.
+
+        It is 0 for all messages that are not a push to, a pull from or a reply of a server.
+        """
         if not isinstance(message, Push | Pull | Reply):
             return 0
         server = self._servers.get(sender if isinstance(message, Reply) else receiver)

@@ -1,4 +1,4 @@
-"""Round-trip times between machines, measured by somebody and kept in a file."""
+"""Measured round-trip times between machines, from a file."""
 
 from __future__ import annotations
 
@@ -20,10 +20,13 @@ _ASYMMETRY: Final = 1e-6  # relative; what rounding to single precision leaves
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A symmetric matrix of round-trip times; a message takes half of one.
+    """A symmetric matrix of round-trip times; the latency of a message is half of one.
 
-    path: .npz (with `array`, if it holds several), .npy, .csv, or .txt (blanks between the
-    numbers). Rows are machines, as `Machines` numbers them; further ones are not used.
+    Rows and columns are machines, in the order of `Machines`; surplus ones are not used.
+
+    Args:
+        path: A file .npz, .npy, .csv, or .txt with numbers separated by blanks.
+        array: Name of the array in an .npz with several.
     """
 
     path: str
@@ -35,14 +38,15 @@ class Matrix:
         require(self.unit in _UNITS, "unit", f"one of {', '.join(_UNITS)}", self.unit)
 
     def absolute(self, folder: Path) -> Matrix:
-        """With its path seen from `folder`."""
+        """Return it with its path relative to `folder`."""
         return replace(self, path=str((folder / self.path).resolve()))
 
     def latencies(self, machines: int) -> NDArray[np.float64]:
-        """One-way latencies in seconds, (machines, machines).
+        """Return one-way latencies in seconds, shape (machines, machines).
 
-        Raises ConfigError naming the place if the file cannot be read, is too small, or
-        holds anything but a symmetric matrix of times.
+        Raises:
+            ConfigError: if the file cannot be read, is too small, or does not hold a symmetric
+                matrix of times; the message names the place.
         """
         values, source = self._values()
         if values.dtype.kind not in "fiu":
@@ -56,8 +60,8 @@ class Matrix:
         if len(wrong):
             row, column = wrong[0]
             raise ConfigError(
-                f"{source}: row {row}, column {column} (from 0): {values[row, column]:g} is no "
-                f"round-trip time in {self.unit}"
+                f"{source}: row {row}, column {column} (from 0): {values[row, column]:g} is not "
+                f"a round-trip time in {self.unit}"
             )
         _require_symmetric(times, values, source)
         if len(times) < machines:
@@ -67,7 +71,7 @@ class Matrix:
         return times[:machines, :machines] / 2
 
     def _values(self) -> tuple[NDArray[Any], str]:
-        """What the file holds, and what to call it in errors."""
+        """Return the content of the file, and its name for errors."""
         path = Path(self.path)
         if path.suffix not in _SUFFIXES:
             raise ConfigError(f"{path}: a matrix must be one of {', '.join(_SUFFIXES)}")
@@ -79,12 +83,12 @@ class Matrix:
             if path.suffix == ".npy":
                 with path.open("rb") as file:
                     return np.lib.format.read_array(file, allow_pickle=False), str(path)
-            with warnings.catch_warnings(action="ignore"):  # that it is empty: we say so
+            with warnings.catch_warnings(action="ignore"):  # an empty file is refused later
                 comma = "," if path.suffix == ".csv" else None
                 return np.loadtxt(path, delimiter=comma, ndmin=2), str(path)
         except ConfigError:
             raise
-        except Exception as error:  # numpy has no list of what a broken file makes it raise
+        except Exception as error:  # what numpy raises for a broken file is not documented
             raise ConfigError(f"cannot read the matrix in {path}: {error}") from error
 
     def _from_archive(self, path: Path) -> tuple[NDArray[Any], str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from outpace.cluster.run_times import Recorded, Regimes
+from outpace.cluster import Recorded, Regimes
 from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError
 from outpace.predict.fitting import Fitting

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from outpace.blocks.block import Block
-from outpace.cluster import Paths
-from outpace.cluster.run_times import RunTime
+from outpace.cluster import Paths, RunTime
 from outpace.config.experiment import Experiment
 from outpace.kernel import Future
 from outpace.record.trace import NONE

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.wire import Wire
 
-from outpace.cluster import LinkLaw, Machines, NetworkLaw, PairLaw
+from outpace.cluster import Machines, NetworkLaw, LinkLaw, PairLaw, Paths
 from outpace.errors import ConfigError
 from outpace.experiment.running import simulate
 from outpace.kernel import Kernel
@@ -256,9 +256,9 @@ LAWS = st.builds(
 
 def reference(law, traffic):
     """Times of delivery, with the rates of all flows made anew at every change, in floats."""
-    capacity = {}
+    capacity, paths = {}, Paths(law)
     for node in NODES:
-        capacity[node, "out"] = capacity[node, "in"] = law.of(node)[1]
+        capacity[node, "out"] = capacity[node, "in"] = paths.bandwidth(node)
     pairs = {frozenset(pair.between): pair for pair in law.pairs}
     waiting = sorted(range(len(traffic)), key=lambda m: (traffic[m][0], m))
     left, begun, delivered, now = {}, {}, {}, 0.0
@@ -341,7 +341,7 @@ def test_all_bytes_arrive_and_no_end_takes_more_than_it_can(law, traffic, tie_se
             if mine:
                 span = max(t.delivered for t in mine) - min(t.started for t in mine)
                 total = sum(t.size_bytes for t in mine)
-                assert total <= law.of(node)[1] * (span + len(log) * ONE) / SECOND
+                assert total <= Paths(law).bandwidth(node) * (span + len(log) * ONE) / SECOND
 
 
 def test_a_run_is_the_same_each_time():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.support.wire import Wire
 
-from outpace.cluster import LinkLaw, Machines, Matrix, NetworkLaw, PairLaw
+from outpace.cluster import Machines, Matrix, NetworkLaw, LinkLaw, PairLaw
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
 from outpace.experiment.running import check, simulate
@@ -82,9 +82,9 @@ def changed(row, column, value):
     [
         (TIMES[:2], "must be a square matrix, not 2 x 3"),
         (np.float64(3), "must be a square matrix, not a single number"),
-        (changed(0, 2, np.nan), "row 0, column 2 (from 0): nan is no round-trip time in ms"),
-        (changed(2, 1, -1), "row 2, column 1 (from 0): -1 is no round-trip time in ms"),
-        (changed(1, 1, np.inf), "row 1, column 1 (from 0): inf is no round-trip time in ms"),
+        (changed(0, 2, np.nan), "row 0, column 2 (from 0): nan is not a round-trip time in ms"),
+        (changed(2, 1, -1), "row 2, column 1 (from 0): -1 is not a round-trip time in ms"),
+        (changed(1, 1, np.inf), "row 1, column 1 (from 0): inf is not a round-trip time in ms"),
         (changed(1, 2, 6.1), "must be symmetric, but row 1, column 2 (from 0) is 6.1 and row 2, "),
         (TIMES[:2, :2], "3 machines need as many rows, and there are 2"),
         (np.zeros((0, 0)), "3 machines need as many rows, and there are 0"),

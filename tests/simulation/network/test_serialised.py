@@ -11,7 +11,7 @@ from hypothesis import example, given, reject, settings
 from hypothesis import strategies as st
 from tests.support.wire import Wire
 
-from outpace.cluster import LinkLaw, NetworkLaw
+from outpace.cluster import NetworkLaw, LinkLaw, Paths
 from outpace.kernel import Kernel
 from outpace.simulation import network as network_package
 from outpace.simulation.network.serialised import SerialisedNetwork
@@ -241,7 +241,7 @@ def transport(law, traffic, tie_seed=None):
 def duration(law, transfer):
     """ns that a transfer occupies both ends."""
     ends = (transfer.sender.name, transfer.receiver.name)
-    return round(transfer.size_bytes / min(law.of(end)[1] for end in ends) * SECOND)
+    return round(transfer.size_bytes / min(map(Paths(law).bandwidth, ends)) * SECOND)
 
 
 @MODERATE
@@ -267,7 +267,7 @@ def test_the_log_tells_requested_started_delivered_and_their_distances(law, traf
         assert (transfer.sender.name, transfer.receiver.name) == (sender, receiver)
         assert transfer.size_bytes == size
         assert transfer.requested <= transfer.started <= transfer.delivered
-        latency = round(max(law.of(end)[0] for end in (sender, receiver)) * SECOND)
+        latency = Paths(law).latency(sender, receiver)
         assert transfer.delivered == transfer.started + duration(law, transfer) + latency
 
 
@@ -358,7 +358,9 @@ def reference_deliveries(law, traffic):
     transfer ends at the very moment of a request or of another end: who goes first then
     is not the discipline's business.
     """
-    ends = {node: law.of(node) for node in NODES}
+    usual = LinkLaw(law.latency_s, law.bandwidth_bytes_per_s)
+    links = {node: law.own(node).over(usual) for node in NODES}
+    ends = {node: (link.latency_s, link.bandwidth_bytes_per_s) for node, link in links.items()}
     requests = sorted(range(len(traffic)), key=lambda m: (traffic[m][0], m))
     queue = {node: [] for node in NODES}  # messages not begun, by sender
     turned_away = {node: [] for node in NODES}  # senders, by receiver

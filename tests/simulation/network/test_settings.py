@@ -5,7 +5,7 @@ import math
 import pytest
 from tests.support.wire import Wire
 
-from outpace.cluster import LinkLaw, Machines, NetworkLaw, PairLaw, Paths
+from outpace.cluster import Machines, NetworkLaw, LinkLaw, PairLaw, Paths
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
 from outpace.experiment.running import simulate
@@ -59,11 +59,11 @@ def test_names_win_over_patterns_and_later_patterns_over_earlier_ones_key_by_key
             "*-1?": LinkLaw(latency_s=3.0),
         }
     )
-    assert law.of("server-0") == (1.0, 5.0)
-    assert law.of("server-1") == (2.0, 5.0)
-    assert law.of("server-10") == (3.0, 5.0)
-    assert law.of("worker-10") == (3.0, math.inf)
-    assert law.of("worker-1") == (0.0, math.inf)
+    assert law.own("server-0") == LinkLaw(1.0, 5.0)
+    assert law.own("server-1") == LinkLaw(2.0, 5.0)
+    assert law.own("server-10") == LinkLaw(3.0, 5.0)
+    assert law.own("worker-10") == LinkLaw(3.0)
+    assert law.own("worker-1") == LinkLaw()
 
 
 def test_what_names_no_node_is_refused_with_the_nearest():

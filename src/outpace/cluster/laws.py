@@ -1,0 +1,151 @@
+"""Laws of random times: how long a simulated worker computes, and a simulated server serves."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outpace.cluster.slow import Slow, slow_factors
+from outpace.support.checks import not_negative, positive, require
+from outpace.support.randomness import RandomStream, generator
+from outpace.support.units import Time
+
+RunTime: TypeAlias = Callable[[int, int, Time], float]  # worker, iteration, now (ns) -> seconds
+Draw: TypeAlias = Callable[[np.random.Generator, int], NDArray[np.float64]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Law(ABC):
+    """A worker's time per iteration: mean_s · shape · speed of the worker · slow periods.
+
+    Args:
+        mean_s: Seconds. The mean of the whole, where the shape has mean 1.
+        worker_cv: Standard deviation of the workers' speeds, which have mean 1.
+        slow: Periods in which workers are slower.
+    """
+
+    mean_s: float
+    worker_cv: float = 0.0
+    slow: tuple[Slow, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        must = "a positive number of seconds, at most 1e9"
+        require(positive(self.mean_s), "mean_s", must, self.mean_s)
+        require(not_negative(self.worker_cv), "worker_cv", "a number from 0 to 1e9", self.worker_cv)
+
+    @abstractmethod
+    def shape(self) -> Draw:
+        """Return a function that draws multiples of `mean_s`."""
+
+    def run_time(self, seed: int, workers: int, iterations: int | None = None) -> RunTime:
+        """Return the function from worker, iteration and its start (ns) to its run time in seconds.
+
+        Args:
+            iterations: How many each worker will do at most, if that is known.
+
+        Raises:
+            ConfigError: if a slow period names a worker that does not exist.
+        """
+        return drawn_run_times(self.shape(), self.mean_s, self.worker_cv, self.slow, seed, workers)
+
+    def service_times(self, seed: int, purpose: str, server: int) -> RandomStream:
+        """Return the seconds that a server needs for its first, second, ... push or pull."""
+        draw, mean_s = self.shape(), self.mean_s
+        return RandomStream(seed, purpose, server, lambda source, n: mean_s * draw(source, n))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constant(Law):
+    """Always `mean_s`."""
+
+    kind: Literal["constant"] = "constant"
+
+    def shape(self) -> Draw:
+        return lambda _, n: np.ones(n)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread(Law, ABC):
+    """A law with a coefficient of variation."""
+
+    cv: float = 0.0  # standard deviation over mean
+
+    def __post_init__(self) -> None:
+        super(Spread, self).__post_init__()
+        require(0 <= self.cv <= 1000, "cv", "a number from 0 to 1000", self.cv)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Normal(Spread):
+    """Normal with standard deviation cv·mean_s; a negative draw counts as 0."""
+
+    kind: Literal["normal"] = "normal"
+
+    def shape(self) -> Draw:
+        return lambda source, n: np.maximum(source.normal(1.0, self.cv, n), 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lognormal(Spread):
+    """Log-normal with mean mean_s and standard deviation cv·mean_s."""
+
+    kind: Literal["lognormal"] = "lognormal"
+
+    def shape(self) -> Draw:
+        return lognormal(self.cv)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exponential(Law):
+    """Exponential with mean mean_s."""
+
+    kind: Literal["exponential"] = "exponential"
+
+    def shape(self) -> Draw:
+        return lambda source, n: source.exponential(1.0, n)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShiftedExponential(Law):
+    """The minimum `shift_s` plus an exponential time with mean `mean_s`.
+
+    Speeds of workers and slow periods multiply the sum.
+    """
+
+    shift_s: float
+    kind: Literal["shifted-exponential"] = "shifted-exponential"
+
+    def __post_init__(self) -> None:
+        super(ShiftedExponential, self).__post_init__()
+        require(not_negative(self.shift_s), "shift_s", "a number from 0 to 1e9", self.shift_s)
+
+    def shape(self) -> Draw:
+        shift = self.shift_s / self.mean_s
+        return lambda source, n: shift + source.exponential(1.0, n)
+
+
+def lognormal(cv: float) -> Draw:
+    """Return draws from the log-normal law with mean 1 and this coefficient of variation."""
+    variance = math.log1p(cv**2)  # of the logarithm
+    return lambda source, n: source.lognormal(-variance / 2, math.sqrt(variance), n)
+
+
+def drawn_run_times(
+    draw: Draw, scale_s: float, worker_cv: float, slow: tuple[Slow, ...], seed: int, workers: int
+) -> RunTime:
+    """Return run times as `Law.run_time`: draws · scale_s · speed of the worker · slow periods."""
+    slowness = slow_factors(slow, workers)
+    speeds = generator(seed, "worker speed").normal(1.0, worker_cv, workers)
+    scales = [scale_s * max(float(speed), 0.1) for speed in speeds]
+    streams = [RandomStream(seed, "run time", worker, draw) for worker in range(workers)]
+
+    def run_time(worker: int, iteration: int, now: Time) -> float:
+        return scales[worker] * streams[worker][iteration] * slowness(worker, now)
+
+    return run_time

@@ -1,0 +1,170 @@
+"""Latency and bandwidth of the simulated network, as configured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import filter as matching
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Literal
+
+from outpace.cluster.delays import Delay
+from outpace.cluster.machines import Machines
+from outpace.cluster.matrix import Matrix
+from outpace.errors import did_you_mean
+from outpace.support.checks import not_negative, require
+
+
+@dataclass(frozen=True, slots=True)
+class LinkLaw:
+    """A node's connection, where it differs from the others.
+
+    Args:
+        latency_s: Seconds.
+        bandwidth_bytes_per_s: In each direction.
+    """
+
+    latency_s: float | None = None
+    bandwidth_bytes_per_s: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_link(self.latency_s, self.bandwidth_bytes_per_s)
+
+    def over(self, other: LinkLaw) -> LinkLaw:
+        """Return this one, with the values of `other` where it has none."""
+        latency_s = other.latency_s if self.latency_s is None else self.latency_s
+        bandwidth = self.bandwidth_bytes_per_s or other.bandwidth_bytes_per_s
+        return LinkLaw(latency_s, bandwidth)
+
+
+@dataclass(frozen=True, slots=True)
+class PairLaw:
+    """The path between two nodes, in both directions, where it differs from the others.
+
+    Args:
+        between: The names of the two nodes.
+        latency_s: Replaces the latencies of the two ends.
+        bandwidth_bytes_per_s: A limit beside the bandwidths of the two ends.
+    """
+
+    between: tuple[str, ...]
+    latency_s: float | None = None
+    bandwidth_bytes_per_s: float | None = None
+
+    def __post_init__(self) -> None:
+        two = len(self.between) == 2 and len(set(self.between)) == 2
+        require(two, "between", "two different nodes", list(self.between))
+        _check_link(self.latency_s, self.bandwidth_bytes_per_s)
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkLaw:
+    """Latency and bandwidth of the connections.
+
+    A message of m bytes arrives latency + m / bandwidth after it starts; the slower of its two
+    ends counts. The latency between two nodes is that of `pairs`; else the larger one of the
+    two ends, which for each is what `nodes` says, else what `matrix` says, else `latency_s`.
+
+    Args:
+        latency_s: Seconds.
+        bandwidth_bytes_per_s: In each direction of a connection; by default infinite.
+        contention: What transfers that meet at a node do. `serialised`: one at a time occupies
+            sender and receiver; `fair`: all go at once and share bandwidth (max-min).
+        nodes: Differing nodes by name (worker-3) or pattern (server-*). Names win over patterns
+            and later patterns over earlier ones, key by key.
+        pairs: Differing pairs of nodes.
+        matrix: Latencies between machines, from a file.
+        delays: Random delays of messages.
+        log: True keeps the times of every message in messages.parquet.
+        stretch: In real runs, True makes all-reduces take at least the time that each by itself
+            would take on this network.
+    """
+
+    latency_s: float = 0.0
+    bandwidth_bytes_per_s: float | None = None
+    contention: Literal["serialised", "fair"] = "serialised"
+    nodes: dict[str, LinkLaw] = field(default_factory=dict)
+    pairs: tuple[PairLaw, ...] = ()
+    matrix: Matrix | None = None
+    delays: tuple[Delay, ...] = ()
+    log: bool = False
+    stretch: bool = False
+
+    def __post_init__(self) -> None:
+        _check_link(self.latency_s, self.bandwidth_bytes_per_s)
+        alone = self.matrix is None or self.latency_s == 0
+        require(alone, "latency_s", "left out, as the matrix has all latencies", self.latency_s)
+        seen = set()
+        for pair in self.pairs:
+            ends = frozenset(pair.between)
+            require(ends not in seen, "pairs", "all different", f"twice {_and(pair.between)}")
+            seen.add(ends)
+
+    def absolute(self, folder: Path) -> NetworkLaw:
+        """Return it with its paths relative to `folder`."""
+        return replace(self, matrix=self.matrix and self.matrix.absolute(folder))
+
+    def own(self, node: str) -> LinkLaw:
+        """Return what `nodes` says about a node."""
+        found = LinkLaw()
+        patterns = [link for key, link in self.nodes.items() if _matches(key, node)]
+        for link in (*patterns, self.nodes.get(node, found)):
+            found = link.over(found)
+        return found
+
+    def require_machines(self, machines: Machines) -> None:
+        """Raise ValueError if it names unknown nodes or contradicts itself on one machine."""
+        problems = list(self._unknown(list(machines.of_nodes())))
+        if not problems and machines.colocate and (self.nodes or self.pairs):
+            problems = list(self._contradictions(machines))
+        if problems:
+            raise ValueError("\n".join(problems))
+
+    def _unknown(self, names: Sequence[str]) -> Iterator[str]:
+        known = set(names)
+        mentioned = [
+            *(("nodes", key) for key in self.nodes),
+            *(("pairs.between", end) for pair in self.pairs for end in pair.between),
+            *(("delays.nodes", key) for delay in self.delays for key in delay.nodes),
+        ]
+        for key, node in mentioned:
+            if key != "pairs.between" and _is_pattern(node):
+                if not matching(names, node):
+                    yield f"network.{key}: no node matches {node!r}.{did_you_mean(node, names)}"
+            elif node not in known:
+                yield f"network.{key}: no node {node!r}.{did_you_mean(node, names)}"
+
+    def _contradictions(self, machines: Machines) -> Iterator[str]:
+        of_nodes = machines.of_nodes()
+        for pair in self.pairs:
+            if len({of_nodes[end] for end in pair.between}) == 1:
+                yield f"network.pairs: {_and(pair.between)} are one machine (colocate)"
+        for nodes in machines.nodes().values():
+            for key in ("latency_s", "bandwidth_bytes_per_s"):
+                values = [getattr(self.own(node), key) for node in nodes]
+                if len({value for value in values if value is not None}) > 1:
+                    yield (
+                        f"network.nodes: {_and(nodes)} are one machine (colocate), so {key} "
+                        f"cannot be {_and(values)}"
+                    )
+
+
+def _is_pattern(key: str) -> bool:
+    return any(letter in key for letter in "*?[")
+
+
+def _matches(key: str, node: str) -> bool:
+    return _is_pattern(key) and fnmatchcase(node, key)
+
+
+def _and(things: Sequence[object]) -> str:
+    return " and ".join(map(str, things))
+
+
+def _check_link(latency_s: float | None, bandwidth: float | None) -> None:
+    if latency_s is not None:
+        require(not_negative(latency_s), "latency_s", "a number from 0 to 1e9", latency_s)
+    if bandwidth is not None:
+        key, must = "bandwidth_bytes_per_s", "from 1 to 1e18; leave it out for infinite"
+        require(1 <= bandwidth <= 1e18, key, must, bandwidth)

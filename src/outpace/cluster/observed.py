@@ -1,0 +1,136 @@
+"""Run times that were observed: replayed from a file, or measured on this computer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from outpace.cluster.laws import RunTime, drawn_run_times
+from outpace.cluster.slow import Slow, slow_factors
+from outpace.errors import ConfigError, RunError
+from outpace.predict.recorded import read_nodes, read_run_times
+from outpace.predict.recorded.table import Nodes
+from outpace.support.checks import not_negative, positive, require
+from outpace.support.units import Time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """Run times from a file; see `outpace.predict.recorded` for its formats.
+
+    Args:
+        scale: Factor of all run times.
+        wrap: True: begin again with the first iteration after the last recorded one. False: a
+            worker that has done all recorded iterations ends the run with an error.
+        slow: Periods in which workers are slower.
+    """
+
+    path: str
+    scale: float = 1.0
+    wrap: bool = False
+    slow: tuple[Slow, ...] = field(default=())
+    kind: Literal["trace"] = "trace"
+
+    def __post_init__(self) -> None:
+        require(bool(self.path), "path", "a file", self.path)
+        require(positive(self.scale), "scale", "a positive number, at most 1e9", self.scale)
+
+    def absolute(self, folder: Path) -> Recorded:
+        """Return it with its path relative to `folder`."""
+        return replace(self, path=str((folder / self.path).resolve()))
+
+    def nodes(self, workers: int) -> Nodes | None:
+        """Return the node of each worker, shape (N,); None if the file does not say.
+
+        Raises:
+            ConfigError: if the file has other workers.
+        """
+        return read_nodes(Path(self.path), workers)
+
+    def run_time(self, seed: int, workers: int, iterations: int | None = None) -> RunTime:
+        """Return the run times as `Law.run_time` does.
+
+        Raises:
+            ConfigError: if the file has other workers, or fewer iterations.
+            RunError: later, from the returned function, for an iteration that is not recorded.
+        """
+        recorded = read_run_times(Path(self.path))
+        missing = sorted(set(range(workers)) - recorded.keys())
+        strange = sorted(recorded.keys() - set(range(workers)))
+        if missing:
+            raise ConfigError(f"{self.path}: has no run times of worker {missing[0]}")
+        if strange:
+            raise ConfigError(
+                f"{self.path}: has run times of worker {strange[0]}, and there are {workers} "
+                f"workers, numbered from 0"
+            )
+        for worker in range(workers):
+            count = len(recorded[worker])
+            if iterations is not None and count < iterations and not self.wrap:
+                raise ConfigError(
+                    f"{self.path}: has {count} run times of worker {worker}, fewer than the "
+                    f"{iterations} iterations of stop.iterations; "
+                    "compute.wrap: true begins again with the first"
+                )
+        slowness = slow_factors(self.slow, workers)
+        times = [(self.scale * recorded[worker]).tolist() for worker in range(workers)]
+
+        def run_time(worker: int, iteration: int, now: Time) -> float:
+            mine = times[worker]
+            if iteration >= len(mine) and not self.wrap:
+                raise RunError(
+                    f"compute: {self.path} has {len(mine)} run times of worker {worker}, and it "
+                    f"is at iteration {iteration}; wrap: true begins again with the first"
+                )
+            duration_s: float = mine[iteration % len(mine)]
+            return duration_s * slowness(worker, now)
+
+        return run_time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Run times of gradients on this computer.
+
+    They are measured before the run, one after the other. Each iteration takes one of them,
+    drawn at random.
+
+    Args:
+        samples: Number of gradients to measure.
+        scale: Factor of all run times.
+        worker_cv: Standard deviation of the workers' speeds, which have mean 1.
+        slow: Periods in which workers are slower.
+        seconds: The measured times. They are kept in the configuration of the run, so that it
+            can be repeated.
+    """
+
+    samples: int = 30
+    scale: float = 1.0
+    worker_cv: float = 0.0
+    slow: tuple[Slow, ...] = field(default=())
+    seconds: tuple[float, ...] = ()
+    kind: Literal["measured"] = "measured"
+
+    def __post_init__(self) -> None:
+        require(0 < self.samples <= 10**6, "samples", "from 1 to 1e6", self.samples)
+        require(positive(self.scale), "scale", "a positive number, at most 1e9", self.scale)
+        require(not_negative(self.worker_cv), "worker_cv", "a number from 0 to 1e9", self.worker_cv)
+        for place, value in enumerate(self.seconds):
+            require(positive(value), f"seconds[{place}]", "positive, at most 1e9", value)
+
+    def run_time(self, seed: int, workers: int, iterations: int | None = None) -> RunTime:
+        """Return the run times as `Law.run_time` does. Raises ConfigError before measurement."""
+        if not self.seconds:
+            raise ConfigError("compute: nothing was measured yet")
+        measured = np.array(self.seconds)
+        return drawn_run_times(
+            lambda source, n: source.choice(measured, n),
+            self.scale,
+            self.worker_cv,
+            self.slow,
+            seed,
+            workers,
+        )

@@ -1,0 +1,70 @@
+"""Latency and bandwidth between any two nodes of a run."""
+
+from __future__ import annotations
+
+import math
+
+from outpace.cluster.machines import Machines
+from outpace.cluster.network import NetworkLaw, LinkLaw
+from outpace.errors import ConfigError
+from outpace.support.units import Time, nanoseconds
+
+
+class Paths:
+    """Latency and bandwidth between the nodes of one run.
+
+    Args:
+        machines: Which nodes share a machine; None: none do.
+
+    Raises:
+        ConfigError: if the file of the matrix is wrong, or the law needs `machines`.
+    """
+
+    def __init__(self, law: NetworkLaw, machines: Machines | None = None) -> None:
+        if machines is None and (law.matrix is not None or law.delays):
+            raise ConfigError(
+                "network.matrix and network.delays are for experiments, whose workers and servers "
+                "are numbered; pairs and nodes name any node"
+            )
+        self._law = law
+        self._own: dict[str, LinkLaw] = {}
+        self._pairs = {frozenset(pair.between): pair for pair in law.pairs}
+        # A short cut: there are as many pairs as workers times servers.
+        self._alike = not (law.pairs or law.nodes or law.matrix)
+        self._machine_of = {} if machines is None else machines.of_nodes()
+        self._nodes_on = {} if machines is None else machines.nodes()
+        self._matrix = (
+            None if law.matrix is None or machines is None else law.matrix.latencies(machines.count)
+        )
+
+    def bandwidth(self, node: str) -> float:
+        """Return the bandwidth of the node's machine in each direction, in bytes/s or infinite."""
+        own = self._machine(node).bandwidth_bytes_per_s
+        return own or self._law.bandwidth_bytes_per_s or math.inf
+
+    def latency(self, sender: str, receiver: str) -> Time:
+        """Return the latency from one node to another in nanoseconds."""
+        if self._alike:
+            return nanoseconds(self._law.latency_s)
+        pair = self._pairs.get(frozenset((sender, receiver)))
+        if pair is not None and pair.latency_s is not None:
+            return nanoseconds(pair.latency_s)
+        usual = self._law.latency_s
+        if self._matrix is not None:
+            usual = float(self._matrix[self._machine_of[sender], self._machine_of[receiver]])
+        ends = (self._machine(sender).latency_s, self._machine(receiver).latency_s)
+        return nanoseconds(max(usual if own is None else own for own in ends))
+
+    def limit(self, sender: str, receiver: str) -> float:
+        """Return the bandwidth of the path alone, in bytes/s or infinite."""
+        pair = self._pairs.get(frozenset((sender, receiver))) if self._pairs else None
+        return (pair and pair.bandwidth_bytes_per_s) or math.inf
+
+    def _machine(self, node: str) -> LinkLaw:
+        """Return what `nodes` says about the node's machine."""
+        if node not in self._own:
+            found = LinkLaw()
+            for name in self._nodes_on.get(self._machine_of.get(node, -1), [node]):
+                found = self._law.own(name).over(found)
+            self._own[node] = found
+        return self._own[node]

@@ -1,0 +1,92 @@
+"""Run times on nodes that switch between fast and slow regimes."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from outpace.cluster.laws import Draw, RunTime, Spread, lognormal
+from outpace.support.checks import LARGEST, positive, require
+from outpace.support.randomness import generator
+from outpace.support.units import Time, nanoseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Regime:
+    """A state of a node.
+
+    Args:
+        factor: Its workers take `factor` times as long.
+        dwell_s: Mean duration in seconds.
+    """
+
+    factor: float
+    dwell_s: float
+
+    def __post_init__(self) -> None:
+        require(positive(self.factor), "factor", "a positive number, at most 1e9", self.factor)
+        must = "from 1e-6 to 1e9 seconds"
+        require(1e-6 <= self.dwell_s <= LARGEST, "dwell_s", must, self.dwell_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regimes(Spread):
+    """Run times on nodes that switch between regimes.
+
+    A Markov chain in continuous time for each node: a regime lasts an exponential time with
+    mean dwell_s, and the next is any of the others, equally likely. So the share of time in a
+    regime is its dwell_s over the sum of all. An iteration takes mean_s times the factor of the
+    regime in which it starts, times a log-normal factor with mean 1 and `cv`.
+
+    Args:
+        regimes: At least two.
+        workers_per_node: So many workers with consecutive numbers share a node.
+    """
+
+    regimes: tuple[Regime, ...]
+    workers_per_node: int = 1
+    kind: Literal["regimes"] = "regimes"
+
+    def __post_init__(self) -> None:
+        super(Regimes, self).__post_init__()
+        require(len(self.regimes) > 1, "regimes", "a list of at least two", list(self.regimes))
+        require(self.workers_per_node > 0, "workers_per_node", "at least 1", self.workers_per_node)
+
+    def shape(self) -> Draw:
+        return lognormal(self.cv)
+
+    def run_time(self, seed: int, workers: int, iterations: int | None = None) -> RunTime:
+        within = super(Regimes, self).run_time(seed, workers, iterations)
+        count = math.ceil(workers / self.workers_per_node)
+        nodes = [_Switching(self.regimes, generator(seed, "regime", node)) for node in range(count)]
+
+        def run_time(worker: int, iteration: int, now: Time) -> float:
+            factor = nodes[worker // self.workers_per_node].factor(now)
+            return within(worker, iteration, now) * factor
+
+        return run_time
+
+
+class _Switching:
+    """The regimes of one node, drawn as far as they were asked for."""
+
+    def __init__(self, regimes: tuple[Regime, ...], source: np.random.Generator) -> None:
+        self._regimes, self._source = regimes, source
+        shares = np.array([regime.dwell_s for regime in regimes])
+        first = int(source.choice(len(regimes), p=shares / shares.sum()))  # stationary
+        self._states, self._ends = [first], [self._dwell(first)]
+
+    def factor(self, now: Time) -> float:
+        while self._ends[-1] <= now:
+            step = 1 + int(self._source.integers(len(self._regimes) - 1))
+            state = (self._states[-1] + step) % len(self._regimes)
+            self._states.append(state)
+            self._ends.append(self._ends[-1] + self._dwell(state))
+        return self._regimes[self._states[bisect_right(self._ends, now)]].factor
+
+    def _dwell(self, state: int) -> Time:
+        return max(1, nanoseconds(self._source.exponential(self._regimes[state].dwell_s)))
