@@ -11,10 +11,10 @@ import pytest
 from outpace.cluster import (
     Constant,
     Exponential,
+    LinkLaw,
     Lognormal,
     Machines,
     NetworkLaw,
-    LinkLaw,
     Normal,
     Paths,
     Regime,

@@ -14,7 +14,7 @@ from outpace.cluster.laws import (
 )
 from outpace.cluster.machines import Machines
 from outpace.cluster.matrix import Matrix
-from outpace.cluster.network import NetworkLaw, LinkLaw, PairLaw
+from outpace.cluster.network import LinkLaw, NetworkLaw, PairLaw
 from outpace.cluster.observed import Measured, Recorded
 from outpace.cluster.paths import Paths
 from outpace.cluster.regimes import Regime, Regimes
@@ -31,12 +31,12 @@ __all__ = [
     "Delay",
     "Exponential",
     "Lateness",
+    "LinkLaw",
     "Lognormal",
     "Machines",
     "Matrix",
     "Measured",
     "NetworkLaw",
-    "LinkLaw",
     "Normal",
     "PairLaw",
     "Paths",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from outpace.cluster.machines import Machines
-from outpace.cluster.network import NetworkLaw, LinkLaw
+from outpace.cluster.network import LinkLaw, NetworkLaw
 from outpace.errors import ConfigError
 from outpace.support.units import Time, nanoseconds
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.support.peers import BASE, Run
 from tests.support.strategies import MS, networks, timings
 
-from outpace.cluster import NetworkLaw, LinkLaw, Paths
+from outpace.cluster import LinkLaw, NetworkLaw, Paths
 from outpace.kernel import Kernel
 from outpace.simulation.collective.exchanges import SimulatedExchanges
 from outpace.simulation.collective.routes import Formula

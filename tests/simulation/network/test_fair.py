@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.wire import Wire
 
-from outpace.cluster import Machines, NetworkLaw, LinkLaw, PairLaw, Paths
+from outpace.cluster import LinkLaw, Machines, NetworkLaw, PairLaw, Paths
 from outpace.errors import ConfigError
 from outpace.experiment.running import simulate
 from outpace.kernel import Kernel

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.support.wire import Wire
 
-from outpace.cluster import Machines, Matrix, NetworkLaw, LinkLaw, PairLaw
+from outpace.cluster import LinkLaw, Machines, Matrix, NetworkLaw, PairLaw
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
 from outpace.experiment.running import check, simulate

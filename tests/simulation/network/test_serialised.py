@@ -11,7 +11,7 @@ from hypothesis import example, given, reject, settings
 from hypothesis import strategies as st
 from tests.support.wire import Wire
 
-from outpace.cluster import NetworkLaw, LinkLaw, Paths
+from outpace.cluster import LinkLaw, NetworkLaw, Paths
 from outpace.kernel import Kernel
 from outpace.simulation import network as network_package
 from outpace.simulation.network.serialised import SerialisedNetwork

@@ -5,7 +5,7 @@ import math
 import pytest
 from tests.support.wire import Wire
 
-from outpace.cluster import Machines, NetworkLaw, LinkLaw, PairLaw, Paths
+from outpace.cluster import LinkLaw, Machines, NetworkLaw, PairLaw, Paths
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
 from outpace.experiment.running import simulate
