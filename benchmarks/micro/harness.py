@@ -8,10 +8,12 @@ of several pairs is reported with their extremes.
 from __future__ import annotations
 
 import gc
+import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -31,10 +33,11 @@ class Measurement:
     note: str = ""
 
     @property
-    def missed(self) -> bool:
+    def met(self) -> bool | None:
+        """True if the goal is met, None without a goal."""
         if self.goal is None:
-            return False
-        return self.median < self.goal if self.at_least else self.median > self.goal
+            return None
+        return self.median >= self.goal if self.at_least else self.median <= self.goal
 
 
 def host_seconds(work: Callable[[], object]) -> float:
@@ -45,7 +48,7 @@ def host_seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def in_turn(programs: list[Callable[[], float]], repetitions: int) -> list[list[float]]:
+def in_turn(programs: Sequence[Callable[[], float]], repetitions: int) -> list[list[float]]:
     """What each returned, in A B C A B C ... order."""
     rounds = [[program() for program in programs] for _ in range(repetitions)]
     return [list(column) for column in zip(*rounds, strict=True)]
@@ -78,11 +81,18 @@ def value(
     )
 
 
+def write(measurements: list[Measurement], path: Path) -> None:
+    """Write name, median, low, high, goal and met (null without a goal) of each, as JSON."""
+    keys = "name", "median", "low", "high", "goal", "met"
+    rows = [{key: getattr(m, key) for key in keys} for m in measurements]
+    path.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", "utf-8")
+
+
 def show(measurements: list[Measurement]) -> None:
     table = Table("measured", "median", "extremes", "goal", "", "", title_justify="left")
     for m in measurements:
         goal = "" if m.goal is None else f"{'≥' if m.at_least else '≤'} {m.goal:g}"
-        verdict = "" if m.goal is None else "[red]missed[/red]" if m.missed else "met"
+        verdict = {None: "", True: "met", False: "[red]missed[/red]"}[m.met]
         table.add_row(
             m.name,
             f"{m.median:.2f} {m.unit}",

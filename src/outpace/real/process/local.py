@@ -56,15 +56,12 @@ class LocalLauncher:
         if self._on_output is not None:
             output = Output(self._clock, role.name, self._on_output)
         pipes = None if output is None else output.for_process
-        process = self._start(role.name, _play, role.target, role.arguments, pipes)
+        process = forking.start(role.name, _play, role.target, role.arguments, pipes)
         self._running[role.name] = process
         if output is not None:
             output.started()
             self._outputs[role.name] = output
         self._clock.watch(process.sentinel, lambda: self._ended(role.name))
-
-    def _start(self, name: str, target: Callable[..., None], *arguments: Any) -> ForkServerProcess:
-        return forking.start(name, target, *arguments)
 
     def kill(self, name: str) -> None:
         process = self._running.get(name)

@@ -1,0 +1,105 @@
+"""Real processes against bare pyzmq and against DDP on Gloo, over TCP on 127.0.0.1.
+
+*whole*: what a user gets. Kernel, sockets and wire messages on both sides; the worker's program
+pushes a gradient that is there already, and pulls; the server checks that the gradient is finite,
+takes a step (SGD without momentum), checks that the parameters are finite, and copies them for its
+readers. Compared with pyzmq under ASP, because the gradients of one worker need no sum.
+*transport*: the same kernel, sockets and wire messages, but the server answers a push at once with
+a block that it holds. Both ends hold the block in memory of their own, ready to be computed with.
+*plain*: DEALER and ROUTER, one message of one frame each way, copy=False, no keys; the bytes stay
+where ZeroMQ put them.
+
+All processes are forked from the same server and use one torch thread. A step lasts from its start
+in the worker to the start of the next one.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from functools import partial
+from multiprocessing import forkserver
+
+from benchmarks.micro.harness import Measurement, in_turn, ratio, value
+from benchmarks.micro.real.ddp import ddp
+from benchmarks.micro.real.idle import idle_percent
+from benchmarks.micro.real.start import START, seconds_to_start
+from benchmarks.micro.real.transport import plain, transport
+from benchmarks.micro.real.whole import whole
+
+MB = 250_000  # float32 elements
+SMALL = 1024  # 4 KB
+
+
+def measure(quick: bool) -> list[Measurement]:
+    # A process that has to import torch and this package first takes seconds to start.
+    multiprocessing.set_forkserver_preload(["outpace.support.preload", __name__])
+    forkserver.ensure_running()
+    repetitions, few, idle_s = (2, 1, 2) if quick else (7, 3, 5)
+    return [
+        *_against_pyzmq(25 * MB, "25 MB", 10 if quick else 30, repetitions, goal=1.0, keys=True),
+        *_against_pyzmq(100 * MB, "100 MB", 3 if quick else 8, repetitions, goal=0.8),
+        *_against_pyzmq(SMALL, "4 KB", 500 if quick else 2000, repetitions, goal=1.4),
+        _against_ddp(10 if quick else 30, repetitions),
+        value(
+            f"idle server in a run, share of a core over {idle_s} s",
+            [idle_percent(SMALL, idle_s) for _ in range(few)],
+            unit="%",
+            goal=1,
+        ),
+        _start(few),
+    ]
+
+
+def _against_pyzmq(
+    elements: int, size: str, steps: int, repetitions: int, goal: float, keys: bool = False
+) -> list[Measurement]:
+    programs = [
+        partial(plain, elements, steps),
+        partial(transport, elements, steps),
+        partial(whole, elements, steps, sync="asp"),
+    ]
+    if keys:
+        programs.append(partial(whole, elements, steps, sync="asp", keys=True))
+    theirs, our_transport, ours, *secure = in_turn(programs, repetitions)
+
+    def line(name: str, above: list[float], below: list[float], goal: float | None) -> Measurement:
+        return ratio(
+            f"{size} there and back: {name}", above, below, goal=goal, at_least=False, note=_times
+        )
+
+    return [
+        line("whole / plain pyzmq", ours, theirs, goal),
+        line("transport / plain pyzmq", our_transport, theirs, None),
+        *(line("whole with CURVE / whole without", column, ours, None) for column in secure),
+    ]
+
+
+def _against_ddp(steps: int, repetitions: int) -> Measurement:
+    ours, theirs = in_turn(
+        [partial(whole, 25 * MB, steps, workers=2, servers=2), partial(ddp, 25 * MB, steps)],
+        repetitions,
+    )
+    return ratio(
+        "BSP step of 25 MB, 2 workers, 2 servers / DDP on Gloo",
+        ours,
+        theirs,
+        goal=1.5,
+        at_least=False,
+        note=_times,
+    )
+
+
+def _times(above: float, below: float) -> str:
+    unit, factor = ("ms", 1e3) if below > 1e-3 else ("µs", 1e6)
+    return f"{above * factor:.1f} and {below * factor:.1f} {unit}"
+
+
+def _start(repetitions: int) -> Measurement:
+    totals, note = seconds_to_start(repetitions)
+    return value(
+        f"start of {START['workers']} workers, {START['servers']} servers",
+        totals,
+        unit="s",
+        goal=4,
+        note=note,
+    )
