@@ -77,7 +77,7 @@ def test_a_page_says_what_is_only_a_bound(here):
     text = Page(here / "page.html").text
     assert "Cut off 15 %" in text
     assert "at most 2.50" in text
-    assert "known are counts up to 4 of 5" in text
+    assert "rates are known up to a count of 4 of 5" in text
 
 
 def test_a_page_of_very_many_workers_stays_small(here):

@@ -109,7 +109,7 @@ def test_a_report_draws_all_figures_without_complaint(simulated, tmp_path, width
     captions = {line.split("|")[0]: line.split("|")[4] for line in lines}
     if names == ["SSP"]:  # the controls' last options were chosen
         assert captions["figure-timeline"].startswith("The longest wait: worker")
-        assert captions["figure-progress"].startswith("A gradient is one worker's mini-batch")
+        assert captions["figure-progress"].startswith("A gradient is made of one mini-batch")
 
 
 @pytest.mark.parametrize("width", [1280, 500])

@@ -8,8 +8,8 @@ import pytest
 from tests.support.run_folders import make_run, write_waiting_trace
 
 from outpace.report.findings import findings
-from outpace.report.page import _totals
 from outpace.report.read.runs import read_runs
+from outpace.report.read.totals import totals_of
 from outpace.report.target import ReportTarget, target_of
 
 BSP = {"sync": {"kind": "bsp"}}
@@ -17,7 +17,7 @@ BSP = {"sync": {"kind": "bsp"}}
 
 def said(*folders: Path) -> list[str]:
     runs = read_runs(folders)
-    sentences = findings(runs, [_totals(run) for run in runs], target_of(runs))
+    sentences = findings(runs, [totals_of(run) for run in runs], target_of(runs))
     return [sentence.replace("\N{NO-BREAK SPACE}", " ") for sentence in sentences]
 
 

@@ -12,8 +12,9 @@ from typer.testing import CliRunner, Result
 from outpace.cli import app
 from outpace.record import folder as files
 from outpace.report import frame, write_report
-from outpace.report.read import events as module
-from outpace.report.read.events import read_events, read_totals
+from outpace.report.read import batches
+from outpace.report.read.events import read_events
+from outpace.report.read.totals import read_totals
 
 NOT_A_REPORT = "<html><title>my own page</title></html>"
 
@@ -220,13 +221,13 @@ def test_sums_do_not_depend_on_how_the_trace_is_cut(simulated, tmp_path, monkeyp
             assert (getattr(other, name) == getattr(first, name)).all()
 
     reads: list[int] = []
-    overlaps = module._overlaps
+    overlaps = batches.overlaps
 
     def counted(group, spans):
         reads.append(overlaps(group, spans))
         return reads[-1]
 
-    monkeypatch.setattr(module, "_overlaps", counted)
+    monkeypatch.setattr(batches, "overlaps", counted)
     spans = [(300_000_000, 500_000_000), (900_000_000, 1_000_000_000)]
     one, *rest = (read_events(path, spans) for path in (whole, cut, bare))
     assert not all(reads), "row groups outside of the spans are not read"

@@ -163,7 +163,8 @@ def test_what_belongs_to_a_strategy_and_stands_elsewhere_is_said():
     }
     run = Run("a", {}, config, "", {}, Path("nowhere"))
     assert strategies([run]) == [
-        "ssp + asp, from 2.5 s on bsp, own conditions, pull 75 %, global barrier, sliced by layers"
+        "ssp + asp, from 2.5 s on bsp, conditions of the user, pull 75 %, "
+        "global barrier, sliced by layers"
     ]
 
 

@@ -55,7 +55,7 @@ def test_the_timeline_shows_all_reduces_under_the_bars(runs):
     low, high = min(at for at, _ in found), 8 * 0.125  # the span shown: eight mean iterations
     expected = [(a, b) for a, b in spans if a < b and (b > low or a < high)]
     assert sorted(found) == [pytest.approx(span) for span in sorted(expected)]
-    assert "Thin bars: an all-reduce" in view.note
+    assert "Thin bars are all-reduces" in view.note
     assert all("server" not in text for trace in view.traces for text in trace["hovertext"])
     assert "all-reduce" not in by_name(drawn(runs["psgd"])[0])
 
@@ -65,7 +65,7 @@ def test_a_wait_without_servers_is_for_others_to_join_and_comes_first(runs):
     assert wait["base"][0] == 0.1
     assert wait["x"][0] == pytest.approx(0.05)
     said = wait["hovertext"][0].replace("\N{NO-BREAK SPACE}", " ")
-    assert said.startswith("worker 0, iteration 0: waited 0.0500 s until all had joined")
+    assert said.startswith("worker 0, iteration 0: waited 0.0500 s until all workers had joined")
 
 
 def test_perfetto_has_all_reduces_beside_the_workers(runs, tmp_path):
@@ -122,7 +122,7 @@ def test_the_table_has_windows_and_overlap(runs, tmp_path):
     ("kind", "words"),
     [
         ("ssgd", "All gradients had staleness 0"),
-        ("psgd", "No gradient was applied to a model that all workers have in common."),
+        ("psgd", "Every worker has parameters of its own, so gradients have no staleness."),
     ],
 )
 def test_a_page_without_servers_speaks_of_none(tmp_path, kind, words):

@@ -6,20 +6,19 @@ from pathlib import Path
 from typing import Any
 
 from outpace.report.figures.timeline import timeline
-from outpace.report.page import _totals
-from outpace.report.read.events import TraceTotals
 from outpace.report.read.runs import Run, read_runs
+from outpace.report.read.totals import TraceTotals, totals_of
 
 
 def drawn(*folders: Path) -> list[Any]:
     """The views of the timeline: of each run its first iterations, then its longest wait."""
     runs = read_runs(folders)
-    return list(timeline(runs, [_totals(run) for run in runs]).views)
+    return list(timeline(runs, [totals_of(run) for run in runs]).views)
 
 
 def totals(folder: Path) -> tuple[Run, TraceTotals]:
     (run,) = read_runs([folder])
-    sums = _totals(run)
+    sums = totals_of(run)
     assert sums is not None
     return run, sums
 

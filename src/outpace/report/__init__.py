@@ -1,4 +1,4 @@
-"""Reports: one HTML file over one run or several, made from their folders alone."""
+"""Reports about one run or several: one HTML file, made from their folders alone."""
 
 from outpace.report.frame import is_report
 from outpace.report.page import write_report

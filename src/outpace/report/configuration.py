@@ -1,12 +1,12 @@
-"""The configurations, and in which keys they differ."""
+"""Shows the configurations, and the keys in which they differ."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from outpace.report.columns import NOTHING
 from outpace.report.read.runs import Run
-from outpace.report.table import NOTHING
 from outpace.report.words import escaped
 from outpace.support.yaml_files import write_yaml
 
@@ -14,7 +14,7 @@ _ABSENT: Final = object()
 
 
 def configuration(runs: Sequence[Run]) -> str:
-    """For several runs a table of the differing keys; each run's YAML, folded."""
+    """Return HTML: a table of the keys that differ, if there are several runs, and each YAML."""
     texts = "".join(
         f"<details><summary>{escaped(run.name)}</summary>"
         f"<pre><code>{escaped(run.config_text)}</code></pre></details>"
@@ -24,7 +24,7 @@ def configuration(runs: Sequence[Run]) -> str:
 
 
 def differing(configs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Dotted key -> its value in each configuration, where they are not all the same."""
+    """Return the dotted keys in which the configurations differ, each with its values."""
     flat = [_flat(config) for config in configs]
     keys = dict.fromkeys(key for entry in flat for key in entry)
     rows = {key: [entry.get(key, _ABSENT) for entry in flat] for key in keys}

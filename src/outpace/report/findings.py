@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from outpace.report.read.events import TraceTotals
 from outpace.report.read.runs import Run, clock, on_one_clock
+from outpace.report.read.totals import TraceTotals
 from outpace.report.target import ReportTarget, evaluation_gap_s, same_task
 from outpace.report.words import listed, number, percent, plural, seconds, times
 

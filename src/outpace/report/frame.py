@@ -1,4 +1,4 @@
-"""What all pages share: one file that needs nothing else, online or off."""
+"""The frame of all pages: one file that needs nothing else, online or offline."""
 
 from __future__ import annotations
 
@@ -17,16 +17,19 @@ from outpace.report.figures.figure import Figure
 from outpace.report.words import embedded, escaped
 from outpace.support.replacing import replace_file
 
-# One of them is near the start of every page; the second in those older than the first.
+# One of these is near the start of every page; older pages have only the second.
 _MARKS: Final = (b'<meta name="generator" content="outpace">', b'<p class="brand">Outpace</p>')
 _START: Final = 1 << 14  # bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Texts are put in as they are if they are HTML, and escaped if not.
+    """The content of a page. `body`, `notices` and `footer` are HTML, other texts are escaped.
 
-    findings: sentences. notices, body, footer: HTML. figures: those that are in the body.
+    Attributes:
+        what: a line on what was run.
+        findings: sentences.
+        figures: the figures that are in the body.
     """
 
     title: str
@@ -55,7 +58,7 @@ def write_page(page: Page, path: Path) -> None:
         figures=embedded({figure.id: figure.data() for figure in page.figures if figure.views}),
         script=asset("report.js"),
     )
-    # A name or message with half a surrogate pair must not keep the rest from being read.
+    # Half a surrogate pair in a name or message must not prevent the page.
     content = text.encode("utf-8", "replace")
     try:
         replace_file(path, lambda partial: partial.write_bytes(content))
@@ -64,7 +67,7 @@ def write_page(page: Page, path: Path) -> None:
 
 
 def is_report(path: Path) -> bool:
-    """Whether there is a page made by this module."""
+    """True if the file is a page made by this module."""
     try:
         if not path.is_file():
             return False
@@ -76,7 +79,7 @@ def is_report(path: Path) -> bool:
 
 
 def asset(name: str) -> str:
-    """The text of a file beside this one."""
+    """Return the text of a file beside this one."""
     return resources.files("outpace.report").joinpath(name).read_text(encoding="utf-8")
 
 

@@ -1,11 +1,10 @@
-"""Puts the report over runs together."""
+"""Writes the report about runs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 from string import Template
-from typing import Final
 
 from outpace.report.configuration import configuration
 from outpace.report.figures.cut_offs import cut_offs, section
@@ -16,22 +15,24 @@ from outpace.report.figures.staleness import staleness
 from outpace.report.figures.timeline import timeline
 from outpace.report.findings import findings
 from outpace.report.frame import Page, asset, write_page
-from outpace.report.read.errors import Unreadable, reading
-from outpace.report.read.events import TraceTotals, read_totals
 from outpace.report.read.runs import Run, read_runs
+from outpace.report.read.totals import totals_of
 from outpace.report.table import summary_table, summary_tiles
 from outpace.report.target import target_of
 from outpace.report.words import escaped, listed
 
-_MOST_WORKERS: Final = 1_000_000
-
 
 def write_report(folders: Sequence[Path], path: Path) -> list[str]:
-    """Write the report over the runs in these folders, or over the only one, to `path`.
+    """Write the report about the runs in these folders to `path`.
 
-    Runs that failed or were cut off are in it with their status; files that are missing or
-    damaged are left out. Returns a line for each of those: the file and the cause. Raises
-    ConfigError if a folder is not that of a run or `path` cannot be written.
+    A run that failed or was interrupted is shown with its status. What a missing or damaged
+    file would show is left out.
+
+    Returns:
+        A line for each missing or damaged file: its path and the cause.
+
+    Raises:
+        ConfigError: if a folder is not that of a run, or `path` cannot be written.
     """
     runs = read_runs([Path(folder) for folder in folders])
     write_page(_page(runs), Path(path))
@@ -39,7 +40,7 @@ def write_report(folders: Sequence[Path], path: Path) -> list[str]:
 
 
 def _page(runs: Sequence[Run]) -> Page:
-    totals = [_totals(run) for run in runs]
+    totals = [totals_of(run) for run in runs]
     target = target_of(runs)
     several = len(runs) > 1
     closed = cut_offs(runs, totals)
@@ -73,22 +74,8 @@ def _page(runs: Sequence[Run]) -> Page:
     )
 
 
-def _totals(run: Run) -> TraceTotals | None:
-    counts = run.summary.get("iterations")
-    workers = len(counts) if isinstance(counts, list) else run.setting("workers")
-    try:
-        with reading(run.trace):
-            if not isinstance(workers, int) or not 0 < workers <= _MOST_WORKERS:
-                run.trace.stat()
-                raise ValueError("no other file says how many workers there were")
-        return read_totals(run.trace, workers, run.time_s or 0.0)
-    except Unreadable as error:
-        run.problems.append(str(error))
-        return None
-
-
 def _what(runs: Sequence[Run]) -> str:
-    """Task, workers, servers and seed; several where the runs differ."""
+    """Return task, workers, servers and seed, with all values where the runs differ."""
 
     def values(*keys: str, of: Sequence[Run] = runs) -> list[str]:
         found = (run.setting(*keys) for run in of)

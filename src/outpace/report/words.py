@@ -1,4 +1,4 @@
-"""Numbers and user's texts as they stand in a report."""
+"""Formats numbers and users' texts for a report."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ _LABEL: Final = 18  # characters
 
 
 def escaped(text: object) -> str:
-    """Safe in HTML and in the labels of plotly, which reads tags too."""
+    """Escape for HTML, and for the labels of plotly, which reads tags too."""
     return html.escape(str(text))
 
 
 def label(name: str) -> str:
-    """A run's name in a figure: escaped, and without its middle if it is long."""
+    """Return a run's name for a figure: escaped, and without its middle if it is long."""
     return escaped(name if len(name) <= _LABEL else f"{name[:10]}…{name[-7:]}")
 
 
 def embedded(data: Any) -> str:
-    """JSON that can stand in a <script> whatever strings are in it."""
+    """Return JSON that can stand in a <script>, whatever strings are in it."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def number(value: float, digits: int = 3) -> str:
-    """So many significant digits, never fewer than those before the point: 12,346  0.0120.
+    """Format with so many significant digits, and at least those before the point.
 
-    From a billion on, and below a thousandth or so, with an exponent: 1.1e+36.
+    12345.6 is `12,346`, 0.012 is `0.0120`. From a billion on, and below about a thousandth,
+    there is an exponent: `1.1e+36`.
     """
     if value == 0:
         return "0"
@@ -47,13 +48,13 @@ def seconds(value: float) -> str:
 
 
 def percent(share: float, digits: int = 1) -> str:
-    """A share in [0, 1]: 0.876 is `87.6 %`."""
+    """Format a share in [0, 1]: 0.876 is `87.6 %`."""
     text = f"{100 * share:.{digits}f}"
     return f"{text.removesuffix('.0')}{SPACE}%"
 
 
 def size(count: float) -> str:
-    """Bytes in decimal units: 294 MB."""
+    """Format bytes in decimal units: `294 MB`."""
     for unit in ("B", "kB", "MB", "GB", "TB"):
         if count < 1000 or unit == "TB":
             break
@@ -62,7 +63,7 @@ def size(count: float) -> str:
 
 
 def times(factor: float) -> str:
-    """1.6×"""
+    """Format a factor: `1.6×`."""
     return f"{factor:.1f}×" if factor < 10 else f"{factor:.0f}×"
 
 
@@ -71,5 +72,5 @@ def plural(count: int, noun: str) -> str:
 
 
 def listed(items: Sequence[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
+    """Join: `a`, `a and b`, `a, b and c`."""
     return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)

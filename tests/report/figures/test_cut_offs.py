@@ -21,13 +21,13 @@ from outpace.report.figures.cut_offs import cut_offs
 from outpace.report.figures.lanes import MOST, choose_lanes
 from outpace.report.figures.timeline import FEWEST, FIRST, timeline
 from outpace.report.findings import findings
-from outpace.report.page import _totals
 from outpace.report.perfetto.export import write_perfetto
 from outpace.report.read import closed as module
-from outpace.report.read.closed import CutOffs, Gathered
+from outpace.report.read.closed import Accumulator, CutOffs
 from outpace.report.read.errors import Unreadable
-from outpace.report.read.events import read_events, read_totals
+from outpace.report.read.events import read_events
 from outpace.report.read.runs import read_runs, strategies
+from outpace.report.read.totals import read_totals, totals_of
 
 
 def rows(folder: Path, event: str) -> list[dict[str, Any]]:
@@ -36,18 +36,18 @@ def rows(folder: Path, event: str) -> list[dict[str, Any]]:
 
 def figure_of(*folders: Path) -> Any:
     runs = read_runs(folders)
-    return cut_offs(runs, [_totals(run) for run in runs])
+    return cut_offs(runs, [totals_of(run) for run in runs])
 
 
 def timeline_of(*folders: Path) -> Any:
     runs = read_runs(folders)
-    return timeline(runs, [_totals(run) for run in runs])
+    return timeline(runs, [totals_of(run) for run in runs])
 
 
 def gathered(counts: list[int]) -> CutOffs:
     """Iteration n was closed at n + 1 s."""
     numbers = np.arange(len(counts))
-    taken = Gathered()
+    taken = Accumulator()
     for part in np.array_split(numbers, 3):  # batch by batch
         taken.add(
             {
@@ -107,13 +107,13 @@ def test_a_closing_that_makes_no_sense_is_the_files_fault(tmp_path):
     trace.cut_off(0, 2 * MS, MS, Wait(), 1)
     trace.flush()
     sink.close()
-    with pytest.raises(Unreadable, match=r"trace\.parquet: .* closed before it began"):
+    with pytest.raises(Unreadable, match=r"trace\.parquet: .* closed before it started"):
         read_totals(folder / files.TRACE, 2, 1.0)
 
 
 def test_beside_cut_offs_the_mean_rate_of_the_others_is_drawn(simulated):
     runs = read_runs([simulated["BSP"], simulated["cut-off"]])
-    figure = cut_offs(runs, [_totals(run) for run in runs])
+    figure = cut_offs(runs, [totals_of(run) for run in runs])
     assert figure is not None
     counts, *_, rates = figure.views
     assert [trace["name"] for trace in counts.traces] == ["cut-off"]
@@ -189,7 +189,7 @@ def test_another_run_is_shown_at_the_same_time(simulated):
     assert figure.choices[1].options[-1] == FEWEST
     bsp, cut = figure.views[2], figure.views[5]
     assert bsp.layout["xaxis"]["range"] == cut.layout["xaxis"]["range"]
-    assert bsp.note.startswith("The same time as with cut-off.")
+    assert bsp.note.startswith("This is the span of time shown for cut-off.")
     assert FEWEST not in timeline_of(simulated["BSP"]).choices[1].options
 
 

@@ -11,8 +11,8 @@ from outpace.report.figures.figure import colour, dash
 from outpace.report.figures.progress import progress
 from outpace.report.figures.split import split_of_runs
 from outpace.report.figures.staleness import staleness
-from outpace.report.page import _totals
 from outpace.report.read.runs import read_runs
+from outpace.report.read.totals import totals_of
 from outpace.report.target import ReportTarget
 from outpace.report.words import label, number, percent, size, times
 
@@ -36,7 +36,7 @@ def test_lines_are_the_metrics(simulated):
 
 def test_without_evaluations_iterations_are_drawn(simulated):
     runs = read_runs([simulated["timing"]])
-    figure = progress(runs, [_totals(runs[0])], None)
+    figure = progress(runs, [totals_of(runs[0])], None)
     (view,) = figure.views
     (trace,) = view.traces
     assert trace["y"][-1] == sum(runs[0].summary["iterations"])

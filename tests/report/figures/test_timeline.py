@@ -13,7 +13,8 @@ from outpace.report.figures.lanes import MOST, choose_lanes, first_span, span_ar
 from outpace.report.figures.split import shown_workers, split_of_workers
 from outpace.report.read import batches
 from outpace.report.read.errors import Unreadable
-from outpace.report.read.events import read_events, read_totals
+from outpace.report.read.events import read_events
+from outpace.report.read.totals import read_totals
 
 
 @pytest.mark.parametrize("name", ["BSP", "SSP", "ASP", "timing"])
@@ -106,7 +107,7 @@ def test_every_release_of_bsp_is_drawn_and_asp_has_none(simulated):
         assert np.abs(ends - time_s).min() < 2e-6
     assert "released by" not in by_name(nobody)
     assert by_name(nobody)["wait"]["x"] == []
-    assert nobody.note == "Nobody waited in this run."
+    assert nobody.note == "No worker waited in this run."
     assert "was for worker 0" in first.note  # the straggler
 
 
@@ -161,7 +162,9 @@ def test_of_many_workers_those_waited_for_are_shown(tmp_path, monkeypatch):
 def test_a_trace_that_names_more_workers_than_there_are_is_not_used(tmp_path):
     folder = make_run(tmp_path / "a")
     write_waiting_trace(folder)
-    with pytest.raises(Unreadable, match=r"trace\.parquet: it names worker 1, of 1 workers"):
+    with pytest.raises(
+        Unreadable, match=r"trace\.parquet: it names worker 1, but the run has 1 worker\(s\)"
+    ):
         read_totals(folder / files.TRACE, 1, 10.0)
     assert read_totals(folder / files.TRACE, 2, 10.0) is not None
     with pytest.raises(Unreadable, match="absent: there is no such file"):

@@ -1,4 +1,4 @@
-"""How many gradients counted in each iteration, how long it was open, what that yielded."""
+"""Shows how many gradients counted in each iteration and how long it was open."""
 
 from __future__ import annotations
 
@@ -8,17 +8,26 @@ from typing import Final
 
 import numpy as np
 
-from outpace.report.figures.figure import Choice, Figure, FigureView, Plot, axis, colour, dash
+from outpace.report.figures.figure import (
+    Choice,
+    Figure,
+    FigureView,
+    Plot,
+    across,
+    axis,
+    line,
+    rounded,
+)
 from outpace.report.frame import asset
 from outpace.report.read.closed import CutOffs
-from outpace.report.read.events import Floats, TraceTotals
 from outpace.report.read.runs import Run, clock
+from outpace.report.read.totals import Floats, TraceTotals
 from outpace.report.words import label, listed, number, seconds
 
-_SAID: Final = 4  # runs that the words below the figure name
+_SAID: Final = 4  # runs that the note below the figure names
 _ITERATION: Final = "iteration (number)"
 _COUNT, _RATE = "Gradients counted", "Gradients per second"
-_Known = Sequence[tuple[int, Run, CutOffs]]  # with the run's place, for its colour
+_Known = Sequence[tuple[int, Run, CutOffs]]  # the int is the run's place, for its colour
 _Y: Final[dict[str, tuple[str, Callable[[CutOffs], Floats]]]] = {
     _COUNT: ("gradients in an iteration (count)", lambda c: c.gradients / c.iterations),
     "Time open": ("from one closing to the next (s)", lambda c: c.open_s / c.iterations),
@@ -27,14 +36,14 @@ _Y: Final[dict[str, tuple[str, Callable[[CutOffs], Floats]]]] = {
 
 
 def section(figure: Figure | None) -> str:
-    """The HTML around that figure; without one, nothing."""
+    """Return the HTML around the figure; nothing without a figure."""
     return (
         Template(asset("figures/cut_offs.html")).substitute(figure=figure.html()) if figure else ""
     )
 
 
 def cut_offs(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) -> Figure | None:
-    """The figure `figure-cut-offs`; None if no iteration was closed by a scheduler."""
+    """Return the figure `figure-cut-offs`, or None if no scheduler closed an iteration."""
     known = [
         (place, run, sums.cut_offs)
         for place, (run, sums) in enumerate(zip(runs, totals, strict=True))
@@ -56,7 +65,7 @@ def cut_offs(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) -> Figur
             if name == _RATE:
                 traces += _others(runs, known, max(trace["x"][-1] for trace in traces))
             elif name == _COUNT:
-                layout["shapes"] = [_all_of(count) for count in _workers(known)]
+                layout["shapes"] = [across(count) for count in _workers(known)]
                 words += " Dotted: all workers."
             views.append(FigureView(traces, layout, words))
     alt = "Gradients that counted in each iteration, how long it was open, and their rate"
@@ -73,36 +82,31 @@ def _line(
 ) -> Plot:
     in_time = x != _ITERATION
     numbers = closed.width * np.arange(len(closed.iterations))
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": label(run.name),
-        "x": _short(closed.ended_s, 7) if in_time else numbers.tolist(),
-        "y": _short(value(closed)),
-        "line": {
-            "color": colour(place),
-            "dash": dash(place),
-            "width": 1.6,
-            "shape": "vh" if in_time else "hv",
-        },
-    }
+    return line(
+        label(run.name),
+        rounded(closed.ended_s.tolist(), 7) if in_time else numbers.tolist(),
+        rounded(value(closed).tolist()),
+        place,
+        width=1.6,
+        shape="vh" if in_time else "hv",
+    )
 
 
 def _others(runs: Sequence[Run], known: _Known, end: float) -> list[Plot]:
-    """Over the whole run, of those that nobody cut off."""
+    """Draw the mean rate of the runs without cut-offs."""
     if clock(runs) == "time":
         return []
     cut = {place for place, *_ in known}
     rates = {place: run.gradients_per_s for place, run in enumerate(runs) if place not in cut}
     return [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": f"{label(runs[place].name)}, mean",
-            "x": [0, end],
-            "y": [float(f"{rate:.5g}")] * 2,
-            "line": {"color": colour(place), "dash": "dot", "width": 1.6},
-        }
+        line(
+            f"{label(runs[place].name)}, mean",
+            [0, end],
+            rounded([rate, rate]),
+            place,
+            width=1.6,
+            dash="dot",
+        )
         for place, rate in rates.items()
         if rate
     ]
@@ -126,21 +130,3 @@ def _words(known: _Known) -> str:
 def _workers(known: _Known) -> list[int]:
     counts = (run.setting("workers") for _, run, _ in known)
     return list(dict.fromkeys(count for count in counts if isinstance(count, int)))
-
-
-def _all_of(workers: int) -> Plot:
-    line = {"color": "#8a8f98", "width": 1.2, "dash": "dot"}
-    return {
-        "type": "line",
-        "xref": "paper",
-        "x0": 0,
-        "x1": 1,
-        "y0": workers,
-        "y1": workers,
-        "line": line,
-        "layer": "below",
-    }
-
-
-def _short(values: Floats, digits: int = 5) -> list[float]:
-    return [float(f"{value:.{digits}g}") for value in values.tolist()]

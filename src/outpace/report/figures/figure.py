@@ -1,13 +1,13 @@
-"""What all figures share: colours, axes, and a figure with buttons that switch its views.
+"""Parts that all figures share, and a figure with buttons that switch its views.
 
-A figure is plain data for plotly.js. Fonts and the colours of grid and text are not set
-here: the page sets them, for light and dark (report.js).
+A figure is plain data for plotly.js. Fonts and the colours of grid and text are set by the
+page, for light and dark (report.js).
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,22 +15,63 @@ from outpace.report.words import escaped
 
 Plot = dict[str, Any]
 
-# Okabe and Ito's colours, told apart by the colour-blind; without yellow and black, which
-# vanish on one of the two backgrounds. Beyond seven runs the dashes change.
+# The colours of Okabe and Ito, which the colour-blind can tell apart, without yellow and black,
+# which vanish on one of the two backgrounds. From the eighth run on the dashes change.
 _COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8a8f98")
 _DASHES: Final = ("solid", "dash", "dot", "dashdot")
 
-# What a worker does. Work is quiet, waiting is what one looks for.
+# What a worker does. The colour of waiting stands out.
 PHASES: Final = {"compute": "#6b8fbf", "communicate": "#b9c6d8", "wait": "#e4572e"}
 
 
 def colour(run: int) -> str:
-    """The colour of the run at that place, the same in every figure."""
+    """Return the colour of the run at this place, the same in every figure."""
     return _COLOURS[run % len(_COLOURS)]
 
 
 def dash(run: int) -> str:
     return _DASHES[run // len(_COLOURS) % len(_DASHES)]
+
+
+def rounded(values: Iterable[float], digits: int = 5) -> list[float]:
+    """Round to so many significant digits, which keeps the page small."""
+    return [float(f"{value:.{digits}g}") for value in values]
+
+
+def line(name: str, x: Sequence[float], y: Sequence[Any], place: int = 0, **style: Any) -> Plot:
+    """Return a line in the colour of the run at this place.
+
+    Args:
+        style: of the line, such as `width` and `dash`.
+    """
+    look = {"color": colour(place), "dash": dash(place), "width": 2, **style}
+    return {"type": "scatter", "mode": "lines", "name": name, "x": x, "y": y, "line": look}
+
+
+def across(y: float, **more: Any) -> Plot:
+    """Return a shape: a dotted line at this height across the whole figure."""
+    return {
+        "type": "line",
+        "xref": "paper",
+        "x0": 0,
+        "x1": 1,
+        "y0": y,
+        "y1": y,
+        "line": {"color": "#8a8f98", "width": 1.2, "dash": "dot"},
+        "layer": "below",
+        **more,
+    }
+
+
+def lanes(labels: Sequence[str], title: str = "", margin: float = 0.5) -> Plot:
+    """Return a vertical axis with a lane for each label, the first one on top."""
+    return axis(
+        title,
+        tickvals=list(range(len(labels))),
+        ticktext=list(labels),
+        range=[len(labels) - 1 + margin, -margin],
+        showgrid=False,
+    )
 
 
 def axis(title: str, **more: Any) -> Plot:
@@ -39,7 +80,7 @@ def axis(title: str, **more: Any) -> Plot:
 
 @dataclass(frozen=True)
 class FigureView:
-    """One state of a figure, with a sentence or two below it."""
+    """One state of a figure, with a note below it."""
 
     traces: list[Plot]
     layout: Plot
@@ -59,10 +100,12 @@ class Choice:
 
 @dataclass(frozen=True)
 class Figure:
-    """Views for every combination of the choices, last choice fastest.
+    """A figure with a view for every combination of the choices, the last choice fastest.
 
-    height: in pixels; `tall` if it must stay so on a phone. No views: only the words of
-    `instead`.
+    Attributes:
+        height: in pixels.
+        tall: keep the height on a phone.
+        instead: the text to show if there are no views.
     """
 
     id: str
@@ -90,8 +133,8 @@ class Figure:
         )
 
     def data(self) -> Plot:
-        """For report.js. Views are keyed by the places of the options: `0,2`."""
-        places = _combinations([len(choice.options) for choice in self.choices])
+        """Return the data for report.js. A view's key is the places of its options: `0,2`."""
+        places = itertools.product(*(range(len(choice.options)) for choice in self.choices))
         return {
             "choices": len(self.choices),
             "height": self.height,
@@ -101,10 +144,6 @@ class Figure:
                 for key, view in zip(places, self.views, strict=True)
             },
         }
-
-
-def _combinations(sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    return itertools.product(*(range(size) for size in sizes))
 
 
 def _control(choice: Choice, name: str) -> str:

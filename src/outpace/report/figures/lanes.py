@@ -1,4 +1,4 @@
-"""What a timeline shows: which span of time, which workers."""
+"""Chooses what a timeline shows: a span of time, and workers."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from typing import Final
 import numpy as np
 
 from outpace.report.read.closed import Deepest
-from outpace.report.read.events import Events, LongestWait, TraceTotals
+from outpace.report.read.events import Events
+from outpace.report.read.totals import LongestWait, TraceTotals
 
 MOST: Final = 16  # lanes
-_ITERATIONS: Final = 8  # of mean length, in a span
-_CULPRITS: Final = 4  # lanes kept for those waited for, or cut off, most
+_ITERATIONS: Final = 8  # iterations of mean length that fit into a span
+_CULPRITS: Final = 4  # lanes kept for workers that others waited for, or that were cut off, most
 
 
 def first_span(totals: Sequence[TraceTotals]) -> tuple[int, int]:
-    """The start of the run (ns), the same for all runs so that they can be compared.
+    """Return the start of a run (ns), the same span for all runs so that they can be compared.
 
-    Eight iterations of the slowest run, but not more than forty of the fastest.
+    It holds eight iterations of the slowest run, but not more than forty of the fastest.
     """
     lengths = [sums.mean_iteration_s for sums in totals]
     span_s = min(_ITERATIONS * max(lengths), 5 * _ITERATIONS * min(lengths))
@@ -27,22 +28,24 @@ def first_span(totals: Sequence[TraceTotals]) -> tuple[int, int]:
 
 
 def span_around(wait: LongestWait, length: int) -> tuple[int, int]:
-    """A span of that length (ns), longer if the wait is, with the wait's end in its last third."""
+    """Return a span of this length (ns), or longer, in whose last third the wait ends."""
     length = max(length, round(1.5 * wait.held_ns))
     start = max(wait.end_ns - round(0.8 * length), 0)
     return start, start + length
 
 
 def span_until(closed: Deepest, length: int) -> tuple[int, int]:
-    """The same around an iteration that was closed."""
+    """Return a span of this length (ns), or longer, around an iteration that was closed."""
     length = max(length, round(1.5 * (closed.end_ns - closed.start_ns)))
     start = max(closed.end_ns - round(0.6 * length), 0)
     return start, start + length
 
 
 def choose_lanes(events: Events, workers: int, wanted: Sequence[int] = ()) -> list[int]:
-    """At most MOST workers: those wanted, those waited for most in this span (or cut off most,
-    where somebody was), the slowest, the first ones.
+    """Return at most MOST workers, in order.
+
+    Preferred are those wanted, then those that others waited for most in this span (or that
+    were cut off most), the slowest, and the first ones.
     """
     if workers <= MOST:
         return list(range(workers))
@@ -64,7 +67,7 @@ def _cut_off_most(events: Events, workers: int) -> list[int]:
 
 
 def _slowest(events: Events, workers: int) -> list[int]:
-    """The two that computed the longest per iteration."""
+    """Return the two workers that computed longest per iteration."""
     rows = events.iterations
     count = np.bincount(rows["worker"], minlength=workers)
     spent = np.bincount(rows["worker"], rows["computed_ns"] - rows["start_ns"], workers)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -14,15 +13,21 @@ from outpace.report.read.batches import NULL, Columns
 from outpace.report.read.events import Events
 from outpace.report.words import plural, seconds
 
+CUT_OFF: Final = "cut off"  # the kind of a computation whose gradient did not count
 _MOST: Final = 1500  # iterations drawn
 _SIGNS: Final = {"beyond-bound": "≥", "within-bound": "<"}
-_HALF: Final = 0.37  # of a lane's bar
-CUT_OFF: Final = "cut off"  # a computation whose gradient did not count
-_THIN: Final = 0.1  # of a lane, below the bar: an all-reduce
+_HALF: Final = 0.37  # of the height of a worker's bar, in lanes
+_THIN: Final = 0.1  # height of an all-reduce's bar, in lanes
 _REDUCING: Final = "#2a9d8f"
 _STRIPES: Final = {"shape": "/", "size": 5, "solidity": 0.35, "fillmode": "replace"}
+_LABELLED: Final = {
+    "textposition": "inside",
+    "insidetextanchor": "middle",
+    "textangle": 0,
+    "insidetextfont": {"color": "#ffffff", "size": 10},
+}
 
-# Outcome of the gradient, if it did not count -> the bar's kind, and what the worker did.
+# Outcome of a gradient that did not count -> kind of the bar, and what the worker did.
 _COMPUTED: Final = {
     "": ("compute", "computed"),
     "abstained": (CUT_OFF, "was cut off after it had computed"),
@@ -32,56 +37,68 @@ _COMPUTED: Final = {
 Key = tuple[int, int, int]  # worker, shard, iteration
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
+class _Held(NamedTuple):
     start_ns: int
     end_ns: int
     by: int
     why: str  # the policy's judgement
 
 
-class Picture:
-    """For these workers, one lane each, in this order.
+class _Bar(NamedTuple):
+    lane: float
+    start_ns: int
+    end_ns: int
+    hover: str
+    label: str = ""
+    opacity: float = 1.0
 
-    Where a scheduler closed the iterations, lines across all lanes say when; it, not another
-    worker, ended what waits there were.
+
+class Picture:
+    """The traces of a timeline, with a lane for each worker.
+
+    Where a scheduler closed the iterations, lines across all lanes show when, because the
+    scheduler and not another worker ended the waits.
     """
 
     def __init__(self, workers: Sequence[int], scheduler: int | None = None) -> None:
-        """scheduler: its number among the shards, if the run had one that was one."""
+        """Args:
+        workers: in the order of their lanes.
+        scheduler: its number among the shards, if a shard of the run was a scheduler.
+        """
         self._scheduler = scheduler
         self._lane = {worker: lane for lane, worker in enumerate(workers)}
-        self._bars: dict[str, list[tuple[int, int, int, str, str]]] = {
-            phase: [] for phase in (*PHASES, CUT_OFF)
-        }
+        self._bars: dict[str, list[_Bar]] = {phase: [] for phase in (*PHASES, CUT_OFF)}
         self._released: dict[tuple[int, int], set[int]] = defaultdict(set)
         self._is_closed = False
         self._unused: Mapping[tuple[int, int], str] = {}
 
     def of(self, events: Events) -> list[Plot]:
-        """The traces, for plotly."""
+        """Return the traces for plotly."""
         held = self._held(events)
         rows, closed = events.iterations, events.closed
         self._is_closed = len(closed["iteration"]) > 0
         self._unused = events.unused if self._is_closed else {}
-        chosen = np.flatnonzero(np.isin(rows["worker"], list(self._lane)))
+        chosen = self._shown(rows)
         order = chosen[np.argsort(rows["start_ns"][chosen], kind="stable")]
         for at in order[:_MOST]:
-            self._iteration({name: int(column[at]) for name, column in rows.items()}, held)
-        traces = [self._trace(phase) for phase in PHASES]
+            self._iteration(_row(rows, at), held)
+        traces = [self._trace(phase, {"color": PHASES[phase]}) for phase in PHASES]
         if len(events.reductions["worker"]):
-            return [*traces, *self._reductions(events.reductions)]
+            return [*traces, self._reductions(events.reductions)]
         if not self._is_closed:
-            return [*traces, *self._lines()]
-        return [*traces, self._trace(CUT_OFF), *self._closings(closed)]
+            return [*traces, *self._releases()]
+        striped = {"color": PHASES["compute"], "pattern": _STRIPES}
+        return [*traces, self._trace(CUT_OFF, striped), *self._closings(closed)]
+
+    def _shown(self, rows: Columns) -> Any:
+        """Return the places of the rows whose workers have a lane."""
+        return np.flatnonzero(np.isin(rows["worker"], list(self._lane)))
 
     def _held(self, events: Events) -> dict[Key, _Held]:
-        waits = events.waits
         found = {}
-        for at in np.flatnonzero(np.isin(waits["worker"], list(self._lane))):
-            wait = _row(waits, int(at))
-            key = wait["worker"], wait["shard"], wait["iteration"]
-            found[key] = _Held(
+        for at in self._shown(events.waits):
+            wait = _row(events.waits, at)
+            found[wait["worker"], wait["shard"], wait["iteration"]] = _Held(
                 wait["start_ns"],
                 wait["end_ns"],
                 wait["released_by"],
@@ -91,20 +108,19 @@ class Picture:
 
     def _iteration(self, row: Mapping[str, int], held: Mapping[Key, _Held]) -> None:
         worker, iteration, end = row["worker"], row["iteration"], row["end_ns"]
-        computed = row["computed_ns"]
+        computed, shard = row["computed_ns"], row["shard"]
         phase, did = _COMPUTED[self._unused.get((worker, iteration), "")]
         self._bar(phase, worker, iteration, row["start_ns"], computed, did)
         if row["held_ns"] <= 0:
             self._bar("communicate", worker, iteration, computed, end, "communicated")
             return
-        wait = held.get((worker, row["shard"], iteration))
-        if wait is None:  # the pull's row is missing: somewhere before the end
+        wait = held.get((worker, shard, iteration))
+        if wait is None:  # the pull's row is missing, so the wait is drawn at the end
             wait = _Held(end - row["held_ns"], end, -1, "")
-        shard = row["shard"]
         where = "at the scheduler" if shard == self._scheduler else f"at server {shard}"
         if shard == NULL:
             wait = _Held(computed, computed + row["held_ns"], -1, "")
-            where, why = "until all had joined", ""
+            where, why = "until all workers had joined", ""
         elif self._is_closed:
             why = " until the iteration was closed"
         else:
@@ -118,75 +134,41 @@ class Picture:
     def _bar(
         self, phase: str, worker: int, iteration: int, start: int, end: int, did: str, why: str = ""
     ) -> None:
-        if end <= start:
-            return
-        span = f"{start * 1e-9:.3f} to {end * 1e-9:.3f} s"
-        text = f"worker {worker}, iteration {iteration}: {did} {seconds((end - start) * 1e-9)}{why}"
-        label = str(iteration) if phase == "compute" else ""
-        self._bars[phase].append((self._lane[worker], start, end, label, f"{text}<br>{span}"))
+        if end > start:
+            spent = seconds((end - start) * 1e-9)
+            text = f"worker {worker}, iteration {iteration}: {did} {spent}{why}"
+            label = str(iteration) if phase == "compute" else ""
+            self._bars[phase].append(_Bar(self._lane[worker], start, end, text, label))
 
-    def _trace(self, phase: str) -> Plot:
+    def _trace(self, phase: str, marker: Plot) -> Plot:
         bars = self._bars[phase]
-        return {
-            "type": "bar",
-            "orientation": "h",
-            "name": phase,
-            "y": [lane for lane, *_ in bars],
-            "base": [round(start * 1e-9, 6) for _, start, *_ in bars],
-            "x": [round((end - start) * 1e-9, 6) for _, start, end, *_ in bars],
-            "text": [label for *_, label, _ in bars],
-            "textposition": "inside",
-            "insidetextanchor": "middle",
-            "textangle": 0,
-            "insidetextfont": {"color": "#ffffff", "size": 10},
-            "hovertext": [text for *_, text in bars],
-            "hoverinfo": "text",
-            "width": 2 * _HALF,
-            "marker": {"color": PHASES["compute"], "line": {"width": 0}, "pattern": _STRIPES}
-            if phase == CUT_OFF
-            else {"color": PHASES[phase], "line": {"width": 0}},
-        }
+        labels = {"text": [bar.label for bar in bars], **_LABELLED}
+        return {**_bars(phase, bars, 2 * _HALF, marker), **labels}
 
-    def _reductions(self, found: Columns) -> list[Plot]:
-        """Thin bars under those of the workers: what went on beside the computing."""
-        chosen = np.flatnonzero(np.isin(found["worker"], list(self._lane)))[:_MOST]
+    def _reductions(self, found: Columns) -> Plot:
+        """Draw all-reduces as thin bars under those of the workers, which may overlap."""
         bars = []
-        for row in (_row(found, int(at)) for at in chosen):
-            text = (
-                f"worker {row['worker']}: all-reduce {row['version']}, joined after iteration "
-                f"{row['iteration']}, of {plural(row['clock'], 'worker')}"
-            )
+        for row in (_row(found, at) for at in self._shown(found)[:_MOST]):
             lane = self._lane[row["worker"]] + _HALF + 0.7 * _THIN
-            bars.append((lane, row["start_ns"], row["computed_ns"], 0.4, f"{text}: waits for all"))
-            bars.append((lane, row["computed_ns"], row["end_ns"], 1.0, f"{text}: under way"))
-        bars = [bar for bar in bars if bar[1] < bar[2]]
-        return [
-            {
-                "type": "bar",
-                "orientation": "h",
-                "name": "all-reduce",
-                "y": [lane for lane, *_ in bars],
-                "base": [round(start * 1e-9, 6) for _, start, *_ in bars],
-                "x": [round((end - start) * 1e-9, 6) for _, start, end, *_ in bars],
-                "hovertext": [
-                    f"{text} {seconds((end - start) * 1e-9)}<br>"
-                    f"{start * 1e-9:.3f} to {end * 1e-9:.3f} s"
-                    for _, start, end, _, text in bars
-                ],
-                "hoverinfo": "text",
-                "width": _THIN,
-                "marker": {
-                    "color": _REDUCING,
-                    "opacity": [opacity for *_, opacity, _ in bars],
-                    "line": {"width": 0},
-                },
-            }
-        ]
+            start, joined, end = row["start_ns"], row["computed_ns"], row["end_ns"]
+            for since, until, did, opacity in (
+                (start, joined, "waited for all to join", 0.4),
+                (joined, end, "ran", 1.0),
+            ):
+                text = (
+                    f"worker {row['worker']}: all-reduce {row['version']}, joined after iteration "
+                    f"{row['iteration']}, of {plural(row['clock'], 'worker')}: {did} "
+                    f"{seconds((until - since) * 1e-9)}"
+                )
+                if since < until:
+                    bars.append(_Bar(lane, since, until, text, opacity=opacity))
+        marker = {"color": _REDUCING, "opacity": [bar.opacity for bar in bars]}
+        return _bars("all-reduce", bars, _THIN, marker)
 
     def _closings(self, closed: Columns) -> list[Plot]:
-        """Lines across all lanes where an iteration was closed."""
+        """Draw lines across all lanes where an iteration was closed."""
         rows = [_row(closed, at) for at in range(len(closed["iteration"]))]
-        times = [round(row["end_ns"] * 1e-9, 6) for row in rows]
+        times = [_short(row["end_ns"]) for row in rows]
         top, bottom = -0.5, len(self._lane) - 0.5
         texts = [
             f"iteration {row['iteration']}: closed after "
@@ -194,83 +176,89 @@ class Picture:
             f"with {plural(row['clock'], 'gradient')}<br>at {time:.3f} s"
             for row, time in zip(rows, times, strict=True)
         ]
-        group = {"type": "scatter", "legendgroup": "closed", "cliponaxis": True}
-        return [
-            {
-                **group,
-                "mode": "lines",
-                "name": "iteration closed",
-                "hoverinfo": "skip",
-                "x": [x for time in times for x in (time, time, None)],
-                "y": [y for _ in times for y in (top, bottom, None)],
-                "line": {"width": 1, "color": "ink"},
-                "opacity": 0.55,
-            },
-            {
-                **group,
-                "mode": "markers",
-                "showlegend": False,
-                "hoverinfo": "text",
-                "x": times,
-                "y": [top] * len(times),
-                "hovertext": texts,
-                "marker": {"size": 8, "color": "ink", "symbol": "triangle-down"},
-            },
-        ]
+        lines, marks = _lines(
+            "iteration closed",
+            [(time, top, bottom) for time in times],
+            [(time, top, "triangle-down") for time in times],
+            size=8,
+        )
+        return [lines, {**marks, "hoverinfo": "text", "hovertext": texts}]
 
-    def _lines(self) -> list[Plot]:
-        """From those who released to those who had waited."""
-        line: tuple[list[float | None], list[float | None]] = ([], [])
+    def _releases(self) -> list[Plot]:
+        """Draw lines from workers that ended a wait to workers that had waited."""
+        lines: list[tuple[float, float, float]] = []
         dots: list[tuple[float, float, str]] = []
         heads: list[tuple[float, float, str]] = []
         for (by, time), workers in self._released.items():
-            at, origin = round(time * 1e-9, 6), self._lane[by]
+            at, origin = _short(time), self._lane[by]
             lanes = [self._lane[worker] for worker in workers]
             ends = [lane + (-_HALF if lane > origin else _HALF) for lane in lanes]
-            line[0].extend((at, at, None))
-            line[1].extend((min(origin, *ends), max(origin, *ends), None))
+            lines.append((at, min(origin, *ends), max(origin, *ends)))
             dots.append((at, origin, "circle"))
             heads += [
                 (at, end, "triangle-down" if lane > origin else "triangle-up")
                 for lane, end in zip(lanes, ends, strict=True)
             ]
-        if not dots:
-            return []
-        group = {"type": "scatter", "legendgroup": "released", "hoverinfo": "skip"}
-        marks = dots + heads
-        return [
-            {
-                **group,
-                "mode": "lines",
-                "name": "released by",
-                "x": line[0],
-                "y": line[1],
-                "line": {"width": 1, "color": "ink"},
-                "opacity": 0.55,
-            },
-            {
-                **group,
-                "mode": "markers",
-                "showlegend": False,
-                "x": [x for x, _, _ in marks],
-                "y": [y for _, y, _ in marks],
-                "cliponaxis": True,
-                "marker": {
-                    "size": [7] * len(dots) + [7] * len(heads),
-                    "color": "ink",
-                    "symbol": [symbol for *_, symbol in marks],
-                    "line": {"width": 0},
-                },
-            },
-        ]
+        return _lines("released by", lines, dots + heads, size=7) if dots else []
 
 
-def _row(columns: Columns, at: int) -> dict[str, int]:
+def _bars(name: str, bars: Sequence[_Bar], width: float, marker: Plot) -> Plot:
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": name,
+        "y": [bar.lane for bar in bars],
+        "base": [_short(bar.start_ns) for bar in bars],
+        "x": [_short(bar.end_ns - bar.start_ns) for bar in bars],
+        "hovertext": [
+            f"{bar.hover}<br>{bar.start_ns * 1e-9:.3f} to {bar.end_ns * 1e-9:.3f} s" for bar in bars
+        ],
+        "hoverinfo": "text",
+        "width": width,
+        "marker": {**marker, "line": {"width": 0}},
+    }
+
+
+def _lines(
+    name: str,
+    lines: Sequence[tuple[float, float, float]],
+    marks: Sequence[tuple[float, float, str]],
+    size: int,
+) -> list[Plot]:
+    """Return vertical lines (time, from, to) and marks (time, lane, symbol)."""
+    common = {"type": "scatter", "legendgroup": name, "hoverinfo": "skip"}
+    return [
+        {
+            **common,
+            "mode": "lines",
+            "name": name,
+            "x": [x for time, *_ in lines for x in (time, time, None)],
+            "y": [y for _, low, high in lines for y in (low, high, None)],
+            "line": {"width": 1, "color": "ink"},
+            "opacity": 0.55,
+        },
+        {
+            **common,
+            "mode": "markers",
+            "showlegend": False,
+            "x": [time for time, *_ in marks],
+            "y": [lane for _, lane, _ in marks],
+            "marker": {"size": size, "color": "ink", "symbol": [symbol for *_, symbol in marks]},
+        },
+    ]
+
+
+def _short(time_ns: int) -> float:
+    """Return seconds, rounded to keep the page small."""
+    return round(time_ns * 1e-9, 6)
+
+
+def _row(columns: Columns, at: Any) -> dict[str, int]:
     return {name: int(column[at]) for name, column in columns.items()}
 
 
 def _judgement(reason: str, lead: int, bound: int) -> str:
-    """In brackets, as `Reason.describe` says it; another reason by its own name."""
+    """Describe a decision in brackets, as `Reason.describe` does."""
     sign = _SIGNS.get(reason)
     if sign is None:
         return f" ({reason.replace('-', ' ')}, lead {lead}, bound {bound})"

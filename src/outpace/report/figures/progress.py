@@ -7,9 +7,18 @@ from typing import Final
 
 import numpy as np
 
-from outpace.report.figures.figure import Choice, Figure, FigureView, Plot, axis, colour, dash
-from outpace.report.read.events import STEPS, TraceTotals
+from outpace.report.figures.figure import (
+    Choice,
+    Figure,
+    FigureView,
+    Plot,
+    across,
+    axis,
+    line,
+    rounded,
+)
 from outpace.report.read.runs import Run, clock
+from outpace.report.read.totals import STEPS, TraceTotals
 from outpace.report.target import ReportTarget
 from outpace.report.words import label, listed
 
@@ -25,11 +34,11 @@ _X: Final = {
     "gradients": ("Gradients", "gradients applied (count)"),
 }
 _NOTES: Final = {
-    "time_s": "What counts to whoever waits for the result.",
-    "updates": "An update is one iteration of all workers under BSP, but a single gradient under "
-    "SSP and ASP: compare along gradients, or time.",
-    "gradients": "A gradient is one worker's mini-batch: with equal batch sizes, equal gradients "
-    "mean equally many samples.",
+    "time_s": "The time that a user waits for the result.",
+    "updates": "Under BSP an update is one iteration of all workers, under SSP and ASP a single "
+    "gradient: compare by gradients or by time.",
+    "gradients": "A gradient is made of one mini-batch: with equal batch sizes, equally many "
+    "gradients mean equally many samples.",
 }
 
 
@@ -54,7 +63,7 @@ def progress(
             if y == "accuracy":
                 layout["yaxis"] |= {"tickformat": ".0%", "hoverformat": ".1%"}
             if target is not None and y == target.column:
-                layout |= _target_line(target.value)
+                layout["shapes"] = [across(target.value)]
                 note += f" {_who_reached(runs, target)}"
             traces = [_line(run, place, x, y) for place, run in enumerate(runs)]
             views.append(FigureView([trace for trace in traces if trace["x"]], layout, note))
@@ -74,15 +83,10 @@ def _line(run: Run, place: int, x: str, y: str) -> Plot:
     if len(points) > _POINTS:
         kept = np.linspace(0, len(points) - 1, _POINTS).round().astype(int)
         points = [points[index] for index in kept]
-    return {
-        "type": "scatter",
-        "mode": "lines+markers" if len(points) <= 40 else "lines",
-        "name": label(run.name),
-        "x": [float(f"{a:.7g}") for a, _ in points],
-        "y": [float(f"{b:.5g}") for _, b in points],
-        "line": {"color": colour(place), "dash": dash(place), "width": 2.2},
-        "marker": {"size": 5},
-    }
+    x_values, y_values = ([point[part] for point in points] for part in (0, 1))
+    drawn = line(label(run.name), rounded(x_values, 7), rounded(y_values), place, width=2.2)
+    mode = "lines+markers" if len(points) <= 40 else "lines"
+    return {**drawn, "mode": mode, "marker": {"size": 5}}
 
 
 def _who_reached(runs: Sequence[Run], target: ReportTarget) -> str:
@@ -95,26 +99,8 @@ def _who_reached(runs: Sequence[Run], target: ReportTarget) -> str:
     return f"Dotted: {target.words}, {origin}. {listed(missed)} did not reach it."
 
 
-def _target_line(target: float) -> Plot:
-    line = {"color": "#8a8f98", "width": 1.2, "dash": "dot"}
-    return {
-        "shapes": [
-            {
-                "type": "line",
-                "xref": "paper",
-                "x0": 0,
-                "x1": 1,
-                "y0": target,
-                "y1": target,
-                "line": line,
-                "layer": "below",
-            }
-        ]
-    }
-
-
 def _iterations(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) -> Figure:
-    """For runs evaluated once or never: how many iterations were done by when."""
+    """Show how many iterations were done by when, for runs evaluated once or never."""
     traces = []
     for place, (run, sums) in enumerate(zip(runs, totals, strict=True)):
         time_s = run.time_s
@@ -123,16 +109,8 @@ def _iterations(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) -> Fi
         times, finished = np.arange(1, STEPS + 1) * (time_s / STEPS), sums.finished
         if sums.cut_offs:
             times, finished = sums.cut_offs.ended_s, sums.cut_offs.gradients
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "name": label(run.name),
-                "x": [0, *(float(f"{time:.6g}") for time in times.tolist())],
-                "y": [0, *finished.cumsum().tolist()],
-                "line": {"color": colour(place), "dash": dash(place), "width": 2.2},
-            }
-        )
+        x = [0, *rounded(times.tolist(), 6)]
+        traces.append(line(label(run.name), x, [0, *finished.cumsum().tolist()], place, width=2.2))
     layout = {
         "xaxis": axis(f"{clock(runs)} (s)", hoverformat=".4~g", rangemode="tozero"),
         "yaxis": axis("iterations finished, all workers (count)", rangemode="tozero"),
@@ -140,7 +118,7 @@ def _iterations(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) -> Fi
     }
     note = "The steeper, the more iterations per second."
     if any(sums is not None and sums.cut_offs for sums in totals):
-        note += " Those that were cut off are not among them."
+        note += " Iterations of workers that were cut off do not count."
     if any(run.metrics["train_loss"] != [None] * len(run.metrics["time_s"]) for run in runs):
         note += " Accuracy and loss were evaluated only once: set evaluate.every_s to follow them."
     views = [FigureView(traces, layout, note)] if traces else []
@@ -148,5 +126,5 @@ def _iterations(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) -> Fi
         "figure-progress",
         "Iterations finished against time",
         views,
-        instead="No iteration was finished and followed by an evaluation.",
+        instead="There is no readable trace with a finished iteration.",
     )

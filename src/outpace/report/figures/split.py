@@ -1,4 +1,4 @@
-"""Where the time went: compute, communicate, wait; per run and per worker."""
+"""Shows where the time went, per run and per worker: compute, communicate, wait."""
 
 from __future__ import annotations
 
@@ -7,17 +7,25 @@ from typing import Final
 
 import numpy as np
 
-from outpace.report.figures.figure import PHASES, Choice, Figure, FigureView, Plot, axis
-from outpace.report.read.events import Floats, TraceTotals
+from outpace.report.figures.figure import (
+    PHASES,
+    Choice,
+    Figure,
+    FigureView,
+    Plot,
+    axis,
+    lanes,
+    rounded,
+)
 from outpace.report.read.runs import Run, clock
+from outpace.report.read.totals import Floats, TraceTotals
 from outpace.report.words import escaped, label, seconds
 
 _MOST: Final = 32  # workers shown
-_NAMES: Final = {"compute": "compute", "communicate": "communicate", "wait": "wait"}
 
 
 def split_of_runs(runs: Sequence[Run]) -> Figure:
-    """The figure `figure-split`: one bar per run, means over its workers."""
+    """Return the figure `figure-split`: a bar per run with means over its workers."""
     shown = [run for run in runs if run.number("seconds", "compute") is not None]
     names = [escaped(run.name) for run in shown]
     labels = [label(run.name) for run in shown]
@@ -26,11 +34,11 @@ def split_of_runs(runs: Sequence[Run]) -> Figure:
     }
     layout: Plot = {
         "xaxis": axis(f"{clock(runs)}, mean per worker (s)", rangemode="tozero"),
-        "yaxis": _lanes(labels, ""),
+        "yaxis": lanes(labels),
         "barmode": "stack",
         "bargap": 0.35,
     }
-    note = "Without the time after a worker's last iteration, while others still worked."
+    note = "The time after a worker's last iteration, while others still worked, is left out."
     drawn = any(values.any() for values in spans.values())
     views = [FigureView(_bars(spans, names), layout, note)] if drawn else []
     return Figure(
@@ -44,7 +52,7 @@ def split_of_runs(runs: Sequence[Run]) -> Figure:
 
 
 def split_of_workers(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) -> Figure:
-    """The figure `figure-workers`: one bar per worker, a view per run."""
+    """Return the figure `figure-workers`: a bar per worker, a view per run."""
     known = [(run, sums) for run, sums in zip(runs, totals, strict=True) if sums is not None]
     longest = max(
         (float((t.compute_s + t.communicate_s + t.wait_s).max()) for _, t in known), default=0.0
@@ -60,9 +68,9 @@ def split_of_workers(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) 
             "wait": sums.wait_s[chosen],
         }
         layout: Plot = {
-            # The same for all runs: switching shows what changes.
+            # Runs have the same scale, so that switching between them shows what differs.
             "xaxis": axis(f"{clock(runs)} in finished iterations (s)", range=[0, longest * 1.02]),
-            "yaxis": _lanes([str(worker) for worker in chosen], "worker"),
+            "yaxis": lanes([str(worker) for worker in chosen], "worker"),
             "barmode": "stack",
             "bargap": 0.25,
         }
@@ -79,15 +87,15 @@ def split_of_workers(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) 
 
 
 def shown_workers(sums: TraceTotals) -> tuple[list[int], str]:
-    """Which workers get a bar, and the words that say so."""
+    """Return the workers that get a bar, and a sentence if they are not all."""
     workers = len(sums.iterations)
     if workers <= _MOST:
         return list(range(workers)), ""
     order = np.argsort(sums.wait_s, kind="stable")
     picked = order[np.linspace(0, workers - 1, _MOST).round().astype(int)]
     note = (
-        f"{_MOST} of {workers:,} workers, sorted by the time they waited and picked at equal "
-        "distances, the least and the most waiting one included."
+        f"Shown are {_MOST} of {workers:,} workers, picked evenly from the one that waited least "
+        "to the one that waited most."
     )
     return [int(worker) for worker in picked], note
 
@@ -98,25 +106,15 @@ def _bars(spans: dict[str, Floats], names: Sequence[str]) -> list[Plot]:
         {
             "type": "bar",
             "orientation": "h",
-            "name": _NAMES[phase],
-            "x": [float(f"{value:.5g}") for value in values],
+            "name": phase,
+            "x": rounded(values),
             "y": list(range(len(names))),
             "marker": {"color": PHASES[phase]},
             "hoverinfo": "text",
             "hovertext": [
-                f"{name}: {_NAMES[phase]} {seconds(value)} ({100 * value / total:.0f} %)"
+                f"{name}: {phase} {seconds(value)} ({100 * value / total:.0f} %)"
                 for name, value, total in zip(names, values.tolist(), whole.tolist(), strict=True)
             ],
         }
         for phase, values in spans.items()
     ]
-
-
-def _lanes(labels: Sequence[str], title: str) -> Plot:
-    return axis(
-        title,
-        tickvals=list(range(len(labels))),
-        ticktext=list(labels),
-        range=[len(labels) - 0.5, -0.5],
-        showgrid=False,
-    )

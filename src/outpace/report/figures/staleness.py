@@ -1,4 +1,4 @@
-"""How old the parameters were that gradients were computed from."""
+"""Shows how old the parameters were that gradients were computed from."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from outpace.report.figures.figure import Figure, FigureView, axis, colour, dash
+from outpace.report.figures.figure import Figure, FigureView, axis, colour, dash, rounded
 from outpace.report.read.runs import Run
 from outpace.report.words import escaped, label, listed, percent
 
@@ -15,7 +15,7 @@ _BARS: Final = 4  # runs; more are drawn as lines
 
 
 def staleness(runs: Sequence[Run]) -> Figure:
-    """The figure `figure-staleness`. Runs without staleness are in words only."""
+    """Return the figure `figure-staleness`. A note names the runs without staleness."""
     histograms = {place: h for place, run in enumerate(runs) if (h := run.histogram())}
     fresh = [place for place, h in histograms.items() if not any(h[s] for s in h if s)]
     drawn = [place for place in histograms if place not in fresh]
@@ -23,7 +23,7 @@ def staleness(runs: Sequence[Run]) -> Figure:
     if not drawn:
         none = "No gradient was applied."
         if all(run.without_servers for run in runs):
-            none = "No gradient was applied to a model that all workers have in common."
+            none = "Every worker has parameters of its own, so gradients have no staleness."
         words = words or none
         return Figure("figure-staleness", "Staleness", [], instead=words)
     width = max(max(histograms[place]) for place in drawn) // _BINS + 1
@@ -40,7 +40,7 @@ def staleness(runs: Sequence[Run]) -> Figure:
                 "type": "bar" if len(drawn) <= _BARS else "scatter",
                 "name": label(runs[place].name),
                 "x": [step * width + (width - 1) / 2 for step in range(len(shares))],
-                "y": [float(f"{share:.5g}") for share in shares],
+                "y": rounded(shares),
                 "hovertext": [
                     f"{escaped(runs[place].name)}: staleness {step}, {percent(share)} of gradients"
                     for step, share in zip(steps, shares, strict=True)
@@ -60,8 +60,8 @@ def staleness(runs: Sequence[Run]) -> Figure:
         "bargap": 0.15,
     }
     note = (
-        "Staleness: updates that the parameters got between a gradient's read and its "
-        f"application, counted per gradient and server. {words}"
+        "Staleness: number of updates of the parameters after a gradient's worker read them and "
+        f"before the gradient was applied, counted per gradient and server. {words}"
     )
     return Figure(
         "figure-staleness", "Staleness of gradients", [FigureView(traces, layout, note)], height=340
@@ -75,8 +75,5 @@ def _step(step: int, width: int) -> str:
 def _fresh_words(names: Sequence[str], alone: bool) -> str:
     if not names:
         return ""
-    whose = "All" if alone else f"All gradients of {listed(names)}"
-    return (
-        f"{whose} {'gradients ' if alone else ''}had staleness 0: each was applied to the "
-        "very parameters that it was computed from."
-    )
+    whose = "All gradients" if alone else f"All gradients of {listed(names)}"
+    return f"{whose} had staleness 0: they were applied to the parameters they were computed from."

@@ -1,8 +1,8 @@
-"""Who waited for whom: a lane per worker, what it did when, and who let it go on.
+"""Shows which worker waited for which: a lane per worker, with what it did when.
 
-The number in a bar is the iteration. A line runs from the worker whose push ended a
-wait, a dot, to the worker that had waited, an arrow head, at that moment. Where a scheduler
-closed the iterations, a line across all lanes says when, and what was cut off is striped.
+The number in a bar is the iteration. A line runs from the worker whose push ended a wait (dot)
+to the worker that had waited (arrow head). Where a scheduler closed the iterations, lines
+across all lanes show when, and computations that were cut off are striped.
 """
 
 from __future__ import annotations
@@ -10,30 +10,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from outpace.report.figures.figure import Choice, Figure, FigureView, Plot, axis
+from outpace.report.figures.figure import Choice, Figure, FigureView, Plot, axis, lanes
 from outpace.report.figures.lanes import choose_lanes, first_span, span_around, span_until
 from outpace.report.figures.picture import Picture
 from outpace.report.read.errors import Unreadable
-from outpace.report.read.events import Events, LongestWait, TraceTotals, read_events
+from outpace.report.read.events import Events, read_events
 from outpace.report.read.runs import Run, clock
+from outpace.report.read.totals import LongestWait, TraceTotals
 from outpace.report.words import listed, percent, seconds
 
 FIRST, LONGEST = "First iterations", "Around the longest wait"
-FEWEST = "Where the fewest counted"  # only if iterations were closed in one of the runs
-_CULPRITS: Final = 2  # named in words, if
-_NOTABLE: Final = 0.1  # of the waiting was for them
+FEWEST = "The fewest gradients"  # only if iterations were closed in one of the runs
+_CULPRITS: Final = 2  # workers named in words
+_NOTABLE: Final = 0.1  # share of the waiting that makes a worker worth naming
 
 
 def timeline(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) -> Figure:
-    """The figure `figure-timeline`: per run, its first iterations and its longest wait; where
-    iterations were closed, also the one that had the fewest gradients.
+    """Return the figure `figure-timeline`.
+
+    It shows the first iterations of each run and those around its longest wait; where
+    iterations were closed, also the one with the fewest gradients.
     """
     known = [(run, sums) for run, sums in zip(runs, totals, strict=True) if sums is not None]
     first = first_span([sums for _, sums in known]) if known else (0, 1)
     cut = [(run, sums.cut_offs) for run, sums in known if sums.cut_offs]
     names = [FIRST, LONGEST]
     if cut:
-        # What one sees at first is there to be seen in the first run.
+        # The view that is shown first must exist in the first run.
         names.insert(0 if cut[0][0] is known[0][0] else 2, FEWEST)
     views: list[FigureView] = []
     drawn: list[str] = []
@@ -41,7 +44,7 @@ def timeline(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) -> Figur
     for run, sums in known:
         around = span_around(sums.longest, first[1]) if sums.longest else first
         spans = {FIRST: first, LONGEST: around}
-        if cut:  # if nobody was cut off in this run, the same time as in another
+        if cut:  # a run without cut-offs is shown at the same time as one that has them
             other, closed = (run, sums.cut_offs) if sums.cut_offs else cut[0]
             spans[FEWEST] = span_until(closed.deepest, first[1])
         try:
@@ -57,9 +60,9 @@ def timeline(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) -> Figur
             traces = Picture(shown, run.scheduler).of(events)
             words = _cut_off_words(sums, name) if sums.cut_offs else _words(sums, longest)
             if name == FEWEST and other is not run:
-                words.insert(0, f"The same time as with {other.name}.")
+                words.insert(0, f"This is the span of time shown for {other.name}.")
             if len(events.reductions["worker"]):
-                words.append("Thin bars: an all-reduce, pale until all have joined it.")
+                words.append("Thin bars are all-reduces, pale until all workers have joined.")
             words += _selection(shown, sums)
             layout = _layout(spans[name], shown, clock([run]))
             views.append(FigureView(traces, layout, " ".join(words)))
@@ -75,7 +78,7 @@ def timeline(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) -> Figur
 
 
 def _concerned(events: Events, longest: LongestWait | None) -> list[int]:
-    """The worker that waited longest and whoever ended it."""
+    """Return the worker that waited longest and the worker that ended that wait."""
     if longest is None:
         return []
     waits = events.waits
@@ -88,13 +91,7 @@ def _layout(span: tuple[int, int], shown: Sequence[int], clock: str) -> Plot:
     pad = 0.01 * (high - low)
     return {
         "xaxis": axis(f"{clock} (s)", range=[low - pad, high]),
-        "yaxis": axis(
-            "worker",
-            tickvals=list(range(len(shown))),
-            ticktext=[str(worker) for worker in shown],
-            range=[len(shown) - 0.4, -0.6],
-            showgrid=False,
-        ),
+        "yaxis": lanes([str(worker) for worker in shown], "worker", margin=0.6),
         "barmode": "overlay",
         "hovermode": "closest",
         "uniformtext": {"mode": "hide", "minsize": 9},
@@ -112,7 +109,7 @@ def _words(sums: TraceTotals, longest: LongestWait | None) -> list[str]:
     words = []
     whole = float(sums.ended_s.sum())
     if sums.longest is None:
-        words.append("Nobody waited in this run.")
+        words.append("No worker waited in this run.")
     if longest is not None:
         words.append(_longest_wait(longest))
     if whole > 0:
@@ -124,8 +121,8 @@ def _words(sums: TraceTotals, longest: LongestWait | None) -> list[str]:
         ]
         if parts:
             words.append(
-                f"Of all waiting in this run {listed(parts)}: "
-                f"{'its push' if len(parts) == 1 else 'their pushes'} ended it."
+                f"Of all waiting time in this run, {listed(parts)}: "
+                f"{'its push' if len(parts) == 1 else 'their pushes'} ended the waits."
             )
     return words
 
@@ -142,7 +139,7 @@ def _cut_off_words(sums: TraceTotals, name: str) -> list[str]:
         )
     if name == LONGEST and sums.longest is not None:
         words.append(_longest_wait(sums.longest))
-    words.append("Lines across all lanes: an iteration was closed. Striped: cut off.")
+    words.append("A line across all lanes: an iteration was closed. Striped: cut off.")
     return words
 
 
@@ -150,10 +147,10 @@ def _selection(shown: Sequence[int], sums: TraceTotals) -> list[str]:
     workers = len(sums.iterations)
     if len(shown) >= workers:
         return []
-    which = f"Shown are {len(shown)} of {workers:,} workers: those"
+    which = f"Shown are {len(shown)} of {workers:,} workers:"
     if sums.cut_offs:
-        return [f"{which} cut off most, the slowest, and the first."]
+        return [f"{which} those that were cut off most, the slowest, and the first."]
     return [
-        f"{which} waited for most, the slowest, and the first; lines from workers not shown are "
-        "left out."
+        f"{which} those that others waited for most, the slowest, and the first. Lines from "
+        "other workers are left out."
     ]

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -31,7 +32,7 @@ def batches(
     """
     with pq.ParquetFile(path) as file:
         for group in range(file.num_row_groups):
-            if spans is None or _overlaps(file.metadata.row_group(group), spans):
+            if spans is None or overlaps(file.metadata.row_group(group), spans):
                 yield from file.iter_batches(BATCH, [group], sorted(columns), use_threads=False)
 
 
@@ -40,7 +41,17 @@ def numbers(rows: pa.RecordBatch, names: Iterable[str]) -> Columns:
     return {name: rows[name].cast(pa.int64()).fill_null(NULL).to_numpy() for name in names}
 
 
-def _overlaps(group: Any, spans: Sequence[tuple[int, int]]) -> bool:
+def is_event(rows: pa.RecordBatch, event: str) -> pa.Array:
+    """Return for each row whether it is of this event."""
+    return pc.equal(rows["event"], event)
+
+
+def rows_of(rows: pa.RecordBatch, event: str, names: Sequence[str]) -> Columns:
+    """Return columns of whole numbers of the rows of this event; null is NULL."""
+    return numbers(rows.select(list(names)).filter(is_event(rows, event)), names)
+
+
+def overlaps(group: Any, spans: Sequence[tuple[int, int]]) -> bool:
     """Judge by the bounds that the file gives for this row group; True if it gives none."""
     columns = (group.column(place) for place in range(group.num_columns))
     bounds = {column.path_in_schema: column.statistics for column in columns}

@@ -1,7 +1,6 @@
 """The iterations that a scheduler closed, with the gradients that counted in each.
 
-Kept in groups of iterations that follow each other, ever larger ones, so that memory does
-not grow with the run.
+Successive iterations are kept in groups, which grow with the run so that memory does not.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ MOST: Final = 1024  # groups; a power of two
 
 @dataclass(frozen=True)
 class Deepest:
-    """The first of the iterations in which the fewest gradients counted."""
+    """The first iteration in which the fewest gradients counted."""
 
     iteration: int
     start_ns: int
@@ -30,9 +29,11 @@ class Deepest:
 class CutOffs:
     """Arrays are indexed by group.
 
-    width: iterations in a group, or fewer in the last. gradients: that counted, in all
-    iterations of a group; open_s: how long these lasted together; ended_s: when the last
-    of them was closed.
+    Attributes:
+        width: iterations in a group; the last one may have fewer.
+        gradients: sum of the gradients that counted.
+        open_s: sum of the seconds that the iterations lasted.
+        ended_s: when the last iteration of the group was closed.
     """
 
     width: int
@@ -43,8 +44,8 @@ class CutOffs:
     deepest: Deepest
 
 
-class Gathered:
-    """Takes in the rows of a trace, batch by batch."""
+class Accumulator:
+    """Adds up the rows of a trace, batch by batch."""
 
     def __init__(self) -> None:
         self._width = 1
@@ -53,14 +54,14 @@ class Gathered:
         self._deepest: Deepest | None = None
 
     def add(self, rows: Mapping[str, NDArray[np.int64]]) -> None:
-        """Columns iteration, start_ns, end_ns, clock. Raises ValueError if they make no sense."""
+        """Add columns iteration, start_ns, end_ns, clock. Raises ValueError if they contradict."""
         number, count, start, end = (
             rows[name] for name in ("iteration", "clock", "start_ns", "end_ns")
         )
         if not len(number):
             return
         if min(number.min(), count.min(), start.min(), (end - start).min()) < 0:
-            raise ValueError("an iteration in it was closed before it began, or lacks a number")
+            raise ValueError("an iteration in it was closed before it started, or lacks a number")
         while number.max() >= self._width * MOST:
             self._widen()
         group = number // self._width
@@ -82,7 +83,7 @@ class Gathered:
             kept[..., MOST // 2 :] = 0
 
     def all(self) -> CutOffs | None:
-        """None if there were none."""
+        """Return the sums, or None if no iteration was closed."""
         if self._deepest is None:
             return None
         there = self._sums[0] > 0

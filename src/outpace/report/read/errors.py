@@ -1,4 +1,4 @@
-"""What may be wrong with a file of a run, in one line that names it."""
+"""Errors of a run's files, each in one line that names the file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Unreadable(Exception):
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn whatever a missing or damaged file leads to into Unreadable."""
+    """Turn the exceptions that a missing or damaged file causes into Unreadable."""
     try:
         yield
     except FileNotFoundError:

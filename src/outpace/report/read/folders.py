@@ -1,4 +1,4 @@
-"""Which runs a report is over, from the folders that were named."""
+"""Finds the runs of a report in the folders that were named."""
 
 from __future__ import annotations
 
@@ -12,22 +12,24 @@ from outpace.report.read.runs import read_summary_of
 
 
 def distinct(folders: Iterable[Path]) -> tuple[list[Path], list[str]]:
-    """Each folder once, under its first name; and a line for every other name it had."""
+    """Return each folder once, under its first name, and a line for every other name it had."""
     first: dict[object, Path] = {}
     lines: dict[str, None] = {}
     for folder in folders:
         kept = first.setdefault(_identity(folder), folder)
         if kept is not folder:
             same = "" if kept == folder else f", as {kept}"
-            lines[f"{folder} is given more than once{same}: it is counted once"] = None
+            lines[f"{folder} is given more than once{same}: it is used once"] = None
     return list(first.values()), list(lines)
 
 
 def runs_in(folders: Sequence[Path]) -> tuple[list[Path], list[str]]:
-    """The folders of runs among these and, for comparisons, in these.
+    """Return the folders of runs: of these, and inside those that are comparisons.
 
-    A run of a comparison whose summary cannot be read is left out, with a line that says
-    so. Raises ConfigError if one of the folders holds no run at all.
+    A run of a comparison whose summary cannot be read is left out, with a line that says so.
+
+    Raises:
+        ConfigError: if a folder holds no run.
     """
     runs: list[Path] = []
     lines: list[str] = []
@@ -58,7 +60,7 @@ def _of_one(folder: Path) -> tuple[list[Path], list[str]]:
 
 
 def _inside(folder: Path) -> list[Path]:
-    """The folders in this one that a run has written to."""
+    """Return the folders inside this one that a run has written to."""
     if not folder.is_dir():
         return []
     marks = (SUMMARY, METRICS, TRACE)

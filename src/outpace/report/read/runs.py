@@ -1,8 +1,7 @@
 """The runs of a report, read from their folders.
 
-A run may have failed, may have been killed, may be written by another version: whatever
-is missing or of another type is None here, never an error. Only a folder without a
-readable summary is no run.
+A run may have failed, been killed, or been written by another version of Outpace: a value that
+is missing or has another type is None here and no error. Only the summary must be readable.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _COLUMNS: Final = ("time_s", "updates", "gradients", "accuracy", "train_loss", "
 
 
 def scheduler_of(config: Mapping[str, Any]) -> int | None:
-    """The number after the servers', if that configuration has a global barrier."""
+    """Return the scheduler's number among the shards, if there is a global barrier."""
     servers = config.get("servers")
     known = config.get("barrier") == "global" and isinstance(servers, int)
     return servers if known else None
@@ -33,9 +32,10 @@ def scheduler_of(config: Mapping[str, Any]) -> int | None:
 
 @dataclass(frozen=True)
 class Run:
-    """One folder's summary, configuration and metrics; `trace` is only a path.
+    """The summary, configuration and metrics of one folder; `trace` is only a path.
 
-    problems: a line for each file that could not be read; whoever reads the trace adds it.
+    Attributes:
+        problems: a line for each file that could not be read; readers of the trace add theirs.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Run:
 
     @property
     def without_servers(self) -> bool:
-        """Did its workers average among themselves?"""
+        """True if the workers averaged among themselves."""
         return self.summary.get("servers") == []
 
     @property
@@ -65,14 +65,14 @@ class Run:
         return None if error is None else str(error)
 
     def number(self, *keys: str) -> float | None:
-        """A finite number of the summary, such as `number("staleness", "mean")`."""
+        """Return a finite number of the summary, such as `number("staleness", "mean")`."""
         value: Any = self.summary
         for key in keys:
             value = value.get(key) if isinstance(value, Mapping) else None
         return number_or_none(value)
 
     def setting(self, *keys: str) -> Any:
-        """A value of the configuration, None if it is not there."""
+        """Return a value of the configuration, or None if it is not there."""
         value: Any = self.config
         for key in keys:
             value = value.get(key) if isinstance(value, Mapping) else None
@@ -80,11 +80,11 @@ class Run:
 
     @property
     def scheduler(self) -> int | None:
-        """Its number among the shards of the trace; None without a global barrier."""
+        """The scheduler's number among the shards of the trace; None without a global barrier."""
         return scheduler_of(self.config)
 
     def histogram(self) -> dict[int, int]:
-        """Staleness -> number of (gradient, server)."""
+        """Return the number of pairs (gradient, server) for each staleness."""
         staleness = self.summary.get("staleness")
         counts = staleness.get("histogram") if isinstance(staleness, Mapping) else None
         if not isinstance(counts, Mapping):
@@ -97,9 +97,9 @@ class Run:
 
     @property
     def sync(self) -> Mapping[str, Any]:
-        """Its strategy as configured; empty if that is not known.
+        """The strategy as configured; empty if it is not known.
 
-        Where servers have each its own, only their kinds.
+        If the servers have different strategies, only their kinds.
         """
         sync = self.setting("sync")
         if isinstance(sync, list):
@@ -108,17 +108,17 @@ class Run:
 
     @property
     def kind(self) -> str:
-        """Of its strategy."""
+        """The kind of the strategy."""
         return str(self.sync.get("kind", ""))
 
     @property
     def real(self) -> bool:
-        """Whether it ran on real processes."""
+        """True if it ran on real processes."""
         return "wall_time_s" in self.summary
 
     @property
     def time_s(self) -> float | None:
-        """How long it took, by its own clock."""
+        """Seconds that it took, by its own clock."""
         return self.number("wall_time_s" if self.real else "virtual_time_s")
 
     @property
@@ -128,7 +128,7 @@ class Run:
 
     @property
     def waiting_share(self) -> float | None:
-        """Time waiting of all the time that workers spent, in [0, 1]."""
+        """Share of the workers' time that they waited, in [0, 1]."""
         parts = [self.number("seconds", key) for key in ("compute", "communicate", "wait")]
         known = [part for part in parts if part is not None]
         if len(known) < 3 or sum(known) <= 0:
@@ -140,17 +140,17 @@ class Run:
 
 
 def clock(runs: Sequence[Run]) -> str:
-    """What their times are: `virtual time`, `wall time`, or only `time` if there are both."""
+    """Return `virtual time`, `wall time`, or only `time` if the runs have both."""
     kinds = {run.real for run in runs}
     return "time" if len(kinds) > 1 else "wall time" if kinds == {True} else "virtual time"
 
 
 def strategies(runs: Sequence[Run]) -> list[str]:
-    """What tells their strategies apart, in short: `ssp, staleness 3`.
+    """Return what tells the strategies apart, such as `ssp, staleness 3`.
 
-    Numbers are said; words only where another run with that kind of strategy has others. Of
-    cut-offs, which have many numbers, the model is, and else only what others have otherwise. How
-    long an all-reduce may wait before it ends the run says nothing of how it went.
+    Numbers are always given, other settings only if runs with the same kind of strategy differ
+    in them. Cut-offs have many numbers: there the model is always given. The time-out of an
+    all-reduce is left out, because it does not affect a run that ends.
     """
 
     def words(run: Run) -> list[str]:
@@ -174,7 +174,7 @@ def strategies(runs: Sequence[Run]) -> list[str]:
 
 
 def _beside(run: Run) -> Iterator[str]:
-    """What belongs to its strategy and stands elsewhere in its configuration."""
+    """Yield what belongs to the strategy but stands elsewhere in the configuration."""
     changes = run.setting("sync_changes")
     for change in changes if isinstance(changes, list) else ():
         known = change if isinstance(change, Mapping) else {}
@@ -182,7 +182,7 @@ def _beside(run: Run) -> Iterator[str]:
         if kind and at_s is not None:
             yield f"from {at_s:g} s on {kind}"
     if run.setting("conditions"):
-        yield "own conditions"
+        yield "conditions of the user"
     if (percent := number_or_none(run.setting("pull", "quorum_percent"))) is not None:
         yield f"pull {percent:g} %"
     if run.setting("barrier") == "global":
@@ -192,27 +192,27 @@ def _beside(run: Run) -> Iterator[str]:
 
 
 def _kind_of(sync: Any) -> str:
-    """Of a strategy, or of a list with one for each server."""
+    """Return the kind of a strategy, or the kinds in a list with one for each server."""
     listed = sync if isinstance(sync, list) else [sync]
     kinds = [str(each.get("kind", "")) for each in listed if isinstance(each, Mapping)]
     return " + ".join(dict.fromkeys(kinds))
 
 
 def on_one_clock(runs: Sequence[Run]) -> list[Run]:
-    """Those in virtual time or those on real processes: of which there are more."""
+    """Return the runs in virtual time or those on real processes, whichever are more."""
     real = [run for run in runs if run.real]
     return real if 2 * len(real) > len(runs) else [run for run in runs if not run.real]
 
 
 def read_runs(folders: Sequence[Path]) -> list[Run]:
-    """Raises ConfigError if one of the folders is not that of a run."""
+    """Read the runs in these folders. Raises ConfigError if a folder is not that of a run."""
     if not folders:
         raise ConfigError("a report needs the folder of at least one run")
     return [_read(folder, name) for folder, name in zip(folders, names_of(folders), strict=True)]
 
 
 def names_of(folders: Sequence[Path]) -> list[str]:
-    """The folders' names; with their parents' where two have the same name."""
+    """Return the folders' names, with their parents' names where two are the same."""
     paths = [folder.resolve() for folder in folders]
     counts = Counter(path.name for path in paths)
     names: list[str] = []
@@ -224,7 +224,7 @@ def names_of(folders: Sequence[Path]) -> list[str]:
 
 
 def read_summary_of(folder: Path) -> Mapping[str, Any]:
-    """Raises ConfigError if this is not the folder of a run."""
+    """Return the summary. Raises ConfigError if this is not the folder of a run."""
     try:
         summary: Any = read_summary(folder)
     except RecursionError:

@@ -1,4 +1,4 @@
-"""The page over recorded run times."""
+"""The page about recorded run times."""
 
 from outpace.report.run_times.facts import Facts, facts_of
 from outpace.report.run_times.page import write_run_times

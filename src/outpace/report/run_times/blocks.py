@@ -1,4 +1,4 @@
-"""Large tables in few cells: means of blocks of neighbouring workers and iterations."""
+"""Shrinks large tables to means over blocks of neighbouring workers and iterations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """At most `most` blocks of equally many (the last one of fewer) things from 0 to count - 1."""
+    """At most `most` blocks of equal size (the last may be smaller) of 0 to count - 1."""
 
     count: int
     most: int
@@ -25,7 +25,7 @@ class Blocks:
         return np.arange(0, self.count, self.size)
 
     def labels(self) -> list[str]:
-        """`3`, or `10–14`."""
+        """Return labels such as `3` or `10–14`."""
         ends = np.minimum(self.starts + self.size, self.count) - 1
         return [
             f"{start}" if start == end else f"{start}–{end}"
@@ -38,7 +38,7 @@ class Blocks:
 
 
 def means(values: NDArray[np.float64], rows: Blocks, columns: Blocks) -> NDArray[np.float64]:
-    """Of what is no NaN in each block; NaN where there is nothing else."""
+    """Return the mean of each block without NaNs; NaN if there is nothing else in it."""
     known = ~np.isnan(values)
     total, count = (
         columns.sums(rows.sums(each, 0), 1)

@@ -1,4 +1,4 @@
-"""What is told of a table of run times, on the page and in the terminal."""
+"""Numbers and sentences about a table of run times, for the page and the terminal."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from outpace.predict.recorded.statistics import (
 from outpace.predict.recorded.table import RunTimes
 from outpace.report.words import number, percent, plural, seconds
 
-_WORTH: Final = 0.005  # a gain below it is not spoken of
+_WORTH: Final = 0.005  # a smaller gain is not worth a sentence
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Facts:
-    """A table and what was found out about it."""
+    """A table of run times and its statistics."""
 
     times: RunTimes
     order: Ordered
@@ -36,7 +36,7 @@ class Facts:
         return len(np.unique(self.times.node))
 
     def numbers(self) -> dict[str, str]:
-        """The main ones, by name."""
+        """Return the main numbers by name."""
         times, rates = self.times, self.rates
         known = times.seconds[~np.isnan(times.seconds)]
         cut = float(times.censored.sum() / len(known))
@@ -50,7 +50,7 @@ class Facts:
             "99 % are below": seconds(float(np.quantile(known, 0.99))),
             "Longest": seconds(float(known.max())),
             **({"Cut off": percent(cut)} if cut else {}),
-            **({"Not there": percent(absent)} if absent else {}),
+            **({"Missing": percent(absent)} if absent else {}),
             "Gradients/s, waiting for all": f"{bound}{number(rates.all)}",
             **self._best(),
         }
@@ -68,7 +68,7 @@ class Facts:
         return found
 
     def sentences(self) -> list[str]:
-        """What is worth knowing, most important first."""
+        """Return the findings, the most important first."""
         found = [self._gain(), self._hindsight(), self._stragglers()]
         return [sentence for sentence in found if sentence]
 
@@ -76,8 +76,8 @@ class Facts:
         rates, workers = self.rates, len(self.rates.rate)
         if rates.gain is None:
             return (
-                f"Too many were cut off to say whether a fixed count beats waiting for all: known "
-                f"are counts up to {int(rates.exact.sum()):,} of {workers:,}."
+                f"Too many workers were cut off to say whether a fixed count beats waiting for "
+                f"all: rates are known up to a count of {int(rates.exact.sum()):,} of {workers:,}."
             )
         if rates.gain < _WORTH:
             return f"No fixed count gains anything over waiting for all {workers:,} workers."
@@ -92,21 +92,21 @@ class Facts:
         if best is None or best / self.rates.all - 1 < _WORTH:
             return ""
         return (
-            f"With the best count of each iteration, known only afterwards, it would be "
-            f"{percent(best / self.rates.all - 1)} more: that is what predictions can gain at most."
+            f"With the best count of each iteration, which is known only afterwards, it would be "
+            f"{percent(best / self.rates.all - 1)} more: predictions cannot gain more than that."
         )
 
     def _stragglers(self) -> str:
         share = self.slowness.share
         worker = int(share.argmax())
         if not share[worker]:
-            return f"Nobody ever took more than {SLOW:g} times what the fastest fifth did."
+            return f"No worker ever took more than {SLOW:g} times as long as the fastest fifth."
         longest = plural(int(self.slowness.longest[worker]), "iteration")
         return (
             f"Worker {worker} was slow most often, in {percent(float(share[worker]))} of the "
-            f"iterations, up to {longest} in a row; of all run times "
+            f"iterations, up to {longest} in a row. Of all run times "
             f"{percent(float(self.slowness.slow.sum() / (~np.isnan(self.times.seconds)).sum()))} "
-            f"were slow: more than {SLOW:g} times what the fastest fifth took"
+            f"were slow: more than {SLOW:g} times as long as the fastest fifth"
             + (", or cut off." if self.times.censored.any() else ".")
         )
 

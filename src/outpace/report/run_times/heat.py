@@ -1,4 +1,4 @@
-"""Workers against iterations, in colours."""
+"""Shows run times in colours, by worker and iteration."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from outpace.predict.recorded.statistics import fast
 from outpace.predict.recorded.table import RunTimes, Seconds
-from outpace.report.figures.figure import Choice, Figure, FigureView, Plot, axis
+from outpace.report.figures.figure import Choice, Figure, FigureView, Plot, across, axis
 from outpace.report.run_times.blocks import Blocks, means
 from outpace.report.words import plural
 
@@ -20,7 +20,7 @@ _CUT: Final = "#e4572e"
 
 
 def heat(times: RunTimes) -> Figure:
-    """The figure `figure-heat`."""
+    """Return the figure `figure-heat`."""
     relative = times.seconds / fast(times)
     by_node = np.argsort(times.node, kind="stable")
     by_speed = np.argsort(-np.nanmean(relative, axis=0, where=~np.isnan(relative)), kind="stable")
@@ -95,38 +95,27 @@ def _view(
 
 
 def _borders(times: RunTimes, order: NDArray[np.int64], size: int) -> list[Plot]:
-    """A line between two nodes, if there are few enough to see them."""
+    """Return lines between the nodes, if they are few enough to be told apart."""
     changes = np.flatnonzero(np.diff(times.node[order])) + 1
     if len(changes) > _LINES:
         return []
-    return [
-        {
-            "type": "line",
-            "xref": "paper",
-            "x0": 0,
-            "x1": 1,
-            "y0": at / size - 0.5,
-            "y1": at / size - 0.5,
-            "line": {"width": 1, "color": "#ffffff"},
-            "opacity": 0.55,
-        }
-        for at in changes.tolist()
-    ]
+    white = {"line": {"width": 1, "color": "#ffffff"}, "opacity": 0.55, "layer": "above"}
+    return [across(at / size - 0.5, **white) for at in changes.tolist()]
 
 
 def _note(rows: Blocks, columns: Blocks, cut: bool, borders: bool, times: RunTimes) -> str:
-    parts = ["The brighter, the slower; the ends of the scale hold half a per cent each."]
+    parts = ["The brighter, the slower. Each end of the scale holds half a per cent of the cells."]
     if rows.size > 1 or columns.size > 1:
         parts.append(
             f"A cell is the mean of {plural(rows.size, 'worker')} and "
             f"{plural(columns.size, 'iteration')}."
         )
     if cut:
-        parts.append("Red: cut off; it would have taken longer.")
+        parts.append("Red: the worker was cut off; it would have taken longer.")
     if np.isnan(times.seconds).any():
-        parts.append("Empty: not there.")
+        parts.append("Empty: the run time is missing.")
     if borders:
-        parts.append("Lines are between nodes.")
+        parts.append("Lines separate the nodes.")
     return " ".join(parts)
 
 

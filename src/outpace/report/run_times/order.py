@@ -1,4 +1,4 @@
-"""Order statistics: an iteration's run times from the fastest to the slowest."""
+"""Shows order statistics: the run times of an iteration from the fastest to the slowest."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from outpace.report.figures.figure import Choice, Figure, FigureView, Plot, axis, colour
+from outpace.report.figures.figure import Choice, Figure, FigureView, Plot, axis, line, rounded
 from outpace.report.run_times.facts import Facts
 
 _POINTS: Final = 500  # per line
@@ -16,7 +16,7 @@ _WIDE: Final = "rgba(0, 114, 178, 0.10)"
 
 
 def order_statistics(facts: Facts) -> Figure:
-    """The figure `figure-order`."""
+    """Return the figure `figure-order`."""
     choices = [Choice("Against", ["by place", "by iteration"])]
     return Figure(
         "figure-order",
@@ -39,14 +39,16 @@ def _by_place(facts: Facts) -> FigureView:
         ("8 of 10 iterations", ninth, _BAND),
     ]
     traces = [_edge(name, x, values[kept], fill) for name, values, fill in band]
-    traces.append(_line("median iteration", x, median[kept], 0))
+    traces.append(line("median iteration", x, rounded(median[kept], 4)))
     layout = {
         "xaxis": axis("place of the worker in its iteration: 1 is the fastest"),
         "yaxis": axis("run time (s)", rangemode="tozero", hoverformat=".3~g"),
         "hovermode": "x unified",
     }
     return FigureView(
-        traces, layout, "The worker at the same place need not be the same one." + _cut(facts)
+        traces,
+        layout,
+        "A place is taken by different workers in different iterations." + _cut(facts),
     )
 
 
@@ -56,58 +58,45 @@ def _by_iteration(facts: Facts) -> FigureView:
     x = [int(iteration) for iteration in kept]
     highest, median = np.nanmax(seconds, axis=1), np.nanmedian(seconds, axis=1)
     lines = [("slowest", highest, 4), ("median", median, 0), ("fastest", seconds[:, 0], 2)]
-    traces = [_line(name, x, _peaks(values, kept), place) for name, values, place in lines]
+    traces = [line(name, x, rounded(_peaks(values, kept), 4), at) for name, values, at in lines]
     layout = {
         "xaxis": axis("iteration"),
         "yaxis": axis("run time (s)", rangemode="tozero", hoverformat=".3~g"),
         "hovermode": "x unified",
     }
     thinned = len(kept) < len(seconds)
-    note = "Waiting for all takes as long as the slowest." + _cut(facts)
-    return FigureView(traces, layout, note + " The highest of neighbours is drawn." * thinned)
+    note = "Waiting for all workers takes as long as the slowest one." + _cut(facts)
+    return FigureView(
+        traces, layout, note + " Each point is the highest of neighbouring iterations." * thinned
+    )
 
 
 def _cut(facts: Facts) -> str:
-    cut = " Who was cut off counts as having taken that long, and would have taken longer."
+    cut = " A worker that was cut off counts with the time until then: it would have taken longer."
     return cut if facts.times.censored.any() else ""
 
 
 def _kept(count: int) -> NDArray[np.int64]:
-    """Places of at most so many points, the first one included; without thinning all."""
+    """Return the places of at most _POINTS points, evenly spaced."""
     if count <= _POINTS:
         return np.arange(count)
     return np.unique(np.linspace(0, count - 1, _POINTS).round().astype(np.int64))
 
 
 def _peaks(values: NDArray[np.float64], starts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The highest from each start to the next: no spike is lost by thinning."""
+    """Return the highest value from each start to the next, so that no spike is lost."""
     found: NDArray[np.float64] = np.maximum.reduceat(values, starts)
     return found
 
 
-def _rounded(values: NDArray[np.float64]) -> list[float]:
-    return [float(f"{value:.4g}") for value in values]
-
-
-def _line(name: str, x: list[int], y: NDArray[np.float64], place: int) -> Plot:
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": name,
-        "x": x,
-        "y": _rounded(y),
-        "line": {"color": colour(place), "width": 2},
-    }
-
-
 def _edge(name: str, x: list[int], y: NDArray[np.float64], fill: str | None) -> Plot:
-    """The lower edge of a band, or with a colour the upper one that fills it."""
+    """Return the lower edge of a band, or its upper edge if there is a colour to fill it."""
     edge: Plot = {
         "type": "scatter",
         "mode": "lines",
         "name": name,
         "x": x,
-        "y": _rounded(y),
+        "y": rounded(y, 4),
         "line": {"width": 0},
         "hoverinfo": "skip",
         "showlegend": fill is not None,

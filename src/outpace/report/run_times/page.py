@@ -1,4 +1,4 @@
-"""Puts the page over recorded run times together."""
+"""Writes the page about recorded run times."""
 
 from __future__ import annotations
 
@@ -16,9 +16,14 @@ from outpace.report.words import escaped
 
 
 def write_run_times(facts: Facts, name: str, definition: str, path: Path) -> None:
-    """Write the page to `path`. name: of the source; definition: what its times are of.
+    """Write the page to `path`.
 
-    Raises ConfigError if the file cannot be written.
+    Args:
+        name: of the source.
+        definition: what a run time of this source is.
+
+    Raises:
+        ConfigError: if the file cannot be written.
     """
     figures = {
         "heat": heat(facts.times),

@@ -1,4 +1,4 @@
-"""Gradients per second against the number of workers that are waited for."""
+"""Shows gradients per second by the number of workers that an iteration waits for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from outpace.predict.recorded.table import Mask
-from outpace.report.figures.figure import Figure, FigureView, Plot, axis, colour
+from outpace.report.figures.figure import Figure, FigureView, Plot, axis, colour, line
 from outpace.report.run_times.facts import Facts
 from outpace.report.words import number, percent
 
@@ -15,19 +15,19 @@ _POINTS: Final = 800
 
 
 def rates_figure(facts: Facts) -> Figure:
-    """The figure `figure-throughput`."""
+    """Return the figure `figure-throughput`."""
     rates = facts.rates
     traces = [_curve(facts, rates.exact, "solid", "Ω(c)")]
     if not rates.exact.all():  # joined to the solid part
         bounds = ~rates.exact | np.append(~rates.exact[1:], False)
-        traces.append(_curve(facts, bounds, "dot", "at most: somebody was cut off"))
+        traces.append(_curve(facts, bounds, "dot", "at most: a worker was cut off"))
     of_all = "waiting for all" + ", the best count" * (rates.best == len(rates.rate))
     traces.append(_mark(len(rates.rate), rates.all, of_all, 4))
     if 0 < rates.best < len(rates.rate):
         best = float(rates.rate[rates.best - 1])
         traces.append(_mark(rates.best, best, f"best count: {rates.best:,}", 2))
     layout = {
-        "xaxis": axis("workers that are waited for (c)", rangemode="tozero"),
+        "xaxis": axis("workers that an iteration waits for (c)", rangemode="tozero"),
         "yaxis": axis("gradients per second", rangemode="tozero", hoverformat=".4~g"),
         "hovermode": "closest",
     }
@@ -43,15 +43,9 @@ def _curve(facts: Facts, where: Mask, dash: str, name: str) -> Plot:
     rate, workers = facts.rates.rate, len(facts.rates.rate)
     kept = np.unique(np.linspace(0, workers - 1, min(workers, _POINTS)).round().astype(int))
     y = [float(f"{rate[place]:.5g}") if where[place] else None for place in kept]
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": name,
-        "x": [int(place) + 1 for place in kept],
-        "y": y,
-        "line": {"color": colour(0), "width": 2.4, "dash": dash},
-        "hovertemplate": "%{x} workers: %{y:.4~g} gradients per second<extra></extra>",
-    }
+    drawn = line(name, [int(place) + 1 for place in kept], y, width=2.4, dash=dash)
+    hover = "%{x} workers: %{y:.4~g} gradients per second<extra></extra>"
+    return {**drawn, "hovertemplate": hover}
 
 
 def _mark(count: int, rate: float, name: str, place: int) -> Plot:
@@ -69,7 +63,7 @@ def _mark(count: int, rate: float, name: str, place: int) -> Plot:
 def _note(facts: Facts) -> str:
     rates = facts.rates
     if rates.gain is None:
-        return "Too many were cut off to say what waiting for all would give."
+        return "Too many workers were cut off to say what waiting for all would give."
     least = "" if rates.exact[-1] else "at least "
     note = (
         f"{number(float(rates.rate[rates.best - 1]))} against {number(rates.all)} gradients per "
@@ -77,10 +71,10 @@ def _note(facts: Facts) -> str:
     )
     if rates.hindsight is not None:
         note += (
-            f" With the best count of each iteration, known only afterwards: "
-            f"{number(rates.hindsight)}; waiting for all is {percent(rates.all / rates.hindsight)} "
-            "of that."
+            f" With the best count of each iteration, which is known only afterwards, it would be "
+            f"{number(rates.hindsight)}: waiting for all gives "
+            f"{percent(rates.all / rates.hindsight)} of that."
         )
     if len(rates.rate) < facts.times.workers:
-        note += " Left out: counts that fewer than half of the iterations had workers for."
+        note += " Counts that fewer than half of the iterations had workers for are left out."
     return note

@@ -1,4 +1,4 @@
-"""Who is slow how often, and for how long."""
+"""Shows which workers are slow, how often and for how long."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _FEWEST: Final = 12
 
 
 def stragglers(facts: Facts) -> Figure:
-    """The figure `figure-stragglers`."""
+    """Return the figure `figure-stragglers`."""
     if not facts.slowness.slow.any():
-        words = f"Nobody ever took more than {SLOW:g} times what the fastest fifth did."
+        words = f"No worker ever took more than {SLOW:g} times as long as the fastest fifth."
         return Figure("figure-stragglers", "Stragglers", [], instead=words)
     views, options = [_workers(facts)], ["workers"]
     if facts.nodes > 1:
@@ -52,7 +52,7 @@ def _workers(facts: Facts) -> FigureView:
     never = int((share == 0).sum())
     note = f"{plural(int((share > 0).sum()), 'worker')} of {len(share):,} were slow at least once."
     if len(shown) < len(share) - never:
-        note += f" Those that were most often: {len(shown)}."
+        note += f" Shown are the {len(shown)} that were slow most often."
     return FigureView(
         [_bars([str(worker) for worker in shown], share[shown], words)],
         _layout("worker, most often slow first", len(shown)),
@@ -73,7 +73,7 @@ def _nodes(facts: Facts) -> FigureView:
         f"{percent(float(share[at]))} of their iterations were slow"
         for at in order
     ]
-    spread = "Equal bars: nodes do not matter. Unequal ones: workers slow down together."
+    spread = "Unequal bars mean that workers of a node slow down together."
     return FigureView(
         [_bars([str(nodes[at]) for at in order], share[order], words)],
         _layout("node, most often slow first", len(order)),
@@ -82,7 +82,7 @@ def _nodes(facts: Facts) -> FigureView:
 
 
 def _spells(facts: Facts) -> FigureView:
-    """How much of all slowness lies in spells of which length."""
+    """Show the share of slow iterations by the length of the spell they belong to."""
     runs = facts.slowness.runs
     width = (int(runs.max()) - 1) // _BINS + 1
     mass = np.bincount((runs - 1) // width, runs)
@@ -90,16 +90,16 @@ def _spells(facts: Facts) -> FigureView:
     names = [f"{at}" if width == 1 else f"{at}–{at + width - 1}" for at in starts]
     share = mass / mass.sum()
     words = [
-        f"spells of {name} iterations: {percent(float(part))} of all that was slow"
+        f"spells of {name} iterations: {percent(float(part))} of the slow iterations"
         for name, part in zip(names, share, strict=True)
     ]
     alone = float((runs == 1).sum() / runs.sum())
     note = (
-        f"{percent(alone)} of what was slow was slow for one iteration only, which nobody can "
-        f"foresee; the longest spell was {plural(int(runs.max()), 'iteration')}."
+        f"{percent(alone)} of the slow iterations stood alone, and could not be foreseen from "
+        f"the one before. The longest spell was {plural(int(runs.max()), 'iteration')}."
     )
     layout = _layout("length of the spell (iterations)", len(names))
-    layout["yaxis"]["title"]["text"] = "share of all that was slow (%)"
+    layout["yaxis"]["title"]["text"] = "share of slow iterations (%)"
     return FigureView([_bars(names, share, words)], layout, note)
 
 
@@ -117,7 +117,7 @@ def _bars(names: Sequence[str], share: NDArray[np.float64], words: Sequence[str]
 
 
 def _layout(title: str, bars: int) -> Plot:
-    shown = [-0.5, max(bars, _FEWEST) - 0.5]  # a single bar is no wall
+    shown = [-0.5, max(bars, _FEWEST) - 0.5]  # a single bar must not fill the figure
     return {
         "xaxis": axis(title, type="category", showgrid=False, range=shown),
         "yaxis": axis("share of iterations (%)", tickformat=".2~p", rangemode="tozero"),

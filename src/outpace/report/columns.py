@@ -1,0 +1,194 @@
+"""The quantities that a report tells of every run, and which run is best in each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Flag, auto
+from typing import Final, Literal
+
+from outpace.report.read.runs import Run, clock
+from outpace.report.target import ReportTarget
+from outpace.report.words import SPACE, number, percent, seconds, size
+
+NOTHING: Final = "–"
+
+Value = Callable[[Run], float | None]
+
+
+class Judged(Flag):
+    """The runs among which a column has a best one.
+
+    SAME_WORK: only if all applied equally many gradients. ONE_CLOCK: only if all are in
+    virtual time, or all on real processes.
+    """
+
+    ALWAYS = 0
+    SAME_WORK = auto()
+    ONE_CLOCK = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A quantity.
+
+    Attributes:
+        better: the end that is best; None if neither is.
+        missing: the text for a run without a value.
+    """
+
+    title: str
+    hint: str
+    value: Value
+    show: Callable[[float], str]
+    better: Literal["low", "high"] | None = None
+    judged: Judged = Judged.ALWAYS
+    missing: Callable[[Run], str] = lambda _: NOTHING
+
+
+def columns(target: ReportTarget | None) -> list[Column]:
+    """Return the columns; the first one is the time to the target, if there is one."""
+    return [*([] if target is None else [_time_to(target)]), *_COLUMNS]
+
+
+def _time_to(target: ReportTarget) -> Column:
+    origin = "of the configuration" if target.given else "derived from what every run reached"
+    return Column(
+        f"Time to{SPACE}{target.title}",
+        f"time until an evaluation first showed {target.words}, the target {origin}",
+        target.reached_s,
+        seconds,
+        "low",
+        Judged.ONE_CLOCK,
+        missing=lambda run: "not reached" if target.applies_to(run) else NOTHING,
+    )
+
+
+def _of(*keys: str) -> Value:
+    return lambda run: run.number(*keys)
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+_WORK, _CLOCK = Judged.SAME_WORK, Judged.ONE_CLOCK
+_COLUMNS: Final = (
+    Column("Accuracy", "at the end, on the test set", _of("accuracy"), percent, "high"),
+    Column("Train loss", "at the end", _of("train_loss"), number, "low"),
+    Column("Virtual time", "of the whole run", _of("virtual_time_s"), seconds, "low", _WORK),
+    Column(
+        "Wall time",
+        "of the whole run, on real processes",
+        _of("wall_time_s"),
+        seconds,
+        "low",
+        _WORK,
+    ),
+    Column(
+        "Gradients/s",
+        "applied gradients per second of the whole run",
+        lambda run: run.gradients_per_s,
+        number,
+        "high",
+        _CLOCK,
+    ),
+    Column(
+        "Waiting",
+        "share of the workers' time",
+        lambda run: run.waiting_share,
+        percent,
+        "low",
+        _CLOCK,
+    ),
+    Column(
+        "Staleness, mean",
+        "updates of the parameters between a gradient's read and its application",
+        _of("staleness", "mean"),
+        number,
+        "low",
+    ),
+    Column(
+        "Staleness, max",
+        "updates, of any gradient at any server",
+        _of("staleness", "max"),
+        _count,
+        "low",
+    ),
+    Column(
+        "Delayed pulls",
+        "requests for parameters that a server held back, over all servers",
+        _of("delayed_pulls"),
+        _count,
+        "low",
+        _WORK,
+    ),
+    Column("Compute", "mean per worker", _of("seconds", "compute"), seconds),
+    Column(
+        "Communicate",
+        "mean per worker",
+        _of("seconds", "communicate"),
+        seconds,
+        "low",
+        _WORK | _CLOCK,
+    ),
+    Column("Wait", "mean per worker", _of("seconds", "wait"), seconds, "low", _WORK | _CLOCK),
+    Column("Sent", "bytes sent by workers and servers", _of("bytes_sent"), size, "low", _WORK),
+    Column("Gradients", "applied to the parameters", _of("gradients_applied"), _count),
+    Column(
+        "Counted",
+        "gradients that counted in an iteration, on average; the other workers were cut off",
+        _of("cut_offs", "mean_count"),
+        number,
+    ),
+    Column("Synchronizations", "all-reduces among the workers", _of("synchronizations"), _count),
+    Column(
+        "Window",
+        "iterations of a worker per synchronization, on average",
+        _of("mean_window"),
+        number,
+    ),
+    Column(
+        "Overlap",
+        "share of the time of all-reduces in which the worker computed",
+        _of("overlap_fraction"),
+        percent,
+        "high",
+        _CLOCK,
+    ),
+    Column(
+        "Abstained",
+        "pushes without a gradient: the worker was cut off, the gradient was not finite, or the "
+        "step was skipped",
+        lambda run: run.number("pushes_abstained") or None,
+        _count,
+    ),
+)
+
+
+def best_of(column: Column, runs: Sequence[Run]) -> set[int]:
+    """Return the places of the complete runs that are best in a column.
+
+    There is none if neither end is better, if there is nothing to compare, and if all runs
+    that can be compared are alike.
+    """
+    values = {
+        place: value
+        for place, run in enumerate(runs)
+        if run.complete and (value := column.value(run)) is not None
+    }
+    if column.better is None or len(values) < 2 or len(set(values.values())) == 1:
+        return set()
+    compared = [runs[place] for place in values]
+    if Judged.SAME_WORK in column.judged and not _same_work(compared):
+        return set()
+    if Judged.ONE_CLOCK in column.judged and clock(compared) == "time":
+        return set()
+    best = min(values.values()) if column.better == "low" else max(values.values())
+    return {place for place, value in values.items() if value == best}
+
+
+def _same_work(runs: Sequence[Run]) -> bool:
+    """True if the numbers of applied gradients differ by at most one in a hundred."""
+    counts = [run.number("gradients_applied") or 0.0 for run in runs]
+    return max(counts) - min(counts) <= 0.01 * max(counts)
