@@ -34,7 +34,7 @@ from outpace.sync import (
     SspTable,
 )
 from outpace.sync.messages import Leave, Pull, Push
-from outpace.sync.shard import Outcome
+from outpace.sync.observer import Outcome
 
 
 @dataclass(frozen=True)

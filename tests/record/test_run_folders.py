@@ -13,7 +13,7 @@ from outpace.experiment.running import simulate
 from outpace.record import folder as files
 from outpace.record.run_times import Of, read_source
 from outpace.record.trace import ParquetSink, Trace
-from outpace.sync.shard import Outcome
+from outpace.sync.observer import Outcome
 
 NAN = float("nan")
 S = 10**9  # ns

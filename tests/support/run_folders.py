@@ -14,7 +14,7 @@ from outpace.record import folder as files
 from outpace.record.metrics import METRICS
 from outpace.record.trace import ParquetSink, Trace
 from outpace.sync.decision import Decision, Reason
-from outpace.sync.shard import NOBODY, Outcome
+from outpace.sync.observer import NOBODY, Outcome
 
 MS = 1_000_000  # ns
 

@@ -14,8 +14,9 @@ import torch
 from outpace.optim import Sgd
 from outpace.sync import Policy
 from outpace.sync.messages import Close, Leave, Pull, Push, Reply, SetPolicy
+from outpace.sync.observer import NOBODY, Outcome
 from outpace.sync.parameter_block import parameter_block
-from outpace.sync.shard import NOBODY, Outcome, Shard
+from outpace.sync.shard import Shard
 
 
 @dataclass

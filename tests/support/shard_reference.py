@@ -13,8 +13,8 @@ from typing import Any
 
 from outpace.sync import Apply, Buffer
 from outpace.sync.messages import Pull
+from outpace.sync.observer import Outcome
 from outpace.sync.policies.coins import coin_of, sample_of
-from outpace.sync.shard import Outcome
 
 SIZE = 3
 

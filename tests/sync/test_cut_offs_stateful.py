@@ -24,8 +24,9 @@ from tests.support.shard_driver import Account
 from outpace.optim import Sgd
 from outpace.sync import CutOff, Scale
 from outpace.sync.messages import Close, Leave, Pull, Push
+from outpace.sync.observer import Outcome
 from outpace.sync.parameter_block import parameter_block
-from outpace.sync.shard import Outcome, Shard
+from outpace.sync.shard import Shard
 
 MOST = 12  # iterations: 4^12 is exact in float64
 any_of = st.integers(0, 10**6)

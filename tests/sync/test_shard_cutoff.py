@@ -12,8 +12,9 @@ from outpace.errors import ProtocolError
 from outpace.optim import Sgd
 from outpace.sync import Bsp, CutOff, Scale
 from outpace.sync.messages import Close, Leave, Pull, Push, SetPolicy
+from outpace.sync.observer import Outcome
 from outpace.sync.parameter_block import parameter_block
-from outpace.sync.shard import Outcome, Shard
+from outpace.sync.shard import Shard
 
 WORKERS = 4
 

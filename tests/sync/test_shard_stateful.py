@@ -43,8 +43,9 @@ from outpace.sync import (
 )
 from outpace.sync.conditions import Condition, Conditioned
 from outpace.sync.messages import Close, Leave, Pull, Push, Reply, SetPolicy
+from outpace.sync.observer import NOBODY, Outcome
 from outpace.sync.parameter_block import parameter_block
-from outpace.sync.shard import NOBODY, Outcome, Shard
+from outpace.sync.shard import Shard
 
 SUM = Scale.SUM
 buffers = st.sampled_from(Buffer)

@@ -14,7 +14,7 @@ from outpace.predict.interface import Wait
 from outpace.record.trace import NONE, TraceRows
 from outpace.support.units import Time, seconds
 from outpace.sync.decision import Decision
-from outpace.sync.shard import NOBODY, Outcome
+from outpace.sync.observer import NOBODY, Outcome
 
 
 class Totals(msgspec.Struct, array_like=True):

@@ -44,7 +44,7 @@ import pyarrow.parquet as pq
 from outpace.predict.interface import Wait
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.decision import Decision, Reason
-from outpace.sync.shard import NOBODY, Outcome
+from outpace.sync.observer import NOBODY, Outcome
 
 NONE: Final = -(2**63)  # a null among the integers
 _CHUNK: Final = 1 << 15

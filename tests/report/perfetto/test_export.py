@@ -21,7 +21,7 @@ from outpace.record.trace import ParquetSink, Trace
 from outpace.report.perfetto.export import PERFETTO, write_perfetto
 from outpace.report.read import batches
 from outpace.sync.decision import Decision, Reason
-from outpace.sync.shard import NOBODY, Outcome
+from outpace.sync.observer import NOBODY, Outcome
 
 
 def export(*arguments: object) -> Result:
