@@ -37,7 +37,7 @@ class RealControl(Control):
         self._coordinator = coordinator
 
     def summary(self) -> dict[str, Any]:
-        return self._coordinator.totals.summary(self._experiment.workers)
+        return self._coordinator.reports.totals.summary(self._experiment.workers)
 
     def _now(self) -> Time:
         return self._coordinator.clock.now

@@ -64,10 +64,10 @@ class _Watch:
 
     async def _gather(self) -> None:
         coordinator = self._coordinator
-        everybody = coordinator.servers + coordinator.workers
+        everybody, joined = coordinator.servers + coordinator.workers, coordinator.reports.joined
         try:
             while not coordinator.started:
-                self._live.update(gathering(everybody, list(coordinator.joined)), refresh=True)
+                self._live.update(gathering(everybody, list(joined)), refresh=True)
                 await coordinator.kernel.sleep(EVERY_S)
         finally:
             if not coordinator.started:
@@ -77,7 +77,9 @@ class _Watch:
         coordinator, samples = self._coordinator, [Sample(0.0, {})]
         try:
             while True:
-                samples.append(Sample(seconds(coordinator.clock.now), dict(coordinator.totals_of)))
+                samples.append(
+                    Sample(seconds(coordinator.clock.now), dict(coordinator.reports.totals_of))
+                )
                 del samples[: -_WINDOW - 1]
                 drawn = picture(coordinator.experiment, samples[-1], samples[0])
                 self._live.update(drawn, refresh=True)

@@ -139,7 +139,7 @@ class RealRun:
 
     @property
     def totals(self) -> Totals:
-        return self.coordinator.totals
+        return self.coordinator.reports.totals
 
     def run_time_model(self) -> Model | None:
         return None if self._fitting is None else self._fitting.model
@@ -215,9 +215,9 @@ class RealRun:
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         coordinator = self.coordinator
-        first = coordinator.joined.get(self._workers[0])
+        first = coordinator.reports.joined.get(self._workers[0])
         layout = "" if first is None else first.layout
-        return self._training.state_dict(self.parameters(), layout, coordinator.extras)
+        return self._training.state_dict(self.parameters(), layout, coordinator.reports.buffers)
 
     # ----------------------------------------------------------------------------------
 

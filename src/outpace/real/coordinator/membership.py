@@ -1,8 +1,8 @@
-"""Who of a run without servers is still in it, in the coordinator.
+"""Which workers form the group of the next all-reduces.
 
-A worker that has left, or is lost, is missed only when the others wait for it: then, or at once
-if it is lost, those who remain form a group without it. Who is there and does not come to an
-all-reduce ends the run, after a while.
+A worker that leaves in order is missed only when the others wait for it: then those who remain
+form a group without it. A worker that is lost is replaced by a new group at once. A worker that is
+still there and does not enter an all-reduce in time ends the run.
 """
 
 from __future__ import annotations
@@ -13,14 +13,24 @@ from typing import Final
 
 from outpace.errors import RunError
 from outpace.kernel import Alarm, Kernel
-from outpace.real.net.messages import EnterAllReduce, GroupBroken, Regroup, WireLeave, WireMessage
+from outpace.real.coordinator.roster import Roster
+from outpace.real.net.messages import (
+    EnterAllReduce,
+    GroupBroken,
+    Regroup,
+    WireLeave,
+    WireMessage,
+)
 from outpace.support.units import nanoseconds
 
-FIND_OUT_S: Final = 30.0  # whom a group has lost
+FIND_OUT_S: Final = 30.0  # for the coordinator to learn which worker is lost
 
 
 class Membership:
-    """tell: reaches a worker, by name. timeout_s: for all to join an all-reduce."""
+    """The group of all workers that are still there.
+
+    timeout_s: for all of them to enter an all-reduce. tell: sends a message to a worker.
+    """
 
     def __init__(
         self,
@@ -29,66 +39,58 @@ class Membership:
         timeout_s: float,
         tell: Callable[[str, WireMessage], None],
     ) -> None:
-        self.lost: set[str] = set()
         self._kernel, self._timeout_s, self._tell = kernel, timeout_s, tell
-        self._numbers = {name: number for number, name in enumerate(workers)}
-        self._left: set[str] = set()
-        self._joined = dict.fromkeys(self._numbers, 0)  # how many all-reduces
-        self._generation, self._broken = 0, -1  # of groups: the last, and the last that broke
-        self._group = list(self._numbers)  # who belongs to it
-        self._alarm: Alarm | None = None  # for those who have not come to the newest all-reduce
-
-    @property
-    def here(self) -> list[str]:
-        """Those who are still in it."""
-        return [name for name in self._numbers if name not in self._left | self.lost]
+        self.roster = Roster(workers)
+        self._entered = dict.fromkeys(self.roster.numbers, 0)  # all-reduces
+        self._generation, self._broken = 0, -1  # of groups: the newest, and the last that broke
+        self._group = self.roster.here
+        self._alarm: Alarm | None = None  # for the workers that have not entered the newest one
 
     def take(self, name: str, message: WireMessage) -> bool:
-        """Take in what is for it; is it?"""
+        """Handle a message of a worker; False if it is not about groups."""
         if isinstance(message, EnterAllReduce):
-            self._join(name, message.number)
+            self._enter(name, message.number)
         elif isinstance(message, GroupBroken):
             self._broken = max(self._broken, message.generation)
             if message.generation == self._generation and not self._regroup():
                 due = self._kernel.now + nanoseconds(FIND_OUT_S)
                 self._kernel.call_at(due, self._require_regrouped, (name, message))
         elif isinstance(message, WireLeave):
-            self._left.add(name)
+            self.roster.remove(name)
             self._regroup_if_missed()
         else:
             return False
         return True
 
     def lose(self, name: str) -> None:
-        """It is there no more, and did not say so."""
-        self.lost.add(name)
+        """This worker is gone without having left."""
+        self.roster.remove(name)
         self._regroup()
 
-    def _join(self, name: str, number: int) -> None:
-        # Who begins the next one has the result of the last, so all had come to that.
-        if number >= max(self._joined.values()):
+    def _enter(self, name: str, number: int) -> None:
+        # A worker that enters the next one has the result of the last, so all had entered that.
+        if number >= max(self._entered.values()):
             if self._alarm is not None:
                 self._kernel.call_off(self._alarm)
             due = self._kernel.now + nanoseconds(self._timeout_s)
             self._alarm = self._kernel.set_alarm(due, partial(self._require_all, number))
-        self._joined[name] = number + 1
+        self._entered[name] = number + 1
         self._regroup_if_missed()
 
     def _regroup_if_missed(self) -> None:
-        furthest = max(self._joined[name] for name in self.here) if self.here else 0
-        missed = any(
-            name not in self.here and self._joined[name] < furthest for name in self._group
-        )
+        here = self.roster.here
+        furthest = max((self._entered[name] for name in here), default=0)
+        missed = any(name not in here and self._entered[name] < furthest for name in self._group)
         if missed or self._broken == self._generation:
             self._regroup()
 
     def _regroup(self) -> bool:
-        """Form a group without those who are gone, if there are any."""
-        here = self.here
+        """Form a group without the workers that are gone; True if there was one to form."""
+        here = self.roster.here
         if here == self._group or not here:
             return False
         self._generation += 1
-        members = [self._numbers[name] for name in here]
+        members = [self.roster.numbers[name] for name in here]
         for name in self._group:
             self._tell(name, Regroup(self._generation, members))
         self._group = here
@@ -96,8 +98,8 @@ class Membership:
 
     def _require_all(self, number: int) -> None:
         self._alarm = None
-        here = self.here
-        late = [name for name in here if self._joined[name] <= number]
+        here = self.roster.here
+        late = [name for name in here if self._entered[name] <= number]
         if late and len(late) < len(here):
             waiting = ", ".join(name for name in here if name not in late)
             raise RunError(
@@ -108,4 +110,4 @@ class Membership:
     def _require_regrouped(self, known: tuple[str, GroupBroken]) -> None:
         name, broken = known
         if broken.generation == self._generation:
-            raise RunError(f"{name} cannot reach the others: {broken.reason}")
+            raise RunError(f"{name} cannot reach the other workers: {broken.reason}")

@@ -1,28 +1,29 @@
-"""Who averages with whom in a run of gossip, in the coordinator.
+"""Which two workers average next in a run of gossip.
 
-Who asks for it is given a partner, drawn as in virtual time among those who are still there. The
-two are told to meet once both are free, first come, first served. Each says when it is over for
-it, which frees it; so an average waits for none but its two workers, and they for no other one.
+A worker that asks is given a partner, drawn as in virtual time from the workers that are still
+there. Both are told to start once both are free, first come, first served. Each says when it has
+ended its part, which frees it, so an average waits for its two workers only.
 
-If one of them goes in between, the other is told to give it up, unless it is over; if that one had
-asked for it, it asks again. Between workers that stay, or leave in order, an average comes about
-on both sides or on neither (see `exchanges`). Who is lost in the middle of one may have its half
-of it while the other has not, or the other way round, never twice: what is lost is at most the
-half of one difference, besides all that the lost worker had.
+If one of the two goes in between, the other is told to give the average up, unless it has ended;
+if the other had asked for it, it asks again. Between workers that stay, or leave in order, an
+average comes about on both sides or on neither (see `exchanges`). If a worker is lost in the
+middle of one, only one side may have its half of it, never twice: at most half of one difference
+is lost, besides what the lost worker had.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final
 
 from outpace.errors import RunError
 from outpace.kernel import Kernel
-from outpace.real.coordinator.membership import FIND_OUT_S, Membership
+from outpace.real.coordinator.membership import FIND_OUT_S
+from outpace.real.coordinator.roster import Roster
 from outpace.real.net.messages import (
     AverageEnded,
     AverageFailed,
     CancelAverage,
+    GroupBroken,
     NoPartnerLeft,
     SeekPartner,
     StartAverage,
@@ -32,11 +33,9 @@ from outpace.real.net.messages import (
 from outpace.support.units import nanoseconds
 from outpace.sync.peers.gossip import partner_of
 
-_NEVER_S: Final = 1e9  # nobody joins an all-reduce
 
-
-class Pairs(Membership):
-    """Here nobody misses who has left or is lost: no new group is formed of the others."""
+class Pairs:
+    """The averages of two. tell: sends a message to a worker."""
 
     def __init__(
         self,
@@ -45,16 +44,17 @@ class Pairs(Membership):
         seed: int,
         tell: Callable[[str, WireMessage], None],
     ) -> None:
-        super().__init__(kernel, workers, _NEVER_S, tell)
-        self._names = list(self._numbers)
-        self._seed = seed
-        self._waiting: dict[str, tuple[int, str]] = {}  # who asked: beside which, with whom
-        self._busy: dict[str, int] = {}  # in which average
+        self._kernel, self._seed, self._tell = kernel, seed, tell
+        self._roster = Roster(workers)
+        self._names = list(self._roster.numbers)
+        self._waiting: dict[str, tuple[int, str]] = {}  # seeker: its iteration, its partner
+        self._busy: dict[str, int] = {}  # worker: its average
         self._count = 0
 
     def take(self, name: str, message: WireMessage) -> bool:
+        """Handle a message of a worker; False if it is not about averages."""
         if isinstance(message, SeekPartner):
-            if name in self.here:
+            if name in self._roster.here:
                 self._draw(name, message.iteration)
                 self._start()
         elif isinstance(message, AverageEnded):
@@ -64,41 +64,18 @@ class Pairs(Membership):
         elif isinstance(message, AverageFailed):
             due = self._kernel.now + nanoseconds(FIND_OUT_S)
             self._kernel.call_at(due, self._require_over, (name, message))
+        elif isinstance(message, GroupBroken):  # while it connects to the others
+            due = self._kernel.now + nanoseconds(FIND_OUT_S)
+            self._kernel.call_at(due, self._require_gone, (name, message, self._roster.here))
+        elif isinstance(message, WireLeave):
+            self.lose(name)
         else:
-            taken = super().take(name, message)
-            if isinstance(message, WireLeave):
-                self._part(name)
-            return taken
+            return False
         return True
 
     def lose(self, name: str) -> None:
-        self.lost.add(name)
-        self._part(name)
-
-    def _draw(self, seeker: str, iteration: int) -> None:
-        """A partner for it; where somebody waits already, it keeps its place."""
-        others = [self._numbers[name] for name in self.here if name != seeker]
-        partner = partner_of(self._numbers[seeker], iteration, others, self._seed)
-        if partner is not None:
-            self._waiting[seeker] = iteration, self._names[partner]
-        else:
-            self._waiting.pop(seeker, None)
-            self._tell(seeker, NoPartnerLeft())
-
-    def _start(self) -> None:
-        """Those that can."""
-        for seeker, (_, partner) in list(self._waiting.items()):
-            if not self._busy.keys().isdisjoint((seeker, partner)):
-                continue
-            del self._waiting[seeker]
-            numbers = self._numbers[seeker], self._numbers[partner]
-            for name in (seeker, partner):
-                self._busy[name] = self._count
-                self._tell(name, StartAverage(self._count, *numbers, self._kernel.now))
-            self._count += 1
-
-    def _part(self, name: str) -> None:
-        """It takes part in none any more."""
+        """This worker has left or is gone: it takes part in no further average."""
+        self._roster.remove(name)
         number = self._busy.pop(name, None)
         self._waiting.pop(name, None)
         for other, busy_with in self._busy.items():
@@ -109,7 +86,35 @@ class Pairs(Membership):
                 self._draw(seeker, iteration)
         self._start()
 
+    def _draw(self, seeker: str, iteration: int) -> None:
+        """Draw a partner for it; a seeker that waits already keeps its place."""
+        numbers = self._roster.numbers
+        others = [numbers[name] for name in self._roster.here if name != seeker]
+        partner = partner_of(numbers[seeker], iteration, others, self._seed)
+        if partner is not None:
+            self._waiting[seeker] = iteration, self._names[partner]
+        else:
+            self._waiting.pop(seeker, None)
+            self._tell(seeker, NoPartnerLeft())
+
+    def _start(self) -> None:
+        """Start the averages whose two workers are free."""
+        for seeker, (_, partner) in list(self._waiting.items()):
+            if not self._busy.keys().isdisjoint((seeker, partner)):
+                continue
+            del self._waiting[seeker]
+            numbers = self._roster.numbers[seeker], self._roster.numbers[partner]
+            for name in (seeker, partner):
+                self._busy[name] = self._count
+                self._tell(name, StartAverage(self._count, *numbers, self._kernel.now))
+            self._count += 1
+
+    def _require_gone(self, known: tuple[str, GroupBroken, list[str]]) -> None:
+        name, broken, here = known
+        if here == self._roster.here:
+            raise RunError(f"{name} cannot reach {broken.reason}")
+
     def _require_over(self, known: tuple[str, AverageFailed]) -> None:
-        name, missed = known
-        if self._busy.get(name) == missed.number:
-            raise RunError(f"{name} cannot reach {missed.reason}")
+        name, failed = known
+        if self._busy.get(name) == failed.number:
+            raise RunError(f"{name} cannot reach {failed.reason}")

@@ -1,0 +1,127 @@
+"""What happens when a process of the run dies or can no longer be reached.
+
+A loss is known in three ways: the launcher says that the process has ended, its connection to the
+coordinator is gone, or another process has lost the connection to it. The run does not end at
+once: a message that says what went wrong may still be on its way, and a more direct report may
+follow, which then names the cause. Without servers the others go on, if any remain.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
+
+from outpace import errors
+from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError
+from outpace.kernel import Kernel
+from outpace.real.net.messages import ProcessFailed, WireMessage
+from outpace.real.net.transport import Listener
+from outpace.support.units import Time, nanoseconds
+
+_LAST_WORDS_S: Final = 0.5  # for messages that a process sent before it died
+_LONGEST_LAST_WORDS_S: Final = 10.0  # while messages are unread
+_LOOK_AGAIN_S: Final = 0.02
+_ENDED, _SILENT, _REPORTED = range(3)  # how a loss is known, the most direct way first
+
+
+class Losses:
+    """The processes that are lost, have failed, or have finished.
+
+    go_on_without: called with lost processes and their errors; returns True if the run goes on.
+    announce: wakes what waits for a process, with a message in its name.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        listener: Listener,
+        servers: Collection[str],
+        lease_s: float,
+        go_on_without: Callable[[Mapping[str, RunError]], bool],
+        announce: Callable[[str, WireMessage], None],
+    ) -> None:
+        self.finished: set[str] = set()
+        self.early = False  # the run is ended before its end: nothing that is lost matters
+        self._kernel, self._listener = kernel, listener
+        self._servers, self._lease_s = servers, lease_s
+        self._go_on_without, self._announce = go_on_without, announce
+        self._failed: set[str] = set()  # processes that said so themselves
+        self._without: set[str] = set()  # lost processes that the run goes on without
+        self._lost: dict[str, tuple[int, RunError]] = {}  # name: how it is known, the error
+
+    def awaited(self, names: list[str]) -> list[str]:
+        """Return those of `names` that have not finished and may still do so."""
+        gone = self._failed.union(self._lost) if self.early else self._without
+        return [name for name in names if name not in self.finished and name not in gone]
+
+    def process_finished(self, name: str) -> None:
+        self.finished.add(name)
+        self._lost.pop(name, None)
+
+    def process_failed(self, name: str, failed: ProcessFailed) -> None:
+        """Raise what a process reports, unless that is the loss of a server."""
+        self._failed.add(name)
+        if failed.lost in self._servers:
+            reason = f"is lost: {name} lost the connection to it"
+            self._lose(failed.lost, _REPORTED, reason)
+        elif self.early:
+            self._announce(name, failed)
+        else:
+            raise _error(name, failed)
+
+    def connection_lost(self, name: str) -> None:
+        reason = f"is lost: its connection closed, or was silent for {self._lease_s:g} s"
+        self._lose(name, _SILENT, reason)
+
+    def process_ended(self, name: str, how: str) -> None:
+        """The launcher says that this process has ended."""
+        self._lose(name, _ENDED, f"{how} before it was done")
+
+    @property
+    def _settled(self) -> set[str]:
+        return self.finished | self._failed | self._without
+
+    def _lose(self, name: str, how: int, reason: str) -> None:
+        known = self._lost.get(name)
+        if name in self._settled or (known and known[0] <= how):
+            return
+        self._lost[name] = how, RunError(f"{name} {reason}")
+        if self.early:
+            self._announce(name, ProcessFailed("RunError", reason))
+        else:
+            wait_s = _LAST_WORDS_S * (0.5 if how == _ENDED else 1.0)
+            self._kernel.call_at(self._kernel.now + nanoseconds(wait_s), self._decide)
+
+    def _decide(self, until: Time | None) -> None:
+        """Go on without the lost processes, or end the run, unless they may still be heard."""
+        lost = {name: known for name, known in self._lost.items() if name not in self._settled}
+        if not lost:
+            return
+        now = self._kernel.now
+        until = now + nanoseconds(_LONGEST_LAST_WORDS_S) if until is None else until
+        if now < until and self._may_still_be_heard(lost):
+            self._kernel.call_at(now + nanoseconds(_LOOK_AGAIN_S), self._decide, until)
+        elif self._go_on_without({name: error for name, (_, error) in lost.items()}):
+            self._without.update(lost)
+        else:
+            _, error = min(lost.values(), key=lambda known: known[0])
+            raise error
+
+    def _may_still_be_heard(self, lost: Mapping[str, tuple[int, RunError]]) -> bool:
+        """True if messages are unread: this process may have been busy computing.
+
+        All that a connection brought is there once its end is known.
+        """
+        ended = {name for name, (how, _) in lost.items() if how == _ENDED}
+        return self._listener.unread or not ended.isdisjoint(self._listener.peers)
+
+
+def _error(name: str, failed: ProcessFailed) -> OutpaceError:
+    kinds = {"ConfigError": ConfigError, "DivergenceError": DivergenceError}
+    number = name.removeprefix("worker-")
+    is_named = re.search(rf"\b(worker.{number}|{name})\b", failed.text) is not None
+    kind = kinds.get(failed.kind, RunError)
+    is_ours = failed.kind in vars(errors)
+    text = failed.text if is_ours else f"{failed.kind}: {failed.text}"
+    return kind(text if is_named else f"{name}: {text}")

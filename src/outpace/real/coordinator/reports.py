@@ -1,0 +1,139 @@
+"""What the processes of a run tell the coordinator, checked and put where it belongs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from outpace.blocks.block import Block, whole
+from outpace.errors import ConfigError
+from outpace.real.coordinator.architecture import Architecture
+from outpace.real.coordinator.losses import Losses
+from outpace.real.coordinator.waiting import Announcements
+from outpace.real.net.messages import (
+    MOST_ROWS,
+    BlockHead,
+    Fetch,
+    JoinRun,
+    ModelBuffers,
+    Notice,
+    Plan,
+    ProcessDone,
+    ProcessFailed,
+    Snapshot,
+    TraceReport,
+    TrainingDone,
+    WireMessage,
+)
+from outpace.real.net.sparse_log import Log
+from outpace.real.net.transport import Listener
+from outpace.real.net.wire import Expect, block_elements
+from outpace.record.recorder import Totals
+from outpace.record.trace import SCHEMA, Trace
+from outpace.support.version import __version__
+from outpace.sync.messages import worker_name
+
+_FIRST = worker_name(0)
+
+
+class Reports:
+    """Takes in all messages to the coordinator.
+
+    totals_of: the sums that each process has reported.
+    """
+
+    def __init__(
+        self,
+        listener: Listener,
+        architecture: Architecture,
+        losses: Losses,
+        announced: Announcements,
+        totals_of: dict[str, Totals],
+        trace: Trace,
+        log: Log,
+    ) -> None:
+        self.joined: dict[str, JoinRun] = {}
+        self.left: set[str] = set()  # workers that take no more part in the training
+        self.totals_of = totals_of
+        self.buffers: Block | None = None  # worker 0's model buffers, as it sent them last
+        self.plan: Plan | None = None  # once it is made
+        self._listener, self._architecture, self._losses = listener, architecture, losses
+        self._announced, self._trace, self._log = announced, trace, log
+
+    @property
+    def totals(self) -> Totals:
+        """What happened so far, summed over all processes."""
+        total = Totals()
+        for part in self.totals_of.values():
+            total.add(part)
+        return total
+
+    def expected(self, name: str) -> Expect:
+        """Return which blocks this process may send."""
+
+        def expect(message: WireMessage) -> tuple[str, int] | None:
+            head: BlockHead | None = getattr(message, "block", None)
+            if isinstance(message, TraceReport) and head is not None:
+                fits = head.elements <= MOST_ROWS * len(SCHEMA)
+                return ("int64", head.elements) if fits else None
+            if isinstance(message, ModelBuffers) and name == _FIRST and name in self.joined:
+                return "uint8", self.joined[name].buffer_bytes
+            if isinstance(message, Snapshot) and self.plan is not None:
+                source, part = self._architecture.source(message.shard)
+                if name == source:
+                    dtype = self.plan.dtype
+                    return dtype, block_elements(dtype, self.plan.slices[part])
+            return None
+
+        return expect
+
+    def take(self, name: str, message: WireMessage, block: Block | None) -> None:
+        block = None if block is None else whole(block)
+        if isinstance(message, TraceReport):
+            self._add_rows(name, message, block)
+        elif isinstance(message, Notice):
+            self._log(f"{name}: {message.text}" if name not in message.text else message.text)
+        elif isinstance(message, ProcessFailed):
+            self._losses.process_failed(name, message)
+        elif not self._architecture.take(name, message, block):
+            self._take_announcement(name, message, block)
+            self._announced.add(name, message)
+
+    def _take_announcement(self, name: str, message: WireMessage, block: Block | None) -> None:
+        if isinstance(message, JoinRun):
+            self._take_join(name, message)
+        elif isinstance(message, TrainingDone):
+            self.left.add(name)
+        elif isinstance(message, ProcessDone):
+            self._losses.process_finished(name)
+        elif isinstance(message, Snapshot):
+            assert block is not None
+            self._architecture.add_snapshot(message, block)
+        elif isinstance(message, Fetch):
+            self._architecture.awaits_parameters(name)
+        elif isinstance(message, ModelBuffers):
+            self.buffers = block
+
+    def _take_join(self, name: str, message: JoinRun) -> None:
+        if name in self.joined:
+            self._listener.refuse(name, "it joined twice")
+        elif message.outpace != __version__:
+            raise ConfigError(
+                f"{name} runs Outpace {message.outpace}, the coordinator {__version__}: "
+                "install the same version on all machines"
+            )
+        else:
+            self.joined[name] = message
+
+    def _add_rows(self, name: str, message: TraceReport, block: Block | None) -> None:
+        try:
+            if block is not None:
+                assert isinstance(block, torch.Tensor)
+                table: np.ndarray[Any, Any] = block.numpy().reshape(-1, len(SCHEMA))
+                self._trace.add(table)
+        except ValueError as error:
+            self._listener.refuse(name, f"its trace cannot be read: {error}")
+            return
+        self.totals_of[name] = message.totals

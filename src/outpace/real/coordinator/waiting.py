@@ -1,0 +1,59 @@
+"""What the processes of a run have said so far, and waiting for those that have not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from outpace.errors import RunError
+from outpace.kernel import Kernel, Mailbox, TimedOut
+from outpace.real.net.messages import WireMessage
+from outpace.support.units import Time, seconds
+
+
+class Announcements:
+    """Messages that say how far a process has come."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._mailbox = self._new_mailbox()
+        self._heard: Counter[tuple[str, type[WireMessage]]] = Counter()
+
+    def add(self, name: str, message: WireMessage) -> None:
+        self._heard[name, type(message)] += 1
+        self._mailbox.put(message)
+
+    def restart(self) -> None:
+        """The walker that waited was ended; another one will wait."""
+        self._mailbox = self._new_mailbox()
+
+    async def all(
+        self, names: list[str], kind: type[WireMessage], what: str, limit_s: float, times: int = 1
+    ) -> None:
+        """Wait until each of these processes has sent so many messages of this kind.
+
+        what: what such a message says, for the error.
+        """
+        since = self._kernel.now
+        while missing := [name for name in names if self._heard[name, kind] < times]:
+            await self.next(limit_s, since, what, missing)
+
+    async def next(
+        self, limit_s: float, since: Time | None, what: str, missing: Iterable[str]
+    ) -> None:
+        """Wait for the next message, up to `limit_s` after `since`, or without limit if None.
+
+        Raises:
+            RunError: the time is over; names the `missing` processes and `what` they did not do.
+        """
+        if since is None:
+            await self._mailbox.get()
+            return
+        try:
+            with self._kernel.timeout(max(0.0, limit_s - seconds(self._kernel.now - since))):
+                await self._mailbox.get()
+        except TimedOut:
+            raise RunError(f"{', '.join(missing)} did not {what} within {limit_s:.0f} s") from None
+
+    def _new_mailbox(self) -> Mailbox[WireMessage]:
+        return Mailbox(self._kernel, "what the processes say")

@@ -1,0 +1,97 @@
+"""The coordinator's part in a run without servers: groups or pairs of workers, their snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from outpace.blocks.block import Block
+from outpace.config.experiment import Experiment
+from outpace.kernel import Kernel
+from outpace.real.collective.group import host_store
+from outpace.real.coordinator.membership import Membership
+from outpace.real.coordinator.pairs import Pairs
+from outpace.real.coordinator.peer_snapshots import PeerSnapshots
+from outpace.real.coordinator.snapshots import Evaluate
+from outpace.real.net.messages import Snapshot, TakeSnapshot, WireMessage
+from outpace.real.net.transport import Listener
+from outpace.sync.messages import worker_name
+
+
+class WithoutServers:
+    """Implements `Architecture`.
+
+    address: of this machine; workers find each other through a store there.
+
+    Raises:
+        ConfigError: the store cannot listen there.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        kernel: Kernel,
+        listener: Listener,
+        evaluate: Evaluate,
+        address: str,
+    ) -> None:
+        strategy = experiment.peers
+        assert strategy is not None
+        self._listener = listener
+        self._workers = [worker_name(worker) for worker in range(experiment.workers)]
+        self._present = set(self._workers)
+        self._awaiting: list[str] = []  # workers that have left and want the final parameters
+        averages = not strategy.has_common
+        self.snapshots = PeerSnapshots(experiment.workers, averages, self._ask, evaluate)
+        self._groups: Membership | Pairs
+        if strategy.exchanges:
+            self._groups = Pairs(kernel, self._workers, experiment.seed, listener.send)
+        else:
+            self._groups = Membership(kernel, self._workers, strategy.timeout_s, listener.send)
+        self._started = False
+        store, port = host_store(address)
+        self._store: Any = store  # lives as long as the run
+        self.store = f"{address}:{port}"
+
+    def start(self) -> None:
+        self._started = True
+
+    def end_early(self) -> None:
+        """Workers end by themselves."""
+
+    def close(self) -> None:
+        self._store = None
+
+    def take(self, name: str, message: WireMessage, block: Block | None) -> bool:
+        return self._groups.take(name, message)
+
+    def source(self, shard: int) -> tuple[str, int]:
+        return worker_name(shard), 0
+
+    def add_snapshot(self, message: Snapshot, block: Block) -> None:
+        if message.request:
+            self.snapshots.add(message, block)
+        else:
+            self.snapshots.leave(message, block)
+
+    def awaits_parameters(self, name: str) -> None:
+        self._awaiting.append(name)
+        self.hand_out()
+
+    def hand_out(self) -> None:
+        final, at = self.snapshots.final, self.snapshots.final_at
+        if final is not None and at is not None:
+            for name in self._awaiting:
+                self._listener.send(name, at, final[0])
+            self._awaiting.clear()
+
+    def can_spare(self, names: Collection[str]) -> bool:
+        return self._started and not self._present <= set(names)
+
+    def lose(self, name: str) -> None:
+        self._present.remove(name)
+        self._groups.lose(name)
+        self.snapshots.lose(self._workers.index(name))
+
+    def _ask(self, worker: int, message: TakeSnapshot) -> None:
+        self._listener.send(worker_name(worker), message)
