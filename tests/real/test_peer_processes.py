@@ -132,7 +132,9 @@ def test_the_others_go_on_and_their_steps_are_those_of_who_took_part(sync, lost)
 
 @pytest.mark.parametrize(
     ("sync", "lost"),
-    list(itertools.product(["hpsgd", "hpsgd, delayed"], ["worker 0", "two at once", "all but one"])),
+    list(
+        itertools.product(["hpsgd", "hpsgd, delayed"], ["worker 0", "two at once", "all but one"])
+    ),
 )
 def test_no_gradient_of_hpsgd_is_lost_or_counted_twice_but_the_last_of_those_who_died(sync, lost):
     happens = LOST[lost]
