@@ -130,7 +130,7 @@ def test_what_cannot_be_fitted_is_refused_and_nothing_is_written(here, capsys, m
 def test_bad_sources_are_refused_and_nothing_is_written(here, capsys):
     (here / "times.csv").write_text("worker,iteration,seconds\n0,0,1\n1,0,nan\n")
     message = refused(capsys, "runtimes", "convert", "times.csv", "-o", "a.parquet")
-    assert "worker 1, iteration 0: nan is no time" in message
+    assert "worker 1, iteration 0: nan is not a time" in message
     message = refused(capsys, "runtimes", "show", "times.parquet", "--of", "computing")
     assert "--of computing: no such times are known. Did you mean 'compute'?" in message
     (here / "empty").mkdir()

@@ -270,7 +270,7 @@ def test_too_few_iterations_say_how_many_are_needed():
 def test_what_is_no_time_is_named_by_worker_and_iteration(wrong):
     history = recorded()
     history.seconds[17, 3] = wrong
-    with pytest.raises(ConfigError, match=r"run 1: worker 3, iteration 17: .* no run time"):
+    with pytest.raises(ConfigError, match=r"run 1: worker 3, iteration 17: .* not a run time"):
         fit([recorded(), history], **SMALL)
 
 

@@ -21,7 +21,7 @@ Draw: TypeAlias = Callable[[np.random.Generator, int], NDArray[np.float64]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Law(ABC):
+class RunTimeLaw(ABC):
     """A worker's time per iteration: mean_s · shape · speed of the worker · slow periods.
 
     Args:
@@ -61,7 +61,7 @@ class Law(ABC):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Constant(Law):
+class Constant(RunTimeLaw):
     """Always `mean_s`."""
 
     kind: Literal["constant"] = "constant"
@@ -71,7 +71,7 @@ class Constant(Law):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spread(Law, ABC):
+class Spread(RunTimeLaw, ABC):
     """A law with a coefficient of variation."""
 
     cv: float = 0.0  # standard deviation over mean
@@ -102,7 +102,7 @@ class Lognormal(Spread):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exponential(Law):
+class Exponential(RunTimeLaw):
     """Exponential with mean mean_s."""
 
     kind: Literal["exponential"] = "exponential"
@@ -112,7 +112,7 @@ class Exponential(Law):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShiftedExponential(Law):
+class ShiftedExponential(RunTimeLaw):
     """The minimum `shift_s` plus an exponential time with mean `mean_s`.
 
     Speeds of workers and slow periods multiply the sum.
@@ -139,7 +139,7 @@ def lognormal(cv: float) -> Draw:
 def drawn_run_times(
     draw: Draw, scale_s: float, worker_cv: float, slow: tuple[Slow, ...], seed: int, workers: int
 ) -> RunTime:
-    """Return run times as `Law.run_time`: draws · scale_s · speed of the worker · slow periods."""
+    """Return draws · scale_s · speed of the worker · slow periods; see `RunTimeLaw.run_time`."""
     slowness = slow_factors(slow, workers)
     speeds = generator(seed, "worker speed").normal(1.0, worker_cv, workers)
     scales = [scale_s * max(float(speed), 0.1) for speed in speeds]

@@ -51,7 +51,7 @@ class Recorded:
         return read_nodes(Path(self.path), workers)
 
     def run_time(self, seed: int, workers: int, iterations: int | None = None) -> RunTime:
-        """Return the run times as `Law.run_time` does.
+        """Return the run times as `RunTimeLaw.run_time` does.
 
         Raises:
             ConfigError: if the file has other workers, or fewer iterations.
@@ -122,7 +122,11 @@ class Measured:
             require(positive(value), f"seconds[{place}]", "positive, at most 1e9", value)
 
     def run_time(self, seed: int, workers: int, iterations: int | None = None) -> RunTime:
-        """Return the run times as `Law.run_time` does. Raises ConfigError before measurement."""
+        """Return the run times as `RunTimeLaw.run_time` does.
+
+        Raises:
+            ConfigError: if none have been measured.
+        """
         if not self.seconds:
             raise ConfigError("compute: nothing was measured yet")
         measured = np.array(self.seconds)

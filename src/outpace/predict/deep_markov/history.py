@@ -1,4 +1,4 @@
-"""Recorded runs as a fit needs them: checked, as log run times, without gaps."""
+"""Recorded runs as fitting needs them: checked, as log run times, without gaps."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from outpace.predict.deep_markov.gaussian import draw_above
 from outpace.predict.recorded.table import RunTimes, Seconds
 
 _MORE = 4  # iterations that a run must have beyond one window
-_NARROWEST = 1e-3  # of a worker's log run times, where they do not vary
-_MAD = 1.4826  # a normal distribution's standard deviation, in median absolute deviations
+_NARROWEST = 1e-3  # spread of a worker's log run times where they do not vary
+_MAD = 1.4826  # standard deviation of a normal distribution in median absolute deviations
 
 
 def checked(histories: Sequence[RunTimes], lag: int) -> int:
-    """How many workers they have. Raises ConfigError: what is wrong, where, and what to do."""
+    """Return the number of workers. Raises ConfigError for runs that cannot be learned from."""
     if not histories:
         raise ConfigError("there are no run times to fit a model to: record a run first")
     workers = histories[0].workers
@@ -35,28 +35,26 @@ def checked(histories: Sequence[RunTimes], lag: int) -> int:
                 f"{run}it has {history.iterations} iterations, and a deep Markov model that "
                 f"looks back {lag} needs at least {lag + _MORE}: record a longer run"
             )
-        wrong = ~(history.seconds > 0) | np.isinf(history.seconds)
-        if wrong.any():
-            iteration, worker = np.argwhere(wrong)[0]
+        if problem := history.describe_invalid(absent=False):
             raise ConfigError(
-                f"{run}worker {worker}, iteration {iteration}: "
-                f"{history.seconds[iteration, worker]:g} is no run time; a deep Markov model "
-                "needs a positive number of seconds of every worker in every iteration: leave "
-                "out those iterations or workers, or use a model of kind pooled"
+                f"{run}{problem}; a deep Markov model needs a positive number of seconds of every "
+                "worker in every iteration: leave out those iterations or workers, or use a model "
+                "of kind pooled"
             )
     return workers
 
 
 def log_times(seconds: Seconds) -> Tensor:
-    """As a tensor of float64, whatever the array's strides, writable or not."""
+    """Return the logarithms as a float64 tensor, for an array of any strides, writable or not."""
     return torch.from_numpy(np.array(seconds, dtype=np.float64, order="C")).log()
 
 
 def first_filled(history: RunTimes, generator: torch.Generator) -> Tensor:
-    """Log run times, shape (T, N), float64; what was cut off is drawn from above that.
+    """Return log run times, shape (T, N), float64, with draws in place of those cut off.
 
-    From each worker's log-normal by median and median absolute deviation, both of which
-    hold as long as less than half was cut off.
+    The draws are greater than the time of the cut-off and come from a log-normal law of each
+    worker, with its median and median absolute deviation. Both are right as long as less than
+    half of its iterations were cut off.
     """
     logs = log_times(history.seconds)
     centre = logs.median(0).values

@@ -1,4 +1,4 @@
-"""The pooled hierarchical model: no weights of its own for any worker."""
+"""The pooled hierarchical model of run times: all workers share its weights."""
 
 from outpace.predict.pooled.model import Pooled
 from outpace.predict.pooled.training import fit

@@ -1,6 +1,6 @@
-"""Recorded iterations, cut off at random: what a model will see when it is in use.
+"""Random cut-offs of recorded iterations, as a model will see them in use.
 
-A model fitted to complete iterations alone would take a cut-off for a slow worker.
+A model fitted only to complete iterations would take a cut-off for a slow worker.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ import numpy as np
 
 from outpace.predict.recorded.table import Mask, Seconds
 
-_LEFT_WHOLE = 0.25  # share of the runs, and of the iterations of the others a tenth of that
+_LEFT_WHOLE = 0.25  # share of the runs; a tenth of that is the share of iterations in the others
 
 
 def cut(seconds: Seconds, censored: Mask, generator: np.random.Generator) -> tuple[Seconds, Mask]:
-    """One run of shape (T, N), as it might have been had its iterations not been waited out.
+    """Return a run, shape (T, N), with its iterations cut off at random.
 
-    In some runs nobody is cut off, in others all but a share of the workers, or all later than
-    a multiple of the iteration's median, or those for whom waiting does not pay. Share and
-    multiple belong to the run and vary a little, so that cut-offs go on as they go on in use.
+    In some runs no worker is cut off; in others all but a share of the workers, or all that are
+    later than a multiple of the iteration's median, or those for which waiting does not pay.
+    Share and multiple are constant within a run up to a little noise, as they are in use.
     """
     iterations, workers = seconds.shape
     if generator.random() < _LEFT_WHOLE:

@@ -1,4 +1,4 @@
-"""The law of one iteration's run times, given what came before: an explicit finite mixture.
+"""The law of the run times of one iteration given the past: an explicit finite mixture.
 
 The logarithm of worker n's time, on node j, relative to the last iteration's reference, is
 
@@ -11,7 +11,7 @@ products over nodes of sums over regimes of products over workers, without appro
 
     p(y) = Σ_q p_q Π_j Σ_k p_jk Π_n p(y_n | q, k)
 
-A worker of which it is only known that it takes longer counts with the probability of that.
+A worker that is only known to take longer contributes the probability of that.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from typing import Final, NamedTuple
 import torch
 from torch import Tensor
 
-_FAR: Final = 5.0  # beyond it the leading terms of the normal tail have digits enough
+_FAR: Final = 5.0  # beyond it the leading terms of the normal tail are precise enough
 
 
 class Law(NamedTuple):
-    """Shapes: Q shifts, J nodes of W workers, K regimes; leading dimensions are laws apart."""
+    """Q shifts, J nodes of W workers, K regimes; leading dimensions are independent laws."""
 
     shift: Tensor  # (..., Q)
     log_shift: Tensor  # (..., Q), log probabilities
@@ -40,11 +40,16 @@ class Law(NamedTuple):
 
 
 def log_parts(law: Law, away: Tensor, censored: Tensor) -> tuple[Tensor, Tensor]:
-    """Log densities of each worker's time by shift and regime, without and with a delay.
+    """Return the log densities of each worker's time by shift and regime, without and with a delay.
 
-    away: shape (..., J, W), log times relative to the reference. Where censored: the log
-    probability of more. Two tensors of shape (..., J, W, Q, K), with the probabilities of a
-    delay in them.
+    They include the probability of a delay. Where censored: the log probability of more.
+
+    Args:
+        away: Log times relative to the reference, shape (..., J, W).
+        censored: The same shape.
+
+    Returns:
+        Two tensors of shape (..., J, W, Q, K).
     """
     middle = law.shift[..., None, None, :, None] + law.level[..., None, None, :]
     rest = (away - law.offset)[..., None, None] - middle
@@ -58,37 +63,37 @@ def log_parts(law: Law, away: Tensor, censored: Tensor) -> tuple[Tensor, Tensor]
 
 
 def log_likelihood(law: Law, away: Tensor, censored: Tensor, known: Tensor) -> Tensor:
-    """Of log times, jointly: shape (...). Workers that are not `known` say nothing."""
+    """Return the joint log likelihood of log times, shape (...), without unknown workers."""
     usual, delayed = log_parts(law, torch.where(known, away, 0.0), censored)
     by_worker = torch.logaddexp(usual, delayed) * known[..., None, None]
-    by_shift, _ = _gathered(law, by_worker.sum(-3))
+    by_shift, _ = _accumulated(law, by_worker.sum(-3))
     return by_shift.logsumexp(-1)
 
 
 def posterior(law: Law, by_worker: Tensor) -> tuple[Tensor, Tensor]:
-    """Log probabilities of the shifts (Q,), and by shift of the regimes (J, Q, K).
+    """Return log probabilities of the shifts (Q,), and of the regimes given the shift (J, Q, K).
 
-    by_worker: shape (J, W, Q, K), log likelihoods, nought for workers who are not there.
+    by_worker: Log likelihoods, shape (J, W, Q, K), 0 for places without a worker.
     """
-    by_shift, joint = _gathered(law, by_worker.sum(-3))
+    by_shift, joint = _accumulated(law, by_worker.sum(-3))
     return by_shift.log_softmax(-1), joint.log_softmax(-1)
 
 
-def _gathered(law: Law, by_node: Tensor) -> tuple[Tensor, Tensor]:
-    """From log likelihoods of nodes by shift and regime: by shift, and with the regime."""
+def _accumulated(law: Law, by_node: Tensor) -> tuple[Tensor, Tensor]:
+    """Return log likelihoods by shift, and of nodes with the prior of the regimes."""
     joint = by_node + law.log_regime[..., None, :]
     return joint.logsumexp(-1).sum(-2) + law.log_shift, joint
 
 
 def _log_normal(rest: Tensor, spread: Tensor, more: Tensor) -> Tensor:
-    """The density of N(0, spread²) at `rest`; the probability of more where `more`."""
+    """Return the log density of N(0, spread²) at `rest`; where `more`, the log tail above it."""
     z = rest / spread
     density = -0.5 * z.square() - spread.log() - 0.5 * math.log(2.0 * math.pi)
     return torch.where(more, log_above(z), density)
 
 
 def log_above(z: Tensor) -> Tensor:
-    """Log probability that a standard normal is greater, to 3e-4."""
+    """Return the log probability that a standard normal is greater than z, to 3e-4."""
     near = (0.5 * torch.special.erfc(z.clamp(max=_FAR) * math.sqrt(0.5))).log()
     far = z.clamp(min=_FAR)
     series = torch.log1p(-1.0 / (far.square() + 3.0))  # of x Φ(-x) / φ(x), to 3e-4 at 5

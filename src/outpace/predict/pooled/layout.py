@@ -1,4 +1,4 @@
-"""Workers laid out by node: a rectangle, nodes by places on a node."""
+"""The arrangement of workers as a rectangle: nodes by places on a node."""
 
 from __future__ import annotations
 
@@ -13,22 +13,21 @@ from outpace.predict.recorded.table import Nodes
 
 @dataclass(frozen=True, slots=True)
 class NodeLayout:
-    """Which place each worker has in a rectangle of J nodes with W places each.
+    """The place of each worker in a rectangle of J nodes with W places each.
 
-    place: shape (N,), numbers of places, row by row. There are more places than workers where
-    nodes differ in size.
+    Where nodes differ in size some places are empty.
     """
 
     nodes: int
     width: int
-    place: Tensor
+    place: Tensor  # shape (N,), numbered row by row
 
     @classmethod
     def of(cls, node: Nodes) -> NodeLayout:
-        """Of the workers on these nodes.
+        """Return the layout of workers on these nodes.
 
-        One number for all of several workers says nothing about where they are. Then each is
-        taken to be a node of its own: slow or not regardless of the others.
+        If all workers have the same node number, their nodes are unknown: each worker then
+        counts as a node of its own, slow or not independently of the others.
         """
         count = len(node)
         if count and (node == node[0]).all():
@@ -41,7 +40,7 @@ class NodeLayout:
         return cls(len(sizes), width, torch.from_numpy(row.reshape(-1) * width + column))
 
     def spread(self, values: Tensor) -> Tensor:
-        """From shape (..., N) to (..., J, W); NaN, or False, where nobody is."""
+        """Reshape (..., N) to (..., J, W), with NaN or False in empty places."""
         empty = float("nan") if values.is_floating_point() else 0
         flat = values.new_full((*values.shape[:-1], self.nodes * self.width), empty)
         flat[..., self.place] = values

@@ -19,10 +19,10 @@ from outpace.predict.recorded.table import Mask, Nodes, Seconds
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pooled:
-    """Workers, nodes and clusters of any number share its weights.
+    """The fitted pooled model. Implements `Model`.
 
-    So it serves other workers than it was fitted to, more or fewer of them, and those who have
-    never been seen: they are predicted as everybody is.
+    All workers, nodes and clusters share its weights, so it serves other clusters than it was
+    fitted to and workers that have never been observed.
     """
 
     network: PooledNetwork
@@ -50,7 +50,7 @@ class Pooled:
 
 
 class Follower:
-    """What the model knows of one run."""
+    """Follows one run with a pooled model. Implements `Filter`."""
 
     def __init__(self, network: PooledNetwork, layout: NodeLayout, seed: int) -> None:
         self._network = network
@@ -64,7 +64,6 @@ class Follower:
 
     @torch.no_grad()
     def observe(self, seconds: Seconds, censored: Mask) -> None:
-        """The next iteration has ended."""
         times = torch.from_numpy(np.log(seconds)).float()
         mask = torch.from_numpy(np.asarray(censored, bool))
         self._tracks, features = advance(
@@ -80,7 +79,6 @@ class Follower:
 
     @torch.no_grad()
     def predict(self) -> Forecast:
-        """The iteration after the last one observed."""
         law = self._network.law(HiddenState(*(part[0] for part in self._state)), self._tracks)
         return Forecast(
             law, float(self._tracks.reference), self._layout, self._present, self._generator

@@ -1,7 +1,7 @@
-"""From what was seen to the law of the next iteration: three recurrent layers and their heads.
+"""The network from features to the law of the next iteration: three recurrent layers with heads.
 
-The same weights for every worker, every node, every cluster. Workers report to their node by
-the mean of their states, nodes to the cluster, so nobody's number plays a role.
+All workers, all nodes and all clusters share weights. A node receives the mean of its workers'
+states, and the cluster that of its nodes, so the numbering of workers and nodes has no effect.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from outpace.predict.pooled.tracks import (
 
 _WORKER, _NODE, _CLUSTER = 24, 32, 32  # sizes of the states
 _WORKER_HEAD, _NODE_HEAD = 24, 32
-_SHIFTS: Final = (-8.0, -2.5, -0.8, 0.0, 0.8, 2.5, 8.0)  # in units of how far it moves
-_SHIFT_WEIGHTS: Final = (-6.0, -3.0, -0.3, 0.0, -0.3, -3.0, -6.0)  # before anything is learned
-_OTHERS: Final = (math.log(1.35), math.log(2.2))  # levels of the regimes that are new
+_SHIFTS: Final = (-8.0, -2.5, -0.8, 0.0, 0.8, 2.5, 8.0)  # in units of the learned size
+_SHIFT_WEIGHTS: Final = (-6.0, -3.0, -0.3, 0.0, -0.3, -3.0, -6.0)  # initial logits
+_OTHERS: Final = (math.log(1.35), math.log(2.2))  # initial levels of regimes not yet seen
 _OTHER_SPREAD: Final = 0.25
 _REGIME_WEIGHTS: Final = (4.0, 1.0, 0.0, 0.0)  # stay, back to normal, others
-_RARELY: Final = -4.0  # logit of a delay
-_SMALLEST: Final = 1e-3  # spread, relative: times are measured no better
+_RARELY: Final = -4.0  # initial logit of a delay
+_SMALLEST: Final = 1e-3  # spread of log times: measurements are not more precise
 
 
 class HiddenState(NamedTuple):
-    """Hidden states: shapes (runs, J, W, ...), (runs, J, ...), (runs, ...)."""
+    """Hidden states, shapes (runs, J, W, ...), (runs, J, ...), (runs, ...)."""
 
     worker: Tensor
     node: Tensor
@@ -41,10 +41,11 @@ class HiddenState(NamedTuple):
 
 
 class PooledNetwork(nn.Module):
-    """About 20,000 weights.
+    """The network, with about 20,000 weights.
 
-    noise, delay: what log times usually vary by from one iteration to the next, and what they
-    seldom exceed. The scales on which the heads begin.
+    Args:
+        noise: Usual change of log times from one iteration to the next.
+        delay: Usual delay of a straggler, in log time. Both are initial scales of the heads.
     """
 
     def __init__(self, noise: float, delay: float) -> None:
@@ -73,9 +74,12 @@ class PooledNetwork(nn.Module):
         )
 
     def forward(self, features: Features, present: Tensor, state: HiddenState) -> HiddenState:
-        """States after each of T iterations: T goes in front of every shape.
+        """Return the states after each of T iterations, with T in front of every shape.
 
-        features: the same. present: shape (runs, J, W), places with a worker.
+        Args:
+            features: With T in front of every shape, too.
+            present: Places with a worker, shape (runs, J, W).
+            state: Before the first of these iterations.
         """
         mine = present[..., None].float()
         share = mine / mine.sum(-2, keepdim=True).clamp(min=1.0)
@@ -88,7 +92,7 @@ class PooledNetwork(nn.Module):
         return HiddenState(worker, node, _through(self.cluster, into, state.cluster))
 
     def law(self, state: HiddenState, tracks: Tracks) -> Law:
-        """Of the next iteration, relative to the reference of the last; any leading shape."""
+        """Return the law of the next iteration, relative to the reference of the last one."""
         noise = self.noise
         above = torch.cat(
             (state.node, state.cluster[..., None, :].expand(*state.node.shape[:-1], -1)), -1
@@ -134,7 +138,7 @@ class PooledNetwork(nn.Module):
 
 
 def _through(layer: nn.GRU, sequence: Tensor, state: Tensor) -> Tensor:
-    """A sequence of any number of cells side by side, shape (T, ..., features)."""
+    """Run a layer over a sequence of shape (T, ..., features), with any cells in between."""
     times, *cells, _ = sequence.shape
     flat = sequence.reshape(times, -1, sequence.shape[-1])
     begin = state.reshape(1, -1, state.shape[-1])

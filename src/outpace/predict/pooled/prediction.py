@@ -1,4 +1,4 @@
-"""Draws from the law of one iteration, and the same once it is known who has come."""
+"""Draws from the law of one iteration, also given which workers have finished."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from outpace.predict.pooled.layout import NodeLayout
 from outpace.predict.recorded.table import Seconds
 from outpace.predict.truncated import normal_above
 
-_NEAR: Final = 4.0  # up to here single precision has digits enough for draws from a tail
+_NEAR: Final = 4.0  # up to here single precision suffices for draws from a tail
 
 
 class _Weights(NamedTuple):
@@ -29,10 +29,13 @@ class _Weights(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The law of an iteration, without leading dimensions, and the reference it is relative to.
+    """The law of an iteration. Implements `Prediction`.
 
-    present: shape (J, W), the places of the layout that have a worker. The random numbers of
-    all draws come from `generator`, one after the other.
+    Args:
+        law: Without leading dimensions.
+        reference: The log time that it is relative to.
+        present: Places of the layout with a worker, shape (J, W).
+        generator: Source of all draws.
     """
 
     law: Law
@@ -42,15 +45,13 @@ class Forecast:
     generator: torch.Generator
 
     def sample(self, count: int) -> Seconds:
-        """Joint draws, shape (count, N)."""
         return self.draw(count, self.weights(), self.layout.place, None)
 
     def given(self, arrived: Seconds, elapsed_s: float) -> Given:
-        """The same once it is known who has come, by Bayes' rule."""
         return Given(self, arrived, elapsed_s)
 
     def weights(self) -> _Weights:
-        """Before anything is known."""
+        """Return the prior probabilities."""
         law, shifts = self.law, len(self.law.shift)
         delay = law.straggle.sigmoid().reshape(-1)[self.layout.place]
         return _Weights(
@@ -60,11 +61,11 @@ class Forecast:
         )
 
     def draw(self, count: int, weights: _Weights, place: Tensor, above: float | None) -> Seconds:
-        """Times of the workers at these places, shape (count, n), all greater than `above`."""
+        """Draw times of the workers at these places, shape (count, n), all greater than `above`."""
         shift, regime, delay = weights
         shifts, regimes = regime.shape[1:]
         generator = self.generator
-        # One shift from each of `count` equal parts: fewer draws will do.
+        # Stratified: one shift from each of `count` equal parts, so fewer draws suffice.
         even = (torch.arange(count) + torch.rand(count, generator=generator)) / count
         which = torch.searchsorted(shift.cumsum(0), even).clamp_(max=shifts - 1)
         steps = regime.cumsum(-1)[..., :-1].index_select(1, which)
@@ -86,7 +87,7 @@ class Forecast:
         return drawn if above is None else np.maximum(drawn, above)
 
     def _tables(self, place: Tensor) -> tuple[Tensor, Tensor]:
-        """Means and spreads (n, Q, K, 2) of workers, without and with a delay."""
+        """Return means and spreads (n, Q, K, 2) of workers, without and with a delay."""
         law = self.law
         node = place // self.layout.width
         usual = (law.level[node] + law.offset.reshape(-1)[place, None])[:, None]
@@ -102,7 +103,7 @@ class Forecast:
         )
 
     def _above(self, low: Tensor) -> Tensor:
-        """Standard normal draws above `low`, by inversion."""
+        """Draw standard normals above `low` by inversion."""
         uniform = torch.rand(low.shape, generator=self.generator).clamp_(min=2.0**-25)
         tail = torch.special.erfc(low * math.sqrt(0.5)).mul_(uniform)
         z = torch.erfinv((1.0 - tail).clamp_(max=1.0 - 2.0**-24)).mul_(math.sqrt(2.0))
@@ -115,10 +116,10 @@ class Forecast:
 
 
 class Given:
-    """A forecast conditioned on who has come after so long.
+    """A forecast given which workers have finished by some time. Implements `Prediction`.
 
-    Exact: the weights of shifts, regimes and delays are those of Bayes' rule, and who has not
-    come is drawn from the normal law above the time that has passed.
+    It is exact: the weights of shifts, regimes and delays follow from Bayes' rule, and workers
+    that have not finished are drawn from the normal law above the time that has passed.
     """
 
     def __init__(self, forecast: Forecast, arrived: Seconds, elapsed_s: float) -> None:
@@ -128,11 +129,9 @@ class Given:
         self._elapsed_s = elapsed_s
 
     def given(self, arrived: Seconds, elapsed_s: float) -> Given:
-        """As of the forecast: what comes later says everything again."""
         return Given(self._forecast, arrived, elapsed_s)
 
     def sample(self, count: int) -> Seconds:
-        """Joint draws, shape (count, N): a worker that has come took as long as it did."""
         drawn = np.empty((count, len(self._arrived)))
         drawn[:] = self._arrived
         if self._waiting.any():
@@ -160,5 +159,5 @@ class Given:
 
 
 def _at(table: Tensor, cell: Tensor) -> Tensor:
-    """Entries by their numbers: ten times as fast as indexing."""
+    """Look entries up by their numbers, ten times as fast as by indexing."""
     return table.reshape(-1).index_select(0, cell.reshape(-1)).view(cell.shape)

@@ -1,10 +1,10 @@
-"""What is kept of every worker, node and cluster from one iteration to the next, unlearned.
+"""Fixed statistics of workers, nodes and cluster, carried from one iteration to the next.
 
-Running means say where a worker and its node have been; the network says what that is worth.
+Running means say where a worker and its node have been; the network learns what that is worth.
 All times are logarithms of seconds, relative to the iteration's *reference*: the 20 % quantile
-of its workers, which a few slow nodes do not move. A worker that was stopped counts as having
-taken as long as it had: it is above, and where less than a fifth have come the reference is
-when the iteration was cut off. Leading dimensions, here "...", are independent runs.
+of its workers, which a few slow nodes do not change. A worker that was cut off counts with the
+time until then, so if less than a fifth finished the reference is the time of the cut-off.
+Leading dimensions, "..." below, are independent runs.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 _QUANTILE: Final = 0.2
-_LONG_AGO: Final = 50.0  # the age of what has never been seen
-_SLOWEST: Final = 0.05  # a running mean is one of the last 1 / 0.05 values
-_JUMP: Final = 4.0  # in units of the noise: beyond, a node's mean begins anew
-_FALL: Final = 0.3  # how fast a node's usual level follows it down
-_RISE: Final = 0.02  # and up
+_LONG_AGO: Final = 50.0  # age of workers that have never been seen
+_SLOWEST: Final = 0.05  # smallest rate of a running mean
+_JUMP: Final = 4.0  # change, in units of the noise, beyond which a node's mean starts anew
+_FALL: Final = 0.3  # rate at which `low` follows a node's level down
+_RISE: Final = 0.02  # rate at which `low` follows it up
 
 WORKER_FEATURES: Final = 7
 NODE_FEATURES: Final = 7
@@ -27,7 +27,7 @@ CLUSTER_FEATURES: Final = 3
 
 
 def reference(times: Tensor) -> Tensor:
-    """The 20 % quantile of log times, NaN where unknown: shape (..., N) to (...); maybe NaN."""
+    """Return the 20 % quantile of log times, shape (..., N) to (...); NaN if all are unknown."""
     known = ~times.isnan()
     ordered = torch.where(known, times, torch.inf).sort(dim=-1).values
     rank = (known.sum(-1) * _QUANTILE).ceil().long().sub_(1).clamp_(min=0)
@@ -36,24 +36,24 @@ def reference(times: Tensor) -> Tensor:
 
 
 class Tracks(NamedTuple):
-    """Shapes (...), (..., J) and (..., J, W); J nodes of up to W workers."""
+    """Shapes (...) for the cluster, (..., J) for nodes and (..., J, W) for their workers."""
 
-    reference: Tensor  # of the last iteration
-    usual: Tensor  # running mean of it
-    iterations: Tensor
+    reference: Tensor  # cluster: of the last iteration
+    usual: Tensor  # cluster: running mean of the reference
+    iterations: Tensor  # cluster: number of references
     last: Tensor  # workers: the last time that was not cut off
     age: Tensor  # workers: iterations since then
-    offset: Tensor  # workers: running mean of the distance to its node's level
-    offsets: Tensor
-    level: Tensor  # nodes: median of its workers, or above what was seen of it
-    smooth: Tensor  # nodes: running mean of the level since it jumped
-    smooths: Tensor
-    low: Tensor  # nodes: where its level is when it is fast
+    offset: Tensor  # workers: running mean of the distance to the node's level
+    offsets: Tensor  # workers: number of values in it
+    level: Tensor  # nodes: median of the workers, or a lower bound of it
+    smooth: Tensor  # nodes: running mean of the level since its last jump
+    smooths: Tensor  # nodes: number of values in it
+    low: Tensor  # nodes: the level when the node is fast
     node_age: Tensor  # nodes: iterations since the median was not cut off
 
 
 class Features(NamedTuple):
-    """What the network is told of an iteration: shapes (..., J, W, 7), (..., J, 7), (..., 3)."""
+    """Input of the network for an iteration, shapes (..., J, W, 7), (..., J, 7), (..., 3)."""
 
     worker: Tensor
     node: Tensor
@@ -61,7 +61,7 @@ class Features(NamedTuple):
 
 
 def begin(runs: tuple[int, ...], nodes: int, width: int) -> Tracks:
-    """Nothing seen yet: everybody at the reference."""
+    """Return the tracks before the first iteration: all workers at the reference."""
     run, node, worker = (torch.zeros((*runs, *rest)) for rest in ((), (nodes,), (nodes, width)))
     return Tracks(
         *(run, run, run, worker, worker + _LONG_AGO, worker, worker),
@@ -72,11 +72,13 @@ def begin(runs: tuple[int, ...], nodes: int, width: int) -> Tracks:
 def advance(
     before: Tracks, times: Tensor, censored: Tensor, reference: Tensor, noise: float
 ) -> tuple[Tracks, Features]:
-    """One iteration more.
+    """Add an iteration; return the new tracks and the features of the iteration.
 
-    times: shape (..., J, W), log seconds, NaN where unknown. censored: the same shape.
-    reference: shape (...), NaN where nobody is known. noise: what times vary by, the unit of
-    the features.
+    Args:
+        times: Log seconds, shape (..., J, W), NaN where unknown.
+        censored: The same shape.
+        reference: Shape (...), NaN where no time is known.
+        noise: Usual change of log times, the unit of the features.
     """
     known = ~times.isnan()
     told = ~reference.isnan()
@@ -161,7 +163,7 @@ def advance(
 
 
 def _medians(away: Tensor, known: Tensor, censored: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Each node's lower median, whether there is one, and whether it was not cut off."""
+    """Return each node's lower median, whether it has one, and whether that was not cut off."""
     if away.shape[-1] == 1:
         node_known = known[..., 0]
         return away[..., 0], node_known, node_known & ~censored[..., 0]

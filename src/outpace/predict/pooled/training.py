@@ -1,15 +1,14 @@
-"""Fitting the pooled model: maximum likelihood of the next iteration, over and over.
+"""Fitting the pooled model: maximum likelihood of each next iteration.
 
-Runs begin anywhere in a recording, with some of its workers, and have their iterations cut off
-at random. The network is trained on a few iterations at a time, and the gradient goes no
-further back than that (truncated back-propagation through time); the states go on.
+Training runs begin anywhere in a recording, with some of its workers, and have their iterations
+cut off at random. The network is trained on a few iterations at a time, and the gradient goes no
+further back (truncated back-propagation through time), while the states continue.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -29,24 +28,21 @@ from outpace.support.threads import one_thread
 
 FEWEST: Final = 20  # iterations of a history
 _ROUNDS: Final = 80
-_RUNS: Final = 4  # side by side
+_RUNS: Final = 4  # in parallel
 _LENGTH: Final = 97  # iterations of a run
 _STEPS: Final = 12  # iterations that the gradient goes back
 _CELLS: Final = 160  # workers of a run
 _WIDTH: Final = 16  # workers of a node
 _JOINING: Final = 1 / 3  # share of the runs that some workers join late
-_RATE: Final = 6e-3
-_SLOWEST_RATE: Final = 0.03  # of that, at the end
+_RATE: Final = 6e-3  # learning rate
+_SLOWEST_RATE: Final = 0.03  # share of it at the end
 
 
 class _RecordedRun(NamedTuple):
-    """Shapes (T, J, W), and (T,) for the reference; logarithms.
-
-    seen: the times as the filter sees them, with NaN for those who have yet to join.
-    """
+    """Log run times, shapes (T, J, W), and their reference, shape (T,)."""
 
     times: Tensor
-    seen: Tensor
+    seen: Tensor  # by the filter: NaN for workers that have yet to join
     censored: Tensor
     reference: Tensor
 
@@ -57,16 +53,20 @@ def fit(
     seed: int = 0,
     progress: Callable[[float], None] = lambda _: None,
 ) -> Pooled:
-    """The model that makes recorded runs likely.
+    """Return the pooled model fitted to recorded runs.
 
-    progress: called now and then with the share that is done. Raises ConfigError for run times
-    there is nothing to learn from.
+    Args:
+        progress: Called with the share that is done.
+
+    Raises:
+        ConfigError: for run times from which nothing can be learned.
     """
-    for number, history in enumerate(histories):
-        _check(history, f"history {number}" if len(histories) > 1 else "the history")
     if not histories:
         raise ConfigError("there are no run times to fit a model to; record a run first")
-    with _alone(seed):
+    for number, history in enumerate(histories):
+        _check(history, f"history {number}" if len(histories) > 1 else "the history")
+    with left_as_they_were(), one_thread():
+        torch.manual_seed(seed)
         noise, delay = _scales(histories)
         network = PooledNetwork(noise, delay)
         generator = np.random.default_rng([seed, 1])
@@ -86,7 +86,7 @@ def fit(
 def _train(
     network: PooledNetwork, optimizer: torch.optim.Optimizer, runs: Sequence[_RecordedRun]
 ) -> float:
-    """One round: through all of the runs, a step of the optimizer every few iterations."""
+    """Go once through all of the runs, with a step of the optimizer every few iterations."""
     times, seen, censored, references = _together(runs)
     length, many, nodes, width = times.shape
     present = (~times.isnan()).any(0)
@@ -116,7 +116,7 @@ def _train(
 def _tracked(
     seen: Tensor, censored: Tensor, references: Tensor, noise: float
 ) -> tuple[Tracks, Features]:
-    """Tracks and features after each iteration."""
+    """Return tracks and features after each iteration."""
     tracks = begin(tuple(seen.shape[1:2]), *seen.shape[2:])
     after, told = [], []
     for row in range(len(seen)):
@@ -130,7 +130,7 @@ def _tracked(
 
 
 def _drawn(histories: Sequence[RunTimes], generator: np.random.Generator) -> _RecordedRun:
-    """Some workers of a recording, from some iteration on, cut off as in use."""
+    """Draw some workers of a recording, from some iteration on, with random cut-offs."""
     history = histories[int(generator.integers(len(histories)))]
     length = min(_LENGTH, history.iterations)
     first = generator.integers(history.iterations - length + 1)
@@ -152,10 +152,10 @@ def _drawn(histories: Sequence[RunTimes], generator: np.random.Generator) -> _Re
 
 
 def _away(history: RunTimes, length: int, generator: np.random.Generator) -> Mask:
-    """Who has yet to join, in one run of three: some workers and some nodes, until some time.
+    """Draw which workers have yet to join, shape (T, N): some workers and nodes of every third run.
 
-    Shape (T, N). Their times are targets all the same, so that the model learns to predict
-    whom it has never seen, and is not misled by their absence.
+    Their times are targets all the same, so that the model learns to predict workers that it
+    has never seen and is not misled by their absence.
     """
     if generator.random() > _JOINING:
         return np.zeros((length, history.workers), bool)
@@ -166,7 +166,7 @@ def _away(history: RunTimes, length: int, generator: np.random.Generator) -> Mas
 
 
 def _together(runs: Sequence[_RecordedRun]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Runs side by side, shapes (T, runs, J, W) and (T, runs): as long as the shortest."""
+    """Stack runs, cut to the shortest one: shapes (T, runs, J, W) and (T, runs)."""
     length = min(len(run.times) for run in runs)
     nodes = max(run.times.shape[1] for run in runs)
     width = max(run.times.shape[2] for run in runs)
@@ -181,21 +181,21 @@ def _together(runs: Sequence[_RecordedRun]) -> tuple[Tensor, Tensor, Tensor, Ten
 
 
 def _scales(histories: Sequence[RunTimes]) -> tuple[float, float]:
-    """What log times usually vary by between iterations, and what they seldom exceed."""
+    """Return the usual change of log times between iterations, and the usual delay."""
     moves, apart = [], []
     for history in histories:
         times = torch.from_numpy(np.log(np.where(history.censored, np.nan, history.seconds)))
         away = NodeLayout.of(history.node).spread(times - reference(times)[:, None])
         step = away.diff(dim=0)
         moves.append(step[~step.isnan()].abs())
-        if away.shape[-1] > 1:  # what its workers have in common is no delay of one of them
+        if away.shape[-1] > 1:  # a common slow-down of a node is not a delay of one worker
             away = away - away.nanmedian(dim=-1, keepdim=True).values
         apart.append(away[~away.isnan()])
     steps, rest = torch.cat(moves).numpy(), torch.cat(apart).numpy()
     if not len(steps):
         raise ConfigError(
-            "no worker has two iterations in a row that were not cut off; "
-            "record a run that waits for all"
+            "no worker has two consecutive iterations that were not cut off; "
+            "record a run that waits for all workers"
         )
     noise = max(1.4826 / math.sqrt(2.0) * float(np.median(steps)), 2e-3)
     late = rest[rest > 3.0 * noise]
@@ -210,19 +210,8 @@ def _check(history: RunTimes, name: str) -> None:
         )
     if np.isnan(history.seconds).all():
         raise ConfigError(f"{name} has no run time that is known; record a run first")
-    wrong = np.argwhere((history.seconds <= 0) | np.isinf(history.seconds))
-    if len(wrong):
-        iteration, worker = wrong[0]
+    if problem := history.describe_invalid():
         raise ConfigError(
-            f"{name}: worker {worker}, iteration {iteration}: "
-            f"{history.seconds[iteration, worker]:g} is no run time; "
-            "it must be a positive, finite number of seconds, or NaN where nobody knows"
+            f"{name}: {problem}; it must be a positive, finite number of seconds, or NaN where it "
+            "is unknown"
         )
-
-
-@contextlib.contextmanager
-def _alone(seed: int) -> Iterator[None]:
-    """One thread, and the global generators are left as they were."""
-    with left_as_they_were(), one_thread():
-        torch.manual_seed(seed)
-        yield

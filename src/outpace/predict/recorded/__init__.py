@@ -1,4 +1,4 @@
-"""Run times of the workers of a cluster, as recorded: a table, its files, what it shows."""
+"""Recorded run times of the workers of a cluster: a table, its files, its statistics."""
 
 from outpace.predict.recorded.reading import read, read_nodes, read_run_times
 from outpace.predict.recorded.table import RunTimes

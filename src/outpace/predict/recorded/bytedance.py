@@ -1,10 +1,10 @@
 """Run times from the traces of training jobs that ByteDance released.
 
-Of "Understanding Stragglers in Large Model Training Using What-if Analysis" (Lin et al.
-2025): one row per operation of a worker, as Parquet or the same columns as .npz.
-A step of such a job is a few micro-batches, and each of them is a round here: what a rank of
-data parallelism, with all of its pipeline stages, computed for it, forward and backward.
-Transfers and collectives are left out, as they last until the slowest has come.
+They belong to "Understanding Stragglers in Large Model Training Using What-if Analysis" (Lin et
+al. 2025) and have one row per operation of a worker, as Parquet or the same columns as .npz.
+A step of such a job consists of micro-batches, and each of them is an iteration here: the time
+that a rank of data parallelism, with all of its pipeline stages, computed for it, forward and
+backward. Transfers and collectives are left out, since they last until the slowest rank comes.
 """
 
 from __future__ import annotations
@@ -20,22 +20,25 @@ from numpy.typing import NDArray
 
 from outpace.errors import ConfigError
 from outpace.predict.recorded.columns import read_columns
-from outpace.predict.recorded.table import RunTimes
-from outpace.predict.recorded.validity import consecutive_nodes, require_valid
+from outpace.predict.recorded.table import RunTimes, consecutive_nodes, require_valid
 
 COLUMNS: Final = ("dp_rank", "step", "mb_id", "optype", "duration")
 _COMPUTED: Final = ("forward-compute", "backward-compute")
 
 
 def is_bytedance(path: Path) -> bool:
-    """Whether a Parquet file has such columns. Raises ConfigError if it cannot be read."""
+    """True if it is a Parquet file with these columns. Raises ConfigError if it is unreadable."""
     return path.suffix == ".parquet" and set(COLUMNS) <= set(_names(path))
 
 
 def read_bytedance(path: Path, workers_per_node: int | None = None) -> RunTimes:
-    """A table of ranks of data parallelism; its rounds are the micro-batches of all steps.
+    """Read a table whose workers are ranks and whose iterations are the micro-batches of all steps.
 
-    The traces do not say which ranks share a machine. Raises ConfigError.
+    Args:
+        workers_per_node: Ranks that share a node, which the traces do not say; None: all.
+
+    Raises:
+        ConfigError: if the file cannot be read or is not complete.
     """
     rank, step, batch, kind, duration = _columns(path)
     computed = np.isin(kind, _COMPUTED)
@@ -49,13 +52,13 @@ def read_bytedance(path: Path, workers_per_node: int | None = None) -> RunTimes:
     seconds, operations = np.zeros(shape), np.zeros(shape, np.int64)
     np.add.at(seconds, at, duration[computed].astype(np.float64))
     np.add.at(operations, at, 1)
-    # A rank with fewer operations than the others was not faster: a part is missing.
+    # A rank with fewer operations than others was not faster: its trace is incomplete.
     partial = (operations > 0) & (operations < operations.max())
     if partial.any():
         place, who = (int(number) for number in np.argwhere(partial)[0])
         raise ConfigError(
             f"{path}: rank {ranks[who]} has {operations[place, who]} operations of round {place}, "
-            f"others {operations.max()}: the trace is not whole"
+            f"others {operations.max()}: the trace is incomplete"
         )
     seconds[operations == 0] = np.nan
     censored = np.zeros(shape, np.bool_)
@@ -85,5 +88,5 @@ def _columns(path: Path) -> list[NDArray[np.generic]]:
     except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
         raise ConfigError(f"cannot read the run times in {path}: {error}") from error
     if len({len(column) for column in found}) > 1:
-        raise ConfigError(f"{path}: its arrays are not of one length")
+        raise ConfigError(f"{path}: its arrays differ in length")
     return found

@@ -14,7 +14,7 @@ from outpace.errors import ConfigError
 
 
 def read_columns(path: Path) -> pa.Table:
-    """The file as it is. Raises ConfigError."""
+    """Return the content of the file. Raises ConfigError if it cannot be read."""
     try:
         if path.suffix == ".parquet":
             return pa.parquet.read_table(path, partitioning=None)
@@ -24,7 +24,7 @@ def read_columns(path: Path) -> pa.Table:
 
 
 def numbers(table: pa.Table, name: str, path: Path) -> NDArray[np.float64]:
-    """A column as numbers; what is missing is NaN. Raises ConfigError."""
+    """Return a column as numbers, NaN where one is missing. Raises ConfigError."""
     try:
         values = table[name].cast(pa.float64()).combine_chunks()
     except pa.ArrowException as error:
@@ -34,17 +34,17 @@ def numbers(table: pa.Table, name: str, path: Path) -> NDArray[np.float64]:
 
 
 def whole_numbers(table: pa.Table, name: str, path: Path) -> NDArray[np.int64]:
-    """A column of numbers from 0 on. Raises ConfigError with the row of what is none."""
+    """Return a column of whole numbers from 0 on. Raises ConfigError with the first wrong row."""
     values = numbers(table, name, path)
     good = np.isfinite(values) & (values >= 0) & (values == np.floor(values)) & (values < 2**53)
     row = first(~good)
     if row is not None:
         raise ConfigError(
-            f"{path}, row {row + 1}: {name} must be a number from 0 on, not {values[row]:g}"
+            f"{path}, row {row + 1}: {name} must be a whole number from 0 on, not {values[row]:g}"
         )
     return values.astype(np.int64)
 
 
 def first(wrong: NDArray[np.bool_]) -> int | None:
-    """The place of the first one, if there is one."""
+    """Return the index of the first True, or None."""
     return int(wrong.argmax()) if wrong.any() else None

@@ -1,4 +1,4 @@
-"""Run times from a file, as a table, or worker by worker to be replayed."""
+"""Run times from a file, as a table or worker by worker for replay."""
 
 from __future__ import annotations
 
@@ -10,17 +10,21 @@ from numpy.typing import NDArray
 from outpace.errors import ConfigError
 from outpace.predict.recorded.columns import first
 from outpace.predict.recorded.rows import RunTimeRows, read_rows
-from outpace.predict.recorded.table import Nodes, RunTimes
-from outpace.predict.recorded.validity import consecutive_nodes, require_valid
+from outpace.predict.recorded.table import Nodes, RunTimes, consecutive_nodes, require_valid
 
 
 def read(path: Path, workers_per_node: int | None = None) -> RunTimes:
-    """A table from CSV or Parquet; see `rows` for the columns.
+    """Read a table from CSV or Parquet; see `rows` for the columns.
 
-    An iteration that a worker has no row of is NaN: it was not there. workers_per_node: so
-    many consecutive workers are on a node, whatever the file says; left out, and if it says
-    nothing, all are on one. Raises ConfigError with worker and iteration for what is no time,
-    and for workers and iterations that are not numbered 0, 1, 2, ...
+    An iteration without a row of a worker is NaN: the worker was not there.
+
+    Args:
+        workers_per_node: So many consecutive workers share a node, whatever the file says. By
+            default the file says it, and without such a column all share one.
+
+    Raises:
+        ConfigError: for times that are not positive and finite, with worker and iteration, and
+            for workers and iterations that are not numbered 0, 1, 2, ...
     """
     rows = read_rows(path)
     workers = _counted(rows.worker, "worker", path)
@@ -29,7 +33,7 @@ def read(path: Path, workers_per_node: int | None = None) -> RunTimes:
     if row is not None:
         raise ConfigError(
             f"{path}: worker {rows.worker[row]}, iteration {rows.iteration[row]}: "
-            f"{rows.seconds[row]:g} is no time in seconds; leave the row out if nobody knows it"
+            f"{rows.seconds[row]:g} is not a time in seconds; leave out rows of unknown times"
         )
     seconds, censored = np.full(shape, np.nan), np.zeros(shape, np.bool_)
     at = rows.iteration, rows.worker
@@ -42,10 +46,11 @@ def read(path: Path, workers_per_node: int | None = None) -> RunTimes:
 
 
 def read_run_times(path: Path) -> dict[int, NDArray[np.float64]]:
-    """The seconds of each worker's iterations, from 0 on, to be replayed.
+    """Return the seconds of each worker's iterations from 0 on, for replay.
 
-    Raises ConfigError, naming worker and iteration, for gaps, repetitions, what is no time,
-    and what was cut off before it ended.
+    Raises:
+        ConfigError: for gaps, repetitions, times that are negative or not finite, and iterations
+            that were cut off; the message names worker and iteration.
     """
     rows = read_rows(path)
     workers, starts = np.unique(rows.worker, return_index=True)
@@ -58,9 +63,10 @@ def read_run_times(path: Path) -> dict[int, NDArray[np.float64]]:
 
 
 def read_nodes(path: Path, workers: int) -> Nodes | None:
-    """The nodes of the workers 0 to `workers` - 1; None if the file does not say.
+    """Return the nodes of the workers 0 to `workers` - 1; None if the file does not say.
 
-    Raises ConfigError if it has others, or one on two nodes.
+    Raises:
+        ConfigError: if the file has other workers, or a worker on two nodes.
     """
     rows = read_rows(path)
     if rows.node is None:
@@ -82,20 +88,20 @@ def _one(rows: RunTimeRows, part: NDArray[np.int64], path: Path) -> NDArray[np.f
     row = first(~(np.isfinite(times) & (times >= 0)))
     if row is not None:
         raise ConfigError(
-            f"{path}: worker {worker}, iteration {row}: {times[row]:g} is no time in seconds; "
+            f"{path}: worker {worker}, iteration {row}: {times[row]:g} is not a time in seconds; "
             "it must be a finite number from 0 on"
         )
     row = first(rows.censored[part])
     if row is not None:
         raise ConfigError(
-            f"{path}: worker {worker}, iteration {row} was cut off after {times[row]:g} s, and "
-            "nobody knows how long it would have taken: replay a run that waited for all"
+            f"{path}: worker {worker}, iteration {row} was cut off after {times[row]:g} s, so its "
+            "run time is unknown; replay a run that waited for all workers"
         )
     return times
 
 
 def _counted(values: NDArray[np.int64], noun: str, path: Path) -> int:
-    """How many there are, if they are 0, 1, 2, ..."""
+    """Return how many different values there are. Raises ConfigError unless 0, 1, 2, ..."""
     known = np.unique(values)
     place = first(known != np.arange(len(known)))
     if place is not None:
@@ -113,6 +119,6 @@ def _nodes(worker: NDArray[np.int64], node: NDArray[np.int64], workers: int, pat
     if row is not None:
         raise ConfigError(
             f"{path}: worker {worker[row]} is on node {node[row]} and on node "
-            f"{found[worker[row]]}; a worker stays on one"
+            f"{found[worker[row]]}; it must stay on one"
         )
     return found

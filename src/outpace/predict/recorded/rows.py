@@ -1,9 +1,9 @@
-"""The rows of a file of run times, in the order of worker and iteration.
+"""The rows of a file of run times, sorted by worker and iteration.
 
-Columns worker, iteration, seconds; and, if it likes, node and censored. Or as Alibaba
-released those of its jobs (cluster-trace-gpu-v2020, mini-batch-time): columns worker, time,
-batch_time_norm; there a worker's rows in order of time are its iterations, and its times are
-normalised: not seconds, but as good to compare.
+The columns are worker, iteration, seconds and optionally node and censored. Or those of the
+jobs that Alibaba released (cluster-trace-gpu-v2020, mini-batch-time): worker, time,
+batch_time_norm. There the rows of a worker in the order of time are its iterations, and its
+run times are normalised: not in seconds, but comparable with each other.
 """
 
 from __future__ import annotations
@@ -25,20 +25,21 @@ _ALIBABA: Final = ("worker", "time", "batch_time_norm")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunTimeRows:
-    """Each worker and iteration at most once; nothing is said of the seconds.
-
-    node: None if the file has no such column.
-    """
+    """Columns of equal length; each worker and iteration occurs once. Seconds are not checked."""
 
     worker: NDArray[np.int64]
     iteration: NDArray[np.int64]
     seconds: NDArray[np.float64]
     censored: NDArray[np.bool_]
-    node: NDArray[np.int64] | None
+    node: NDArray[np.int64] | None  # None if the file has no such column
 
 
 def read_rows(path: Path) -> RunTimeRows:
-    """Raises ConfigError for an unknown layout, repetitions, and numbers that are none."""
+    """Return the rows of a file.
+
+    Raises:
+        ConfigError: for an unknown layout, repetitions, and values of the wrong kind.
+    """
     table = read_columns(path)
     names = set(table.column_names)
     own = names.issuperset(_OWN)
@@ -67,7 +68,7 @@ def read_rows(path: Path) -> RunTimeRows:
 
 
 def _places(worker: NDArray[np.int64]) -> NDArray[np.int64]:
-    """0, 1, 2, ... for each of the sorted workers."""
+    """Number the rows of each of the sorted workers 0, 1, 2, ..."""
     _, starts, counts = np.unique(worker, return_index=True, return_counts=True)
     return np.arange(len(worker)) - np.repeat(starts, counts)
 

@@ -1,7 +1,7 @@
-"""What a table of run times shows of its workers, and what waiting for fewer would gain.
+"""Statistics of a table of run times: slow workers, and the gain of waiting for fewer of them.
 
-x_(c) is the c-th smallest of an iteration's run times, Ω(c) = c / x_(c) the gradients per
-second if the iteration ends with the c-th (BDSGD, equation 2).
+x_(c) is the c-th smallest run time of an iteration, and Ω(c) = c / x_(c) the gradients per
+second if the iteration ends with the c-th gradient (BDSGD, equation 2).
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 
 from outpace.predict.recorded.table import Mask, RunTimes, Seconds
 
-SLOW: Final = 1.25  # times what the fast ones take
-_FAST: Final = 0.2  # so large a share of the workers is never slow together with the others
-_ENOUGH: Final = 0.5  # of the iterations, for a count to be judged
+SLOW: Final = 1.25  # factor over the time of the fast workers
+_FAST: Final = 0.2  # share of the workers that is assumed not to be slow in any iteration
+_ENOUGH: Final = 0.5  # share of the iterations that a count must be possible in to be judged
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ordered:
-    """Each iteration's run times in order, shape (T, N); NaN after the last.
+    """The sorted run times of each iteration, shape (T, N), NaN after the last.
 
-    exact: whether that is x_(c), and no lower bound of it because somebody was cut off.
+    exact: True where it is x_(c), and not a lower bound because a worker was cut off.
     """
 
     seconds: Seconds
@@ -31,7 +31,7 @@ class Ordered:
 
 
 def ordered(times: RunTimes) -> Ordered:
-    """Who was cut off stands at the time when that was."""
+    """Sort the run times of each iteration; cut-off workers count with the time of the cut-off."""
     place = np.argsort(times.seconds, axis=1, kind="stable")  # NaN goes last
     bounds = np.take_along_axis(times.censored, place, axis=1)
     return Ordered(
@@ -42,11 +42,14 @@ def ordered(times: RunTimes) -> Ordered:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MeanThroughput:
-    """Mean Ω(c) over the iterations in which so many workers were there; entry c - 1.
+    """Mean Ω(c) over the iterations in which c workers were there.
 
-    exact: no time in it is a bound, so it is Ω(c) and not at least that much. best: the count
-    with the highest of those that are exact, 0 if none is. hindsight: mean of the highest
-    Ω(c) of each iteration, which nobody can know before; None if something was cut off.
+    Args:
+        rate: Ω(c) at entry c - 1; an upper bound where it is not exact.
+        exact: True where no time in it is a bound.
+        best: The count with the highest exact rate; 0 if none is exact.
+        hindsight: Mean of the highest Ω(c) of each iteration, which only an oracle reaches;
+            None if an iteration was cut off.
     """
 
     rate: Seconds
@@ -56,14 +59,14 @@ class MeanThroughput:
 
     @property
     def all(self) -> float:
-        """Gradients per second of whoever waits for all; at most, unless that is exact."""
+        """Gradients per second when waiting for all; an upper bound unless it is exact."""
         return float(self.rate[-1])
 
     @property
     def gain(self) -> float | None:
-        """Of the best count over waiting for all, as a share: at least, unless all is exact.
+        """Relative gain of the best count over waiting for all; a lower bound unless exact.
 
-        None if there is no such count, or if waiting for all might be better.
+        None if no count is exact, or if waiting for all might be better.
         """
         if not self.best:
             return None
@@ -72,7 +75,7 @@ class MeanThroughput:
 
 
 def throughput(order: Ordered) -> MeanThroughput:
-    """Counts that fewer than half of the iterations had workers for are left out."""
+    """Return the throughput by count, without counts possible in less than half the iterations."""
     there = ~np.isnan(order.seconds)
     judged = int((there.mean(axis=0) >= _ENOUGH).sum())
     seconds, there = order.seconds[:, :judged], there[:, :judged]
@@ -87,10 +90,13 @@ def throughput(order: Ordered) -> MeanThroughput:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slowness:
-    """Who took more than SLOW times what the fastest fifth did, or was cut off.
+    """Which workers took more than SLOW times as long as the fastest fifth, or were cut off.
 
-    slow: shape (T, N). share: of the iterations in which a worker was there, shape (N,).
-    runs: lengths of the spells without a break, over all workers. longest: per worker.
+    Args:
+        slow: Shape (T, N).
+        share: Of the iterations in which a worker was there, shape (N,).
+        runs: Lengths of uninterrupted slow periods of all workers, in iterations.
+        longest: The longest one of each worker, shape (N,).
     """
 
     slow: Mask
@@ -100,9 +106,9 @@ class Slowness:
 
 
 def fast(times: RunTimes) -> Seconds:
-    """By when the fastest fifth of the workers is done, shape (T, 1).
+    """Return the time by which the fastest fifth of the workers is done, shape (T, 1).
 
-    The median would do only if half of the workers were never slow at the same time.
+    The median is no reference: half of the workers may be slow at the same time.
     """
     found: Seconds = np.nanquantile(times.seconds, _FAST, axis=1, keepdims=True)
     return found

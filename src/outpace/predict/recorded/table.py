@@ -8,6 +8,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from outpace.errors import ConfigError
+
 Seconds: TypeAlias = NDArray[np.float64]
 Mask: TypeAlias = NDArray[np.bool_]
 Nodes: TypeAlias = NDArray[np.int64]
@@ -15,12 +17,13 @@ Nodes: TypeAlias = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunTimes:
-    """How long each of N workers took for each of T iterations, one after the other.
+    """The run times of N workers in T consecutive iterations.
 
-    seconds: shape (T, N). Where `censored`, the worker was stopped after that long and would
-    have taken longer. NaN: nobody knows (the worker was not there).
-    censored: shape (T, N).
-    node: shape (N,), from 0: workers on one node tend to slow down together.
+    Args:
+        seconds: Shape (T, N); NaN where a worker was not there.
+        censored: Shape (T, N); True where the worker was stopped after that time and would
+            have taken longer.
+        node: Shape (N,); workers on one node tend to slow down together.
     """
 
     seconds: Seconds
@@ -34,3 +37,50 @@ class RunTimes:
     @property
     def workers(self) -> int:
         return len(self.node)
+
+    def describe_invalid(self, *, absent: bool = True) -> str | None:
+        """Describe the first time that is not positive and finite; None if there is none.
+
+        absent: True: NaN is allowed.
+        """
+        wrong = ~(np.isfinite(self.seconds) & (self.seconds > 0))
+        if absent:
+            wrong &= ~np.isnan(self.seconds)
+        if not wrong.any():
+            return None
+        iteration, worker = (int(place) for place in np.argwhere(wrong)[0])
+        time_s = self.seconds[iteration, worker]
+        return f"worker {worker}, iteration {iteration}: {time_s:g} is not a run time"
+
+
+def require_valid(times: RunTimes, source: object) -> RunTimes:
+    """Return the table unchanged.
+
+    Raises:
+        ConfigError: if it is empty, a time is not positive and finite, or no worker was there
+            in an iteration. The message begins with `source`.
+    """
+    if not times.iterations or not times.workers:
+        raise ConfigError(f"{source}: has no run times")
+    if problem := times.describe_invalid():
+        raise ConfigError(f"{source}: {problem}; it must be positive and finite")
+    empty = np.isnan(times.seconds).all(axis=1)
+    if empty.any():
+        raise ConfigError(f"{source}: no worker has a run time of iteration {int(empty.argmax())}")
+    return times
+
+
+def consecutive_nodes(workers: int, per_node: int | None) -> Nodes:
+    """Return the nodes of workers that share a node with their neighbours, shape (N,).
+
+    Args:
+        per_node: Workers per node; None: all share one.
+
+    Raises:
+        ConfigError: if it is less than 1.
+    """
+    if per_node is None:
+        return np.zeros(workers, np.int64)
+    if per_node < 1:
+        raise ConfigError(f"workers per node must be at least 1, not {per_node}")
+    return np.arange(workers) // per_node

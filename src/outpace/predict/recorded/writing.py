@@ -1,4 +1,4 @@
-"""A table of run times as a file."""
+"""Writing a table of run times to a file."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from outpace.errors import ConfigError
-from outpace.predict.recorded.table import RunTimes
-from outpace.predict.recorded.validity import require_valid
+from outpace.predict.recorded.table import RunTimes, require_valid
 from outpace.support.replacing import replace_file
 
 SCHEMA: Final = pa.schema(
@@ -26,10 +25,12 @@ SCHEMA: Final = pa.schema(
 
 
 def write(times: RunTimes, path: Path) -> None:
-    """As Parquet, complete or not at all; a worker that was not there has no row.
+    """Write a table as Parquet, complete or not at all; equal tables make equal files.
 
-    Iteration by iteration, so equal tables make equal files. Raises ConfigError if a time is
-    none, or the file cannot be written.
+    There is no row for an iteration in which a worker was not there.
+
+    Raises:
+        ConfigError: if the table is not valid or the file cannot be written.
     """
     require_valid(times, path)
     iteration, worker = np.nonzero(~np.isnan(times.seconds))

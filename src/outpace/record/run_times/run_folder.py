@@ -13,8 +13,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from outpace.errors import ConfigError
-from outpace.predict.recorded.table import Mask, Nodes, RunTimes, Seconds
-from outpace.predict.recorded.validity import consecutive_nodes, require_valid
+from outpace.predict.recorded.table import (
+    Mask,
+    Nodes,
+    RunTimes,
+    Seconds,
+    consecutive_nodes,
+    require_valid,
+)
 from outpace.record.folder import TRACE, read_config
 from outpace.record.run_times.server_view import Ints, Pushes, as_servers_saw
 
