@@ -1,4 +1,4 @@
-"""The normal distribution's upper tail: drawing from it, stable however far out."""
+"""Draws from the upper tail of the normal distribution, precise however far out."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ import math
 import torch
 from torch import Tensor
 
-_FAR = 20.0  # beyond it the leading terms of the tail have digits enough
+_FAR = 20.0  # beyond it the leading terms of the tail are precise enough
 
 
 def normal_above(low: Tensor, uniform: Tensor) -> Tensor:
-    """Standard normal draws given that they are greater than `low`, of the same shape.
+    """Return standard normal draws greater than `low`, of the same shape, by inversion.
 
-    uniform: independent draws from (0, 1), float64. By inversion, -Φ⁻¹(u Φ(-low)); far out
-    from Φ(-z) ~ φ(z) / z, so z² + 2 ln z = low² + 2 ln low - 2 ln u, solved by one step.
+    They are -Φ⁻¹(u Φ(-low)); far out from Φ(-z) ~ φ(z) / z, so that
+    z² + 2 ln z = low² + 2 ln low - 2 ln u, solved by one step.
+
+    Args:
+        uniform: Independent draws u from (0, 1), float64.
     """
     low = low.double()
     tail = 0.5 * torch.special.erfc(low.clamp(max=_FAR) * math.sqrt(0.5))  # ndtr cancels here

@@ -108,7 +108,7 @@ def test_both_readers_see_the_same_in_a_real_job():
         (HEAD + "0,0,1\n0,1,inf\n", "worker 0, iteration 1: inf is not a time"),
         (
             HEAD + "0,0,1\n0,1,0\n",
-            "worker 0, iteration 1: 0 is not a run time; it must be pos",
+            "worker 0, iteration 1: 0 is not a run time",
         ),
         (HEAD + "0,0,1\n1,0,-2\n", "worker 1, iteration 0: -2 is not a run time"),
         (HEAD + "0,0,1\n0,0,2\n", "worker 0 has iteration 0 twice"),

@@ -1,4 +1,4 @@
-"""Follows a run: a window of the last iterations, filled up where times were cut off."""
+"""The filter: a window of the last iterations, completed where times were cut off."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from outpace.predict.deep_markov.scale import RunTimeScale
 from outpace.predict.recorded.table import Mask, Seconds
 
 COMPONENTS = 100  # of a prediction: the paper's K
-_CLOCK_S = 1e-9  # nothing takes less
+_CLOCK_S = 1e-9  # shortest run time
 
 
 class DeepMarkovFilter:
-    """The RNN needs all run times of an iteration. Those of workers cut off are drawn from
-    their own predictive distribution truncated to what is longer (section 3.1.4); here given
-    what the others took, so that a node that has just changed is recognised by those of its
-    workers that did arrive.
+    """Follows a run with a deep Markov model. Implements `Filter`.
+
+    The RNN needs all run times of an iteration. Those of workers that were cut off are drawn from
+    the predictive distribution truncated to longer times (section 3.1.4). Here it is also
+    conditioned on the times of the other workers, so that a node that has just changed is
+    recognised by its workers that did arrive.
     """
 
     def __init__(
@@ -38,11 +40,10 @@ class DeepMarkovFilter:
         self._prediction: Mixture | None = None
 
     def observe(self, seconds: Seconds, censored: Mask) -> None:
-        """See `outpace.predict.interface`."""
         self.complete(seconds, censored)
 
     def complete(self, seconds: Seconds, censored: Mask) -> Tensor:
-        """Observe; returns the log run times it goes on with, shape (N,), float64."""
+        """Observe an iteration; return its completed log run times, shape (N,), float64."""
         logs = log_times(np.maximum(seconds, _CLOCK_S))
         known = logs.masked_fill(torch.from_numpy(censored.copy()), torch.nan)
         if known.isnan().any():
@@ -54,7 +55,6 @@ class DeepMarkovFilter:
         return logs
 
     def predict(self) -> Mixture:
-        """The same until the next iteration has been observed."""
         if self._prediction is None:
             with torch.inference_mode():
                 ahead = self._network.ahead(self._window, COMPONENTS, self._generator)

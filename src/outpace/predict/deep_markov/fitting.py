@@ -1,4 +1,4 @@
-"""Fitting: Adam on the lower bound, over windows of recorded runs."""
+"""Fitting by Adam, on the lower bound of the likelihood of windows of recorded runs."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from outpace.predict.deep_markov.scale import RunTimeScale
 from outpace.predict.recorded.table import RunTimes
 from outpace.support.threads import one_thread
 
-LARGE = 512  # workers: with more, their sorted run times are modelled unless somebody says else
+LARGE = 512  # workers; with more, sorted run times are modelled by default
 _MOST_STEPS, _LEAST_STEPS = 1500, 200
-_WORK = 1_000_000  # steps x workers, between those: what a step costs grows with the workers
+_WORK = 1_000_000  # steps x workers, within these limits: the cost of a step grows with workers
 _WINDOWS = 32  # per step
-_RATE = 3e-3  # Adam's; falls to 0 along a cosine
-_LONGEST = 10.0  # gradients are shortened to
-_ANNEALING = 0.2  # part of the steps in which the divergence comes in
-_REFILLING = (0.5, 0.75)  # parts of the steps after which what was cut off is drawn anew
+_RATE = 3e-3  # learning rate at the start; falls to 0 along a cosine
+_LONGEST = 10.0  # norm to which gradients are clipped
+_ANNEALING = 0.2  # part of the steps in which the weight of the divergence rises to 1
+_REFILLING = (0.5, 0.75)  # parts of the steps after which cut-off times are drawn anew
 
 
 def fit(
@@ -37,11 +37,18 @@ def fit(
     ordered: bool | None = None,
     steps: int | None = None,
 ) -> DeepMarkov:
-    """The model of these recorded runs of the same workers. Same seed, same bits.
+    """Return the model fitted to recorded runs of the same workers. Same seed, same bits.
 
-    ordered: model the sorted run times; None: if there are more than 512 workers. steps: of
-    Adam; None: as many as fit into a minute. progress is told the part done, up to 1.
-    Raises ConfigError for run times that it cannot learn from.
+    Args:
+        progress: Called with the share that is done.
+        lag: Length of the window in iterations.
+        latent: Dimensions of the state.
+        hidden: Width of the networks.
+        ordered: True: model the sorted run times; None: if there are more than 512 workers.
+        steps: Of Adam; None: as many as fit into a minute.
+
+    Raises:
+        ConfigError: for run times from which nothing can be learned.
     """
     workers = checked(histories, lag)
     shape = Shape(workers, workers > LARGE if ordered is None else ordered, lag, latent, hidden)
@@ -58,14 +65,12 @@ def fit(
 
 
 class _Training:
-    """The networks learn from what the cluster did (`done`, standardised) and what a filter saw
-    of it (`seen`).
+    """The networks in training, on standardised run times (`done`) and a filter's view (`seen`).
 
-    At first both are the same. Once the model predicts tolerably, a filter goes through
-    the recorded runs, in which iterations are cut off at random, and the guide learns to make
-    out the states from what it filled in, too. A guide that has only ever read full
-    iterations may believe what was filled in and go on cutting off workers that have long
-    been fast again (seen with 158 workers on 4 nodes).
+    At first both are the same. Once the model predicts tolerably, a filter follows the recorded
+    runs with random cut-offs, and the guide also learns to infer the states from what the filter
+    completed. A guide trained only on full iterations may trust the completed times and continue
+    to cut off workers that have been fast again for long (seen with 158 workers on 4 nodes).
     """
 
     def __init__(self, histories: Sequence[RunTimes], shape: Shape, seed: int) -> None:
@@ -79,7 +84,7 @@ class _Training:
         self._optimizer = torch.optim.Adam(self.network.parameters(), lr=_RATE)
 
     def step(self, part: float) -> None:
-        """One step of Adam; `part` of all of them will have been made by then."""
+        """Make one step of Adam; `part` is the share of the steps done after it."""
         length = self._drawn(self._shape.shortest, self._shape.lag + 1)
         places = [self._place(length) for _ in range(_WINDOWS)]
         done = torch.stack([self._done[run][at : at + length] for run, at in places])
@@ -101,7 +106,7 @@ class _Training:
         self._optimizer.step()
 
     def refill(self) -> None:
-        """Draw what was cut off from the model as it is now."""
+        """Draw cut-off times from the model as it is now."""
         self._done = [
             self._followed(each, cut=False) if each.censored.any() else table
             for each, table in zip(self._histories, self._done, strict=True)
@@ -109,7 +114,7 @@ class _Training:
         self._seen = [self._done, [self._followed(each, cut=True) for each in self._histories]]
 
     def _followed(self, history: RunTimes, *, cut: bool) -> Tensor:
-        """The run as a filter goes on with it; with cut-offs at random after the first window."""
+        """Return the run as a filter completes it, with `cut` random cut-offs after a window."""
         shape = self._shape
         follower = DeepMarkovFilter(
             self.network, self.scale, shape.lag, shape.ordered, self._generator
@@ -129,7 +134,7 @@ class _Training:
         return logs.sort(1).values if self._shape.ordered else logs
 
     def _place(self, length: int) -> tuple[int, int]:
-        """Run and first iteration of a window: any of those of this length."""
+        """Draw run and first iteration of a window of this length, all equally likely."""
         starts = [len(table) - length + 1 for table in self._done]
         at = self._drawn(0, sum(starts))
         run = 0

@@ -1,4 +1,4 @@
-"""Independent normals: densities, divergence, tails."""
+"""Normal distributions: densities, divergence, tails."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from torch import Tensor
 
 from outpace.predict.truncated import normal_above
 
-_FAR = 20.0  # standard deviations: beyond it erfc comes near the smallest float64
-_BARELY = -5.0  # a bound so far below cuts off less than one draw in a million
+_FAR = 20.0  # standard deviations; beyond them erfc is near the smallest float64
+_BARELY = -5.0  # a lower bound cuts off less than one draw in a million
 
 
 def log_density(x: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-    """ln N(x; mean, std²), entry by entry."""
+    """Return ln N(x; mean, std²), entry by entry."""
     return -0.5 * ((x - mean) / std).square() - std.log() - 0.5 * math.log(2 * math.pi)
 
 
 def divergence(mean: Tensor, std: Tensor, to_mean: Tensor, to_std: Tensor) -> Tensor:
-    """KL(N(mean, std²) ‖ N(to_mean, to_std²)), entry by entry."""
+    """Return KL(N(mean, std²) ‖ N(to_mean, to_std²)), entry by entry."""
     ratio = (std / to_std).square()
     return 0.5 * (ratio + ((mean - to_mean) / to_std).square() - 1 - ratio.log())
 
 
 def log_above(low: Tensor) -> Tensor:
-    """ln P(Z > low) of a standard normal Z, float64: ln Φ(-low).
+    """Return ln P(Z > low) = ln Φ(-low) of a standard normal Z, in float64.
 
-    Far out it falls like -low²/2 (Mills' ratio is all but constant there).
+    Beyond 20 it is continued by -low²/2, since Mills' ratio is nearly constant there.
     """
     low = low.double()
     tail: Tensor = 0.5 * torch.special.erfc(low.clamp(max=_FAR) * math.sqrt(0.5))
@@ -35,14 +35,14 @@ def log_above(low: Tensor) -> Tensor:
 
 
 def draw_above(low: Tensor, generator: torch.Generator) -> Tensor:
-    """Standard normal draws that are greater than `low`, entry by entry; float64.
+    """Draw standard normals greater than `low`, entry by entry, in float64.
 
-    Most bounds cut off next to nothing: only where it matters are the draws inverted.
+    Most bounds cut off next to nothing, so draws are inverted only where it matters.
     """
     draws = torch.randn(low.shape, generator=generator, dtype=torch.float32).double()
     cut = low > _BARELY
     bounds = low[cut]
-    # From (0, 1), both ends open.
+    # In the open interval (0, 1).
     uniform = torch.rand(bounds.shape, generator=generator, dtype=torch.float64)
     draws[cut] = normal_above(bounds, uniform.clamp(min=torch.finfo(torch.float64).tiny))
     return torch.maximum(draws, low)

@@ -1,4 +1,4 @@
-"""A prediction: a mixture of K components, each N independent log-normal run times."""
+"""The prediction: a mixture of K components, each of N independent log-normal run times."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ from outpace.predict.deep_markov.gaussian import draw_above, log_above, log_dens
 from outpace.predict.deep_markov.history import log_times
 from outpace.predict.recorded.table import Seconds
 
-_LEAST = 0.1  # the effective number of components that conditioning leaves, as a fraction
+_LEAST = 0.1  # least effective number of components after conditioning, as a share of K
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Known:
-    """What is known of the N variables of a mixture, in log seconds.
+    """What is known about the N variables of a mixture, in log seconds; shapes (N,)."""
 
-    place: which worker each variable is. x: its value, or NaN. low: else a lower bound,
-    -inf if there is none. Shapes (N,).
-    """
-
-    place: Tensor
-    x: Tensor
-    low: Tensor
+    place: Tensor  # the worker of each variable
+    x: Tensor  # its value, or NaN
+    low: Tensor  # else a lower bound, -inf if there is none
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mixture:
-    """mean, std: shape (K, N), of log seconds. generator: whence its draws come.
+    """A mixture of products of log-normals. Implements `Prediction`.
 
-    In order: variable j is the j-th smallest run time, whoever has it (the paper's x̃); then
-    draws are dealt to workers in a fixed order, for what it is worth.
+    Args:
+        mean: Of log seconds, shape (K, N).
+        std: The same shape.
+        generator: Source of all draws.
+        ordered: True: variable j is the j-th smallest run time of any worker (the paper's x̃),
+            and draws are assigned to workers in a fixed, arbitrary order.
+        weight: Of the components, shape (K,); None: all equal.
     """
 
     mean: Tensor
     std: Tensor
     generator: torch.Generator
     ordered: bool = False
-    weight: Tensor | None = None  # of the components, shape (K,); None: all the same
+    weight: Tensor | None = None
     known: Known | None = None
 
     def sample(self, count: int) -> Seconds:
-        """Joint draws, shape (count, N), of run times in seconds."""
         seconds: Seconds = self.draw(count).exp_().numpy()
         return seconds
 
     def draw(self, count: int) -> Tensor:
-        """Joint draws, shape (count, N), of log run times; float64."""
+        """Return joint draws of log run times, shape (count, N), float64."""
         chosen = self._components(count)
         mean, std = self.mean[chosen].double(), self.std[chosen].double()
         known = self.known
@@ -67,18 +67,21 @@ class Mixture:
         return draws
 
     def given(self, arrived: Seconds, elapsed_s: float) -> Mixture:
-        """The same once it is known who has come; see `outpace.predict.interface`."""
         x = log_times(arrived)
         low = torch.full_like(x, math.log(elapsed_s) if elapsed_s > 0 else -math.inf)
         return self.knowing(x, low)
 
     def knowing(self, x: Tensor, low: Tensor) -> Mixture:
-        """Given the log run times of some workers, NaN for the others, and bounds for these.
+        """Return the mixture given log run times `x` of some workers, and bounds for the others.
 
-        Shapes (N,), float64; a bound of -inf says nothing. Components are weighed by
-        the density of what is known and the probability of what has not come. Those of
-        hundreds of workers would leave one component of K, however wrong it is: all are
-        raised to the greatest power up to 1 that leaves an effective number of K/10.
+        Components are weighted by the density of the known times and the probability of the
+        bounds. With hundreds of workers only one component of K would keep a weight, however
+        wrong it is; so all weights are raised to the greatest power up to 1 that leaves an
+        effective number of K/10.
+
+        Args:
+            x: Shape (N,), float64; NaN where unknown.
+            low: Lower bounds, the same shape; -inf where there is none.
         """
         known = self._known(x, low)
         mean, std = self.mean.double(), self.std.double()
@@ -88,9 +91,9 @@ class Mixture:
         return replace(self, weight=_tempered(log), known=known)
 
     def _known(self, x: Tensor, low: Tensor) -> Known:
-        """Which variable each worker is: itself, or in order its rank among what is known.
+        """Assign workers to variables: their own, or if ordered that of their rank.
 
-        A worker of whom nothing is known may have any rank.
+        A worker about which nothing is known gets a random rank.
         """
         workers = len(x)
         if not self.ordered:
@@ -107,7 +110,7 @@ class Mixture:
         return Known(place, x[place], low[place])
 
     def _components(self, count: int) -> Tensor:
-        """Components of so many draws: systematic resampling, each as often as its weight says."""
+        """Return the components of so many draws, by systematic resampling."""
         components = len(self.mean)
         if self.weight is None and count == components:
             return torch.arange(components)
@@ -121,8 +124,8 @@ class Mixture:
 
 
 def _tempered(log: Tensor) -> Tensor:
-    """Weights proportional to the greatest power, up to 1, of those of these logarithms that
-    leaves an effective number of `_LEAST` of them.
+    """Return weights exp(power · log), normalised, with the greatest power up to 1 that leaves an
+    effective number of at least the share `_LEAST` of them.
     """
     excess = (log - log.max()).numpy()
     least = max(1.0, _LEAST * len(log))

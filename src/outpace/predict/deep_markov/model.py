@@ -1,4 +1,4 @@
-"""The fitted model, and its life as tensors and settings."""
+"""The fitted model, and its conversion to tensors and settings."""
 
 from __future__ import annotations
 
@@ -20,10 +20,14 @@ from outpace.support.generators import left_as_they_were
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a model is made of, beside what it learns.
+    """The settings of a model.
 
-    workers: N. ordered: emits the sorted run times instead of each worker's own. lag: length
-    of the window. latent, hidden: widths of state and networks.
+    Args:
+        workers: N.
+        ordered: True: it models the sorted run times instead of each worker's own.
+        lag: Length of the window in iterations.
+        latent: Dimensions of the state.
+        hidden: Width of the networks.
     """
 
     workers: int
@@ -39,11 +43,11 @@ class Shape:
 
     @property
     def shortest(self) -> int:
-        """The shortest window it is trained on."""
+        """Length of the shortest window that it is trained on."""
         return self.lag // 2
 
     def network(self, seed: int) -> DeepMarkovNetwork:
-        """With initial weights drawn from the seed."""
+        """Return a network with initial weights drawn from the seed."""
         with left_as_they_were():
             torch.set_default_dtype(torch.float32)
             torch.manual_seed(seed & (2**63 - 1))
@@ -51,7 +55,7 @@ class Shape:
 
 
 class DeepMarkov:
-    """The paper's model, fitted. Made by `fit`, or `from_parts` what a file holds."""
+    """The fitted deep Markov model, made by `fit` or `from_parts`. Implements `Model`."""
 
     kind: ClassVar[str] = "deep-markov"
 
@@ -65,7 +69,7 @@ class DeepMarkov:
         return self.shape.shortest
 
     def follow(self, node: Nodes, seed: int) -> DeepMarkovFilter:
-        """Raises ConfigError for another number of workers than it was fitted to."""
+        """Return a filter. Raises ConfigError for another number of workers than in the fit."""
         if len(node) != self.shape.workers:
             raise ConfigError(
                 f"this deep Markov model was fitted to {self.shape.workers} workers, and the run "
@@ -85,7 +89,7 @@ class DeepMarkov:
 
     @classmethod
     def from_parts(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> DeepMarkov:
-        """Raises ConfigError if they are not those of such a model."""
+        """Return the model with these parts. Raises ConfigError if they do not fit together."""
         try:
             shape = Shape(**settings)
             learned = dict(tensors)
@@ -96,6 +100,6 @@ class DeepMarkov:
             require(centres == (shape.workers,), "scale.centre", "one for each worker", centres)
         except (KeyError, RuntimeError, TypeError, ValueError) as error:
             raise ConfigError(
-                f"this is not what a deep Markov model consists of: {error}; fit it again"
+                f"these are not the parts of a deep Markov model: {error}; fit it again"
             ) from error
         return cls(shape, scale, network)

@@ -1,7 +1,7 @@
-"""The networks: transition, emission, guide, and the lower bound they are trained by.
+"""The networks: transition, emission, guide, and the lower bound by which they are trained.
 
 x: standardised log run times of L iterations, shape (B, L, N). z: the cluster's states,
-shape (B, L, D). Every network answers mean and standard deviation of a normal distribution.
+shape (B, L, D). Every network returns mean and standard deviation of a normal distribution.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch.nn.functional import softplus
 from outpace.predict.deep_markov.gaussian import divergence, log_density
 
 Normal: TypeAlias = tuple[Tensor, Tensor]
-_NARROWEST = 1e-3  # standard deviation: what is seen exactly would be infinitely likely
+_NARROWEST = 1e-3  # smallest standard deviation: it bounds the likelihood
 
 
 def _spread(free: Tensor) -> Tensor:
@@ -31,7 +31,7 @@ class Transition(nn.Module):
         self.move = nn.Sequential(nn.Linear(latent, hidden), nn.ReLU(), nn.Linear(hidden, latent))
         self.keep = nn.Linear(latent, latent)
         self.spread = nn.Linear(latent, latent)
-        nn.init.eye_(self.keep.weight)  # states last, until there is reason to think otherwise
+        nn.init.eye_(self.keep.weight)  # initially states persist
         nn.init.zeros_(self.keep.bias)
 
     def forward(self, z: Tensor) -> Normal:
@@ -57,8 +57,9 @@ class Emission(nn.Module):
 
 
 class Guide(nn.Module):
-    """q(z_t | z_{t-1}, x_{t:L}), on which the true posterior depends too: the past of x tells
-    nothing beyond z_{t-1}. An RNN reads the window from its end (Krishnan et al., DKS).
+    """q(z_t | z_{t-1}, x_{t:L}): an RNN reads the window from its end (Krishnan et al., DKS).
+
+    The true posterior depends on the same: given z_{t-1}, earlier x carry no information.
     """
 
     def __init__(self, latent: int, hidden: int, workers: int) -> None:
@@ -71,9 +72,9 @@ class Guide(nn.Module):
         self.start = nn.Parameter(torch.zeros(latent))
 
     def forward(self, x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Drawn z, with mean and standard deviation of each step.
+        """Draw z; return it with mean and standard deviation of each step, shapes (K, L, D).
 
-        noise: standard normal, shape (K, L, D); K = B, or any K for one window (B = 1).
+        noise: Standard normal, shape (K, L, D); K = B, or any K for one window (B = 1).
         """
         seen = self.rnn(self.read(x).flip(1))[0].flip(1)
         z = self.start.expand(len(noise), -1)
@@ -88,7 +89,7 @@ class Guide(nn.Module):
 
 
 class DeepMarkovNetwork(nn.Module):
-    """All of them, and the distribution of the first state of a window."""
+    """All networks, and the distribution of the first state of a window."""
 
     def __init__(self, workers: int, latent: int, hidden: int) -> None:
         super().__init__()
@@ -103,15 +104,18 @@ class DeepMarkovNetwork(nn.Module):
         return len(self.first_mean)
 
     def first(self) -> Normal:
-        """p(z) of an iteration of which nothing is known before."""
+        """Return p(z) of an iteration without a known past."""
         return self.first_mean, _spread(self.first_spread)
 
     def bound(self, x: Tensor, seen: Tensor, noise: Tensor, weight: float = 1.0) -> Tensor:
-        """Lower bound of ln p(x), one draw per window, shape (B,): the paper's ELBO.
+        """Return a lower bound of ln p(x), the paper's ELBO, with one draw per window, shape (B,).
 
-        It is one whatever the guide has seen: x itself, or another picture of it. The
-        divergence of guide and prior is exact given z_{t-1}; `weight` < 1 takes only that
-        part of it (annealing).
+        The divergence of guide and prior is exact given z_{t-1}.
+
+        Args:
+            seen: What the guide reads; it is a bound whether that is x or a filter's view of it.
+            noise: Standard normal, shape (B, L, D).
+            weight: Factor of the divergence, for annealing.
         """
         z, mean, std = self.guide(seen, noise)
         moved_mean, moved_std = self.transition(z[:, :-1])
@@ -122,9 +126,9 @@ class DeepMarkovNetwork(nn.Module):
         return likelihood - weight * divergence(mean, std, prior_mean, prior_std).sum((1, 2))
 
     def ahead(self, x: Tensor, count: int, generator: torch.Generator) -> Normal:
-        """The iteration after a window: `count` components, shapes (count, N).
+        """Predict the iteration after a window: `count` components, shapes (count, N).
 
-        x: shape (L, N); L = 0 where nothing has been seen.
+        x: Shape (L, N); L = 0 before the first iteration.
         """
         shape = count, len(x) + 1, self.latent
         noise = torch.randn(shape, generator=generator, dtype=torch.float32)
