@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -31,12 +32,12 @@ PARTS = {
 }
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.micro", description=__doc__)
     parser.add_argument("parts", nargs="*", help=f"{', '.join(PARTS)}; default: all")
     parser.add_argument("--quick", action="store_true", help="a minute in all, less steady")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the measurements there")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if unknown := set(options.parts) - set(PARTS):
         parser.error(f"no part {', '.join(sorted(unknown))}; known: {', '.join(PARTS)}")
     torch.set_num_threads(1)

@@ -1,7 +1,7 @@
 """Strategies without servers, for real: two workers, 25 MB of parameters, Gloo over 127.0.0.1.
 
-A step computes for 60 ms, asleep, as on a device of its own. HPSGD, with all-reduces stretched to
-180 ms, against workers that never synchronise; SSGD against DDP.
+A step sleeps for 60 ms, as if it computed on a device of its own. HPSGD, with all-reduces stretched
+to 180 ms, is compared with workers that never synchronize (PSGD), and SSGD with DDP.
 """
 
 from __future__ import annotations
@@ -27,46 +27,44 @@ LIMIT_S = 120.0
 
 
 def measure(quick: bool) -> list[Measurement]:
-    repetitions, steps = (2, 24) if quick else (5, 40)
+    repetitions, steps = (1, 12) if quick else (5, 40)
     alone, overlapped, synchronous, ddp = in_turn(
         [
-            partial(mean_step, "psgd", steps),
-            partial(mean_step, "hpsgd", steps),
-            lambda: statistics.median(steps_of({"kind": "ssgd"}, steps)),
-            lambda: statistics.median(steps_of_ddp(steps)),
+            partial(_mean_step, "psgd", steps),
+            partial(_mean_step, "hpsgd", steps),
+            lambda: statistics.median(_steps({"kind": "ssgd"}, steps)),
+            lambda: statistics.median(_steps_of_ddp(steps)),
         ],
         repetitions,
     )
     return [
-        ratio("step rate of HPSGD / of PSGD", alone, overlapped, goal=0.93, note=milliseconds),
+        ratio("step rate of HPSGD / of PSGD", alone, overlapped, goal=0.93, note=_milliseconds),
         ratio(
-            "step of SSGD / of DDP", synchronous, ddp, goal=1.05, at_least=False, note=milliseconds
+            "step of SSGD / of DDP", synchronous, ddp, goal=1.05, at_least=False, note=_milliseconds
         ),
     ]
 
 
-def milliseconds(above: float, below: float) -> str:
+def _milliseconds(above: float, below: float) -> str:
     return f"{1e3 * above:.1f} and {1e3 * below:.1f} ms"
 
 
-def mean_step(kind: str, steps: int) -> float:
-    """With all-reduces that are stretched, if there are any (s)."""
-    return statistics.mean(steps_of({"kind": kind}, steps, network=NETWORK))
+def _mean_step(kind: str, steps: int) -> float:
+    """Return the mean seconds of a step with stretched all-reduces."""
+    return statistics.mean(_steps({"kind": kind}, steps, network=NETWORK))
 
 
-def steps_of(sync: dict[str, Any], steps: int, **changes: Any) -> list[float]:
-    """Of the slower one of two workers (s)."""
+def _steps(sync: dict[str, Any], steps: int, **changes: Any) -> list[float]:
+    """Return the seconds of each step of the slower one of two workers."""
     with tempfile.TemporaryDirectory() as folder:
-        arguments = [str(ELEMENTS), str(steps), str(COMPUTE_MS), folder, "outpace"]
-        task = {"kind": "script", "path": str(SCRIPT), "arguments": arguments}
+        task = {"kind": "script", "path": str(SCRIPT), "arguments": _arguments(steps, folder)}
         run({"task": task, "workers": 2, "sync": sync, **changes})
-        return slower_in(Path(folder))
+        return _slower(Path(folder))
 
 
-def steps_of_ddp(steps: int) -> list[float]:
+def _steps_of_ddp(steps: int) -> list[float]:
     with tempfile.TemporaryDirectory() as folder:
-        arguments = [str(ELEMENTS), str(steps), str(COMPUTE_MS), folder, "ddp"]
-        command = [sys.executable, str(SCRIPT), *arguments]
+        command = [sys.executable, str(SCRIPT), *_arguments(steps, folder), "--ddp-rank"]
         environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
         ranks = [subprocess.Popen([*command, str(rank)], env=environment) for rank in range(2)]
         try:
@@ -75,10 +73,14 @@ def steps_of_ddp(steps: int) -> list[float]:
             for rank in ranks:
                 rank.kill()
         if any(codes):
-            raise RuntimeError(f"DDP's ranks ended with exit codes {codes}")
-        return slower_in(Path(folder))
+            raise RuntimeError(f"the ranks of DDP ended with exit codes {codes}")
+        return _slower(Path(folder))
 
 
-def slower_in(folder: Path) -> list[float]:
+def _arguments(steps: int, folder: str) -> list[str]:
+    return [str(ELEMENTS), str(steps), str(COMPUTE_MS), folder]
+
+
+def _slower(folder: Path) -> list[float]:
     found = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
     return max(found, key=sum)

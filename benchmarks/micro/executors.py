@@ -1,4 +1,4 @@
-"""Who computes the gradients of a simulated run, and what the simulation costs beside them."""
+"""Executors of a simulated run's gradients, and the cost of the simulation beside them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def measure(quick: bool) -> list[Measurement]:
 
 
 def _configuration(task: dict[str, Any], workers: int, iterations: int) -> dict[str, Any]:
-    """Over a network of 10 Gbit/s."""
+    """Return an experiment over a network of 10 Gbit/s."""
     return {
         "task": task,
         "workers": workers,
@@ -47,15 +47,15 @@ def _simulated(configuration: dict[str, Any], executor: str) -> float:
 
 
 def _processes(quick: bool) -> list[Measurement]:
-    configuration = _configuration(FASHION, 32, 10 if quick else 100)
+    configuration = _configuration(FASHION, 32, 2 if quick else 100)
     try:
-        _simulated(_configuration(FASHION, 32, 2), "processes")  # the fork server starts
+        _simulated(_configuration(FASHION, 2, 1), "processes")  # starts the fork server
     except ConfigError as error:
         print(f"left out: {error}", file=sys.stderr)
         return []
     serial, processes = in_turn(
         [partial(_simulated, configuration, kind) for kind in ("serial", "processes")],
-        repetitions=3,
+        repetitions=1 if quick else 3,
     )
     return [
         ratio(
@@ -69,12 +69,12 @@ def _processes(quick: bool) -> list[Measurement]:
 
 
 def _batched(quick: bool) -> list[Measurement]:
-    # Without a network: it costs both the same.
-    configuration = {**_configuration(DIGITS, 64, 50 if quick else 200), "network": None}
+    # No network, because it costs both the same.
+    configuration = {**_configuration(DIGITS, 64, 20 if quick else 200), "network": None}
     _simulated(configuration, "batched")
     serial, batched = in_turn(
         [partial(_simulated, configuration, kind) for kind in ("serial", "batched")],
-        repetitions=5,
+        repetitions=1 if quick else 5,
     )
     return [
         ratio(
@@ -88,7 +88,7 @@ def _batched(quick: bool) -> list[Measurement]:
 
 
 class _Timed:
-    """A workload that adds up what its gradients and evaluations take."""
+    """A workload that adds up the seconds of its gradients and evaluations."""
 
     def __init__(self, inner: CuttableWorkload) -> None:
         self._inner, self.seconds = inner, 0.0
@@ -109,11 +109,11 @@ class _Timed:
 
 
 def _beside_gradients(quick: bool) -> list[Measurement]:
-    configuration = _configuration(FASHION, 8, 20 if quick else 60)
+    configuration = _configuration(FASHION, 8, 5 if quick else 60)
     experiment = experiment_from({**configuration, "executor": {"kind": "serial"}}, "the benchmark")
 
     def share() -> float:
-        """Of a run's host time: all but gradients and evaluations, in %."""
+        """Return the share of host time beside gradients and evaluations, in per cent."""
         with one_thread_own_randomness():
             workload = _Timed(experiment.task.workload(8, 32, 0))
             simulation = Simulation(experiment, workload, Trace(MemorySink()))
@@ -129,7 +129,7 @@ def _beside_gradients(quick: bool) -> list[Measurement]:
     return [
         value(
             "fashion-mnist-cnn, 8 workers, ASP: kernel, network and shard, share of a run",
-            [share() for _ in range(5)],
+            [share() for _ in range(1 if quick else 5)],
             unit="%",
             goal=5,
         )

@@ -1,8 +1,8 @@
-"""Ratios of two programs that do the same, measured in turn: A B A B ...
+"""Ratios of two programs with the same result, measured in turn: A B A B ...
 
-A machine that is shared slows down for seconds at a time. Both halves of a pair see
-nearly the same machine, so the ratio of a pair is steadier than either time; the median
-of several pairs is reported with their extremes.
+A shared machine slows down for seconds at a time. Both halves of a pair run on nearly the same
+machine, so the ratio of a pair is steadier than either time. The median of several pairs is
+reported with their extremes.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from rich.table import Table
 
 @dataclass(frozen=True)
 class Measurement:
-    """One line of the table. `goal` None: for information."""
+    """A line of the table. goal: None if the number is only for information."""
 
     name: str
     median: float
     low: float
     high: float
     goal: float | None = None
-    at_least: bool = True  # else at most
+    at_least: bool = True  # the goal is a lower bound, else an upper one
     unit: str = "x"
     note: str = ""
 
@@ -41,7 +41,7 @@ class Measurement:
 
 
 def host_seconds(work: Callable[[], object]) -> float:
-    """How long it takes, after what earlier work left was collected."""
+    """Return the seconds of `work`, after a collection of the garbage of earlier work."""
     gc.collect()
     started = time.perf_counter()
     work()
@@ -49,7 +49,7 @@ def host_seconds(work: Callable[[], object]) -> float:
 
 
 def in_turn(programs: Sequence[Callable[[], float]], repetitions: int) -> list[list[float]]:
-    """What each returned, in A B C A B C ... order."""
+    """Call the programs in A B C A B C ... order; return the numbers of each."""
     rounds = [[program() for program in programs] for _ in range(repetitions)]
     return [list(column) for column in zip(*rounds, strict=True)]
 
@@ -63,7 +63,7 @@ def ratio(
     at_least: bool = True,
     note: Callable[[float, float], str] | None = None,
 ) -> Measurement:
-    """The ratio above/below of numbers taken in turn; `note` describes the two medians."""
+    """Return the ratio above/below of numbers taken in turn; `note` describes both medians."""
     ratios = sorted(a / b for a, b in zip(above, below, strict=True))
     words = note(statistics.median(above), statistics.median(below)) if note else ""
     return Measurement(
@@ -74,7 +74,7 @@ def ratio(
 def value(
     name: str, values: list[float], *, unit: str, goal: float | None = None, note: str = ""
 ) -> Measurement:
-    """A number of its own, which must be at most `goal`."""
+    """Return the median of `values`, which must be at most `goal`."""
     ordered = sorted(values)
     return Measurement(
         name, statistics.median(ordered), ordered[0], ordered[-1], goal, False, unit, note

@@ -1,8 +1,9 @@
-"""Our kernel and network against SimPy: same programs, same virtual times."""
+"""The kernel and the network against SimPy: the same programs with the same virtual times."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any
 
 import simpy
@@ -20,7 +21,7 @@ LATENCY_NS, TRANSFER_NS = 1_000_000, 400_000
 
 
 def measure(quick: bool) -> list[Measurement]:
-    rounds, repetitions = (200, 3) if quick else (1000, 7)
+    rounds, repetitions = (100, 2) if quick else (1000, 7)
     timeouts, messages = 64 * rounds * 4, 2 * PAIRS * rounds
     networked = 2 * PAIRS * rounds // 2
     for peer in (simpy_resources, simpy_callbacks):
@@ -33,11 +34,8 @@ def measure(quick: bool) -> list[Measurement]:
         goal: float | None,
         count: int,
     ) -> Measurement:
-        def seconds_of(work: Callable[[], object]) -> Callable[[], float]:
-            return lambda: host_seconds(work)
-
-        # The first pair warms up.
-        above, below = in_turn([seconds_of(theirs), seconds_of(ours)], repetitions + 1)
+        programs = [partial(host_seconds, theirs), partial(host_seconds, ours)]
+        above, below = in_turn(programs, repetitions + 1)  # the first pair warms up
         return ratio(
             name,
             above[1:],
@@ -114,7 +112,7 @@ def simpy_timeouts(steps: int) -> int:
     return int(env.now)
 
 
-# -- ping-pong in no time ----------------------------------------------------------------
+# -- ping-pong without a network ----------------------------------------------------------------
 
 
 def our_ping_pong(rounds: int) -> None:
@@ -165,7 +163,7 @@ def our_network(rounds: int) -> int:
             ball = await mine.get()
             network.send(me, other, ball, SIZE_BYTES)
 
-    async def settle() -> None:  # the last ball is still on its way
+    async def settle() -> None:  # until the last ball has arrived
         await kernel.sleep((2 * rounds + 1) * (LATENCY_NS + TRANSFER_NS) / SECOND)
 
     for k in range(PAIRS):
@@ -178,7 +176,7 @@ def our_network(rounds: int) -> int:
 
 
 class SimpyNode:
-    """A node of the same network: sends one message at a time, receives one at a time."""
+    """A node of the same network, which sends and receives one message at a time."""
 
     def __init__(self, env: simpy.Environment) -> None:
         self.sender = simpy.Resource(env)
@@ -187,7 +185,10 @@ class SimpyNode:
 
 
 def simpy_resources(rounds: int) -> int:
-    """As SimPy's documentation would have it: a process per message, two Resources held."""
+    """Return the end of ping-pong by a process per message that holds two Resources.
+
+    SimPy's documentation models networks in this way.
+    """
     env = simpy.Environment()
 
     def transfer(source: SimpyNode, target: SimpyNode, message: int) -> Generator[Any, Any, None]:
@@ -215,7 +216,7 @@ def simpy_resources(rounds: int) -> int:
 
 
 class SimpyFlags:
-    """The same node with flags and a queue of its own instead of Resources."""
+    """A node with flags and a queue of its own instead of Resources."""
 
     __slots__ = ("inbox", "queue", "receiving", "sending")
 
@@ -226,9 +227,9 @@ class SimpyFlags:
 
 
 def simpy_callbacks(rounds: int) -> int:
-    """Written for speed: no processes for messages, callbacks on Timeouts.
+    """Return the end of ping-pong written for speed: no processes for messages, only callbacks.
 
-    It knows only this traffic: it does not wake senders that wait for a receiver.
+    It is correct for this traffic only: it does not wake senders that wait for a receiver.
     """
     env = simpy.Environment()
 

@@ -1,4 +1,4 @@
-"""Host time per simulated message, how it grows with the workers, and memory."""
+"""Host time per simulated message, its growth with the workers, and memory."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from benchmarks.micro.harness import Measurement, in_turn, value
 from outpace.experiment.running import simulate
 
 SERVERS = 8
-SHORT, LONG = 50, 200  # iterations
 
 
 def measure(quick: bool) -> list[Measurement]:
-    messages, repetitions = (60_000, 3) if quick else (250_000, 5)
+    messages, repetitions = (25_000, 1) if quick else (250_000, 5)
     sizes = (32, 128, 512, 1024)
     microseconds_per_message(512, 1)
 
@@ -31,14 +30,12 @@ def measure(quick: bool) -> list[Measurement]:
     columns = in_turn([per_message(size) for size in sizes], repetitions)
     times = dict(zip(sizes, columns, strict=True))
     medians = {size: statistics.median(values) for size, values in times.items()}
-    flatness = [
-        max(row) / min(row) for row in zip(*times.values(), strict=True)
-    ]  # of each repetition
+    flatness = [max(row) / min(row) for row in zip(*times.values(), strict=True)]
     listed = ", ".join(f"{size}: {median:.1f}" for size, median in medians.items())
     return [
         value("timing, 512 workers, 8 servers, per message", times[512], unit="µs", goal=25),
         value(
-            "the same by workers, slowest / fastest",
+            "timing, 8 servers, per message: slowest / fastest number of workers",
             flatness,
             unit="x",
             goal=1.5,
@@ -49,19 +46,20 @@ def measure(quick: bool) -> list[Measurement]:
 
 
 def memory(quick: bool) -> list[Measurement]:
-    """Growth of the peak resident memory, in processes of their own."""
-    runs = [peaks_in_megabytes() for _ in range(1 if quick else 3)]
-    iterations = f"64 workers, from {SHORT} to {LONG} iterations"
+    """Measure the growth of the peak resident memory, in new processes."""
+    short, long, repetitions = (10, 40, 1) if quick else (50, 200, 3)
+    runs = [_peaks_in_megabytes(short, long) for _ in range(repetitions)]
+    iterations = f"64 workers, from {short} to {long} iterations"
     return [
         value(
             f"peak memory, {iterations}",
-            [long - short for short, long, _ in runs],
+            [after - before for before, after, _ in runs],
             unit="MB",
             goal=5,
         ),
         value(
-            f"the report on those {LONG} iterations, beyond that",
-            [with_report - long for _, long, with_report in runs],
+            f"peak memory of the report on {long} iterations, beyond that",
+            [with_report - after for _, after, with_report in runs],
             unit="MB",
         ),
     ]
@@ -88,29 +86,32 @@ def microseconds_per_message(
     return float(result.summary["simulated_in_s"]) / result.summary["messages"] * 1e6
 
 
-def peaks_in_megabytes() -> list[float]:
-    """Of a process: after SHORT and LONG iterations, and after the report on them."""
-    code = "from benchmarks.micro.messages import print_peaks; print_peaks()"
+def _peaks_in_megabytes(short: int, long: int) -> list[float]:
+    """Return the peaks of a process after short and long runs, and after the report."""
+    code = f"from benchmarks.micro.messages import print_peaks; print_peaks({short}, {long})"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     return [float(word) for word in done.stdout.split()]
 
 
-def print_peaks() -> None:
+def print_peaks(short: int, long: int) -> None:
     peaks: dict[int, float] = {}
 
     def progress(share: float) -> None:
-        for limit in (SHORT, LONG):
-            if share <= limit / LONG:
+        for limit in (short, long):
+            if share <= limit / long:
                 peaks[limit] = peak_megabytes()
 
     microseconds_per_message(64, 2)
-    microseconds_per_message(64, LONG, progress)
-    print(peaks[SHORT], peaks[LONG], peak_megabytes())
+    microseconds_per_message(64, long, progress)
+    print(peaks[short], peaks[long], peak_megabytes())
 
 
 def peak_megabytes() -> float:
-    """Not ru_maxrss, which counts what the parent had when it started this process."""
+    """Return the peak resident memory of this process. Linux only.
+
+    ru_maxrss would count the memory of the parent at the start of this process.
+    """
     status = Path("/proc/self/status").read_text()
     match = re.search(r"VmHWM:\s*(\d+) kB", status)
-    assert match, "needs Linux"
+    assert match
     return int(match[1]) / 1024

@@ -1,4 +1,4 @@
-"""Runs as large as anybody asked for: host time per message, and memory."""
+"""Large runs: host time per message, and memory."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from outpace.experiment.running import simulate
 
 
 def measure(quick: bool) -> list[Measurement]:
-    iterations = 1 if quick else 3
-    microseconds, megabytes = _in_a_process(f"timing({iterations})")
-    _, of_gradients = _in_a_process("gradients(2)")
+    workers, servers, iterations, training = (512, 32, 1, 128) if quick else (4096, 64, 3, 1024)
+    microseconds, megabytes = _in_a_process(f"timing({workers}, {servers}, {iterations})")
+    _, training_megabytes = _in_a_process(f"gradients({training})")
     return [
         value(
-            f"timing, 4,096 workers, 64 servers, {iterations} iteration(s), per message",
+            f"timing, {workers:,} workers, {servers} servers, {iterations} iteration(s), "
+            "per message",
             [microseconds],
             unit="µs",
             goal=25,
             note=f"peak memory {megabytes:.0f} MB",
         ),
         value(
-            "digits-cnn, 1,024 workers, ASP, 2 iterations: peak memory",
-            [of_gradients],
+            f"digits-cnn, {training:,} workers, ASP, 2 iterations: peak memory",
+            [training_megabytes],
             unit="MB",
             goal=4096,
         ),
@@ -35,22 +36,25 @@ def measure(quick: bool) -> list[Measurement]:
 
 
 def _in_a_process(call: str) -> tuple[float, float]:
-    """Of its own, for the memory: (µs per message, peak in MB)."""
+    """Return microseconds per message and peak memory in MB, of a call in a new process."""
     code = f"from benchmarks.micro import scale; scale.{call}"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     microseconds, megabytes = (float(word) for word in done.stdout.split())
     return microseconds, megabytes
 
 
-def timing(iterations: int) -> None:
-    _run({"kind": "timing", "parameters": 1_000_000}, 4096, 64, iterations, "ssp")
+def timing(workers: int, servers: int, iterations: int) -> None:
+    task = {"kind": "timing", "parameters": 1_000_000}
+    _run(task, workers, servers, iterations, {"kind": "ssp", "staleness": 3})
 
 
-def gradients(iterations: int) -> None:
-    _run({"kind": "digits-cnn"}, 1024, 4, iterations, "asp")
+def gradients(workers: int) -> None:
+    _run({"kind": "digits-cnn"}, workers, 4, 2, {"kind": "asp"})
 
 
-def _run(task: dict[str, Any], workers: int, servers: int, iterations: int, sync: str) -> None:
+def _run(
+    task: dict[str, Any], workers: int, servers: int, iterations: int, sync: dict[str, Any]
+) -> None:
     started = time.perf_counter()
     summary = simulate(
         {
@@ -58,10 +62,10 @@ def _run(task: dict[str, Any], workers: int, servers: int, iterations: int, sync
             "workers": workers,
             "servers": servers,
             "compute": {"kind": "lognormal", "mean_s": 1.0, "cv": 0.2},
-            "sync": {"kind": sync, **({"staleness": 3} if sync == "ssp" else {})},
+            "sync": sync,
             "network": {"latency_s": 0.001, "bandwidth_bytes_per_s": 1.25e9},
             "stop": {"iterations": iterations},
         }
     ).summary
-    seconds = time.perf_counter() - started  # with everything that is built before
+    seconds = time.perf_counter() - started  # with all that is built before the run
     print(seconds / summary["messages"] * 1e6, peak_megabytes())

@@ -1,7 +1,7 @@
-"""What a shard needs to decide about a push or a pull and to file it, without tensors.
+"""The time in which a shard decides about a push or a pull and files it, without tensors.
 
-The messages of a run are noted first and then given, as fast as it takes them, to a fresh
-shard: Phantom parameters, an observer that does nothing.
+The messages of a run are recorded first, and then replayed as fast as possible to a fresh shard
+with phantom parameters and an observer that does nothing.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from outpace.sync.messages import Message, Pull, Push, Reply
 from outpace.sync.parameter_block import parameter_block
 from outpace.sync.shard import Shard
 
-GOALS = {32: 8.0, 2048: 10.0}  # workers: µs
+GOALS = {32: 8.0, 2048: 10.0}  # microseconds, by the number of workers
 MESSAGES = 40_000
 
 
 def measure(quick: bool) -> list[Measurement]:
     found = []
     for workers, goal in GOALS.items():
-        for policy in policies(workers):
-            script = noted(policy, workers, MESSAGES // (4 if quick else 1))
-            times = [_replayed(policy, workers, script) for _ in range(2 if quick else 5)]
+        for policy in _policies(workers):
+            script = recorded(policy, workers, MESSAGES // (8 if quick else 1))
+            times = [_replayed(policy, workers, script) for _ in range(1 if quick else 5)]
             found.append(
                 value(
                     f"shard, {workers} workers, {_name(policy)}, per message",
@@ -53,9 +53,9 @@ def measure(quick: bool) -> list[Measurement]:
     return found
 
 
-def policies(workers: int) -> list[Policy]:
-    """One of each kind, and the variants that do something else."""
-    most = workers * 7 // 8
+def _policies(workers: int) -> list[Policy]:
+    """Return a policy of each kind, and the variants that take another path."""
+    quorum = workers * 7 // 8
     return [
         Bsp(),
         Asp(),
@@ -65,15 +65,15 @@ def policies(workers: int) -> list[Policy]:
         Pssp(3, 0.3, coin=Coin.SERVER),
         DynamicPssp(3),
         Dsps(3),
-        DropStragglers(most),
-        PartialPush(most, timeout_s=0.01),
+        DropStragglers(quorum),
+        PartialPush(quorum, timeout_s=0.01),
         PspSampling(5),
         PspSampling(5, staleness=3),
     ]
 
 
-class Nobody:
-    """A `ShardObserver` that is told and does nothing."""
+class _Ignore:
+    """A `ShardObserver` that does nothing."""
 
     def push_settled(self, *_: object) -> None:
         pass
@@ -81,15 +81,15 @@ class Nobody:
     pull_answered = pull_abandoned = updated = push_settled
 
 
-def noted(policy: Policy, workers: int, least: int) -> list[tuple[Message | None, Time]]:
-    """What a shard hears in a run of workers with log-normal run times; None: it is time."""
+def recorded(policy: Policy, workers: int, at_least: int) -> list[tuple[Message | None, Time]]:
+    """Return the messages of a run with log-normal run times; None: a deadline of the shard."""
     source = random.Random(1)
     shard = _shard(policy, workers)
     versions = [0] * workers
     due = [(_drawn(source), worker, 0) for worker in range(workers)]
     heapq.heapify(due)
     script: list[tuple[Message | None, Time]] = []
-    while len(script) < least:
+    while len(script) < at_least:
         deadline = shard.next_deadline
         if deadline is not None and (not due or deadline < due[0][0]):
             now = deadline
@@ -110,7 +110,7 @@ def noted(policy: Policy, workers: int, least: int) -> list[tuple[Message | None
 
 
 def _replayed(policy: Policy, workers: int, script: list[tuple[Message | None, Time]]) -> float:
-    """µs per message."""
+    """Return the microseconds per message."""
     shard = _shard(policy, workers)
 
     def replay() -> None:
@@ -125,7 +125,7 @@ def _given(shard: Shard, message: Message | None, now: Time) -> list[Reply]:
 
 
 def _shard(policy: Policy, workers: int) -> Shard:
-    return Shard(0, parameter_block(Phantom(4), Sgd()), workers, policy, Nobody())
+    return Shard(0, parameter_block(Phantom(4), Sgd()), workers, policy, _Ignore())
 
 
 def _drawn(source: random.Random) -> Time:

@@ -1,14 +1,13 @@
-"""A script that trains for the benchmarks: `steps.py ELEMENTS STEPS MS FOLDER WITH`.
+"""A training script for the benchmarks: steps of a given length, their gradients there already.
 
-WITH: outpace, or ddp. Each rank writes the seconds that its steps took into FOLDER/RANK.json. A
-step sleeps for MS, as a computation on a device leaves the core to others, and has a backward pass
-whose gradient is there already.
+Each rank writes the seconds of its steps to FOLDER/RANK.json. A step sleeps instead of computing,
+as if it left its core to others while a device computes.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -32,19 +31,20 @@ class GivenLoss(torch.autograd.Function):
 
 
 class GivenModel(torch.nn.Module):
-    """Ten tensors of the same size."""
+    """Tensors of equal size, whose gradients are there already."""
 
-    def __init__(self, elements: int) -> None:
+    def __init__(self, elements: int, tensors: int) -> None:
         super().__init__()
-        self.weights = torch.nn.ParameterList(torch.zeros(elements // 10) for _ in range(10))
-        self.given = torch.full((elements // 10,), 1e-6)
+        size = elements // tensors
+        self.weights = torch.nn.ParameterList(torch.zeros(size) for _ in range(tensors))
+        self.given = torch.full((size,), 1e-6)
 
     def forward(self) -> torch.Tensor:
         return torch.stack([GivenLoss.apply(each, self.given) for each in self.weights]).sum()
 
 
 def train(model: torch.nn.Module, optimizer: Any, steps: int, compute_s: float) -> list[float]:
-    """Return the seconds that each step took."""
+    """Return the seconds of each step."""
     seconds = []
     for _ in range(WARM_UP + steps):
         started = time.perf_counter()
@@ -58,25 +58,30 @@ def train(model: torch.nn.Module, optimizer: Any, steps: int, compute_s: float) 
 
 
 def main() -> None:
-    elements, steps, compute_s = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]) / 1e3
-    folder, kind = Path(sys.argv[4]), sys.argv[5]
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("elements", type=int)
+    parser.add_argument("steps", type=int)
+    parser.add_argument("milliseconds", type=float)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--ddp-rank", type=int, help="train with DDP as this rank of two")
+    options = parser.parse_args()
+    compute_s, rank = options.milliseconds / 1e3, options.ddp_rank
     torch.set_num_threads(1)
-    model = GivenModel(elements)
-    if kind == "ddp":
-        rank = int(sys.argv[6])
-        store = f"file://{folder}/store"
+    model = GivenModel(options.elements, tensors=10)
+    if rank is not None:
+        store = f"file://{options.folder}/store"
         torch.distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=2)
         wrapped = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
         optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.1)
-        seconds = train(wrapped, optimizer, steps, compute_s)
+        seconds = train(wrapped, optimizer, options.steps, compute_s)
         torch.distributed.destroy_process_group()
     else:
         import outpace
 
         rank = outpace.rank()
         attached = outpace.attach(model, torch.optim.SGD(model.parameters(), lr=0.1))
-        seconds = train(*attached, steps, compute_s)
-    (folder / f"{rank}.json").write_text(json.dumps(seconds))
+        seconds = train(*attached, options.steps, compute_s)
+    (options.folder / f"{rank}.json").write_text(json.dumps(seconds))
 
 
 if __name__ == "__main__":

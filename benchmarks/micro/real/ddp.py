@@ -6,9 +6,8 @@ import os
 import statistics
 import tempfile
 
-import torch
 from benchmarks.micro.real.processes import laps, measuring, started, value_of
-from benchmarks.micro.steps import GivenLoss
+from benchmarks.micro.steps import GivenModel
 
 from outpace.support import forking
 
@@ -25,16 +24,6 @@ def ddp(elements: int, steps: int) -> float:
             return statistics.median(seconds[0])
 
 
-class GivenModel(torch.nn.Module):
-    def __init__(self, elements: int) -> None:
-        super().__init__()
-        self.weights = torch.nn.Parameter(torch.zeros(elements))
-        self.given = torch.full((elements,), 1e-6)
-
-    def forward(self) -> torch.Tensor:
-        return GivenLoss.apply(self.weights, self.given)
-
-
 def train(rank: int, store: str, elements: int, steps: int) -> list[float]:
     import torch.distributed
 
@@ -43,7 +32,7 @@ def train(rank: int, store: str, elements: int, steps: int) -> list[float]:
         "gloo", init_method=f"file://{store}", rank=rank, world_size=2
     )
     model = torch.nn.parallel.DistributedDataParallel(
-        GivenModel(elements), gradient_as_bucket_view=True
+        GivenModel(elements, tensors=1), gradient_as_bucket_view=True
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 

@@ -1,0 +1,64 @@
+"""Every part of `python -m benchmarks.micro` runs, and writes what it measured."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from benchmarks.micro.__main__ import PARTS, main
+from benchmarks.micro.harness import Measurement, write
+from tests.support.paths import ROOT
+
+KEYS = ["name", "median", "low", "high", "goal", "met"]
+
+
+def assert_measured(rows: list[dict[str, object]]) -> None:
+    for row in rows:
+        assert list(row) == KEYS
+        assert row["low"] <= row["median"] <= row["high"]
+        assert (row["met"] is None) == (row["goal"] is None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", sorted(set(PARTS) - {"real", "kernel"}))
+def test_every_part_measures_something(part, tmp_path):
+    path = tmp_path / "found.json"
+    assert main([part, "--quick", "--json", str(path)]) in (0, 1)
+    rows = json.loads(path.read_text("utf-8"))
+    assert rows
+    assert_measured(rows)
+
+
+@pytest.mark.slow
+def test_real_processes_and_the_kernel_are_compared_with_their_peers(tmp_path):
+    path = tmp_path / "found.json"
+    command = [sys.executable, "-m", "benchmarks.micro", "real", "kernel", "--quick"]
+    done = subprocess.run([*command, "--json", str(path)], cwd=ROOT, stdout=subprocess.DEVNULL)
+    assert done.returncode in (0, 1)
+    rows = json.loads(path.read_text("utf-8"))
+    assert len(rows) >= 8
+    assert_measured(rows)
+
+
+def test_the_parts_keep_their_names():
+    names = "kernel gradients executors shard messages scale real collectives"
+    assert list(PARTS) == names.split()
+
+
+def test_a_missed_goal_is_written_and_so_is_a_number_without_a_goal(tmp_path):
+    path = tmp_path / "found.json"
+    measured = [
+        Measurement("slow", 2.0, 1.5, 3.0, goal=1.0, at_least=False),
+        Measurement("fast", 2.0, 1.5, 3.0, goal=1.0),
+        Measurement("shown", 2.0, 1.5, 3.0),
+    ]
+    write(measured, path)
+    rows = json.loads(path.read_text("utf-8"))
+    assert [(row["name"], row["met"]) for row in rows] == [
+        ("slow", False),
+        ("fast", True),
+        ("shown", None),
+    ]
+    assert_measured(rows)
