@@ -161,7 +161,7 @@ def test_timing_runs_are_compared_by_iterations_per_second(tmp_path):
     )
     assert sentences == [
         "ASP finished 2.0× as many iterations per second as BSP: 2.00 against 1.00.",
-        "Share of their time that workers waited for others: 40 % with BSP and 0 % with ASP.",
+        "Workers waited for others in this share of their time: 40 % with BSP and 0 % with ASP.",
     ]
 
 
@@ -182,8 +182,8 @@ def test_a_single_run_says_for_whom_was_waited_and_how_stale_gradients_were(tmp_
         "Ended at 75 % accuracy after 10.0 s of virtual time and 20 gradients (2.00 per second).",
         "Workers spent 40 % of their time waiting for others. "
         "100 % of that waiting ended when worker 0 pushed.",
-        "When a gradient was applied, the parameters had had 1.50 updates since it read them on "
-        "average, 4 updates at most.",
+        "Between reading the parameters and applying the gradient there were 1.50 updates on "
+        "average, and 4 updates at most.",
     ]
 
 
@@ -192,7 +192,7 @@ def test_a_run_in_which_nobody_waited_and_nothing_was_stale_says_so(tmp_path):
     assert said(make_run(tmp_path / "a", seconds=seconds)) == [
         "Applied 20 gradients (2.00 per second) in 10.0 s of virtual time.",
         "No worker waited for another.",
-        "Every gradient was applied to the very parameters that it was computed from.",
+        "Every gradient was applied to the parameters that it was computed from.",
     ]
 
 
@@ -223,3 +223,13 @@ def test_pushes_without_a_gradient_are_counted(tmp_path):
     sentences = said(make_run(tmp_path / "run", pushes_abstained=7))
     assert any(sentence.startswith("7 of the pushes carried no gradient") for sentence in sentences)
     assert not any("no gradient" in sentence for sentence in said(make_run(tmp_path / "other")))
+
+
+def test_runs_that_reached_the_target_in_the_same_moment_are_all_named(tmp_path):
+    goal = {"target": {"accuracy": 0.8}}
+    first, *_ = said(
+        make_run(tmp_path / "BSP", accuracy=[(0, 0.1), (7, 0.6), (8, 0.88)], config=BSP | goal),
+        make_run(tmp_path / "SSP", accuracy=[(0, 0.1), (4, 0.81)], config=goal),
+        make_run(tmp_path / "ASP", accuracy=[(0, 0.1), (4, 0.82)], config=goal),
+    )
+    assert first.startswith("SSP and ASP reached 80 % accuracy 2.0× sooner than BSP: 4.00 s ")

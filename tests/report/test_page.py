@@ -123,7 +123,7 @@ def test_a_killed_run_without_trace_and_metrics_breaks_nothing(simulated, tmp_pa
     files.write_summary(folder, {"status": "partial", "error": "the run was killed"})
     alone = report(tmp_path, folder)
     assert alone.ids >= SECTIONS
-    assert "This run did not end: it is partial." in alone.text
+    assert "This run did not end: its status is partial." in alone.text
     both = report(tmp_path, simulated["BSP"], folder)
     assert both.cell("killed", "status") == "partial"
     assert both.cell("killed", "gradients/s") == "–"

@@ -228,7 +228,7 @@ def test_sentences_say_how_many_counted(tmp_path):
     assert waiting.endswith("waiting for others.")
     runs = read_runs([cut, make_run(tmp_path / "other")])
     said = findings(runs, [None, None], None)
-    assert "Gradients in an iteration, on average: 3.50 of 4 with cut." in said
+    assert "Gradients that counted per iteration: 3.50 of 4 with cut." in said
 
 
 def test_of_a_cut_off_strategy_the_model_is_said_and_what_differs(tmp_path):
