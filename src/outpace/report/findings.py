@@ -85,9 +85,7 @@ def _waited_for(run: Run, totals: TraceTotals | None) -> str:
     if not run.number("seconds", "wait"):
         return "No worker waited for another."
     sentence = f"Workers spent {percent(share)} of their time waiting for others."
-    if run.number(
-        "cut_offs", "mean_count"
-    ):  # the scheduler ended those waits
+    if run.number("cut_offs", "mean_count"):  # the scheduler ended those waits
         return sentence
     if totals is None or (whole := float(totals.ended_s.sum())) <= 0:
         return sentence
