@@ -7,13 +7,14 @@ JOBS ?= 2
 # Remade when what it was made from changes.
 READY := $(VENV)/.ready
 
-.PHONY: help demo test check bench setup clean
+.PHONY: help demo test check bench pictures setup clean
 
 help:
-	@echo "make demo    set up, compare strategies on the demo, name the report"
-	@echo "make test    set up, run all tests"
-	@echo "make check   set up, lint, types, module structure"
-	@echo "make bench   set up, measure speed against peers"
+	@echo "make demo      set up, compare strategies on the demo, name the report"
+	@echo "make test      set up, run all tests"
+	@echo "make check     set up, lint, types, module structure"
+	@echo "make bench     set up, measure speed against peers"
+	@echo "make pictures  set up, make the pictures of the documentation from real runs"
 
 setup: $(READY)
 
@@ -30,13 +31,17 @@ test: $(READY)
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile
 
 check: $(READY)
-	$(BIN)/ruff check src tests benchmarks examples
-	$(BIN)/ruff format --check src tests benchmarks examples
+	$(BIN)/ruff check src tests benchmarks examples docs
+	$(BIN)/ruff format --check src tests benchmarks examples docs
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks.micro
+
+# Needs Chromium; says so and makes nothing where there is none.
+pictures: $(READY)
+	$(BIN)/python docs/pictures.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info
