@@ -16,6 +16,7 @@ import torch
 from outpace.blocks.block import Block, Phantom, whole
 from outpace.blocks.sums import all_finite
 from outpace.errors import ConfigError
+from outpace.real.net.block_frames import head_of
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import (
     BlockHead,
@@ -28,7 +29,7 @@ from outpace.real.net.messages import (
 )
 from outpace.real.net.session import Keys, Session, new_keys
 from outpace.real.net.transport import Caller, Listener, Transport
-from outpace.real.net.wire import WireError, head_of
+from outpace.real.net.wire import WireError
 from outpace.real.net.zeromq.transport import LOOPBACK, ZeroMQTransport
 
 # Opens the transport of a named process, and an address at which it can listen.

@@ -23,10 +23,10 @@ from benchmarks.micro.real.processes import (
 )
 
 from outpace.kernel import Kernel, Mailbox
+from outpace.real.net.block_frames import head_of
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import WireMessage, WirePush, WireReply
 from outpace.real.net.session import Session
-from outpace.real.net.wire import head_of
 from outpace.real.net.zeromq.transport import LOOPBACK, ZeroMQTransport
 from outpace.real.run import LEASE_S
 from outpace.support import forking

@@ -17,9 +17,9 @@ from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
 from outpace.experiment.running import as_experiment
 from outpace.real.coordinator.coordinator import Coordinator
+from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import Initialize
 from outpace.real.net.session import Session, new_keys
-from outpace.real.net.wire import head_of
 from outpace.real.net.zeromq.transport import LOOPBACK
 from outpace.real.node.member import COORDINATOR, CoordinatorLink
 from outpace.real.node.worker import EndsIt, Worker

@@ -19,6 +19,7 @@ from outpace.blocks.block import Block
 from outpace.config.reading import experiment_from
 from outpace.errors import OutpaceError
 from outpace.experiment.running import run, simulate
+from outpace.real.net.block_frames import head_of
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import (
     BlockHead,
@@ -39,7 +40,7 @@ from outpace.real.net.messages import (
 )
 from outpace.real.net.session import Keys, Session, new_keys
 from outpace.real.net.sparse_log import SparseLog
-from outpace.real.net.wire import HEADER_BYTES, Outgoing, WireError, head_of
+from outpace.real.net.wire import HEADER_BYTES, Outgoing, WireError
 from outpace.real.net.zeromq.transport import LOOPBACK, ZeroMQTransport
 from outpace.real.node.member import COORDINATOR, CoordinatorLink
 from outpace.real.node.server import Server

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from outpace.blocks.block import Block, Phantom
 from outpace.blocks.block import whole as in_one
 from outpace.blocks.sums import all_finite
-from outpace.real.net import wire
+from outpace.real.net import block_frames
+from outpace.real.net.block_frames import PIECE_BYTES, head_of
 from outpace.real.net.messages import (
     DTYPES,
     PHANTOM,
@@ -31,7 +32,7 @@ from outpace.real.net.messages import (
     WireMessage,
     WirePush,
 )
-from outpace.real.net.wire import HEADER_BYTES, PIECE_BYTES, Incoming, Outgoing, WireError, head_of
+from outpace.real.net.wire import HEADER_BYTES, Incoming, Outgoing, WireError
 from outpace.record.recorder import Totals
 
 RUN, EPOCH = 1234567890123, 3
@@ -128,7 +129,7 @@ def plain(message: WireMessage) -> bytes:
 
 @contextmanager
 def small_pieces() -> Iterator[None]:
-    with mock.patch.object(wire, "PIECE_BYTES", SMALL_PIECE):
+    with mock.patch.object(block_frames, "PIECE_BYTES", SMALL_PIECE):
         yield
 
 

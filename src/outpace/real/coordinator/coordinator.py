@@ -32,6 +32,7 @@ from outpace.real.coordinator.snapshots import Evaluate, Snapshots
 from outpace.real.coordinator.waiting import Announcements
 from outpace.real.coordinator.with_servers import WithServers
 from outpace.real.coordinator.without_servers import WithoutServers
+from outpace.real.net.block_frames import head_of
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import (
     Go,
@@ -46,7 +47,6 @@ from outpace.real.net.messages import (
 from outpace.real.net.session import Session
 from outpace.real.net.sparse_log import Log
 from outpace.real.net.transport import Transport
-from outpace.real.net.wire import head_of
 from outpace.real.net.zeromq.transport import LOOPBACK, ZeroMQTransport
 from outpace.real.node.member import COORDINATOR, boot_id
 from outpace.record.recorder import Totals

@@ -12,6 +12,7 @@ from outpace.errors import ConfigError
 from outpace.real.coordinator.architecture import Architecture
 from outpace.real.coordinator.losses import Losses
 from outpace.real.coordinator.waiting import Announcements
+from outpace.real.net.block_frames import block_elements
 from outpace.real.net.messages import (
     MOST_ROWS,
     BlockHead,
@@ -29,7 +30,7 @@ from outpace.real.net.messages import (
 )
 from outpace.real.net.sparse_log import Log
 from outpace.real.net.transport import Listener
-from outpace.real.net.wire import Expect, block_elements
+from outpace.real.net.wire import Expect
 from outpace.record.recorder import Totals
 from outpace.record.trace import SCHEMA, Trace
 from outpace.support.version import __version__

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from outpace.blocks.block import Block, StepSettings
+from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import (
     WireAbort,
     WireAck,
@@ -16,7 +17,6 @@ from outpace.real.net.messages import (
     WirePush,
     WireReply,
 )
-from outpace.real.net.wire import head_of
 from outpace.sync.messages import Abort, Ack, Close, Done, Leave, Message, Pull, Push, Reply
 
 

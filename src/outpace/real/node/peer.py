@@ -17,6 +17,7 @@ from outpace.real.collective.buffers import AccumulatedInBuffer
 from outpace.real.collective.exchanges import PairwiseExchanges, PendingExchange
 from outpace.real.collective.group import Backend, GroupSettings, gpu_of, own_address
 from outpace.real.collective.reductions import PendingReduction, Reductions
+from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import (
     CancelAverage,
     Go,
@@ -30,7 +31,6 @@ from outpace.real.net.messages import (
     WireLeave,
     WireMessage,
 )
-from outpace.real.net.wire import head_of
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.trainee import Trainee
 from outpace.record.trace import NONE

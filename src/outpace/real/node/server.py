@@ -15,6 +15,7 @@ from outpace.optim import Optimizer
 from outpace.optim.python import PythonOptimizer
 from outpace.optim.torch_optimizers import TorchOptimizer
 from outpace.real.control import changed
+from outpace.real.net.block_frames import block_elements, head_of
 from outpace.real.net.messages import (
     ChangePolicy,
     Fetch,
@@ -32,7 +33,6 @@ from outpace.real.net.messages import (
 from outpace.real.net.sparse_log import SparseLog
 from outpace.real.net.translation import for_shard, wire_reply
 from outpace.real.net.turns import Turns
-from outpace.real.net.wire import block_elements, head_of
 from outpace.real.net.zeromq.transport import LOOPBACK
 from outpace.real.node.member import CoordinatorLink, Member
 from outpace.support.units import Time, nanoseconds, seconds

@@ -11,8 +11,9 @@ import torch
 
 from outpace.blocks.block import Block, whole
 from outpace.kernel import Mailbox
+from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import ModelBuffers, WireMessage
-from outpace.real.net.wire import Expect, head_of
+from outpace.real.net.wire import Expect
 from outpace.real.node.member import CoordinatorLink, Member
 from outpace.support.units import Time, seconds
 

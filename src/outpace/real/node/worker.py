@@ -12,6 +12,7 @@ from outpace.config.experiment import Experiment
 from outpace.engine.servers import has_scheduler, worker_program
 from outpace.errors import RunError
 from outpace.kernel import Mailbox
+from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import (
     PHANTOM,
     Fetch,
@@ -32,7 +33,7 @@ from outpace.real.net.messages import (
 )
 from outpace.real.net.translation import for_worker
 from outpace.real.net.transport import Caller
-from outpace.real.net.wire import Expect, head_of
+from outpace.real.net.wire import Expect
 from outpace.real.node.member import CoordinatorLink, Lost
 from outpace.real.node.task import TaskGradients, task_of
 from outpace.real.node.trainee import Trainee

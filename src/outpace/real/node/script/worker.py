@@ -10,8 +10,8 @@ from outpace.config.experiment import Experiment
 from outpace.kernel import Walker
 from outpace.optim.python import PythonOptimizer
 from outpace.optim.torch_optimizers import require_known
+from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import Fetch, Initialize
-from outpace.real.net.wire import head_of
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.script.model import OfScript, ScriptGradients, ScriptModel
 from outpace.real.node.worker import EndsIt, Worker

@@ -1,0 +1,110 @@
+"""Blocks as they travel: cut into pieces of a megabyte, and put together again.
+
+A large block stays in the memory in which its pieces came (`outpace.blocks.pieces`). A piece of a
+megabyte is checked while it is in a cache and the next one is under way, and its memory is reused
+for the next block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import torch
+
+from outpace.blocks.block import Block, Phantom, whole
+from outpace.blocks.pieces import Pieces
+from outpace.real.net.messages import DTYPES, PHANTOM, BlockHead
+
+PIECE_BYTES: Final = 1 << 20
+_ZEROS: Final = memoryview(bytes(PIECE_BYTES))
+
+IsFinite: TypeAlias = Callable[[torch.Tensor], bool]
+
+
+def head_of(block: Block) -> BlockHead:
+    """Return the announcement of a block."""
+    if isinstance(block, Phantom):
+        return BlockHead(PHANTOM, block.nbytes)
+    return BlockHead(str(block.dtype).removeprefix("torch."), block.numel())
+
+
+def block_elements(dtype: str, part: slice) -> int:
+    """Return the elements on the wire of this slice of the parameters; a phantom counts bytes."""
+    elements: int = part.stop - part.start
+    return elements * (4 if dtype == PHANTOM else 1)
+
+
+def pieces_of(block: Block) -> Iterator[memoryview]:
+    """Yield the bytes of a block, PIECE_BYTES at a time; one empty piece if it is empty."""
+    if isinstance(block, Pieces) and _cut_alike(block):
+        yield from map(_bytes_of, block.parts)
+        return
+    block = whole(block)
+    size = block.nbytes
+    data = None if isinstance(block, Phantom) else _bytes_of(block)
+    for offset in range(0, max(size, 1), PIECE_BYTES):
+        end = min(offset + PIECE_BYTES, size)
+        yield _ZEROS[: end - offset] if data is None else data[offset:end]
+
+
+class Assembly:
+    """A block whose pieces arrive one by one.
+
+    is_finite: tests each piece of a large block as it arrives, if given.
+    """
+
+    __slots__ = ("_finite", "_head", "_is_finite", "_parts", "filled")
+
+    def __init__(self, head: BlockHead, is_finite: IsFinite | None) -> None:
+        self._head, self._is_finite = head, is_finite
+        self._parts: list[torch.Tensor] = []
+        self._finite = True
+        self.filled = 0  # bytes
+
+    @property
+    def due(self) -> int:
+        """Bytes of the next piece."""
+        return min(self._head.nbytes - self.filled, PIECE_BYTES)
+
+    def add(self, piece: memoryview) -> Block | None:
+        """Return the block if this was its last piece."""
+        head = self._head
+        self.filled += len(piece)
+        is_last = self.filled == head.nbytes
+        if head.dtype == PHANTOM:
+            return Phantom(head.nbytes) if is_last else None
+        dtype = DTYPES[head.dtype]
+        if len(piece) == head.nbytes:  # the only one: a copy leaves the network's buffer free
+            return _tensor_of(memoryview(bytearray(piece)), dtype)
+        part = _tensor_of(_computable(piece, dtype), dtype)
+        self._parts.append(part)
+        if self._is_finite is not None:
+            self._finite = self._finite and self._is_finite(part)
+        if not is_last:
+            return None
+        return Pieces(self._parts, None if self._is_finite is None else self._finite)
+
+
+def _cut_alike(block: Pieces) -> bool:
+    """True if the parts of the block are the pieces that travel."""
+    *first, last = block.parts
+    return last.nbytes <= PIECE_BYTES and all(part.nbytes == PIECE_BYTES for part in first)
+
+
+def _computable(piece: memoryview, dtype: torch.dtype) -> memoryview:
+    """Return the piece in memory that torch can compute with; a copy only if needed."""
+    if piece.readonly or np.frombuffer(piece, np.uint8).ctypes.data % dtype.itemsize:
+        return memoryview(bytearray(piece))
+    return piece
+
+
+def _tensor_of(piece: memoryview, dtype: torch.dtype) -> torch.Tensor:
+    return torch.frombuffer(piece, dtype=dtype) if len(piece) else torch.empty(0, dtype=dtype)
+
+
+def _bytes_of(tensor: torch.Tensor) -> memoryview:
+    """Return the memory of a tensor that is contiguous and 1-D."""
+    data: Any = tensor.detach().view(torch.uint8).numpy()
+    return memoryview(data)
