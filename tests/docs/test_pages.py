@@ -43,8 +43,11 @@ def test_every_file_that_is_named_exists(page: Path):
     for name in code_in(page.read_text()):
         if not re.fullmatch(r"[\w./-]+", name):
             continue
+        below_package = page.name == "design.md" and ("/" in name or name.endswith(".py"))
         if name.startswith(FOLDERS):
             assert (ROOT / name).exists(), name
+        elif below_package:
+            assert (ROOT / "src" / "outpace" / name).exists(), name
 
 
 def test_every_key_and_kind_of_the_configuration_is_on_its_page():
