@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import torch
 
 from outpace.errors import ConfigError
 from outpace.predict.deep_markov import DeepMarkov, fit
+from outpace.predict.models import load, save
 from outpace.predict.recorded.table import RunTimes
 from outpace.support import generators
 
@@ -49,6 +51,19 @@ def watched(model, history, seed=0):
 @pytest.fixture(scope="module")
 def small():
     return fit([recorded(slow=[(20, 40)])], seed=1, **SMALL)
+
+
+@pytest.fixture(scope="module")
+def plain():
+    """A model, what its fit told, and torch's, Python's and numpy's state before and after."""
+    told, before = [], (generators.states(), torch.get_num_threads())
+    model = fit([recorded()], progress=told.append, **SMALL)
+    return model, told, before, (generators.states(), torch.get_num_threads())
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["each worker", "sorted"])
+def either(request, plain):
+    return fit([recorded()], ordered=True, **SMALL) if request.param else plain[0]
 
 
 @pytest.fixture(scope="module")
@@ -90,13 +105,13 @@ def test_sorted_times_of_many_workers_are_predicted_in_order():
     assert drawn == pytest.approx(truth, rel=0.05)
 
 
-def test_sorted_times_do_not_tell_who_had_them():
+def test_sorted_times_do_not_tell_who_had_them(plain):
     history = recorded(slow=[(20, 40)])
     model = fit([history], ordered=True, **SMALL)
     renumbered = RunTimes(history.seconds[:, ::-1], history.censored, history.node)
     one, other = (watched(model, each).predict().sample(10) for each in (history, renumbered))
     assert np.array_equal(one, other)
-    assert not fit([history], **SMALL).settings()["ordered"]
+    assert not plain[0].settings()["ordered"]
 
 
 def test_a_time_cut_off_at_nothing_is_a_time_not_known(small):
@@ -133,11 +148,9 @@ def test_what_was_cut_off_is_filled_in_above_that(small):
     assert (filled[5:] >= 0.4 * (1 - 1e-12)).all()
 
 
-@pytest.mark.parametrize("ordered", [False, True])
-def test_it_can_be_observed_cut_off_and_not_there_from_the_beginning(ordered):
-    model = fit([recorded()], ordered=ordered, **SMALL)
-    follower = model.follow(NODE, 0)
-    for seconds in recorded(model.needs).seconds:
+def test_it_can_be_observed_cut_off_and_not_there_from_the_beginning(either):
+    follower = either.follow(NODE, 0)
+    for seconds in recorded(either.needs).seconds:
         seconds[0] = NAN
         follower.observe(seconds, np.arange(WORKERS) == 1)
     assert np.isfinite(follower.predict().sample(100)).all()
@@ -177,10 +190,10 @@ def test_one_filter_does_not_disturb_another(small):
     assert not np.array_equal(alone, watched(small, history, seed=4).predict().sample(20))
 
 
-def test_the_users_generators_dtype_and_threads_are_left_as_they_were():
-    before, threads = generators.states(), torch.get_num_threads()
-    expected = fit([recorded()], **SMALL).tensors()
-    assert generators.states() == before
+def test_the_users_generators_dtype_and_threads_are_left_as_they_were(plain):
+    model, _, before, after = plain
+    expected = model.tensors()
+    assert after == before
     assert torch.get_num_threads() == threads
     torch.set_default_dtype(torch.float64)
     try:
@@ -200,38 +213,45 @@ def test_its_parts_make_it_again_bit_for_bit(small):
     assert np.array_equal(one, other)
 
 
+def reloaded(folder, tensors, settings):
+    """A file with these parts, read as a model."""
+    path = folder / "model.safetensors"
+    parts = SimpleNamespace(kind="deep-markov", tensors=lambda: tensors, settings=lambda: settings)
+    save(parts, path)
+    return load(path)
+
+
 @pytest.mark.parametrize("part", ["scale.width", "first_mean", "emission.mean.weight"])
-def test_parts_that_are_missing_or_of_another_model_are_refused(small, part):
+def test_a_file_without_one_of_the_parts_is_refused(small, tmp_path, part):
     tensors = dict(small.tensors())
     del tensors[part]
-    with pytest.raises(ConfigError, match=f"{part}.*fit it again"):
-        DeepMarkov.from_parts(tensors, small.settings())
+    with pytest.raises(ConfigError, match=rf"model.safetensors(.|\n)*{part}(.|\n)*fit it again"):
+        reloaded(tmp_path, tensors, small.settings())
 
 
-def test_a_scale_of_other_workers_is_refused(small):
+def test_a_scale_of_other_workers_is_refused(small, tmp_path):
     tensors = {**small.tensors(), "scale.centre": torch.zeros(3)}
     with pytest.raises(ConfigError, match=r"one for each worker.*fit it again"):
-        DeepMarkov.from_parts(tensors, small.settings())
+        reloaded(tmp_path, tensors, small.settings())
 
 
 @pytest.mark.parametrize(
     "change", [{"workers": 9}, {"lag": 0}, {"lags": 3}, {"workers": "many"}, {"hidden": -1}]
 )
-def test_settings_of_another_model_are_refused(small, change):
+def test_settings_of_another_model_are_refused(small, tmp_path, change):
     with pytest.raises(ConfigError, match="fit it again"):
-        DeepMarkov.from_parts(small.tensors(), {**small.settings(), **change})
+        reloaded(tmp_path, small.tensors(), {**small.settings(), **change})
 
 
-def test_progress_rises_to_one():
-    told = []
-    fit([recorded()], progress=told.append, **SMALL)
+def test_progress_rises_to_one(plain):
+    _, told, *_ = plain
     assert told[-1] == 1
     assert all(a < b for a, b in itertools.pairwise(told))
 
 
-def test_censored_and_full_fits_agree_when_nothing_is_censored():
-    history = recorded()
-    one, other = (fit([each], **SMALL).tensors() for each in (history, cut_after(history, WORKERS)))
+def test_censored_and_full_fits_agree_when_nothing_is_censored(plain):
+    one = plain[0].tensors()
+    other = fit([cut_after(recorded(), WORKERS)], **SMALL).tensors()
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
@@ -279,8 +299,6 @@ def test_runs_of_different_numbers_of_workers_are_refused():
         fit([recorded(), recorded(workers=6)], **SMALL)
 
 
-@pytest.mark.parametrize("ordered", [False, True])
-def test_another_number_of_workers_needs_another_fit(ordered):
-    model = fit([recorded()], ordered=ordered, **SMALL)
+def test_another_number_of_workers_needs_another_fit(either):
     with pytest.raises(ConfigError, match=r"fitted to 8 workers, and the run has 5: fit.*pooled"):
-        model.follow(np.zeros(5, np.int64), 0)
+        either.follow(np.zeros(5, np.int64), 0)

@@ -21,27 +21,18 @@ def model() -> Pooled:
     return fit([_history(24, 0)])
 
 
-def test_the_same_seed_gives_the_same_bits(model: Pooled) -> None:
-    again = fit([_history(24, 0)]).tensors()
-    assert all(torch.equal(again[name], value) for name, value in model.tensors().items())
-
-
-def test_censored_and_full_fits_agree_when_nothing_is_censored(
+def test_a_second_fit_gives_the_same_bits_also_from_a_file_and_changes_no_global_state(
     model: Pooled, tmp_path: Path
 ) -> None:
-    """Iterations that ended when the last had come, read back from a file."""
+    """Fitted to iterations that ended when the last worker had come, read back from a file."""
     full = _history(24, 0)
     end = full.seconds.max(axis=1, keepdims=True)
     cut = RunTimes(np.minimum(full.seconds, end), full.seconds > end, full.node)
     write(cut, tmp_path / "times.parquet")
-    again = fit([read(tmp_path / "times.parquet")]).tensors()
-    assert all(torch.equal(again[name], value) for name, value in model.tensors().items())
-
-
-def test_fitting_leaves_the_global_generators_and_threads_alone() -> None:
     threads, state = torch.get_num_threads(), torch.get_rng_state()
     shares: list[float] = []
-    fit([_history(20, 0)], progress=shares.append)
+    again = fit([read(tmp_path / "times.parquet")], progress=shares.append).tensors()
+    assert all(torch.equal(again[name], value) for name, value in model.tensors().items())
     assert torch.get_num_threads() == threads
     assert torch.equal(torch.get_rng_state(), state)
     assert shares == sorted(shares)

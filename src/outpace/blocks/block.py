@@ -1,8 +1,8 @@
-"""The values that travel and are computed with: blocks of the flat parameter vector.
+"""Blocks: the parts of the flat parameter vector that travel and are computed with.
 
-A *block* is the part of the flat parameter vector that one shard owns (1-D, perhaps in
-`Pieces`, perhaps `Deferred` until it is read), or a `Phantom` of its size where only timing
-matters.
+A *block* is the part of the flat parameter vector that one shard owns: a 1-D tensor, `Pieces`
+of one, a `Deferred` one that is computed when it is read, or a `Phantom` of its size where only
+timing matters.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from outpace.blocks.pieces import Pieces
 
 
 class Phantom(msgspec.Struct, frozen=True, gc=False):
-    """Stands for a block of `nbytes` bytes that nobody computes with."""
+    """Stands for a block of `nbytes` bytes where only timing matters."""
 
     nbytes: int
 
@@ -28,29 +28,25 @@ Block: TypeAlias = Value | Deferred
 
 
 class StepSettings(msgspec.Struct):
-    """What a user's own optimizer says of one step; it travels with the gradient.
+    """Settings of a user's own optimizer for one step; they travel with the gradient."""
 
-    groups: the settings of each parameter group (lr and the like). unused: the numbers of
-    the parameters that got no gradient; nothing is done to one that nobody used.
-    """
-
-    groups: list[dict[str, Any]]
-    unused: list[int] = []
+    groups: list[dict[str, Any]]  # of each parameter group (lr and the like)
+    unused: list[int] = []  # parameters without a gradient, which the step leaves as they are
 
 
 def value_of(block: Block) -> Value:
-    """The block itself, computed now if it was deferred."""
+    """Return the block, computed now if it is deferred."""
     return block.value() if isinstance(block, Deferred) else block
 
 
 def whole(block: Block) -> torch.Tensor | Phantom:
-    """The same block in one piece."""
+    """Return the block in one piece."""
     value = value_of(block)
     return value.whole() if isinstance(value, Pieces) else value
 
 
 def parts(block: Block) -> Sequence[torch.Tensor]:
-    """The consecutive tensors that it consists of."""
+    """Return the consecutive tensors of a block."""
     value = value_of(block)
     if isinstance(value, Pieces):
         return value.parts

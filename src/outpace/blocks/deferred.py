@@ -1,4 +1,4 @@
-"""A block whose value is computed when somebody reads it, perhaps never."""
+"""A block whose value is computed when it is read, perhaps never."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import torch
 
 
 class Deferred:
-    """Stands for a 1-D tensor of `length` entries; `compute()` gives it, once.
+    """Stands for a 1-D tensor of `length` entries that `compute()` returns.
 
-    Whoever receives it owns it, as any block.
+    As with any block, the receiver owns it.
     """
 
     __slots__ = ("_compute", "_length", "dtype", "nbytes")
@@ -23,7 +23,7 @@ class Deferred:
         return self._length
 
     def value(self) -> torch.Tensor:
-        """The tensor, which is the reader's: not to be asked for twice.
+        """Compute the tensor, which then belongs to the caller; to be called once.
 
         Raises whatever the computation raises.
         """

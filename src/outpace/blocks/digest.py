@@ -1,4 +1,4 @@
-"""Fingerprints of parameters."""
+"""Digests of parameters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from outpace.blocks.block import Block, parts
 
 
 def parameters_digest(blocks: Sequence[Block]) -> str:
-    """SHA-256 of the flat parameter vector: its dtype, length and bytes."""
+    """Return the SHA-256 of the flat parameter vector: its dtype, length and bytes."""
     digest = hashlib.sha256()
     tensors = [tensor for block in blocks for tensor in parts(block)]
     if tensors:

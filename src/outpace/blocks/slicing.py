@@ -1,4 +1,4 @@
-"""Which server owns which part of the flat parameter vector."""
+"""The assignment of the flat parameter vector to servers."""
 
 from __future__ import annotations
 
@@ -10,16 +10,20 @@ from outpace.errors import ConfigError
 
 
 class Slicing(StrEnum):
-    """How the parameters are shared among the servers (FluentPS, section III-B)."""
+    """How parameters are divided among the servers (FluentPS, section III-B)."""
 
-    EVEN = "even"  # elastic parameter slicing: equal parts, whatever tensor they are of
-    LAYERS = "layers"  # whole parameter tensors, as many to each: one tensor is one key
+    EVEN = "even"  # elastic parameter slicing: equal parts, regardless of tensors
+    LAYERS = "layers"  # whole parameter tensors, equally many for each server
 
 
 def slices_of(slicing: Slicing, layers: Sequence[int], servers: int) -> list[slice]:
-    """The servers' slices, contiguous and in order. layers: the sizes of the parameter tensors.
+    """Return the servers' slices, contiguous and in order.
 
-    Raises ConfigError if a server would own nothing.
+    Args:
+        layers: The sizes of the parameter tensors.
+
+    Raises:
+        ConfigError: if a server would own nothing.
     """
     if slicing is Slicing.EVEN:
         return even_slices(sum(layers), servers)
@@ -33,9 +37,10 @@ def slices_of(slicing: Slicing, layers: Sequence[int], servers: int) -> list[sli
 
 
 def even_slices(parameters: int, servers: int) -> list[slice]:
-    """Contiguous slices whose sizes differ by at most one element (EPS).
+    """Return contiguous slices whose sizes differ by at most one element.
 
-    Raises ConfigError if a server would own nothing.
+    Raises:
+        ConfigError: if a server would own nothing.
     """
     if servers > parameters:
         raise ConfigError(
@@ -46,7 +51,7 @@ def even_slices(parameters: int, servers: int) -> list[slice]:
 
 
 def layers_within(part: slice, layers: Sequence[int]) -> list[slice]:
-    """The parts of this slice, counted from its start, that are of one parameter tensor each."""
+    """Cut a slice at the borders of parameter tensors; positions count from its start."""
     found = []
     for place, end in pairwise(accumulate(layers, initial=0)):
         low, high = max(place, part.start), min(end, part.stop)
@@ -56,7 +61,7 @@ def layers_within(part: slice, layers: Sequence[int]) -> list[slice]:
 
 
 def _even(things: int, servers: int) -> list[int]:
-    """The bounds between the servers: server m has things m·K // M up to (m+1)·K // M."""
+    """Return the bounds between servers: server m has things m·K // M up to (m+1)·K // M."""
     return [server * things // servers for server in range(servers + 1)]
 
 

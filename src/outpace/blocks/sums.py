@@ -1,9 +1,9 @@
-"""Sums gradients in a fixed binary tree, so that the order of arrival does not matter.
+"""Sums of gradients in a fixed binary tree, so that the order of arrival does not matter.
 
-Floating-point addition is not associative: summing 32 gradients as they arrive gives
-another last bit each time. Here the leaf of worker n is node `size + n` of a heap-
-numbered binary tree; two children are added when both are there, and those without a
-sibling pass up at the end. The sum depends on who contributed, not on when.
+Floating-point addition is not associative: 32 gradients summed as they arrive give a different
+last bit each time. Here the leaf of worker n is node `size + n` of a heap-numbered binary tree;
+two children are added as soon as both are known, and those without a sibling move up at the
+end. The sum depends on which workers contributed, not on when.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Gradient: TypeAlias = torch.Tensor | Pieces
 
 
 def all_finite(tensor: Gradient) -> bool:
-    """False if an entry of this 1-D tensor is infinite or not a number.
+    """False if an entry of this 1-D tensor is infinite or NaN.
 
-    A dot product with itself costs a twentieth of isfinite().all(). It overflows, to
-    infinity, where entries are merely beyond 1e19: as good as diverged. Half precision
-    overflows far earlier and is looked at entry by entry.
+    A dot product of the tensor with itself costs a twentieth of isfinite().all(). It also
+    overflows where entries exceed 1e19, which is as good as diverged. Half precision overflows
+    far earlier, so its entries are tested one by one.
     """
     if isinstance(tensor, Pieces):
         return all(map(all_finite, tensor.parts)) if tensor.finite is None else tensor.finite
@@ -35,7 +35,7 @@ def all_finite(tensor: Gradient) -> bool:
 
 
 def norm_of(block: object) -> float:
-    """The Euclidean norm of a 1-D block; 0 of one that nobody computes with."""
+    """Return the Euclidean norm of a 1-D block; 0 for a `Phantom`."""
     if isinstance(block, Pieces):
         return math.hypot(*map(norm_of, block.parts))
     if not isinstance(block, torch.Tensor):
@@ -46,7 +46,7 @@ def norm_of(block: object) -> float:
 
 
 class TreeSum:
-    """The sum of at most one gradient of each worker. It owns what is added to it."""
+    """The sum of at most one gradient of each worker. It owns the gradients added to it."""
 
     __slots__ = ("_pending", "_size", "count")
 
@@ -56,7 +56,7 @@ class TreeSum:
         self._pending: dict[int, Any] = {}  # node -> sum of its subtree
 
     def add(self, worker: int, gradient: Gradient) -> None:
-        """Add it, in place where it can."""
+        """Add a gradient, in place where possible."""
         self.count += 1
         pending = self._pending
         node = self._size + worker
@@ -66,7 +66,7 @@ class TreeSum:
         pending[node] = gradient
 
     def total(self) -> Any:
-        """The sum, a Gradient. Raises ValueError if nothing was added."""
+        """Return the sum, a Gradient. Raises ValueError if nothing was added."""
         if not self._pending:
             raise ValueError("nothing was added to this sum")
         # The deepest nodes have the highest numbers; a merge makes a lower one.
@@ -78,14 +78,14 @@ class TreeSum:
             sibling = self._pending.pop(node ^ 1, None)
             if sibling is not None:
                 gradient = sibling.add_(gradient)
-                heapq.heappop(nodes)  # the sibling: it comes right after
+                heapq.heappop(nodes)  # the sibling, which comes right after
             self._pending[node >> 1] = gradient
             heapq.heappush(nodes, -(node >> 1))
         return self._pending[1]
 
 
 class ArrivalSum:
-    """The sum in the order of arrival: one buffer, and another last bit each time."""
+    """The sum in the order of arrival: one buffer, but its last bits vary between runs."""
 
     __slots__ = ("_sum", "count")
 
@@ -94,19 +94,19 @@ class ArrivalSum:
         self._sum: Any = None
 
     def add(self, worker: int, gradient: Gradient) -> None:
-        """Add it; the first one becomes the sum."""
+        """Add a gradient; the first one becomes the sum."""
         self.count += 1
         self._sum = gradient if self._sum is None else self._sum.add_(gradient)
 
     def total(self) -> Any:
-        """The sum, a Gradient. Raises ValueError if nothing was added."""
+        """Return the sum, a Gradient. Raises ValueError if nothing was added."""
         if self._sum is None:
             raise ValueError("nothing was added to this sum")
         return self._sum
 
 
 def tree_sum(gradients: Iterable[torch.Tensor]) -> torch.Tensor:
-    """The sum of the gradients of workers 0, 1, ... as a shard computes it; they are kept."""
+    """Return the sum of gradients of workers 0, 1, ... as a shard computes it."""
     copies = [gradient.clone() for gradient in gradients]
     total = TreeSum(len(copies))
     for worker, gradient in enumerate(copies):

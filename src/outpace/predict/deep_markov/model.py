@@ -89,17 +89,11 @@ class DeepMarkov:
 
     @classmethod
     def from_parts(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> DeepMarkov:
-        """Return the model with these parts. Raises ConfigError if they do not fit together."""
-        try:
-            shape = Shape(**settings)
-            learned = dict(tensors)
-            scale = RunTimeScale(learned.pop("scale.centre"), learned.pop("scale.width"))
-            network = shape.network(seed=0)
-            network.load_state_dict(learned)
-            centres = tuple(scale.centre.shape)
-            require(centres == (shape.workers,), "scale.centre", "one for each worker", centres)
-        except (KeyError, RuntimeError, TypeError, ValueError) as error:
-            raise ConfigError(
-                f"these are not the parts of a deep Markov model: {error}; fit it again"
-            ) from error
+        shape = Shape(**settings)
+        learned = dict(tensors)
+        scale = RunTimeScale(learned.pop("scale.centre"), learned.pop("scale.width"))
+        network = shape.network(seed=0)
+        network.load_state_dict(learned)
+        centres = tuple(scale.centre.shape)
+        require(centres == (shape.workers,), "scale.centre", "one for each worker", centres)
         return cls(shape, scale, network)
