@@ -21,7 +21,7 @@ def model() -> Pooled:
     return fit([_history(24, 0)])
 
 
-def test_a_second_fit_gives_the_same_bits_also_from_a_file_and_changes_no_global_state(
+def test_a_second_fit_gives_the_same_bits_and_changes_no_global_state(
     model: Pooled, tmp_path: Path
 ) -> None:
     """Fitted to iterations that ended when the last worker had come, read back from a file."""
