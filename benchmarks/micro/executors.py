@@ -16,7 +16,7 @@ from outpace.experiment.running import simulate
 from outpace.record.trace import MemorySink, Trace
 from outpace.simulation.run import Simulation
 from outpace.simulation.virtual import one_thread_own_randomness
-from outpace.tasks import CuttableWorkload
+from outpace.tasks import Workload
 
 FASHION = {"kind": "fashion-mnist-cnn"}  # 421,642 parameters, 11 ms per gradient
 DIGITS = {"kind": "digits-mlp"}  # 4,810 parameters, 0.1 ms
@@ -90,7 +90,7 @@ def _batched(quick: bool) -> list[Measurement]:
 class _Timed:
     """A workload that adds up the seconds of its gradients and evaluations."""
 
-    def __init__(self, inner: CuttableWorkload) -> None:
+    def __init__(self, inner: Workload) -> None:
         self._inner, self.seconds = inner, 0.0
 
     def __getattr__(self, name: str) -> Any:

@@ -312,7 +312,7 @@ def test_a_task_without_classes_has_no_accuracy(here, name):
     ("name", "words"),
     [
         ("leaves", "raised SystemExit"),
-        ("no_module", "is a str, no nn.Module"),
+        ("no_module", "must be an nn.Module, not a str"),
         ("meta", "meta device"),
         ("a_list", "must be a tuple"),
     ],

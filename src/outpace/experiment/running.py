@@ -21,7 +21,7 @@ from outpace.simulation.peers import PeerSimulation
 from outpace.simulation.run import Simulation
 from outpace.simulation.virtual import Progress, one_thread_own_randomness
 from outpace.support.yaml_files import read_yaml
-from outpace.tasks import CuttableWorkload, Script
+from outpace.tasks import Script, Workload
 
 ExperimentLike = Experiment | Mapping[str, Any] | str | Path
 
@@ -145,7 +145,7 @@ def run(
         return RecordedRun(experiment, engine, trace, sink, out).drive()
 
 
-def _workload(experiment: Experiment) -> CuttableWorkload:
+def _workload(experiment: Experiment) -> Workload:
     return experiment.task.workload(experiment.workers, experiment.batch_size, experiment.seed)
 
 

@@ -17,9 +17,9 @@ from outpace.real.net.messages import DTYPES
 from outpace.real.node.packing import product, unpacked
 from outpace.real.process import roles
 from outpace.tasks import (
-    CuttableWorkload,
     Evaluation,
     Script,
+    Workload,
     evaluation_of,
     require_accuracy,
 )
@@ -57,7 +57,7 @@ class TaskTraining:
 
     join_s = 120.0
 
-    def __init__(self, experiment: Experiment, workload: CuttableWorkload) -> None:
+    def __init__(self, experiment: Experiment, workload: Workload) -> None:
         require_accuracy(workload, experiment.accuracies)
         workload.cut(experiment.slices(workload.layers))
         optimizer = experiment.optimizer_in_run(workload.samples)

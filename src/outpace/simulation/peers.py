@@ -36,13 +36,13 @@ from outpace.sync.peers.parameters import (
     average_both,
     replica_step,
 )
-from outpace.tasks import CuttableWorkload
+from outpace.tasks import Workload
 
 
 class PeerSimulation(VirtualRun):
     """One without servers."""
 
-    def _set_up(self, experiment: Experiment, workload: CuttableWorkload) -> None:
+    def _set_up(self, experiment: Experiment, workload: Workload) -> None:
         sync = experiment.peers
         assert sync is not None
         (initial,) = workload.initial_parameters()

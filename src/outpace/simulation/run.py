@@ -33,13 +33,13 @@ from outpace.sync.parameter_block import parameter_block
 from outpace.sync.programs.cutoff import cut_off
 from outpace.sync.programs.parameter_server import parameter_server
 from outpace.sync.shard import Shard
-from outpace.tasks import CuttableWorkload
+from outpace.tasks import Workload
 
 
 class Simulation(VirtualRun):
     """A run with servers. Implements `Engine`."""
 
-    def _set_up(self, experiment: Experiment, workload: CuttableWorkload) -> None:
+    def _set_up(self, experiment: Experiment, workload: Workload) -> None:
         self._followed = experiment.policies.initial()
         self._shards = [
             Shard(

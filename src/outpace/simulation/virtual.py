@@ -31,7 +31,7 @@ from outpace.simulation.network.links import Log
 from outpace.support.generators import left_as_they_were
 from outpace.support.threads import one_thread
 from outpace.support.units import Time, nanoseconds, seconds
-from outpace.tasks import CuttableWorkload, Evaluation, require_accuracy
+from outpace.tasks import Evaluation, Workload, require_accuracy
 
 _END_OF_TIME: Time = 2**63 - 1  # 292 years; the trace keeps times in 64 bits
 Progress = Callable[[float], None]  # share of the run done, in [0, 1]
@@ -53,7 +53,7 @@ class VirtualRun(ABC):
     def __init__(
         self,
         experiment: Experiment,
-        workload: CuttableWorkload,
+        workload: Workload,
         trace: Trace,
         *,
         progress: Progress | None = None,
@@ -91,7 +91,7 @@ class VirtualRun(ABC):
     # -- for subclasses ----------------------------------------------------------
 
     @abstractmethod
-    def _set_up(self, experiment: Experiment, workload: CuttableWorkload) -> None:
+    def _set_up(self, experiment: Experiment, workload: Workload) -> None:
         """Create the nodes of the run and spawn their programs; set `_control`."""
 
     @abstractmethod

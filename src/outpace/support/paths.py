@@ -1,4 +1,4 @@
-"""Paths in a configuration are seen from the folder of its file."""
+"""Paths in a configuration start in the folder of its file."""
 
 from __future__ import annotations
 
@@ -12,11 +12,16 @@ class NamesFiles(typing.Protocol):
     """A part of a configuration with paths in it."""
 
     def absolute(self, folder: Path) -> typing.Self:
-        """The same with its paths seen from `folder`."""
+        """Return the part with absolute paths; relative ones start in `folder`."""
 
 
 def with_paths(part: Any, folder: Path) -> Any:
-    """A part, or a tuple of parts, with its paths, if it has any, seen from `folder`."""
+    """Return a part, or a tuple of parts, with absolute paths."""
     if isinstance(part, tuple):
         return tuple(with_paths(each, folder) for each in part)
     return part.absolute(folder) if isinstance(part, NamesFiles) else part
+
+
+def seen_from(folder: Path, path: str | None) -> str | None:
+    """Return an absolute path; a relative one starts in `folder`, `~` is the home folder."""
+    return None if path is None else str((folder / Path(path).expanduser()).resolve())

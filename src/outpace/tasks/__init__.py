@@ -1,26 +1,18 @@
 """Models, data, losses and their evaluation."""
 
 from outpace.support.user_code import brief
-from outpace.tasks.data.digits import load_digits
-from outpace.tasks.data_kinds import (
-    CharGpt,
-    Cifar10,
-    Cifar10Resnet,
-    DigitsCnn,
-    DigitsMlp,
-    FashionMnist,
-    FashionMnistCnn,
-)
+from outpace.tasks.data.cifar import Cifar10, Cifar10Resnet
+from outpace.tasks.data.digits import DigitsCnn, DigitsMlp, load_digits
+from outpace.tasks.data.fashion import FashionMnist, FashionMnistCnn
 from outpace.tasks.guarded import evaluation_of, gradient_of, require_accuracy
 from outpace.tasks.kinds import PythonTask, Quadratic, Script, TaskKind, Timing
-from outpace.tasks.making import CuttableWorkload
+from outpace.tasks.models.char_gpt import CharGpt
 from outpace.tasks.task import Evaluation, Task, Workload
 
 __all__ = [
     "CharGpt",
     "Cifar10",
     "Cifar10Resnet",
-    "CuttableWorkload",
     "DigitsCnn",
     "DigitsMlp",
     "Evaluation",

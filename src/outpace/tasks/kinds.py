@@ -10,21 +10,24 @@ from outpace.errors import ConfigError
 from outpace.support.checks import not_negative, require
 from outpace.support.generators import left_as_they_were
 from outpace.support.user_code import absolute_target, brief, load_target, require_target
-from outpace.tasks.data_kinds import DataTask
-from outpace.tasks.making import CuttableWorkload, supervised
+from outpace.tasks.data.cifar import Cifar10, Cifar10Resnet
+from outpace.tasks.data.digits import DigitsCnn, DigitsMlp
+from outpace.tasks.data.fashion import FashionMnist, FashionMnistCnn
 from outpace.tasks.models import layer_sizes, require_model
+from outpace.tasks.models.char_gpt import CharGpt
 from outpace.tasks.quadratic import QuadraticWorkload
-from outpace.tasks.supervised import SupervisedWorkload
-from outpace.tasks.task import Task
+from outpace.tasks.supervised import SupervisedWorkload, supervised
+from outpace.tasks.task import Task, Workload
 from outpace.tasks.timing import TimingWorkload
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """No gradients: the messages have the size that parameters of four bytes each would give.
+    """No gradients, only messages of the size of parameters of four bytes each.
 
-    parameters: how many, 1,000,000 if nothing is said. layers: or the number in each of the
-    model's parameter tensors, or the name of a model of `models.MODELS` that has them.
+    Attributes:
+        parameters: their number, by default 1,000,000.
+        layers: instead, their number in each tensor, or the name of one of `models.MODELS`.
     """
 
     kind: Literal["timing"] = "timing"
@@ -45,7 +48,7 @@ class Timing:
             total = sum(self.layers)
             require(total <= 10**15, "layers", "at most 1e15 parameters in all", total)
 
-    def workload(self, workers: int, batch_size: int, seed: int) -> CuttableWorkload:
+    def workload(self, workers: int, batch_size: int, seed: int) -> Workload:
         if isinstance(self.layers, str):
             return TimingWorkload(layer_sizes(self.layers))
         return TimingWorkload(self.layers or [self.parameters or 1_000_000])
@@ -53,7 +56,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Quadratic:
-    """½ Σ λ_j·w_j² from w = 1; `noise` is the standard deviation of each gradient entry."""
+    """Minimise ½ Σ λ_j·w_j² from w = 1; `noise` is the standard deviation of gradient entries."""
 
     eigenvalues: tuple[float, ...]
     noise: float = 0.0
@@ -65,15 +68,17 @@ class Quadratic:
             require(not_negative(value), f"eigenvalues[{place}]", "a number from 0 to 1e9", value)
         require(not_negative(self.noise), "noise", "a number from 0 to 1e9", self.noise)
 
-    def workload(self, workers: int, batch_size: int, seed: int) -> CuttableWorkload:
+    def workload(self, workers: int, batch_size: int, seed: int) -> Workload:
         return QuadraticWorkload(self.eigenvalues, self.noise, seed)
 
 
 @dataclass(frozen=True, slots=True)
 class PythonTask:
-    """What the user's function returns, an `outpace.Task`.
+    """The `outpace.Task` that a user's function returns.
 
-    `target` is `file.py:function` or `module:function`; `arguments` are given to it by name.
+    Attributes:
+        target: `file.py:function` or `module:function`.
+        arguments: passed to the function by name.
     """
 
     target: str
@@ -84,13 +89,12 @@ class PythonTask:
         require_target(self.target)
 
     def absolute(self, folder: Path) -> PythonTask:
-        """With the path of its file seen from `folder`."""
         return replace(self, target=absolute_target(self.target, folder))
 
-    def workload(self, workers: int, batch_size: int, seed: int) -> CuttableWorkload:
-        """Raises ConfigError if it cannot be imported, made, or trained for one batch."""
-        # With a task of its own, thrown away: what a model, a loss or a file remembers of
-        # its use cannot be put back.
+    def workload(self, workers: int, batch_size: int, seed: int) -> Workload:
+        """Raises ConfigError if the task cannot be imported, made, or trained for one batch."""
+        # A second task is tried and thrown away, because what a model, a loss or a file
+        # remembers of its use cannot be reset.
         probed = self.target, repr(self.arguments), workers, batch_size
         if probed not in _PROBED:
             with left_as_they_were():
@@ -116,14 +120,15 @@ class PythonTask:
         return supervised(make, workers, batch_size, seed, ours=False)
 
 
-_PROBED: set[tuple[object, ...]] = set()  # by this process: `compare` makes a task often
+_PROBED: set[tuple[object, ...]] = set()  # in this process, where `compare` makes many tasks
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
     """A user's training script that calls `outpace.attach`; for real runs only.
 
-    path "-": the workers are started by somebody else.
+    Attributes:
+        path: of the script; "-" if its workers are not started by Outpace.
     """
 
     path: str
@@ -131,12 +136,11 @@ class Script:
     kind: Literal["script"] = "script"
 
     def absolute(self, folder: Path) -> Script:
-        """With its path seen from `folder`."""
         if self.path == "-":
             return self
         return replace(self, path=str((folder / self.path).resolve()))
 
-    def workload(self, workers: int, batch_size: int, seed: int) -> CuttableWorkload:
+    def workload(self, workers: int, batch_size: int, seed: int) -> Workload:
         """Always raises ConfigError."""
         raise ConfigError(
             f"task: the script {self.path} can only be run for real (outpace run); "
@@ -144,4 +148,16 @@ class Script:
         )
 
 
-TaskKind: TypeAlias = DataTask | Quadratic | Timing | PythonTask | Script
+TaskKind: TypeAlias = (
+    DigitsMlp
+    | DigitsCnn
+    | FashionMnistCnn
+    | FashionMnist
+    | Cifar10
+    | Cifar10Resnet
+    | CharGpt
+    | Quadratic
+    | Timing
+    | PythonTask
+    | Script
+)

@@ -1,4 +1,4 @@
-"""A workload with a closed form: the quadratic of given eigenvalues."""
+"""A workload with a closed form: a quadratic with given eigenvalues."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ _START = 1.0
 class QuadraticWorkload:
     """Minimise ½ Σ λ_j·w_j² from w = 1, in float64. The gradient is λ·w + noise·ε.
 
-    ε is standard normal, another one for each worker, iteration and entry. With one
+    ε is standard normal and independent for each worker, iteration and entry. With one
     eigenvalue λ, plain SGD with learning rate η and gradients that are all τ updates stale
     is stable if and only if η·λ < 2·sin(π / (2·(2τ + 1))).
     """
 
     has_accuracy = False
     samples = None
+    model = None
 
     def __init__(self, eigenvalues: Sequence[float], noise: float, seed: int) -> None:
         self._eigenvalues = torch.tensor(eigenvalues, dtype=torch.float64)
@@ -33,15 +34,11 @@ class QuadraticWorkload:
     def layers(self) -> tuple[int]:
         return (self.size,)
 
-    model = None
-
     @property
     def size(self) -> int:
-        """The number of parameters."""
         return self._eigenvalues.numel()
 
     def cut(self, slices: Sequence[slice]) -> None:
-        """From now on exchange one block for each of these slices of the flat vector."""
         self._slices = list(slices)
 
     def initial_parameters(self) -> list[Block]:
@@ -69,6 +66,6 @@ class QuadraticWorkload:
 
 
 def _point(parameters: Sequence[Block]) -> torch.Tensor:
-    """A copy of all parameters."""
+    """Return a copy of all parameters."""
     tensors = [tensor for block in parameters if isinstance(tensor := whole(block), torch.Tensor)]
     return torch.cat(tensors)

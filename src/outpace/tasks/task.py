@@ -1,4 +1,4 @@
-"""What a training task is, to a user (`Task`) and to a runtime (`Workload`)."""
+"""A training task as a user gives it (`Task`) and as a runtime uses it (`Workload`)."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ Accuracy: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def fraction_correct(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """The share of samples whose largest output is the target class."""
+    """Return the share of samples whose largest output is the target class."""
     return (output.argmax(dim=1) == target).float().mean()
 
 
 @dataclass(frozen=True)
 class Task:
-    """A model, its loss and its data: what `make_task()` of a user returns.
+    """A model, its loss and its data, as a user's `make_task()` returns it.
 
-    `train` and `test` are (inputs, targets), tensors with one row per sample, or a
-    map-style torch Dataset of such pairs. `loss(output, target)` is the mean over the
-    batch, a scalar. `accuracy(output, target)` is a number in [0, 1]; left out, it is the
-    share of classes guessed right, and none where targets are floating-point numbers.
-    Without `test` only the training loss is evaluated.
+    Attributes:
+        loss: function of (output, target) that returns the mean over the batch, a scalar.
+        train: (inputs, targets), tensors with one row per sample, or a map-style torch Dataset
+            of such pairs.
+        test: the same; without it only the training loss is evaluated.
+        accuracy: function of (output, target) that returns a number in [0, 1]. By default the
+            share of classes guessed right; there is none if targets are floating-point numbers.
     """
 
     model: torch.nn.Module
@@ -40,7 +42,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What parameters are worth. None: the task has no such number."""
+    """The quality of parameters; None where the task has no such number."""
 
     train_loss: float | None = None
     test_loss: float | None = None
@@ -48,25 +50,47 @@ class Evaluation:
 
 
 class Workload(Protocol):
-    """A task cut into blocks for servers and batches for workers."""
+    """A task cut into blocks for servers and batches for workers.
+
+    It has one block until `cut` is called.
+    """
 
     @property
     def has_accuracy(self) -> bool: ...
 
+    @property
+    def layers(self) -> Sequence[int]:
+        """Number of parameters of each parameter tensor, in their order."""
+
+    @property
+    def size(self) -> int:
+        """Number of parameters: the sum of the layers."""
+
+    @property
+    def samples(self) -> int | None:
+        """Number of training samples, if there are any."""
+
+    @property
+    def model(self) -> torch.nn.Module | None:
+        """The module that computes gradients; None if there is nothing that could be aborted."""
+
+    def cut(self, slices: Sequence[slice]) -> None:
+        """Exchange one block for each of these slices of the flat vector from now on."""
+
     def initial_parameters(self) -> list[Block]:
-        """The blocks that training starts from."""
+        """Return the blocks that training starts from."""
 
     def gradient(
         self, parameters: Sequence[Block], worker: int, iteration: int
     ) -> tuple[float | None, Sequence[Block]]:
-        """The loss and gradient of the worker's batch for that iteration.
+        """Return the loss and gradient of the worker's batch of this iteration.
 
-        A function of its arguments only: it may be called late, in any order, or never.
-        The gradient belongs to the caller; one block for each of the parameters'.
+        It is a function of the arguments alone: it may be called late, in any order, or never.
+        The gradient, with a block for each block of the parameters, belongs to the caller.
         """
 
     def evaluate(self, parameters: Sequence[Block], samples: int | None = None) -> Evaluation:
         """Evaluate on the training and test data, on at most so many samples of each."""
 
     def state_dict(self, parameters: Sequence[Block]) -> dict[str, torch.Tensor]:
-        """The parameters under the model's own names; empty for `timing`."""
+        """Return the parameters under the model's own names; empty for `timing`."""

@@ -1,4 +1,4 @@
-"""A workload without gradients: only sizes and times count."""
+"""A workload without gradients, where only sizes and times matter."""
 
 from __future__ import annotations
 
@@ -11,24 +11,21 @@ from outpace.tasks.task import Evaluation
 
 
 class TimingWorkload:
-    """Parameters of four bytes that nobody computes with: so many in each layer."""
+    """Layers of parameters of four bytes each, which are sent but have no values."""
 
     has_accuracy = False
     samples = None
+    model = None
 
     def __init__(self, layers: Sequence[int]) -> None:
         self.layers = tuple(layers)
         self._blocks = [Phantom(4 * self.size)]
 
-    model = None
-
     @property
     def size(self) -> int:
-        """The number of parameters."""
         return sum(self.layers)
 
     def cut(self, slices: Sequence[slice]) -> None:
-        """From now on exchange one block for each of these slices of the flat vector."""
         self._blocks = [Phantom(4 * (part.stop - part.start)) for part in slices]
 
     def initial_parameters(self) -> list[Block]:

@@ -13,13 +13,13 @@ from outpace.real.net.sparse_log import SparseLog
 from outpace.real.node.member import CoordinatorLink, report_failure
 from outpace.real.node.trainee import Trainee
 from outpace.support.units import Time
-from outpace.tasks import CuttableWorkload, gradient_of
+from outpace.tasks import Workload, gradient_of
 
 
 class TaskGradients:
     """Of this worker."""
 
-    def __init__(self, worker: Trainee, experiment: Experiment, workload: CuttableWorkload) -> None:
+    def __init__(self, worker: Trainee, experiment: Experiment, workload: Workload) -> None:
         self._worker, self._workload = worker, workload
         self._last = math.inf if experiment.stop.iterations is None else experiment.stop.iterations
         self._refuse = experiment.non_finite == "refuse"
@@ -78,7 +78,7 @@ def _is_finite(loss: float | None, gradient: Sequence[Block]) -> bool:
     )
 
 
-def task_of(link: CoordinatorLink, experiment: Experiment) -> CuttableWorkload | None:
+def task_of(link: CoordinatorLink, experiment: Experiment) -> Workload | None:
     """What a worker trains; None, after the coordinator was told why, if it cannot be made."""
     try:
         return experiment.task.workload(experiment.workers, experiment.batch_size, experiment.seed)

@@ -15,7 +15,7 @@ from outpace.real.node.task import TaskGradients, task_of
 from outpace.sync.parameter_block import ParameterBlock, parameter_block
 from outpace.sync.peers.context import Parameters
 from outpace.sync.peers.parameters import Common, Own, Replica, SharedModel, replica_step
-from outpace.tasks import CuttableWorkload
+from outpace.tasks import Workload
 from outpace.tasks.abort_points import AbortPoints
 
 
@@ -23,7 +23,7 @@ class TaskPeer(Peer):
     """Holds its parameters as a server would."""
 
     def __init__(
-        self, link: CoordinatorLink, worker: int, experiment: Experiment, workload: CuttableWorkload
+        self, link: CoordinatorLink, worker: int, experiment: Experiment, workload: Workload
     ) -> None:
         super().__init__(link, worker, experiment)
         workload.cut([slice(0, sum(workload.layers))])

@@ -51,7 +51,7 @@ from outpace.sync.messages import (
     size_bytes,
 )
 from outpace.sync.programs.context import Stopped
-from outpace.tasks import CuttableWorkload
+from outpace.tasks import Workload
 from outpace.tasks.abort_points import AbortPoints
 
 EndsIt: TypeAlias = Callable[[Message], bool]
@@ -293,7 +293,7 @@ class TaskWorker(Worker):
     """Trains the task of a configuration."""
 
     def __init__(
-        self, link: CoordinatorLink, worker: int, experiment: Experiment, workload: CuttableWorkload
+        self, link: CoordinatorLink, worker: int, experiment: Experiment, workload: Workload
     ) -> None:
         super().__init__(link, worker, experiment)
         self._workload = workload

@@ -16,7 +16,7 @@ from outpace.simulation.executors.job import EvaluationJob, Executor, GradientJo
 from outpace.simulation.executors.processes import ProcessExecutor, cores
 from outpace.simulation.executors.serial import SerialExecutor
 from outpace.support.units import Time
-from outpace.tasks import CuttableWorkload, Evaluation, evaluation_of
+from outpace.tasks import Evaluation, Workload, evaluation_of
 
 
 class Gradients:
@@ -33,7 +33,7 @@ class Gradients:
     def __init__(
         self,
         experiment: Experiment,
-        workload: CuttableWorkload,
+        workload: Workload,
         told: Told,
         share: Callable[[], float],
     ) -> None:

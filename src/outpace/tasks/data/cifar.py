@@ -10,19 +10,23 @@ from __future__ import annotations
 import tarfile
 import zlib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 import torch
 from torch import nn
 
 from outpace.errors import ConfigError
+from outpace.support.checks import require
+from outpace.support.paths import seen_from
 from outpace.tasks.data.files import DataSet
 from outpace.tasks.data.pixels import Pixels
-from outpace.tasks.models import make_model
-from outpace.tasks.task import Task
+from outpace.tasks.models import make_model, require_model
+from outpace.tasks.supervised import supervised
+from outpace.tasks.task import Task, Workload
 
 _Pair = tuple[torch.Tensor, torch.Tensor]
 
@@ -39,7 +43,47 @@ BATCH_BYTES: Final = 30_730_000  # of each of the six files
 _SHAPE: Final = (3, 32, 32)
 _RECORD: Final = 1 + 3 * 32 * 32  # the class, then red, green and blue, row by row
 _CLASSES: Final = 10
+_DEPTHS: Final = (20, 50, 56, 101, 110)
 _MEAN, _DEVIATION = (125.31, 122.95, 113.87), (62.99, 62.09, 66.70)
+
+
+@dataclass(frozen=True, slots=True)
+class Cifar10:
+    """One of `models.MODELS` on CIFAR-10. folder: where the archive or its six files are."""
+
+    model: str
+    folder: str | None = None
+    kind: Literal["cifar10"] = "cifar10"
+
+    def __post_init__(self) -> None:
+        require_model(self.model)
+
+    def absolute(self, folder: Path) -> Cifar10:
+        return replace(self, folder=seen_from(folder, self.folder))
+
+    def workload(self, workers: int, batch_size: int, seed: int) -> Workload:
+        """Raises ConfigError if a file is missing or damaged."""
+        return supervised(lambda: cifar10(self.model, self.folder), workers, batch_size, seed)
+
+
+@dataclass(frozen=True, slots=True)
+class Cifar10Resnet:
+    """The residual network of this depth on CIFAR-10: `cifar10` under a shorter name."""
+
+    depth: int = 20
+    folder: str | None = None
+    kind: Literal["cifar10-resnet"] = "cifar10-resnet"
+
+    def __post_init__(self) -> None:
+        known = ", ".join(map(str, _DEPTHS))
+        require(self.depth in _DEPTHS, "depth", f"one of {known}", self.depth)
+
+    def absolute(self, folder: Path) -> Cifar10Resnet:
+        return replace(self, folder=seen_from(folder, self.folder))
+
+    def workload(self, workers: int, batch_size: int, seed: int) -> Workload:
+        """Raises ConfigError if a file is missing or damaged."""
+        return Cifar10(f"resnet-{self.depth}", self.folder).workload(workers, batch_size, seed)
 
 
 def cifar10(model: str, folder: str | None = None) -> Task:

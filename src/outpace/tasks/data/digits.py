@@ -2,19 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 import torch
 from torch import nn
 
 from outpace.support.randomness import generator
-from outpace.tasks.task import Task
+from outpace.tasks.supervised import supervised
+from outpace.tasks.task import Task, Workload
 
 _TEST_SAMPLES: Final = 360
 _Pair = tuple[torch.Tensor, torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class DigitsMlp:
+    """A perceptron on the digits."""
+
+    kind: Literal["digits-mlp"] = "digits-mlp"
+
+    def workload(self, workers: int, batch_size: int, seed: int) -> Workload:
+        return supervised(digits_mlp, workers, batch_size, seed)
+
+
+@dataclass(frozen=True, slots=True)
+class DigitsCnn:
+    """A small convolutional network on the digits."""
+
+    kind: Literal["digits-cnn"] = "digits-cnn"
+
+    def workload(self, workers: int, batch_size: int, seed: int) -> Workload:
+        return supervised(digits_cnn, workers, batch_size, seed)
 
 
 def digits_mlp() -> Task:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import gzip
 import math
 import zlib
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 import torch
 from torch import nn
 
 from outpace.errors import ConfigError
+from outpace.support.paths import seen_from
 from outpace.tasks.data.files import DataSet
 from outpace.tasks.data.pixels import Pixels
-from outpace.tasks.models import make_model
-from outpace.tasks.task import Task
+from outpace.tasks.models import make_model, require_model
+from outpace.tasks.supervised import supervised
+from outpace.tasks.task import Task, Workload
 
 _Pair = tuple[torch.Tensor, torch.Tensor]
 
@@ -33,6 +36,40 @@ FASHION_MNIST: Final = DataSet(
 )
 _MEAN, _DEVIATION = (72.94,), (90.02,)
 _UINT8: Final = 8  # in an idx file's magic number
+
+
+@dataclass(frozen=True, slots=True)
+class FashionMnistCnn:
+    """A convolutional network on Fashion-MNIST. folder: where its four files are."""
+
+    kind: Literal["fashion-mnist-cnn"] = "fashion-mnist-cnn"
+    folder: str | None = None
+
+    def absolute(self, folder: Path) -> FashionMnistCnn:
+        return replace(self, folder=seen_from(folder, self.folder))
+
+    def workload(self, workers: int, batch_size: int, seed: int) -> Workload:
+        """Raises ConfigError if a file is missing or damaged."""
+        return supervised(lambda: fashion_mnist_cnn(self.folder), workers, batch_size, seed)
+
+
+@dataclass(frozen=True, slots=True)
+class FashionMnist:
+    """One of `models.MODELS` on Fashion-MNIST. folder: where its four files are."""
+
+    model: str
+    folder: str | None = None
+    kind: Literal["fashion-mnist"] = "fashion-mnist"
+
+    def __post_init__(self) -> None:
+        require_model(self.model)
+
+    def absolute(self, folder: Path) -> FashionMnist:
+        return replace(self, folder=seen_from(folder, self.folder))
+
+    def workload(self, workers: int, batch_size: int, seed: int) -> Workload:
+        """Raises ConfigError if a file is missing or damaged."""
+        return supervised(lambda: fashion_mnist(self.model, self.folder), workers, batch_size, seed)
 
 
 def fashion_mnist_cnn(folder: str | None = None) -> Task:

@@ -3,15 +3,56 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Literal
 
 import torch
 from torch import nn
 
+from outpace.support.checks import require
+from outpace.support.paths import seen_from
 from outpace.tasks.data.text import read_characters
-from outpace.tasks.task import Task
+from outpace.tasks.supervised import supervised
+from outpace.tasks.task import Task, Workload
 
 _DEVIATION: Final = 0.02  # of initial weights (GPT-2)
+
+
+@dataclass(frozen=True, slots=True)
+class CharGpt:
+    """A transformer that guesses a text's next character. path: of the text, UTF-8.
+
+    Without a path the text is Python's own standard library. context: how many
+    characters it sees.
+    """
+
+    kind: Literal["char-gpt"] = "char-gpt"
+    path: str | None = None
+    context: int = 64
+    layers: int = 2
+    heads: int = 4
+    width: int = 64
+
+    def __post_init__(self) -> None:
+        for key, most in (("context", 10_000), ("layers", 1000), ("heads", 1000), ("width", 10**5)):
+            value = getattr(self, key)
+            require(0 < value <= most, key, f"from 1 to {most:,}", value)
+        if self.heads > 0:
+            divisible = self.width % self.heads == 0
+            require(divisible, "width", f"divisible by heads ({self.heads})", self.width)
+
+    def absolute(self, folder: Path) -> CharGpt:
+        return replace(self, path=seen_from(folder, self.path))
+
+    def workload(self, workers: int, batch_size: int, seed: int) -> Workload:
+        """Raises ConfigError if the text cannot be read or is too short."""
+        return supervised(
+            lambda: char_gpt(self.path, self.context, self.layers, self.heads, self.width),
+            workers,
+            batch_size,
+            seed,
+        )
 
 
 def char_gpt(path: str | None, context: int, layers: int, heads: int, width: int) -> Task:

@@ -1,0 +1,64 @@
+"""The samples of a user's data: tensors, or a map-style Dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import torch
+
+from outpace.errors import ConfigError
+from outpace.tasks.task import Accuracy, Data, Task, fraction_correct
+
+_EVALUATION_BATCH: Final = 100
+
+
+def batches_of(data: Data, samples: int) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
+    """Yield (size, inputs, targets) of batches with at most so many samples in all.
+
+    The samples are evenly spaced, because neighbours may be alike.
+    """
+    length = length_of(data)
+    samples = min(samples, length)
+    indices = torch.arange(samples) * length // samples
+    for batch in torch.split(indices, _EVALUATION_BATCH):
+        yield len(batch), *samples_at(data, batch)
+
+
+def length_of(data: Data) -> int:
+    return len(data[0]) if isinstance(data, tuple) else len(data)  # type: ignore[arg-type]
+
+
+def samples_at(data: Data, indices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    if isinstance(data, tuple):
+        return data[0][indices], data[1][indices]
+    inputs, targets = torch.utils.data.default_collate([data[i] for i in indices.tolist()])
+    return inputs, targets
+
+
+def accuracy_of(task: Task) -> Accuracy | None:
+    """Return the task's accuracy, if it has one. The default one counts classes."""
+    if task.test is not None and task.accuracy is fraction_correct:
+        _, targets = samples_at(task.test, torch.zeros(1, dtype=torch.int64))
+        return None if targets.is_floating_point() else task.accuracy
+    return None if task.test is None else task.accuracy
+
+
+def require_samples(data: Data, name: str) -> None:
+    """Raise ConfigError unless this is data to train or test with."""
+    pair = isinstance(data, tuple) and len(data) == 2
+    if not isinstance(data, torch.utils.data.Dataset) and not (
+        pair and all(isinstance(part, torch.Tensor) for part in data)
+    ):
+        raise ConfigError(
+            f"the task's {name} data must be a tuple (inputs, targets) of two tensors or a "
+            f"map-style torch Dataset, not a {type(data).__name__}"
+        )
+    if isinstance(data, torch.utils.data.IterableDataset):
+        raise ConfigError(f"the task's {name} data must be a map-style Dataset, with a length")
+    if isinstance(data, tuple) and len(data[0]) != len(data[1]):
+        raise ConfigError(
+            f"the task's {name} data has {len(data[0])} inputs but {len(data[1])} targets"
+        )
+    if length_of(data) == 0:
+        raise ConfigError(f"the task's {name} data is empty")
