@@ -56,6 +56,7 @@ class Driver:
         self.shard = Shard(0, block, workers, policy, self.account)
         self.now = 0
         self.iteration = [0] * workers  # the one to compute next
+        self.watermark = [-1] * workers  # the last one pushed: an answer may skip iterations
         self.version = [0] * workers
         self.waiting: dict[int, int] = {}  # worker -> iteration of its pull
         self.gone: set[int] = set()
@@ -76,15 +77,15 @@ class Driver:
         gradient = None if abstain else self.gradient(worker, iteration)
         if not abstain:
             self.pushed.append((worker, iteration))
-        self.iteration[worker] = iteration
+        self.iteration[worker] = self.watermark[worker] = iteration
         self.send(Push(worker, iteration, self.version[worker], gradient))
         self.waiting[worker] = iteration
         self.send(Pull(worker, iteration, coin=(0.37 * worker + 0.61 * iteration) % 1))
 
     def repeat(self, worker: int) -> None:
         """The network delivers the worker's last push a second time."""
-        watermark = self.iteration[worker] - (worker not in self.waiting)
-        if worker in self.waiting:
+        watermark = self.watermark[worker]
+        if watermark >= 0 and worker not in self.gone:
             gradient = self.gradient(worker, watermark)
             self.send(Push(worker, watermark, self.version[worker], gradient))
 
