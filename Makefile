@@ -7,11 +7,12 @@ JOBS ?= 2
 # Remade when what it was made from changes.
 READY := $(VENV)/.ready
 
-.PHONY: help demo test check bench pictures setup clean
+.PHONY: help demo test soak check bench pictures setup clean
 
 help:
 	@echo "make demo      set up, compare strategies on the demo, name the report"
 	@echo "make test      set up, run all tests"
+	@echo "make soak      set up, try Hypothesis' tests with new seeds, ROUNDS=5 times"
 	@echo "make check     set up, lint, types, module structure"
 	@echo "make bench     set up, measure speed against peers"
 	@echo "make pictures  set up, make the pictures of the documentation from real runs"
@@ -26,6 +27,16 @@ $(READY): pyproject.toml constraints.txt
 
 demo: $(READY)
 	$(BIN)/outpace compare examples/demo.yaml
+
+# Hypothesis with new seeds: ROUNDS times, each seed printed. A failure prints what reproduces it.
+ROUNDS ?= 5
+
+soak: $(READY)
+	@for seed in $$($(PYTHON) -c 'import secrets; [print(secrets.randbits(32)) for _ in range($(ROUNDS))]'); do \
+		echo "Hypothesis seed $$seed"; \
+		$(BIN)/python -m pytest -m "hypothesis or stateful" --numprocesses $(JOBS) --dist loadfile \
+			--hypothesis-profile soak --hypothesis-seed $$seed || exit 1; \
+	done
 
 test: $(READY)
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile

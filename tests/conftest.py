@@ -1,29 +1,26 @@
-"""What all tests share. A failing hypothesis test prints what reproduces it."""
+"""Settings of all tests: Hypothesis, Ctrl-C, torch threads."""
 
-import os
 import signal
 
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-settings.register_profile(
-    "outpace",
-    deadline=None,
-    print_blob=True,
-    derandomize=bool(os.environ.get("CI")),
-    suppress_health_check=[HealthCheck.too_slow],
-)
+# `make test` tries the same examples everywhere, so that it cannot fail by chance. `make soak`
+# (--hypothesis-profile soak) tries others, and more of them where a test does not say how many.
+_COMMON = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("outpace", _COMMON, derandomize=True)
+settings.register_profile("soak", _COMMON, derandomize=False, max_examples=300)
 settings.load_profile("outpace")
 
-# Whoever starts the tests in the background has Ctrl-C ignored, and so would all commands.
+# A shell ignores Ctrl-C in what it starts in the background, and so would the commands under test.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
 def _one_torch_thread():
-    """As in a simulation; what a test compares with must compute alike."""
+    """Compute on one thread, as simulations do, so that results can be compared bit by bit."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

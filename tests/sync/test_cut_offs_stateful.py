@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 
+import pytest
 import torch
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -224,6 +225,7 @@ class CutOffs(RuleBasedStateMachine):
                 assert each.iteration >= clock or waits not in shard.describe_waiting()
 
 
+@pytest.mark.stateful
 def test_the_same_gradients_count_at_all_shards():
     run_state_machine_as_test(
         CutOffs,

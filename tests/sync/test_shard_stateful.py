@@ -510,6 +510,7 @@ class ShardMachine(RuleBasedStateMachine):
         assert sorted(self.seen.abandoned) == expected
 
 
+@pytest.mark.stateful
 @pytest.mark.parametrize("ahead", [1, 3], ids=["waits for its answer", "goes on without"])
 @pytest.mark.parametrize("kind", POLICIES)
 def test_the_shard_does_what_its_definition_says(kind, ahead):
