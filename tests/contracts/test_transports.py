@@ -28,7 +28,7 @@ from outpace.real.net.messages import (
     WirePush,
 )
 from outpace.real.net.session import Keys, Session, new_keys
-from outpace.real.net.transport import Caller, Listener, Transport
+from outpace.real.net.transport import Caller, Handlers, Listener, Transport
 from outpace.real.net.wire import WireError
 from outpace.real.net.zeromq.transport import LOOPBACK, ZeroMQTransport
 
@@ -39,7 +39,7 @@ PEERS = ("worker-0", "worker-1")
 STRANGER = "worker-9"  # has keys, but is not a peer of the listener
 
 
-def any_block(message: WireMessage) -> tuple[str, int] | None:
+def any_block(_: str, message: WireMessage) -> tuple[str, int] | None:
     head: BlockHead | None = getattr(message, "block", None)
     return None if head is None else (head.dtype, head.elements)
 
@@ -83,10 +83,9 @@ class Cluster:
         return process.transport.listen(
             address or self.address,
             peers,
-            expected=options.get("expected", lambda _: any_block),
-            on_message=process.take,
-            on_lost=process.lost.append,
-            is_finite=all_finite,
+            Handlers(
+                options.get("expect", any_block), process.take, process.lost.append, all_finite
+            ),
         )
 
     def call(self, process: Process, endpoint: str = "") -> Caller:
@@ -94,9 +93,7 @@ class Cluster:
             "server-0",
             endpoint or self.listener.endpoint,
             self.keys["server-0"].public if self.keys else "",
-            expect=any_block,
-            on_message=process.take,
-            on_lost=process.lost.append,
+            Handlers(any_block, process.take, process.lost.append),
         )
 
     def connected(self, name: str = "worker-0") -> tuple[Process, Caller]:
@@ -216,7 +213,7 @@ def test_a_refused_peer_is_told_why_and_never_heard_again(cluster):
 def test_a_block_that_is_not_expected_is_refused_and_others_go_on(transport):
     with contextlib.closing(Cluster(transport, insecure=False)) as cluster:
         strict = cluster.process("server-0")
-        endpoint = cluster.listen(strict, expected=lambda _: lambda _: ("float32", 3)).endpoint
+        endpoint = cluster.listen(strict, expect=lambda _, __: ("float32", 3)).endpoint
         caller = cluster.call(cluster.process("worker-0"), endpoint)
         honest = cluster.call(cluster.process("worker-1"), endpoint)
         good, bad = torch.ones(3), torch.ones(4)

@@ -27,6 +27,7 @@ from outpace.real.net.block_frames import head_of
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import WireMessage, WirePush, WireReply
 from outpace.real.net.session import Session
+from outpace.real.net.transport import Handlers
 from outpace.real.net.zeromq.transport import LOOPBACK, ZeroMQTransport
 from outpace.real.run import LEASE_S
 from outpace.support import forking
@@ -106,9 +107,11 @@ def serve_transport(endpoint: Connection, elements: int) -> None:
     listener = ZeroMQTransport("server-0", SESSION, clock, print).listen(
         LOOPBACK,
         {"worker-0": ""},
-        expected=lambda _: lambda _: (head.dtype, head.elements),
-        on_message=lambda _, message, __: inbox.put(message),
-        on_lost=lambda _: kernel.stop(),
+        Handlers(
+            expect=lambda _, __: (head.dtype, head.elements),
+            on_message=lambda _, message, __: inbox.put(message),
+            on_lost=lambda _: kernel.stop(),
+        ),
     )
 
     async def serve() -> None:
@@ -132,9 +135,11 @@ def ask_transport(endpoint: Connection, elements: int, steps: int) -> list[float
         "server-0",
         endpoint.recv(),
         "",
-        expect=lambda _: (head.dtype, head.elements),
-        on_message=lambda _, message, __: inbox.put(message),
-        on_lost=lambda _: kernel.stop(),
+        Handlers(
+            expect=lambda _, __: (head.dtype, head.elements),
+            on_message=lambda _, message, __: inbox.put(message),
+            on_lost=lambda _: kernel.stop(),
+        ),
     )
     stamps = []
 

@@ -22,7 +22,9 @@ from outpace.experiment.running import run, simulate
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import (
+    ANY_MESSAGE,
     BlockHead,
+    Envelope,
     Fetch,
     Go,
     Header,
@@ -40,6 +42,7 @@ from outpace.real.net.messages import (
 )
 from outpace.real.net.session import Keys, Session, new_keys
 from outpace.real.net.sparse_log import SparseLog
+from outpace.real.net.transport import Handlers
 from outpace.real.net.wire import HEADER_BYTES, Outgoing, WireError
 from outpace.real.net.zeromq.transport import LOOPBACK, ZeroMQTransport
 from outpace.real.node.member import COORDINATOR, CoordinatorLink
@@ -63,9 +66,7 @@ class Post:
         self.listener = self.transport.listen(
             LOOPBACK,
             {who: self.public(who) for who in members},
-            expected=lambda _: expect_any,
-            on_message=self._take,
-            on_lost=self.lost.append,
+            Handlers(expect_any, self._take, self.lost.append),
         )
         self.callers: list[Honest] = []
         self.step = lambda: self.clock(self.clock.now + 5_000_000)
@@ -123,9 +124,7 @@ class Honest:
             "server",
             endpoint,
             post.public(post.name) if key is None else key,
-            expect=expect_any,
-            on_message=self._take,
-            on_lost=self.lost.append,
+            Handlers(expect_any, self._take, self.lost.append),
         )
         post.callers.append(self)
         self.send = self.caller.send
@@ -138,7 +137,7 @@ class Honest:
         self.got.append(message)
 
 
-def expect_any(message: WireMessage) -> tuple[str, int] | None:
+def expect_any(_: str, message: WireMessage) -> tuple[str, int] | None:
     head: BlockHead | None = getattr(message, "block", None)
     return None if head is None else (head.dtype, head.elements)
 
@@ -168,7 +167,8 @@ class Stranger:
     def heard(self) -> WireMessage | None:
         if not self.socket.poll(0):
             return None
-        return msgspec.msgpack.decode(self.socket.recv_multipart()[0], type=Header).message
+        raw = msgspec.msgpack.decode(self.socket.recv_multipart()[0], type=Envelope).message
+        return msgspec.msgpack.decode(raw, type=ANY_MESSAGE)
 
     def close(self) -> None:
         self.context.destroy(linger=0)
@@ -323,9 +323,7 @@ def test_a_caller_that_was_refused_says_so_when_it_sends(post):
             "server-0",
             post.listener.endpoint,
             post.public("server-0"),
-            expect=expect_any,
-            on_message=unwanted,
-            on_lost=unwanted,
+            Handlers(expect_any, unwanted, unwanted),
         )
         post.until_logged("refused a connection", "unknown key")
         with pytest.raises(WireError, match="server-0 did not accept this process's key"):
@@ -503,7 +501,8 @@ class Cluster:
         block = shard.read()
         assert isinstance(block, torch.Tensor)
         marks = [shard._view.progress(worker) for worker in range(3)]
-        return shard.version, shard.clock, shard.live, marks, block.tolist(), dict(shard._waiting)
+        waiting = shard.describe_waiting()
+        return shard.version, shard.clock, shard.live, marks, block.tolist(), waiting
 
     def require_training(self, iteration: int) -> None:
         """Both honest workers push and are answered with what came of it."""

@@ -46,7 +46,7 @@ from outpace.real.net.messages import (
 )
 from outpace.real.net.session import Session
 from outpace.real.net.sparse_log import Log
-from outpace.real.net.transport import Transport
+from outpace.real.net.transport import Handlers, Transport
 from outpace.real.net.zeromq.transport import LOOPBACK, ZeroMQTransport
 from outpace.real.node.member import COORDINATOR, boot_id
 from outpace.record.recorder import Totals
@@ -100,9 +100,11 @@ class Coordinator:
             self.listener = self._transport.listen(
                 address,
                 {name: keys.get(name, "") for name in (*self.servers, *self.workers)},
-                expected=lambda name: self.reports.expected(name),
-                on_message=lambda *received: self.reports.take(*received),
-                on_lost=lambda name: self._losses.connection_lost(name),
+                Handlers(
+                    expect=lambda name, message: self.reports.expected(name, message),
+                    on_message=lambda *received: self.reports.take(*received),
+                    on_lost=lambda name: self._losses.connection_lost(name),
+                ),
             )
             totals_of: dict[str, Totals] = {}
             self._architecture: Architecture

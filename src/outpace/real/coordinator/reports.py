@@ -30,7 +30,6 @@ from outpace.real.net.messages import (
 )
 from outpace.real.net.sparse_log import Log
 from outpace.real.net.transport import Listener
-from outpace.real.net.wire import Expect
 from outpace.record.recorder import Totals
 from outpace.record.trace import SCHEMA, Trace
 from outpace.support.version import __version__
@@ -71,24 +70,20 @@ class Reports:
             total.add(part)
         return total
 
-    def expected(self, name: str) -> Expect:
-        """Return which blocks this process may send."""
-
-        def expect(message: WireMessage) -> tuple[str, int] | None:
-            head: BlockHead | None = getattr(message, "block", None)
-            if isinstance(message, TraceReport) and head is not None:
-                fits = head.elements <= MOST_ROWS * len(SCHEMA)
-                return ("int64", head.elements) if fits else None
-            if isinstance(message, ModelBuffers) and name == _FIRST and name in self.joined:
-                return "uint8", self.joined[name].buffer_bytes
-            if isinstance(message, Snapshot) and self.plan is not None:
-                source, part = self._architecture.source(message.shard)
-                if name == source:
-                    dtype = self.plan.dtype
-                    return dtype, block_elements(dtype, self.plan.slices[part])
-            return None
-
-        return expect
+    def expected(self, name: str, message: WireMessage) -> tuple[str, int] | None:
+        """Return which block this process may send with this message."""
+        head: BlockHead | None = getattr(message, "block", None)
+        if isinstance(message, TraceReport) and head is not None:
+            fits = head.elements <= MOST_ROWS * len(SCHEMA)
+            return ("int64", head.elements) if fits else None
+        if isinstance(message, ModelBuffers) and name == _FIRST and name in self.joined:
+            return "uint8", self.joined[name].buffer_bytes
+        if isinstance(message, Snapshot) and self.plan is not None:
+            source, part = self._architecture.source(message.shard)
+            if name == source:
+                dtype = self.plan.dtype
+                return dtype, block_elements(dtype, self.plan.slices[part])
+        return None
 
     def take(self, name: str, message: WireMessage, block: Block | None) -> None:
         block = None if block is None else whole(block)

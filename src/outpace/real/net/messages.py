@@ -7,7 +7,9 @@ separate frames (see `wire`). The tag of a class is its name in the encoding.
 
 from __future__ import annotations
 
+from functools import reduce
 from itertools import pairwise
+from operator import or_
 from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
@@ -42,6 +44,10 @@ class _Wire(msgspec.Struct, array_like=True, gc=False, forbid_unknown_fields=Tru
     pass
 
 
+class WireMessage(_Wire):
+    """Base class of all wire messages."""
+
+
 class BlockHead(_Wire):
     """Announces the block that comes with a message."""
 
@@ -53,7 +59,7 @@ class BlockHead(_Wire):
         return self.elements * (1 if self.dtype == PHANTOM else DTYPES[self.dtype].itemsize)
 
 
-class BlockPiece(_Wire, tag="more"):
+class BlockPiece(WireMessage, tag="more"):
     """The next piece of the block that an earlier message announced."""
 
     offset: Count  # bytes
@@ -62,7 +68,7 @@ class BlockPiece(_Wire, tag="more"):
 # -- workers and servers: messages of programs (`sync.messages`), as they are encoded ------
 
 
-class WirePush(_Wire, tag="push"):
+class WirePush(WireMessage, tag="push"):
     """Push. `settings` and `unused` are those of its StepSettings.
 
     coin: the coin of the Pull that comes right after this push, if one does.
@@ -77,7 +83,7 @@ class WirePush(_Wire, tag="push"):
     unused: list[Index] = []
 
 
-class WirePull(_Wire, tag="pull"):
+class WirePull(WireMessage, tag="pull"):
     """Pull."""
 
     worker: Index
@@ -85,13 +91,13 @@ class WirePull(_Wire, tag="pull"):
     coin: Probability
 
 
-class WireLeave(_Wire, tag="leave"):
+class WireLeave(WireMessage, tag="leave"):
     """Leave: the worker has done its last iteration, so nothing may wait for it."""
 
     worker: Index
 
 
-class WireReply(_Wire, tag="reply"):
+class WireReply(WireMessage, tag="reply"):
     """Reply."""
 
     shard: Index
@@ -103,7 +109,7 @@ class WireReply(_Wire, tag="reply"):
     block: BlockHead
 
 
-class WireAck(_Wire, tag="ack"):
+class WireAck(WireMessage, tag="ack"):
     """Ack."""
 
     shard: Index
@@ -111,7 +117,7 @@ class WireAck(_Wire, tag="ack"):
     iteration: Count
 
 
-class WireDone(_Wire, tag="done"):
+class WireDone(WireMessage, tag="done"):
     """Done. share: NaN if unknown."""
 
     worker: Index
@@ -121,7 +127,7 @@ class WireDone(_Wire, tag="done"):
     finished: bool
 
 
-class WireClose(_Wire, tag="close"):
+class WireClose(WireMessage, tag="close"):
     """Close, sent by the coordinator. by: the worker's number plus 1; 0 for none."""
 
     iteration: Count
@@ -129,7 +135,7 @@ class WireClose(_Wire, tag="close"):
     by: Count
 
 
-class WireAbort(_Wire, tag="abort"):
+class WireAbort(WireMessage, tag="abort"):
     """Abort, sent by the coordinator."""
 
     iteration: Count
@@ -138,7 +144,7 @@ class WireAbort(_Wire, tag="abort"):
 # -- workers and servers: parameters ---------------------------------------------------
 
 
-class Initialize(_Wire, tag="initialize"):
+class Initialize(WireMessage, tag="initialize"):
     """Worker 0 to a server: start from this block, with this optimizer.
 
     optimizer: empty, or the name of a user's optimizer. groups: for each parameter group of
@@ -151,13 +157,13 @@ class Initialize(_Wire, tag="initialize"):
     block: BlockHead
 
 
-class Fetch(_Wire, tag="fetch"):
+class Fetch(WireMessage, tag="fetch"):
     """A worker to a server: send a Snapshot. final: only after all workers have left."""
 
     final: bool = False
 
 
-class Snapshot(_Wire, tag="snapshot"):
+class Snapshot(WireMessage, tag="snapshot"):
     """The parameters of a shard at a version.
 
     request: number of the TakeSnapshot that it answers; 0 if it answers a Fetch.
@@ -174,20 +180,20 @@ class Snapshot(_Wire, tag="snapshot"):
 # -- workers without servers, and the coordinator -----------------------------------------
 
 
-class EnterAllReduce(_Wire, tag="joins"):
+class EnterAllReduce(WireMessage, tag="joins"):
     """A worker takes part in the all-reduce with this number."""
 
     number: Count
 
 
-class GroupBroken(_Wire, tag="broken"):
+class GroupBroken(WireMessage, tag="broken"):
     """A worker cannot continue in the group of this generation."""
 
     generation: Count
     reason: Text
 
 
-class Regroup(_Wire, tag="regroup"):
+class Regroup(WireMessage, tag="regroup"):
     """The coordinator to workers: form a new group of these members."""
 
     generation: Count
@@ -197,13 +203,13 @@ class Regroup(_Wire, tag="regroup"):
 # -- averages of two workers (gossip) ------------------------------------------------------
 
 
-class SeekPartner(_Wire, tag="seeks"):
+class SeekPartner(WireMessage, tag="seeks"):
     """A worker asks for a partner to average with while it computes this iteration."""
 
     iteration: Count
 
 
-class StartAverage(_Wire, tag="meet"):
+class StartAverage(WireMessage, tag="meet"):
     """The coordinator to both workers of a pair: average now."""
 
     number: Count
@@ -212,33 +218,33 @@ class StartAverage(_Wire, tag="meet"):
     began: Count  # when both were free: the time of the run
 
 
-class AverageEnded(_Wire, tag="met"):
+class AverageEnded(WireMessage, tag="met"):
     """A worker has ended its part in this average."""
 
     number: Count
 
 
-class AverageFailed(_Wire, tag="missed"):
+class AverageFailed(WireMessage, tag="missed"):
     """A worker cannot reach its partner in this average."""
 
     number: Count
     reason: Text
 
 
-class CancelAverage(_Wire, tag="parted"):
+class CancelAverage(WireMessage, tag="parted"):
     """The coordinator to a worker: the partner is gone; give this average up unless it ended."""
 
     number: Count
 
 
-class NoPartnerLeft(_Wire, tag="alone"):
+class NoPartnerLeft(WireMessage, tag="alone"):
     """The coordinator to a worker that asked for a partner: no other worker is left."""
 
 
 # -- processes of a run and the coordinator ------------------------------------------------
 
 
-class JoinRun(_Wire, tag="join"):
+class JoinRun(WireMessage, tag="join"):
     """A process is ready to take part. Servers say where they listen, workers what they train."""
 
     outpace: Name  # version
@@ -252,7 +258,7 @@ class JoinRun(_Wire, tag="join"):
     gpu: Name = ""  # unique name of the GPU they are on; empty: a CPU, or several GPUs
 
 
-class Plan(_Wire, tag="plan"):
+class Plan(WireMessage, tag="plan"):
     """All processes have joined: where the servers are, and what the run starts from."""
 
     endpoints: list[Text]  # of the servers
@@ -271,17 +277,17 @@ class Plan(_Wire, tag="plan"):
         return [slice(low, high) for low, high in pairwise(self.bounds)]
 
 
-class ModelBuffers(_Wire, tag="extras"):
+class ModelBuffers(WireMessage, tag="extras"):
     """Worker 0's buffers and untrained parameters as bytes, at the start and at the end."""
 
     block: BlockHead
 
 
-class Ready(_Wire, tag="ready"):
+class Ready(WireMessage, tag="ready"):
     """A process has done what comes before the first iteration."""
 
 
-class Go(_Wire, tag="go"):
+class Go(WireMessage, tag="go"):
     """All processes are ready, and the time of the run begins.
 
     On the machine whose boot id is `boot`, that time is the monotonic clock minus `origin`.
@@ -291,7 +297,7 @@ class Go(_Wire, tag="go"):
     boot: Name
 
 
-class TakeSnapshot(_Wire, tag="read"):
+class TakeSnapshot(WireMessage, tag="read"):
     """The coordinator asks for a Snapshot, as soon as the shard has this version.
 
     request: a number from 1, which the Snapshot repeats.
@@ -301,7 +307,7 @@ class TakeSnapshot(_Wire, tag="read"):
     version: Count = 0
 
 
-class ChangePolicy(_Wire, tag="change"):
+class ChangePolicy(WireMessage, tag="change"):
     """The coordinator to a server: follow another policy, or another condition.
 
     what: `policy`, with its configuration as JSON in `text`; or `pull` or `push`, with the name
@@ -312,22 +318,22 @@ class ChangePolicy(_Wire, tag="change"):
     text: Text
 
 
-class TraceReport(_Wire, tag="rows"):
+class TraceReport(WireMessage, tag="rows"):
     """Rows of the trace, as integers, and the sums over all rows of this process so far."""
 
     totals: Totals
     block: BlockHead | None = None
 
 
-class TrainingDone(_Wire, tag="left"):
+class TrainingDone(WireMessage, tag="left"):
     """A worker takes no more part in the training; its script may still run."""
 
 
-class ProcessDone(_Wire, tag="finished"):
+class ProcessDone(WireMessage, tag="finished"):
     """A process has sent everything it had to send, and ends."""
 
 
-class ProcessFailed(_Wire, tag="failed"):
+class ProcessFailed(WireMessage, tag="failed"):
     """A process cannot go on.
 
     kind: class name of the error. lost: name of the server that it lost, if that was the error.
@@ -338,62 +344,27 @@ class ProcessFailed(_Wire, tag="failed"):
     lost: Name = ""
 
 
-class Notice(_Wire, tag="notice"):
+class Notice(WireMessage, tag="notice"):
     """A line for the log; the run goes on."""
 
     text: Text
 
 
-class StopRun(_Wire, tag="stop"):
+class StopRun(WireMessage, tag="stop"):
     """The coordinator to all: the run is over. early: before its configured end."""
 
     reason: Text
     early: bool = False
 
 
-class Refused(_Wire, tag="refused"):
+class Refused(WireMessage, tag="refused"):
     """The receiver's last message was refused; no later message will be accepted."""
 
     reason: Text
 
 
-WireMessage: TypeAlias = (
-    BlockPiece
-    | WirePush
-    | WirePull
-    | WireLeave
-    | WireReply
-    | WireAck
-    | WireDone
-    | WireClose
-    | WireAbort
-    | Initialize
-    | Fetch
-    | Snapshot
-    | EnterAllReduce
-    | GroupBroken
-    | Regroup
-    | SeekPartner
-    | StartAverage
-    | AverageEnded
-    | AverageFailed
-    | CancelAverage
-    | NoPartnerLeft
-    | JoinRun
-    | Plan
-    | ModelBuffers
-    | Ready
-    | Go
-    | TakeSnapshot
-    | ChangePolicy
-    | TraceReport
-    | TrainingDone
-    | ProcessDone
-    | ProcessFailed
-    | Notice
-    | StopRun
-    | Refused
-)
+# Decodes as one of them.
+ANY_MESSAGE: Final[Any] = reduce(or_, WireMessage.__subclasses__())
 
 
 class Header(_Wire):

@@ -18,16 +18,27 @@ is exchanged through files or environment variables.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol, TypeAlias
-
-import torch
+from dataclasses import dataclass
+from typing import Protocol
 
 from outpace.blocks.block import Block
+from outpace.real.net.block_frames import IsFinite
 from outpace.real.net.messages import WireMessage
-from outpace.real.net.wire import Expect
 
-OnMessage: TypeAlias = Callable[[str, WireMessage, Block | None], None]  # peer, message, block
-OnLost: TypeAlias = Callable[[str], None]  # peer
+
+@dataclass(frozen=True, slots=True)
+class Handlers:
+    """What a process does with what arrives on its connections. Peers are called by name.
+
+    expect: returns which block may come with a message of a peer, as (dtype, elements); None: none.
+    on_lost: called when a peer that was heard is gone, or was refused. is_finite: tests large
+    blocks piece by piece, while a piece is in the cache.
+    """
+
+    expect: Callable[[str, WireMessage], tuple[str, int] | None]
+    on_message: Callable[[str, WireMessage, Block | None], None]
+    on_lost: Callable[[str], None]
+    is_finite: IsFinite | None = None
 
 
 class Listener(Protocol):
@@ -79,47 +90,24 @@ class Caller(Protocol):
 class Transport(Protocol):
     """The connections of one process, which has a name in its run."""
 
-    def listen(
-        self,
-        address: str,
-        peers: Mapping[str, str],
-        *,
-        expected: Callable[[str], Expect],
-        on_message: OnMessage,
-        on_lost: OnLost,
-        is_finite: Callable[[torch.Tensor], bool] | None = None,
-    ) -> Listener:
+    def listen(self, address: str, peers: Mapping[str, str], handlers: Handlers) -> Listener:
         """Listen for the named peers.
 
         Args:
             address: an address of this machine. The transport chooses the port.
             peers: public key of each peer that may call; empty strings in an insecure run.
-            expected: returns for a peer which blocks it may send.
-            on_message: called with the peer's name, the message and its block.
-            on_lost: called with the name of a peer that was heard and is gone, or refused.
-            is_finite: test for pieces of large blocks, done while they are in the cache.
 
         Raises:
             ConfigError: it is not an address of this machine, or all its ports are taken.
         """
 
-    def call(
-        self,
-        peer: str,
-        endpoint: str,
-        key: str,
-        *,
-        expect: Expect,
-        on_message: OnMessage,
-        on_lost: OnLost,
-    ) -> Caller:
+    def call(self, peer: str, endpoint: str, key: str, handlers: Handlers) -> Caller:
         """Connect to a listener.
 
         Args:
             peer: name of the process that listens.
             endpoint: of its listener.
             key: its public key; empty in an insecure run.
-            expect: returns which block may come with a message.
         """
 
     def close(self) -> None:

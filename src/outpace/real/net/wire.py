@@ -20,6 +20,7 @@ from outpace.blocks.block import Block
 from outpace.errors import ProtocolError
 from outpace.real.net.block_frames import Assembly, IsFinite, pieces_of
 from outpace.real.net.messages import (
+    ANY_MESSAGE,
     DTYPES,
     PHANTOM,
     BlockHead,
@@ -37,7 +38,7 @@ Expect: TypeAlias = Callable[[WireMessage], "tuple[str, int] | None"]
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _ENVELOPES: Final[msgspec.msgpack.Decoder[Envelope]] = msgspec.msgpack.Decoder(Envelope)
-_MESSAGES: Final[msgspec.msgpack.Decoder[WireMessage]] = msgspec.msgpack.Decoder(WireMessage)
+_MESSAGES: Final[msgspec.msgpack.Decoder[WireMessage]] = msgspec.msgpack.Decoder(ANY_MESSAGE)
 _REASON: Final = 200  # characters of an error, which may quote what came in
 
 T = TypeVar("T")

@@ -30,7 +30,7 @@ from outpace.real.net.messages import (
     WireMessage,
 )
 from outpace.real.net.session import Session
-from outpace.real.net.transport import Transport
+from outpace.real.net.transport import Handlers, Transport
 from outpace.real.net.wire import Expect, WireError
 from outpace.real.net.zeromq.transport import ZeroMQTransport
 from outpace.record.recorder import Recorder
@@ -92,9 +92,7 @@ class Member:
             COORDINATOR,
             link.endpoint,
             link.key,
-            expect=expect,
-            on_message=self._order,
-            on_lost=self._coordinator_lost,
+            Handlers(lambda _, message: expect(message), self._order, self._coordinator_lost),
         )
         self.kernel.call_at(nanoseconds(_REACH_S), self._require_coordinator, link.endpoint)
 

@@ -32,6 +32,7 @@ from outpace.real.net.messages import (
 )
 from outpace.real.net.sparse_log import SparseLog
 from outpace.real.net.translation import for_shard, wire_reply
+from outpace.real.net.transport import Handlers
 from outpace.real.net.turns import Turns
 from outpace.real.net.zeromq.transport import LOOPBACK
 from outpace.real.node.member import CoordinatorLink, Member
@@ -83,10 +84,7 @@ class Server(Member):
         self.listener = self.transport.listen(
             address,
             {name: keys.get(name, "") for name in self._numbers},
-            expected=lambda _: self._expected,
-            on_message=self._take,
-            on_lost=self._lost,
-            is_finite=all_finite,
+            Handlers(self._expected, self._take, self._lost, all_finite),
         )
 
     def run(self) -> None:
@@ -162,7 +160,7 @@ class Server(Member):
 
     # -- what comes in -----------------------------------------------------------
 
-    def _expected(self, message: WireMessage) -> tuple[str, int] | None:
+    def _expected(self, _: str, message: WireMessage) -> tuple[str, int] | None:
         return self._block if isinstance(message, WirePush | Initialize) else None
 
     def _take(self, peer: str, received: WireMessage, block: Block | None) -> None:

@@ -32,8 +32,7 @@ from outpace.real.net.messages import (
     WireReply,
 )
 from outpace.real.net.translation import for_worker
-from outpace.real.net.transport import Caller
-from outpace.real.net.wire import Expect
+from outpace.real.net.transport import Caller, Handlers
 from outpace.real.node.member import CoordinatorLink, Lost
 from outpace.real.node.task import TaskGradients, task_of
 from outpace.real.node.trainee import Trainee
@@ -137,9 +136,7 @@ class Worker(Trainee):
                 name,
                 endpoint,
                 plan.keys[server] if plan.keys else "",
-                expect=_expect(server, block),
-                on_message=self._take,
-                on_lost=self._lost,
+                Handlers(_expect(server, block), self._take, self._lost),
             )
 
     async def _fetch(self) -> None:
@@ -337,12 +334,12 @@ class TaskWorker(Worker):
         return gradient
 
 
-def _expect(server: int, block: Block) -> Expect:
+def _expect(server: int, block: Block) -> Callable[[str, WireMessage], tuple[str, int] | None]:
     """Only the block of this server may come, and only from it."""
     head = head_of(block)
     due = head.dtype, head.elements
 
-    def expected(message: WireMessage) -> tuple[str, int] | None:
+    def expected(_: str, message: WireMessage) -> tuple[str, int] | None:
         named = isinstance(message, WireReply | Snapshot) and message.shard == server
         return due if named else None
 

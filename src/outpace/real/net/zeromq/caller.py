@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from functools import partial
 from typing import Any, Final
 
 import zmq
@@ -11,8 +12,8 @@ from outpace.blocks.block import Block
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import WireMessage
 from outpace.real.net.session import Session
-from outpace.real.net.transport import OnLost, OnMessage
-from outpace.real.net.wire import Expect, Incoming, Outgoing, WireError
+from outpace.real.net.transport import Handlers
+from outpace.real.net.wire import Incoming, Outgoing, WireError
 from outpace.real.net.zeromq.socket import NAME_END, MonitoredSocket
 
 _ATTEMPTS: Final = 5  # handshakes that fail for no known reason before the caller gives up
@@ -27,19 +28,15 @@ class ZeroMQCaller(MonitoredSocket):
         context: zmq.Context[Any],
         clock: RealClock,
         session: Session,
+        handlers: Handlers,
         name: str,
         peer: str,
         endpoint: str,
         key: str,
-        *,
-        expect: Expect,
-        on_message: OnMessage,
-        on_lost: OnLost,
     ) -> None:
-        super().__init__(context, clock, zmq.DEALER, session)
+        super().__init__(context, clock, zmq.DEALER, session, handlers)
         self.peer = peer
-        self._on_message, self._on_lost = on_message, on_lost
-        self._incoming = Incoming(session.run, session.epoch, expect)
+        self._incoming = Incoming(session.run, session.epoch, partial(handlers.expect, peer))
         self._outgoing = Outgoing(session.run, session.epoch)
         self._up = False
         self._failed = 0  # handshakes in a row
@@ -69,13 +66,13 @@ class ZeroMQCaller(MonitoredSocket):
         except WireError as error:
             raise WireError(f"a message of {self.peer} does not belong here: {error}") from None
         if got is not None:
-            self._on_message(self.peer, *got)
+            self._handlers.on_message(self.peer, *got)
         return got is not None
 
     def _gone(self, _: int) -> None:
         if self._up:  # else only a handshake has ended
             self._up = False
-            self._on_lost(self.peer)
+            self._handlers.on_lost(self.peer)
 
     def _fit(self) -> None:
         self._up, self._failed = True, 0

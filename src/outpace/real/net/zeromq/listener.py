@@ -9,10 +9,10 @@ key is unknown, and the listener refuses messages whose name is not the name of 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection
+from collections.abc import Collection
+from functools import partial
 from typing import Any, Final
 
-import torch
 import zmq
 
 from outpace.blocks.block import Block
@@ -21,8 +21,8 @@ from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import Refused, WireMessage
 from outpace.real.net.session import Session
 from outpace.real.net.sparse_log import SparseLog
-from outpace.real.net.transport import OnLost, OnMessage
-from outpace.real.net.wire import Expect, Incoming, Outgoing, WireError
+from outpace.real.net.transport import Handlers
+from outpace.real.net.wire import Incoming, Outgoing, WireError
 from outpace.real.net.zeromq.socket import NAME_END, MonitoredSocket
 
 _CLOSED: Final = -1
@@ -51,19 +51,13 @@ class ZeroMQListener(MonitoredSocket):
         context: zmq.Context[Any],
         clock: RealClock,
         session: Session,
-        log: SparseLog,
+        handlers: Handlers,
         address: str,
         names: Collection[str],
-        *,
-        expected: Callable[[str], Expect],
-        on_message: OnMessage,
-        on_lost: OnLost,
-        is_finite: Callable[[torch.Tensor], bool] | None,
+        log: SparseLog,
     ) -> None:
-        super().__init__(context, clock, zmq.ROUTER, session)
-        self._log, self._names, self._expected = log, names, expected
-        self._on_message, self._on_lost = on_message, on_lost
-        self._is_finite = is_finite
+        super().__init__(context, clock, zmq.ROUTER, session, handlers)
+        self._log, self._names = log, names
         self._peers: dict[bytes, _Peer] = {}  # by identity
         self._named: dict[str, _Peer] = {}
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
@@ -113,7 +107,7 @@ class ZeroMQListener(MonitoredSocket):
             self.send(name, Refused(reason))
             peer.refused = True
             if peer.connection != _CLOSED:
-                self._on_lost(name)
+                self._handlers.on_lost(name)
 
     def _take(self, frames: list[zmq.Frame]) -> bool:
         identity = bytes(frames[0].buffer)
@@ -140,7 +134,7 @@ class ZeroMQListener(MonitoredSocket):
                 self.refuse(name, str(error))
             return False
         if got is not None:
-            self._on_message(name, *got)
+            self._handlers.on_message(name, *got)
         return got is not None
 
     def _newcomer(self, name: str, identity: bytes, frame: zmq.Frame) -> _Peer:
@@ -152,7 +146,8 @@ class ZeroMQListener(MonitoredSocket):
         self._take_events()  # an unread event may be of an earlier connection's end
         connection = int(frame.get(zmq.SRCFD))
         run, epoch = self._session.run, self._session.epoch
-        incoming = Incoming(run, epoch, self._expected(name), self._is_finite)
+        expect = partial(self._handlers.expect, name)
+        incoming = Incoming(run, epoch, expect, self._handlers.is_finite)
         return _Peer(name, identity, connection, incoming, Outgoing(run, epoch))
 
     def _tell_refused(self, identity: bytes, reason: str) -> None:
@@ -166,7 +161,7 @@ class ZeroMQListener(MonitoredSocket):
             if peer.connection == connection:
                 peer.connection = _CLOSED  # earlier messages are still to be read
                 if not peer.refused:
-                    self._on_lost(peer.name)
+                    self._handlers.on_lost(peer.name)
                 return
         self._log.note("a connection ended that had brought no message of this run")
 

@@ -14,6 +14,7 @@ from outpace.real.net.block_frames import PIECE_BYTES
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import WireMessage
 from outpace.real.net.session import Session
+from outpace.real.net.transport import Handlers
 from outpace.real.net.wire import HEADER_BYTES, Outgoing
 
 NAME_END: Final = "/"  # of the peer's name in a routing identity
@@ -34,9 +35,14 @@ class MonitoredSocket(ABC):
     """
 
     def __init__(
-        self, context: zmq.Context[Any], clock: RealClock, kind: int, session: Session
+        self,
+        context: zmq.Context[Any],
+        clock: RealClock,
+        kind: int,
+        session: Session,
+        handlers: Handlers,
     ) -> None:
-        self._clock, self._session = clock, session
+        self._clock, self._session, self._handlers = clock, session, handlers
         self._socket: zmq.Socket[bytes] = context.socket(kind)
         lease_ms = max(1, int(session.lease_s * 1000))
         for option, value in (

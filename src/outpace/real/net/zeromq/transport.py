@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
-import torch
 import zmq
 
 from outpace.real.net.clock import RealClock
 from outpace.real.net.session import Session
 from outpace.real.net.sparse_log import Log, SparseLog
-from outpace.real.net.transport import OnLost, OnMessage
-from outpace.real.net.wire import Expect
+from outpace.real.net.transport import Handlers
 from outpace.real.net.zeromq.caller import ZeroMQCaller
 from outpace.real.net.zeromq.gate import Gate
 from outpace.real.net.zeromq.listener import ZeroMQListener
@@ -30,56 +28,20 @@ class ZeroMQTransport:
         self._gate: Gate | None = None
         self._open: list[ZeroMQListener | ZeroMQCaller] = []
 
-    def listen(
-        self,
-        address: str,
-        peers: Mapping[str, str],
-        *,
-        expected: Callable[[str], Expect],
-        on_message: OnMessage,
-        on_lost: OnLost,
-        is_finite: Callable[[torch.Tensor], bool] | None = None,
-    ) -> ZeroMQListener:
+    def listen(self, address: str, peers: Mapping[str, str], handlers: Handlers) -> ZeroMQListener:
         if self._session.keys is not None:
             if self._gate is None:
                 self._gate = Gate(self._context, self._clock, self._log)
             self._gate.admitted.update({key: name for name, key in peers.items()})
         listener = ZeroMQListener(
-            self._context,
-            self._clock,
-            self._session,
-            self._log,
-            address,
-            peers,
-            expected=expected,
-            on_message=on_message,
-            on_lost=on_lost,
-            is_finite=is_finite,
+            self._context, self._clock, self._session, handlers, address, peers, self._log
         )
         self._open.append(listener)
         return listener
 
-    def call(
-        self,
-        peer: str,
-        endpoint: str,
-        key: str,
-        *,
-        expect: Expect,
-        on_message: OnMessage,
-        on_lost: OnLost,
-    ) -> ZeroMQCaller:
+    def call(self, peer: str, endpoint: str, key: str, handlers: Handlers) -> ZeroMQCaller:
         caller = ZeroMQCaller(
-            self._context,
-            self._clock,
-            self._session,
-            self._name,
-            peer,
-            endpoint,
-            key,
-            expect=expect,
-            on_message=on_message,
-            on_lost=on_lost,
+            self._context, self._clock, self._session, handlers, self._name, peer, endpoint, key
         )
         self._open.append(caller)
         return caller
