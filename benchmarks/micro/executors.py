@@ -14,7 +14,7 @@ from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
 from outpace.experiment.running import simulate
 from outpace.record.trace import MemorySink, Trace
-from outpace.simulation.run import Simulation
+from outpace.simulation.servers import Simulation
 from outpace.simulation.virtual import one_thread_own_randomness
 from outpace.tasks import Workload
 

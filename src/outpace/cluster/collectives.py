@@ -40,7 +40,7 @@ def rounds_of(pattern: Pattern, members: Sequence[int]) -> tuple[list[Round], in
 
 
 class Cost(NamedTuple):
-    """What an average costs by itself."""
+    """The cost of an average by itself."""
 
     duration: Time
     messages: int

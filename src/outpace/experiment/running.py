@@ -18,7 +18,7 @@ from outpace.record.trace import MemorySink, Trace
 from outpace.simulation.measured import calibrated
 from outpace.simulation.network.message_log import MessageLog
 from outpace.simulation.peers import PeerSimulation
-from outpace.simulation.run import Simulation
+from outpace.simulation.servers import Simulation
 from outpace.simulation.virtual import Progress, one_thread_own_randomness
 from outpace.support.yaml_files import read_yaml
 from outpace.tasks import Script, Workload

@@ -10,7 +10,7 @@ from outpace.blocks.block import Block
 from outpace.cluster import RunTime
 from outpace.errors import ProtocolError
 from outpace.simulation.computing import Computing
-from outpace.simulation.service import Service
+from outpace.simulation.service_times import Service
 from outpace.simulation.virtual import VirtualRun
 from outpace.support.randomness import RandomStream
 from outpace.support.units import Time, nanoseconds, seconds
@@ -20,7 +20,7 @@ from outpace.sync.shard import Shard
 
 
 class VirtualNode:
-    """What the contexts of servers, workers and the scheduler have in common."""
+    """The common part of the contexts of servers, workers and the scheduler."""
 
     def __init__(self, run: VirtualRun, name: str) -> None:
         self._kernel, self._network, self._name = run.kernel, run.network, name

@@ -1,6 +1,6 @@
-"""What all runs in virtual time have in common: they are driven, evaluated and ended.
+"""The common part of all runs in virtual time: driving, evaluating and ending them.
 
-Subclasses say how parameters are kept and exchanged: `run` with servers, `peers` without.
+Subclasses say how parameters are kept and exchanged: in `servers` and in `peers`.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from outpace.record.trace import MemorySink, Trace
 from outpace.simulation.executors import Gradients
 from outpace.simulation.executors.auto import AutoExecutor
 from outpace.simulation.executors.job import GradientJob
-from outpace.simulation.run import Simulation
+from outpace.simulation.servers import Simulation
 from outpace.simulation.virtual import one_thread_own_randomness
 from outpace.tasks import PythonTask
 

@@ -11,7 +11,7 @@ from outpace.errors import ConfigError
 from outpace.kernel import Kernel
 from outpace.record.trace import MemorySink, Trace
 from outpace.simulation.network import network_of
-from outpace.simulation.run import Simulation
+from outpace.simulation.servers import Simulation
 from outpace.support.units import SECOND
 from outpace.sync.messages import Leave, Pull, Push, Reply
 

@@ -18,7 +18,7 @@ _LEAST = 0.1  # least effective number of components after conditioning, as a sh
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Known:
-    """What is known about the N variables of a mixture, in log seconds; shapes (N,)."""
+    """Knowledge about the N variables of a mixture, in log seconds; shapes (N,)."""
 
     place: Tensor  # the worker of each variable
     x: Tensor  # its value, or NaN

@@ -90,7 +90,7 @@ def throughput(order: Ordered) -> MeanThroughput:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slowness:
-    """Which workers took more than SLOW times as long as the fastest fifth, or were cut off.
+    """Workers that took more than SLOW times as long as the fastest fifth, or were cut off.
 
     Args:
         slow: Shape (T, N).

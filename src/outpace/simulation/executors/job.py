@@ -32,8 +32,8 @@ class Executor(Protocol):
     def expect(self, job: Job) -> None:
         """Take a job whose outcome may be needed at the virtual time `job.due` or later.
 
-        Only weak references to the job may be kept: a job without other references is needed
-        by nobody and is not computed.
+        Only weak references to the job may be kept: a job without other references is not
+        needed any more and is not computed.
         """
 
     def result(self, job: Job) -> Outcome:

@@ -1,4 +1,4 @@
-"""What a simulated network consists of, whatever its contention: nodes, links, transfers."""
+"""The parts of a simulated network of either contention: nodes, links, transfers."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from outpace.support.units import SECOND, Time
 
 
 class Resource:
-    """What flows share: one direction of a machine's interface, or the limit of a pair of nodes."""
+    """One direction of a machine's interface, or the limit of a pair of nodes."""
 
     __slots__ = ("_left", "_open", "capacity", "flows")
 

@@ -1,4 +1,4 @@
-"""What networks of either contention have in common: nodes, arrival, delays, the message log."""
+"""The common part of networks of either contention: nodes, arrival, delays, the message log."""
 
 from __future__ import annotations
 
