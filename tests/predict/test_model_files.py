@@ -99,14 +99,14 @@ def test_the_parameters_of_a_run_are_no_run_time_model(tmp_path):
     path = tmp_path / "model.safetensors"
     save_file({"weight": torch.zeros(3)}, path)
     with pytest.raises(
-        ConfigError, match=r"model\.safetensors: is no run-time model.*runtimes fit"
+        ConfigError, match=r"model\.safetensors: not a run-time model.*runtimes fit"
     ):
         load(path)
 
 
 def test_a_file_of_a_later_version_is_refused(saved):
     with pytest.raises(
-        ConfigError, match=r"has the format 2 .*reads 1; update it, or fit it again"
+        ConfigError, match=r"has format 2, .*reads 1; update Outpace, or fit it again"
     ):
         load(rewritten(saved, version=2))
 
@@ -117,7 +117,7 @@ def test_a_file_of_a_later_version_is_refused(saved):
         ({"kind": "depp-markov"}, r"Did you mean 'deep-markov'\?"),
         ({"unit": "iterations"}, "is damaged; fit it again"),
         ({"settings": None}, "is damaged; fit it again"),
-        ({"settings": {}}, r"holds no whole model \('seed'\); fit it again"),
+        ({"settings": {}}, r"is incomplete \('seed'\); fit it again"),
     ],
 )
 def test_a_file_that_says_nonsense_is_refused(saved, changes, words):
@@ -132,7 +132,9 @@ def test_a_damaged_file_is_named(saved):
         with pytest.raises(ConfigError, match=r"cannot read the run-time model in .*model\.safet"):
             load(saved)
     saved.unlink()
-    with pytest.raises(ConfigError, match=r"there is no file .*; outpace runtimes fit makes one"):
+    with pytest.raises(
+        ConfigError, match=r"there is no file .*; make a model with outpace runtimes fit"
+    ):
         load(saved)
 
 

@@ -38,8 +38,8 @@ def test_all_rules_after_the_warm_up_the_learned_one_fitted_to_it():
 @pytest.mark.parametrize(
     ("times", "words"),
     [
-        (recording(cut_off=True), "worker 3 was cut off in iteration 31, so nobody knows"),
-        (recording(20), "20 iterations: the first 20 are the warm-up"),
+        (recording(cut_off=True), "worker 3 was cut off in iteration 31, so it is unknown what"),
+        (recording(20), "has 20 iterations, and the first 20 are the warm-up"),
     ],
 )
 def test_a_recording_that_does_not_say_what_is_needed_is_refused(times, words):

@@ -1,1 +1,1 @@
-"""Knowing when to stop waiting: run-time models, and rules that cut an iteration off."""
+"""When to stop waiting: run-time models, and rules that cut an iteration off."""

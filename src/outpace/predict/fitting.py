@@ -1,4 +1,4 @@
-"""Fitting a model to a run while it goes on, and again when more of it is known."""
+"""Fits a model to a run while it goes on, and again when more of it is known."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from outpace.predict.recorded.table import RunTimes
 
 
 class Fitting(Protocol):
-    """One fit at a time."""
+    """Fits models, one at a time."""
 
     model: Model | None
-    """What was fitted last, if anything was."""
+    """The last model that was fitted, if any."""
 
     def start(self, history: RunTimes) -> None:
-        """Begin; not before `done` was told of the one before. May raise what `done` may."""
+        """Begin a fit, when `done` was true of the one before. Raises as `done` does."""
 
     def done(self) -> bool:
-        """Is the fit that was started over? Raises OutpaceError if it failed."""
+        """True if the fit that was started has ended. Raises OutpaceError if it failed."""
 
 
 class FittingAtOnce:
-    """Done when `start` returns: in virtual time it takes none."""
+    """Fits within `start`: in virtual time a fit takes no time."""
 
     def __init__(self, kind: str, seed: int) -> None:
         self.model: Model | None = None

@@ -1,9 +1,9 @@
-"""What run-time models and cut-off rules are.
+"""The interfaces of run-time models and cut-off rules.
 
 A *model* is fitted once to recorded run times. It follows a run by a *filter*, which sees
 each iteration when it has ended and predicts the next. A *prediction* is a joint
-distribution of one iteration's run times; it can be conditioned on what has come, and on
-what has not come, in the course of that iteration.
+distribution of one iteration's run times; it can be conditioned, in the course of that
+iteration, on which workers have come and which have not.
 
 A *rule* says how long to wait in each iteration. Most rules make a decision from a model's
 predictions, some need no model. Neither knows of shards, messages or clocks: the same rule
@@ -28,13 +28,13 @@ class Prediction(Protocol):
     """The joint distribution of the N run times of one iteration."""
 
     def sample(self, count: int) -> Seconds:
-        """Joint draws, shape (count, N). The random numbers are the filter's own: seeded."""
+        """Return joint draws, shape (count, N), from the filter's own seeded random numbers."""
 
     def given(self, arrived: Seconds, elapsed_s: float) -> Prediction:
-        """The same once it is known who has come.
+        """Return the distribution given which workers have come.
 
-        arrived: shape (N,), the run times of those who have, NaN for those who take longer
-        than `elapsed_s`. It is told everything since the beginning, not what is new.
+        arrived: run times of all workers that have come since the beginning, shape (N,); NaN
+        for a worker that takes longer than `elapsed_s`.
         """
 
 
@@ -42,39 +42,42 @@ class Filter(Protocol):
     """Follows one run."""
 
     def observe(self, seconds: Seconds, censored: Mask) -> None:
-        """The next iteration has ended. Shapes (N,), as the rows of `RunTimes`."""
+        """Take in the next iteration, which has ended. Shapes (N,), as the rows of `RunTimes`."""
 
     def predict(self) -> Prediction:
-        """The iteration after the last one observed."""
+        """Return a prediction of the iteration after the last one observed."""
 
 
 class Model(Protocol):
-    """A fitted run-time model. Never changes; equal bits in a file, equal predictions."""
+    """A fitted run-time model. It never changes; equal files make equal predictions."""
 
     kind: ClassVar[str]
 
     @property
     def needs(self) -> int:
-        """How many iterations its filter must have observed before it can predict."""
+        """The number of iterations that its filter must observe before it can predict."""
 
     def follow(self, node: Nodes, seed: int) -> Filter:
-        """A filter of its own for a run. Raises ConfigError if it cannot serve these workers."""
+        """Return a filter for a run. Raises ConfigError if it cannot serve these workers."""
 
     def tensors(self) -> Mapping[str, Tensor]:
-        """What was learned, for a file."""
+        """Return what was learned, for a file."""
 
     def settings(self) -> dict[str, Any]:
-        """All else that is needed to make it again (`from_parts`), as plain JSON data."""
+        """Return the rest that `from_parts` needs to make the model again, as plain JSON data."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """How long an iteration stays open: until the first of these.
+    """How long an iteration stays open: until `count` or `until_s` is reached.
 
-    count: so many gradients have come. until_s: so long after its beginning. Until then the
-    rule is asked again (`Rule.review`) once so long has passed, or so many have come. An
-    iteration always ends when all workers that can still come have come, and never before
-    one has.
+    An iteration always ends when all workers that can still come have come, and never before
+    the first gradient.
+
+    Attributes:
+        count: number of gradients.
+        until_s: seconds since the beginning of the iteration.
+        again_s, again_count: seconds or gradients after which the rule reviews its answer.
     """
 
     count: float = math.inf
@@ -84,21 +87,21 @@ class Wait:
 
 
 class Rule(Protocol):
-    """How long to wait, iteration by iteration: begin, perhaps review, observe; and again."""
+    """Says how long to wait. Each iteration calls begin, perhaps review, and observe."""
 
     def begin(self) -> Wait:
-        """The next iteration begins."""
+        """Return how long the iteration that begins now stays open."""
 
     def review(self, arrived: Seconds, elapsed_s: float) -> Wait:
-        """Asked again in the course of it; arguments as for `Prediction.given`.
+        """Return a new answer in the course of the iteration, as the last one asked for.
 
-        The answer replaces what was said before; a count that has come already, or a time
-        that has passed, ends the iteration now.
+        Arguments as for `Prediction.given`. A count that has come already, or a time that has
+        passed, ends the iteration now.
         """
 
     def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
-        """The iteration has ended after so long, without those that are censored.
+        """Take in an iteration that ended after `ended_s`, without the censored workers.
 
-        Shapes (N,), as the rows of `RunTimes`. A censored worker may have reported more than
-        `ended_s`: it was still computing when it stopped.
+        Shapes (N,), as the rows of `RunTimes`. The time of a censored worker can be more than
+        `ended_s`, because it went on computing until it was told to stop.
         """

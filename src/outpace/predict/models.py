@@ -1,6 +1,7 @@
 """Run-time models by name, and their files.
 
-A file is safetensors: what was learned, and one entry of metadata, JSON with the rest.
+A file is in safetensors format: the tensors that were learned, and the rest as JSON in one
+entry of the metadata.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from outpace.predict.recorded.table import RunTimes
 from outpace.support.replacing import replace_file
 from outpace.support.threads import one_thread
 
-Progress = Callable[[float], None]  # the share that is done
+Progress = Callable[[float], None]  # called with the share that is done
 
 _VERSION: Final = 1
 _UNIT: Final = "s"
-# One key: of several, safetensors writes each time another one first.
+# A single key, because safetensors writes several in changing order.
 _KEY: Final = "outpace.run-time-model"
 
 
 class Fit(Protocol):
-    """What a model's module offers as `fit`: deterministic. Raises ConfigError."""
+    """The function `fit` of a model's module. Deterministic; raises ConfigError."""
 
     def __call__(
         self, histories: Sequence[RunTimes], *, seed: int = 0, progress: Progress = ...
@@ -40,7 +41,7 @@ class Fit(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Where a kind of model is. It is imported when somebody wants one."""
+    """Where a kind of model is; it is imported when it is used."""
 
     module: str
     name: str
@@ -49,7 +50,7 @@ class Kind:
         return cast(Fit, import_module(self.module).fit)
 
     def from_parts(self) -> Callable[[Mapping[str, Tensor], Mapping[str, Any]], Model]:
-        """The inverse of `tensors` and `settings`."""
+        """Return the inverse of `tensors` and `settings`."""
         made: Callable[[Mapping[str, Tensor], Mapping[str, Any]], Model]
         made = getattr(import_module(self.module), self.name).from_parts
         return made
@@ -62,7 +63,7 @@ MODELS: Final[dict[str, Kind]] = {
 
 
 def require_kind(kind: str) -> Kind:
-    """The kind of that name. Raises ConfigError."""
+    """Return the kind of that name. Raises ConfigError."""
     if kind not in MODELS:
         raise ConfigError(f"there is no run-time model {kind!r}.{did_you_mean(kind, MODELS)}")
     return MODELS[kind]
@@ -71,16 +72,19 @@ def require_kind(kind: str) -> Kind:
 def fit(
     kind: str, histories: Sequence[RunTimes], *, seed: int = 0, progress: Progress = lambda _: None
 ) -> Model:
-    """A model of that kind, fitted to recordings of one cluster, on one thread.
+    """Return a model of that kind, fitted to recordings of one cluster, on one thread.
 
-    Same recordings and seed, same bits. Raises ConfigError.
+    The same recordings and seed make the same bits. Raises ConfigError.
     """
     with one_thread():
         return require_kind(kind).fit()(histories, seed=seed, progress=progress)
 
 
 def save(model: Model, path: Path) -> None:
-    """Equal models make equal files, complete or not at all. Raises ConfigError."""
+    """Write a model to a file, completely or not at all. Raises ConfigError.
+
+    Equal models make equal files.
+    """
     said = {
         "version": _VERSION,
         "kind": model.kind,
@@ -96,25 +100,25 @@ def save(model: Model, path: Path) -> None:
 
 
 def load(path: Path) -> Model:
-    """A model as it was saved. Raises ConfigError naming the file and what to do."""
+    """Return a model as it was saved. Raises ConfigError naming the file and what to do."""
     tensors, said = _read(path)
     again = "fit it again: outpace runtimes fit"
     if said.get("version") != _VERSION:
         raise ConfigError(
-            f"{path}: has the format {said.get('version')!r} of run-time models, and this Outpace "
-            f"reads {_VERSION}; update it, or {again}"
+            f"{path}: the run-time model has format {said.get('version')!r}, and this Outpace "
+            f"reads {_VERSION}; update Outpace, or {again}"
         )
     if said.get("unit") != _UNIT or not isinstance(settings := said.get("settings"), dict):
-        raise ConfigError(f"{path}: is damaged; {again}")
+        raise ConfigError(f"{path}: the run-time model is damaged; {again}")
     kind = require_kind(str(said.get("kind")))
     try:
         return kind.from_parts()(tensors, settings)
     except (LookupError, ValueError, TypeError, RuntimeError) as error:
-        raise ConfigError(f"{path}: holds no whole model ({error}); {again}") from error
+        raise ConfigError(f"{path}: the run-time model is incomplete ({error}); {again}") from error
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """What is in the file, and what its metadata says."""
+    """Return the tensors and the metadata of a file."""
     if path.is_dir():
         raise ConfigError(f"{path} is a folder; name the file that outpace runtimes fit made")
     try:
@@ -124,15 +128,19 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         said = json.loads(metadata[_KEY])
     except KeyError:
         raise ConfigError(
-            f"{path}: is no run-time model, perhaps the parameters of a run; "
-            "outpace runtimes fit makes one"
+            f"{path}: not a run-time model (perhaps the parameters of a run); "
+            "make one with outpace runtimes fit"
         ) from None
     except FileNotFoundError:
-        raise ConfigError(f"there is no file {path}; outpace runtimes fit makes one") from None
+        raise ConfigError(
+            f"there is no file {path}; make a model with outpace runtimes fit"
+        ) from None
     except (OSError, ValueError, SafetensorError) as error:
         raise ConfigError(
-            f"cannot read the run-time model in {path}: {error}; outpace runtimes fit makes one"
+            f"cannot read the run-time model in {path}: {error}; make one with outpace runtimes fit"
         ) from error
     if not isinstance(said, dict):
-        raise ConfigError(f"{path}: is damaged; fit it again: outpace runtimes fit")
+        raise ConfigError(
+            f"{path}: the run-time model is damaged; fit it again: outpace runtimes fit"
+        )
     return tensors, said

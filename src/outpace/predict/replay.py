@@ -1,4 +1,4 @@
-"""A rule against a recorded table: what it would have done, and what would have been best."""
+"""A rule on a recorded table: what it would have done, and what would have been best."""
 
 from __future__ import annotations
 
@@ -20,11 +20,15 @@ Clock: TypeAlias = Callable[[], float]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Replay:
-    """What came of it. One entry per iteration, shape (T,); seconds.
+    """The result of a replay. Each field has one entry per iteration, shape (T,); times in seconds.
 
-    count, ended_s: of the rule. best_count, best_s: of whoever knows the times, the largest
-    c / x_(c). all_count, all_s: of waiting for all. ready_s: what the rule took on the host
-    to observe the iteration before and to begin; rule_s: that and its reviews.
+    Attributes:
+        count, ended_s: of the rule.
+        best_count, best_s: of an oracle that knows the times, the largest c / x_(c).
+        all_count, all_s: of waiting for all workers.
+        ready_s: time on the host to observe the iteration before and to begin.
+        rule_s: `ready_s` and the time of the reviews.
+        reviews: their number.
     """
 
     count: NDArray[np.int64]
@@ -38,14 +42,14 @@ class Replay:
     reviews: NDArray[np.int64]
 
     def since(self, iteration: int) -> Replay:
-        """Without the iterations before it."""
+        """Return the result without the iterations before this one."""
         return replace(
             self, **{name: getattr(self, name)[iteration:] for name in self.__dataclass_fields__}
         )
 
     @property
     def throughput(self) -> Seconds:
-        """Ω, gradients per second, of each iteration."""
+        """Ω, the gradients per second of each iteration."""
         return self.count / self.ended_s
 
     @property
@@ -54,17 +58,17 @@ class Replay:
 
     @property
     def of_oracle(self) -> float:
-        """Mean Ω, in per cent of the largest possible mean Ω."""
+        """The mean Ω in per cent of the oracle's."""
         return float(100 * self.throughput.mean() / self.best_throughput.mean())
 
     @property
     def gradients_per_s(self) -> float:
-        """Of the whole run, which is not the mean of the iterations."""
+        """Gradients per second of the whole run, which is not the mean over the iterations."""
         return float(self.count.sum() / self.ended_s.sum())
 
     @property
     def time_saved(self) -> float:
-        """Of the seconds per gradient when waiting for all: the share that is saved."""
+        """The share of the seconds per gradient that is saved, compared with waiting for all."""
         waiting = self.all_s.sum() / self.all_count.sum()
         return float(1 - 1 / (self.gradients_per_s * waiting))
 
@@ -72,15 +76,22 @@ class Replay:
 def replay(
     rule: Rule, seconds: Seconds, *, censored: bool = True, clock: Clock = time.perf_counter
 ) -> Replay:
-    """Run the rule over true run times, shape (T, N); NaN where a worker was not there.
+    """Run the rule over true run times.
 
-    censored: it is shown of those cut off only how long they had computed when the iteration
-    ended, as in a run; else their times, as if they had gone on. Raises ValueError for
-    times that are not positive, and for iterations nobody was there for.
+    Args:
+        seconds: shape (T, N); NaN where a worker was absent.
+        censored: whether the rule observes of workers that were cut off only how long they had
+            computed when the iteration ended, as in a run; else their true times.
+        clock: measures what the rule takes on the host, in seconds.
+
+    Raises:
+        ValueError: for times that are not positive, and iterations without workers.
     """
     there = ~np.isnan(seconds)
-    require(bool((seconds[there] > 0).all()), "seconds", "positive", "what they are")
-    require(bool(there.any(axis=1).all()), "seconds", "there for somebody", "NaN for all")
+    require(bool((seconds[there] > 0).all()), "seconds", "positive", "0 or less")
+    require(
+        bool(there.any(axis=1).all()), "seconds", "known for a worker in every iteration", "all NaN"
+    )
     timed = _Timed(rule, clock)
     rows = []
     for row in seconds:
@@ -112,7 +123,7 @@ def replay(
 
 
 class _Timed:
-    """A rule, and what it takes."""
+    """A rule whose time on the host is measured."""
 
     def __init__(self, rule: Rule, clock: Clock) -> None:
         self._rule = rule

@@ -1,4 +1,4 @@
-"""What each rule would have made of a recorded run."""
+"""What each rule would have achieved in a recorded run."""
 
 from __future__ import annotations
 
@@ -35,11 +35,15 @@ def trials(
     seed: int = 0,
     progress: Callable[[float], None] = lambda _: None,
 ) -> Iterator[tuple[str, Replay]]:
-    """Rules by name, best known last, and how each did after the warm-up.
+    """Yield the rules by name, the best-known last, with how each did after the warm-up.
 
-    fitted: a model, whose decisions are tried; without one a pooled model is fitted to the
-    warm-up, as a run without a file does. Raises ConfigError if the recording does not say
-    what everybody took, or is too short.
+    Args:
+        fitted: a model whose decisions are tried; None: a pooled model is fitted to the warm-up,
+            as in a run without a model file.
+        progress: called with the share that is done.
+
+    Raises:
+        ConfigError: if the recording lacks a worker's time, or is too short.
     """
     _require_full(times, warmup)
     names: dict[str, tuple[ModelName, DecisionName | None]] = {
@@ -72,11 +76,11 @@ def _require_full(times: RunTimes, warmup: int) -> None:
     if times.censored.any():
         iteration, worker = np.argwhere(times.censored)[0]
         raise ConfigError(
-            f"worker {worker} was cut off in iteration {iteration}, so nobody knows what waiting "
-            "for it would have cost; record a run that waits for all (sync: {kind: bsp})"
+            f"worker {worker} was cut off in iteration {iteration}, so it is unknown what waiting "
+            "for it would have cost; record a run that waits for all workers (sync: {kind: bsp})"
         )
     if times.iterations <= warmup:
         raise ConfigError(
-            f"{times.iterations} iterations: the first {warmup} are the warm-up, and nothing is "
-            "left to compare; record a longer run"
+            f"the recording has {times.iterations} iterations, and the first {warmup} are the "
+            "warm-up, so nothing is left to compare; record a longer run"
         )

@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outpace.predict.rules.decisions.count import best_count
-from outpace.predict.rules.decisions.count_or_deadline import best_count_or_deadline
-from outpace.predict.rules.decisions.deadline import best_deadline
-from outpace.predict.rules.decisions.objective import Rate, ThroughputObjective, objective
+from outpace.predict.rules.decisions import best_count, best_count_or_deadline, best_deadline
+from outpace.predict.rules.objective import Rate, ThroughputObjective, objective
 
 
 @st.composite

@@ -9,9 +9,9 @@ from outpace.errors import ConfigError, RunError
 from outpace.predict.interface import Wait
 from outpace.predict.replay import replay
 from outpace.predict.rules.fixed import Fixed
+from outpace.predict.rules.learning import Learning
 from outpace.predict.rules.making import make_rule
 from outpace.predict.rules.settings import CutOffSettings
-from outpace.predict.rules.wrappers.learning import Learning
 
 NODE = np.arange(6) // 2
 TIMES = np.random.default_rng(5).lognormal(0, 0.3, (30, 6))

@@ -9,8 +9,7 @@ import pytest
 from scipy import integrate, stats
 
 from outpace.predict.interface import Wait
-from outpace.predict.rules.elfving import Elfving, expected_order
-from outpace.predict.rules.normal_order import normal_scores
+from outpace.predict.rules.elfving import Elfving, expected_order, normal_scores
 
 NOBODY = np.zeros(100, dtype=bool)
 

@@ -11,10 +11,9 @@ from tests.support.scenarios import Always, Scenarios, best_stopping
 
 from outpace.predict.interface import Wait
 from outpace.predict.replay import replay
-from outpace.predict.rules.decisions.count_or_deadline import best_count_or_deadline
-from outpace.predict.rules.decisions.objective import ThroughputObjective
-from outpace.predict.rules.predicted import Predicted
-from outpace.predict.rules.replan import Replan
+from outpace.predict.rules.decisions import best_count_or_deadline
+from outpace.predict.rules.objective import ThroughputObjective
+from outpace.predict.rules.predicted import Predicted, Replan
 
 
 def nodes(slow: float, jitter: tuple[float, ...] = (0.9, 1.0)) -> np.ndarray:

@@ -9,15 +9,13 @@ import pytest
 
 from outpace.predict.interface import Wait
 from outpace.predict.replay import replay
-from outpace.predict.rules.decisions.count import best_count
-from outpace.predict.rules.decisions.deadline import best_deadline
-from outpace.predict.rules.decisions.objective import ThroughputObjective
+from outpace.predict.rules.decisions import best_count, best_deadline
 from outpace.predict.rules.fixed import share_of
 from outpace.predict.rules.making import make_rule
+from outpace.predict.rules.objective import ThroughputObjective
 from outpace.predict.rules.oracle import Oracle
-from outpace.predict.rules.rolling import Rolling
+from outpace.predict.rules.rolling import Rolling, Window
 from outpace.predict.rules.settings import CutOffSettings
-from outpace.predict.rules.window import Window
 
 SLOW = np.array([1.0, 1.1, 1.2, 4.0])
 EVEN = np.array([1.0, 1.1, 1.2, 1.3])

@@ -9,9 +9,7 @@ import pytest
 
 from outpace.predict.interface import Wait
 from outpace.predict.rules.fixed import Fixed
-from outpace.predict.rules.wrappers.every import Every
-from outpace.predict.rules.wrappers.fallback import Fallback
-from outpace.predict.rules.wrappers.warm_up import WarmUp
+from outpace.predict.rules.wrappers import Every, Fallback, WarmUp
 
 ROW, ALL = np.array([1.0, 2.0]), np.zeros(2, dtype=bool)
 
@@ -92,8 +90,8 @@ def test_a_rule_that_is_late_three_iterations_running_is_replaced():
     rule = Fallback(Counting(), Fixed(Wait(count=99)), say=said.append, clock=lambda: next(times))
     assert counts(rule, 9) == [1, 2, 3, 4, 5, 6, 7, 99, 99]
     assert said == [
-        "the cut-off rule is given up for that of the last iterations: 3 iterations running it "
-        "was not ready when the first gradient came, at last it took 2100 ms"
+        "the cut-off rule is replaced by the rule of the last iterations: 3 iterations in a row "
+        "it was not ready when the first gradient came; the last time it took 2100 ms"
     ]
 
 

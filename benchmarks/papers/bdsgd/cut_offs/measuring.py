@@ -28,9 +28,9 @@ from outpace.predict.recorded import RunTimes, read
 from outpace.predict.recorded.bytedance import read_bytedance
 from outpace.predict.recorded.table import Nodes
 from outpace.predict.replay import Replay, replay
+from outpace.predict.rules.hedge import Hedge
 from outpace.predict.rules.making import make_rule
 from outpace.predict.rules.settings import LEARNED, CutOffSettings, ObjectiveName
-from outpace.predict.rules.wrappers.hedge import Hedge
 from outpace.tasks.data.files import DATA
 
 FIT_SEED: Final = 10_000  # runs to learn from have seeds from here on

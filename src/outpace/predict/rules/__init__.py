@@ -1,1 +1,1 @@
-"""Rules of how long to wait for workers, iteration by iteration."""
+"""Rules that say how long to wait for workers, iteration by iteration."""

@@ -1,24 +1,27 @@
-"""A count fixed after a first window, as if run times were normal (BDSGD's comparison)."""
+"""A count fixed after a first window, as if run times were normal (a baseline of BDSGD)."""
 
 from __future__ import annotations
 
+import math
+from typing import Final
+
 import numpy as np
+import torch
 
 from outpace.predict.interface import Wait
 from outpace.predict.recorded.table import Mask, Seconds
-from outpace.predict.rules.decisions.count import best_count
-from outpace.predict.rules.decisions.objective import ThroughputObjective
-from outpace.predict.rules.normal_order import normal_scores
+from outpace.predict.rules.decisions import best_count
+from outpace.predict.rules.objective import ThroughputObjective
 from outpace.support.checks import require
 
 
 class Elfving:
-    """Waits for all during the window, then for the count that is best for
-    E[x_(j)] ≈ μ + σ E[z_(j)], with μ and σ by maximum likelihood from all the window's times.
+    """Waits for all workers during the window, then for the best count by Elfving's formula.
 
-    No order statistic is taken to be below the smallest time of the window. Times with two
-    modes have so large a σ that the formula says that the first comes after next to nothing,
-    or before the beginning, and a server that waits for one worker would be best.
+    E[x_(j)] ≈ μ + σ E[z_(j)], with μ and σ by maximum likelihood from all times of the window.
+    No order statistic is taken to be below the smallest time of the window: for times with two
+    modes σ is so large that the formula would let the first worker come at once, or before the
+    beginning, and waiting for one worker would seem best.
     """
 
     def __init__(self, *, window: int = 20) -> None:
@@ -31,7 +34,7 @@ class Elfving:
         return self._wait
 
     def review(self, arrived: Seconds, elapsed_s: float) -> Wait:
-        raise AssertionError("never asks to be asked again")
+        raise AssertionError("this rule never asks for a review")
 
     def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
         if not self._missing:
@@ -45,7 +48,32 @@ class Elfving:
 
 
 def expected_order(times: Seconds) -> Seconds:
-    """E[x_(1)] ≤ ... ≤ E[x_(N)] of the next row. times: shape (T, N), NaN if not there."""
+    """Return E[x_(1)] ≤ ... ≤ E[x_(N)] of the next row; times: shape (T, N), NaN if absent."""
     scores = normal_scores(times.shape[1])
     expected = np.nanmean(times) + np.nanstd(times) * scores
     return np.asarray(np.maximum(expected, np.nanmin(times)), dtype=np.float64)
+
+
+_APPROXIMATE: Final = 9  # from this sample size on; at 8 the outermost score would be 1.7 % off
+_GRID: Final = 4001  # points of the integral over ± 10, exact to twelve digits
+
+
+def normal_scores(n: int) -> Seconds:
+    """Return E[z_(j)] for j = 1..n of n independent standard normal variables, shape (n,).
+
+    Φ⁻¹((j − π/8) / (n − π/4 + 1)) (Elfving 1947, as quoted by BDSGD), within 1.5 %; for fewer
+    than 9 variables the integral of z times the density of z_(j).
+    """
+    require(n >= 1, "n", "at least 1", n)
+    if n >= _APPROXIMATE:
+        j = torch.arange(1, n + 1, dtype=torch.float64)
+        scores = torch.special.ndtri((j - math.pi / 8) / (n - math.pi / 4 + 1))
+        return np.asarray(scores, dtype=np.float64)
+    z = torch.linspace(-10, 10, _GRID, dtype=torch.float64)
+    below, density = torch.special.ndtr(z).numpy(), (-z.square() / 2).exp().numpy()
+    at, step = z.numpy(), 20 / (_GRID - 1) / math.sqrt(2 * math.pi)
+    terms = [
+        j * math.comb(n, j) * at * density * below ** (j - 1) * below[::-1] ** (n - j)
+        for j in range(1, n + 1)
+    ]
+    return np.array([term.sum() * step for term in terms])

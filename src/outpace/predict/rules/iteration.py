@@ -1,4 +1,4 @@
-"""One iteration under a rule, from times that are known: what `Wait` means."""
+"""One iteration under a rule, played with known times: the meaning of `Wait`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from outpace.predict.recorded.table import Mask, Seconds
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """After so many seconds, with so many gradients."""
+    """How many gradients an iteration has, and after how many seconds it ended."""
 
     count: int
     ended_s: float
@@ -21,17 +21,17 @@ class Ended:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shown:
-    """What a rule is shown of an iteration that has ended: arguments of `Rule.observe`."""
+    """The part of an iteration that its rule may observe: arguments of `Rule.observe`."""
 
     seconds: Seconds
     censored: Mask
 
 
 def play(rule: Rule, wait: Wait, seconds: Seconds) -> Ended:
-    """How an iteration ends that began with this `Wait`; the rule is asked again as it goes.
+    """Return how an iteration ends that begins with this `Wait`; the rule reviews it as it goes.
 
-    seconds: shape (N,), the workers' times; NaN for one that is not there. A time or count
-    to ask again at that has passed already is nothing to wait for: it is ignored.
+    seconds: the workers' times, shape (N,); NaN for an absent worker. A time or count for a
+    review that has passed already is ignored.
     """
     order = np.sort(seconds[~np.isnan(seconds)])
     now = 0.0
@@ -45,7 +45,7 @@ def play(rule: Rule, wait: Wait, seconds: Seconds) -> Ended:
 
 
 def shown(seconds: Seconds, ended: Ended, *, censored: bool) -> Shown:
-    """The times of an iteration, or of those who came only: the others took longer."""
+    """Return the times of an iteration; if censored, only bounds for workers that came too late."""
     cut = seconds > ended.ended_s
     if not censored:
         return Shown(seconds, np.zeros_like(cut))
@@ -53,7 +53,7 @@ def shown(seconds: Seconds, ended: Ended, *, censored: bool) -> Shown:
 
 
 def came(seconds: Seconds, censored: Mask, ended_s: float) -> int:
-    """How many had come by the end; arguments of `Rule.observe`."""
+    """Return how many workers had come by the end; arguments of `Rule.observe`."""
     return int((seconds[~censored] <= ended_s).sum())
 
 
@@ -68,5 +68,5 @@ def _again(wait: Wait, order: Seconds, now: float) -> float:
 
 
 def _arrival(count: float, order: Seconds) -> float:
-    """When so many have come; never if there are not so many."""
+    """Return when so many workers have come; infinite if there are fewer."""
     return float(order[max(1, math.ceil(count)) - 1]) if count <= len(order) else math.inf

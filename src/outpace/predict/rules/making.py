@@ -10,23 +10,22 @@ from outpace.errors import ConfigError
 from outpace.predict.fitting import Fitting
 from outpace.predict.interface import Model, Rule, Wait
 from outpace.predict.recorded.table import Nodes, Seconds
-from outpace.predict.rules.decisions.count import best_count
-from outpace.predict.rules.decisions.count_or_deadline import best_count_or_deadline
-from outpace.predict.rules.decisions.deadline import best_deadline
-from outpace.predict.rules.decisions.objective import objective
-from outpace.predict.rules.decisions.plan import Decision
+from outpace.predict.rules.decisions import (
+    Decision,
+    best_count,
+    best_count_or_deadline,
+    best_deadline,
+)
 from outpace.predict.rules.elfving import Elfving
 from outpace.predict.rules.fixed import Fixed, share_of
+from outpace.predict.rules.hedge import Hedge
+from outpace.predict.rules.learning import Learning
+from outpace.predict.rules.objective import objective
 from outpace.predict.rules.oracle import Oracle
-from outpace.predict.rules.predicted import Predicted
-from outpace.predict.rules.replan import Replan
+from outpace.predict.rules.predicted import Predicted, Replan
 from outpace.predict.rules.rolling import Rolling
 from outpace.predict.rules.settings import INDEPENDENT, ROLLING, CutOffSettings
-from outpace.predict.rules.wrappers.every import Every
-from outpace.predict.rules.wrappers.fallback import Fallback
-from outpace.predict.rules.wrappers.hedge import Hedge
-from outpace.predict.rules.wrappers.learning import Learning
-from outpace.predict.rules.wrappers.warm_up import WarmUp
+from outpace.predict.rules.wrappers import Every, Fallback, WarmUp
 
 _PLANS: Final[dict[str, Decision]] = {
     "count": best_count,

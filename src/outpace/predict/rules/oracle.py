@@ -1,4 +1,4 @@
-"""The best that can be: the rule that is told the times."""
+"""The best possible rule: it knows the run times beforehand."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import numpy as np
 
 from outpace.predict.interface import Wait
 from outpace.predict.recorded.table import Mask, Seconds
-from outpace.predict.rules.decisions.count import best_count
-from outpace.predict.rules.decisions.objective import Objective
+from outpace.predict.rules.decisions import best_count
 from outpace.predict.rules.iteration import came
+from outpace.predict.rules.objective import Objective
 
 
 class Oracle:
-    """times: gives those of the next iteration, shape (N,), each time that it is called.
+    """Waits for the best count.
 
-    In a run they are what computing takes. What comes on top, messages and servers, is taken
-    to be what it was in the iteration before: the median over those who came.
+    `times` returns the times of the next iteration, shape (N,), at each call. In a run they
+    are the times of computing alone. Messages and servers are taken to add as much as in the
+    iteration before: the median over the workers that came.
     """
 
     def __init__(self, times: Callable[[], Seconds], objective: Objective) -> None:
@@ -32,7 +33,7 @@ class Oracle:
         return best_count(order[None], self._objective).wait
 
     def review(self, arrived: Seconds, elapsed_s: float) -> Wait:
-        raise AssertionError("never asks to be asked again")
+        raise AssertionError("this rule never asks for a review")
 
     def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
         on_top = (seconds - self._told)[~censored]

@@ -13,18 +13,18 @@ from outpace.predict.rules.settings import ObjectiveName
 
 
 class Objective(Protocol):
-    """Linear in n, so that draws which are at the same time can be scored by their sum."""
+    """A score that is linear in n, so that draws at the same time can be scored by their sum."""
 
     def score(self, n: ArrayLike, s: ArrayLike, draws: ArrayLike = 1) -> Seconds:
-        """The sum over so many draws that have n gradients among them, all after s seconds."""
+        """Return the total score of `draws` draws with n gradients in all, each after s seconds."""
 
     def observe(self, n: int, s: float) -> None:
-        """An iteration has ended after s seconds with n gradients."""
+        """Note that an iteration ended after s seconds with n gradients."""
 
 
 @dataclass(frozen=True, slots=True)
 class ThroughputObjective:
-    """Ω = n / s of each iteration by itself: the paper's (BDSGD, section 3)."""
+    """Ω = n / s, for each iteration by itself (BDSGD, section 3)."""
 
     def score(self, n: ArrayLike, s: ArrayLike, draws: ArrayLike = 1) -> Seconds:
         return np.asarray(np.asarray(n) / np.asarray(s), dtype=np.float64)
@@ -37,8 +37,8 @@ class ThroughputObjective:
 class Rate:
     """Gradients per second over the whole run: n − λ s with λ = gradients / seconds so far.
 
-    The mean of n / s is not the run's rate: a short iteration with few gradients counts in
-    it as much as a long one with many. The rate Σn / Σs is largest where E[n] − λ E[s] is,
+    The mean of n / s is not the run's rate: in the mean, a short iteration with few gradients
+    weighs as much as a long one with many. The rate Σn / Σs is largest where E[n] − λ E[s] is,
     for λ the largest rate itself (Dinkelbach 1967); the running rate approaches it.
     """
 
@@ -46,7 +46,7 @@ class Rate:
     seconds: float = 0.0
 
     def score(self, n: ArrayLike, s: ArrayLike, draws: ArrayLike = 1) -> Seconds:
-        if not self.seconds:  # nothing is known of the rate
+        if not self.seconds:  # no iteration has ended yet
             return ThroughputObjective().score(n, s)
         rate = self.gradients / self.seconds * np.asarray(draws)
         return np.asarray(np.asarray(n) - rate * np.asarray(s), dtype=np.float64)

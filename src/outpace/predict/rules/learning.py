@@ -1,4 +1,4 @@
-"""A cold start: the model is fitted to the beginning of the run that it then decides."""
+"""A cold start: a model is fitted to the beginning of the run that it is used for."""
 
 from __future__ import annotations
 
@@ -13,18 +13,22 @@ from outpace.predict.fitting import Fitting
 from outpace.predict.interface import Model, Rule, Wait
 from outpace.predict.recorded.table import Mask, Nodes, RunTimes, Seconds
 
-AGAIN: Final = 3  # times as many iterations as at the last fit
-LONGEST: Final = 1000  # iterations that it is fitted to: the last
-_SHOWN: Final = 100  # of them to a new rule: what lies further back says nothing of the next
+AGAIN: Final = 3  # a fit is repeated after so many times as many iterations
+LONGEST: Final = 1000  # a model is fitted to at most so many iterations, the last ones
+_SHOWN: Final = 100  # iterations that a new rule observes; older ones say nothing of the next
 
 
 class Learning:
-    """Waits for all at first; follows the rule that `make` makes once a model is fitted to that.
+    """Waits for all workers in the warm-up; then follows a rule whose model is fitted to it.
 
-    The fit is repeated when the run is three times as long, and so on: what begins later is
-    not in the warm-up. While the first goes on, and for good if it fails, `meanwhile`
-    decides. A rule that is made has observed the last 100 iterations. `note` is told from
-    which iteration on it decides, `say` why it never will.
+    The fit is repeated when the run is three times as long, and so on, because the warm-up does
+    not show what begins later.
+
+    Args:
+        make: makes the rule from a model; the rule then observes the last 100 iterations.
+        meanwhile: decides while the first fit goes on, and for good if it fails.
+        note: called with the iteration from which the rule decides.
+        say: called with the reason if a fit fails.
     """
 
     def __init__(
@@ -61,7 +65,7 @@ class Learning:
         self._rule.observe(seconds, censored, ended_s)
 
     def _learn(self) -> None:
-        """Begin a fit, or see whether it is done."""
+        """Begin a fit, or use it if it is done."""
         try:
             if not self._fits:
                 self._fit_at, self._fits = AGAIN * self._seen, True
@@ -89,7 +93,7 @@ class Learning:
         rule = self._make(model)
         for place, (seconds, censored, ended_s) in enumerate(list(self._rows)[-_SHOWN:]):
             if place < self._warmup and not censored.any():
-                rule.begin()  # one that compares rules sees how they would have done
+                rule.begin()  # a hedge compares what its rules would have done
             rule.observe(seconds, censored, ended_s)
         return rule
 

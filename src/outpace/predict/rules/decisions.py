@@ -1,0 +1,140 @@
+"""How long to wait, decided from draws of an iteration's run times."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outpace.predict.interface import Wait
+from outpace.predict.recorded.table import Seconds
+from outpace.predict.rules.objective import Objective
+
+
+@dataclass(frozen=True, slots=True)
+class CutOffPlan:
+    """A count, a deadline (s) or both; `score` is the mean objective over the draws."""
+
+    score: float
+    count: float = math.inf
+    until_s: float = math.inf
+
+    @property
+    def wait(self) -> Wait:
+        return Wait(count=self.count, until_s=self.until_s)
+
+
+# Takes draws of one iteration's run times, shape (K, N), each row ascending, in seconds.
+Decision: TypeAlias = Callable[[Seconds, Objective], CutOffPlan]
+
+
+def best_count(draws: Seconds, objective: Objective, *, beyond: int = 0) -> CutOffPlan:
+    """Return the count c above `beyond` with the largest E[c / x_(c)] (BDSGD, section 3)."""
+    counts = np.arange(beyond + 1, draws.shape[1] + 1)
+    scores = objective.score(counts, draws[:, beyond:]).mean(axis=0)
+    best = int(scores.argmax())
+    return CutOffPlan(float(scores[best]), count=float(counts[best]))
+
+
+_TIMES: Final = 20_000  # candidates; more would not change the score noticeably
+
+
+def best_deadline(draws: Seconds, objective: Objective, *, after_s: float = 0.0) -> CutOffPlan:
+    """Return the time s with the largest E[n(s) / s], where n(s) workers have come by then.
+
+    Candidates are the draws' own times after `after_s`, because between two of them scores
+    only fall. A time is inf for a worker that will not come. As `Wait` says, a draw ends at its
+    first arrival if that is later than s, and at its last if that is earlier: its score is then
+    known. The other draws are scored by the sum of their arrivals, in one pass over all times.
+    """
+    workers = draws.shape[1]
+    pooled = np.sort(draws, axis=None)
+    low = int(np.searchsorted(pooled, after_s, "right"))
+    high = int(np.searchsorted(pooled, np.inf))
+    step = 1 + (high - low) // _TIMES
+    times = pooled[low:high:step]
+    if not len(times):
+        return CutOffPlan(-np.inf)
+    arrivals = np.arange(low + 1, high + 1, step)
+
+    firsts, lasts = draws[:, 0], draws[:, -1]
+    begun, begun_score = _sums(times, firsts, objective.score(1, firsts))
+    done, done_score = _sums(times, lasts, objective.score(workers, lasts))
+    waiting_score = objective.score(1, firsts).sum() - begun_score
+    open_score = objective.score(arrivals - workers * done, times, begun - done)
+    scores = (waiting_score + done_score + open_score) / len(draws)
+    best = int(scores.argmax())
+    return CutOffPlan(float(scores[best]), until_s=float(times[best]))
+
+
+def _sums(times: Seconds, events: Seconds, values: Seconds) -> tuple[Seconds, Seconds]:
+    """Return the number of events by each of the times (ascending), and the sum of their values."""
+    place = np.searchsorted(times, events)
+    size = len(times) + 1
+    count = np.bincount(place, minlength=size)[:-1].cumsum()
+    total = np.bincount(place, values, minlength=size)[:-1].cumsum()
+    return count, total
+
+
+_T = TypeVar("_T", bound=np.generic)
+_CANDIDATES: Final = 40  # for the count, and for the deadline
+
+
+def best_count_or_deadline(
+    draws: Seconds, objective: Objective, *, beyond: int = 0, after_s: float = 0.0
+) -> CutOffPlan:
+    """Return the best count above `beyond` and deadline after `after_s`, whichever comes first.
+
+    Candidates for the pair are the best end of each draw (`best_ends`), the best count and the
+    best deadline. The best count alone and the best deadline alone are considered, too.
+    """
+    count = best_count(draws, objective, beyond=beyond)
+    deadline = best_deadline(draws, objective, after_s=after_s)
+    counts, times = best_ends(draws, objective, beyond=beyond)
+    pair = _best_pair(
+        draws,
+        objective,
+        _few(np.append(counts, int(count.count))),
+        _few(np.append(times[times > after_s], deadline.until_s)),
+    )
+    return max(count, deadline, pair, key=lambda plan: plan.score)
+
+
+def best_ends(
+    draws: Seconds, objective: Objective, *, beyond: int = 0
+) -> tuple[NDArray[np.int64], Seconds]:
+    """Return the count and the time at which it is best to stop each of the draws."""
+    scores = objective.score(np.arange(beyond + 1, draws.shape[1] + 1), draws[:, beyond:])
+    places = beyond + scores.argmax(axis=1)
+    return places + 1, draws[np.arange(len(draws)), places]
+
+
+def _best_pair(
+    draws: Seconds, objective: Objective, counts: NDArray[np.int64], times: Seconds
+) -> CutOffPlan:
+    times = times[np.isfinite(times)]
+    if not len(times):
+        return CutOffPlan(-np.inf)
+    by_then = np.stack([np.searchsorted(row, times, "right") for row in draws])  # (K, S)
+    by_then = by_then.clip(1)
+    ends = np.maximum(times, draws[:, :1])  # a draw never ends before its first arrival
+    reached = draws[:, counts - 1]  # (K, C)
+    late = objective.score(by_then, ends)
+    early = objective.score(counts, reached)
+    first = by_then[:, None, :] >= counts[:, None]  # (K, C, S): the count comes first
+    scores = np.where(first, early[:, :, None], late[:, None, :]).mean(axis=0)
+    c, s = np.unravel_index(int(scores.argmax()), scores.shape)
+    return CutOffPlan(float(scores[c, s]), count=float(counts[c]), until_s=float(times[s]))
+
+
+def _few(values: NDArray[_T]) -> NDArray[_T]:
+    """Return at most 40 of the values, ascending; the last value given and the ends are kept."""
+    known = np.unique(values)
+    if len(known) <= _CANDIDATES:
+        return known
+    kept = known[np.linspace(0, len(known) - 1, _CANDIDATES - 1).round().astype(int)]
+    return np.unique(np.append(kept, values[-1]))

@@ -1,0 +1,131 @@
+"""Rules around a rule: a warm-up, decisions that hold for a while, a stand-in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import numpy as np
+
+from outpace.predict.interface import Rule, Wait
+from outpace.predict.recorded.table import Mask, Seconds
+from outpace.support.checks import require
+
+
+class WarmUp:
+    """Waits for all workers in the first iterations, which the rule observes; then it decides."""
+
+    def __init__(self, rule: Rule, iterations: int) -> None:
+        require(iterations >= 0, "warmup", "at least 0", iterations)
+        self._rule = rule
+        self._left = iterations
+
+    def begin(self) -> Wait:
+        return Wait() if self._left else self._rule.begin()
+
+    def review(self, arrived: Seconds, elapsed_s: float) -> Wait:
+        return self._rule.review(arrived, elapsed_s)
+
+    def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
+        self._left = max(0, self._left - 1)
+        self._rule.observe(seconds, censored, ended_s)
+
+
+class Every:
+    """Asks the rule in every k-th iteration and repeats its answer in the others.
+
+    For rules whose decision takes about as long as an iteration. The rule must not ask to be
+    reviewed, because a review holds for one iteration.
+    """
+
+    def __init__(self, rule: Rule, iterations: int) -> None:
+        require(iterations >= 1, "every", "at least 1", iterations)
+        self._rule = rule
+        self._iterations = iterations
+        self._left = 0
+        self._wait = Wait()
+
+    def begin(self) -> Wait:
+        if not self._left:
+            self._wait = self._rule.begin()
+            self._left = self._iterations
+        self._left -= 1
+        return self._wait
+
+    def review(self, arrived: Seconds, elapsed_s: float) -> Wait:
+        return self._rule.review(arrived, elapsed_s)
+
+    def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
+        self._rule.observe(seconds, censored, ended_s)
+
+
+_T = TypeVar("_T")
+_LATE: Final = 3  # iterations in a row: a single one may be the host's fault
+
+
+class Fallback:
+    """Follows `rule` until it raises, or is late three iterations in a row; then `other`.
+
+    The rule is late if it takes longer, to observe an iteration and to begin the next, than
+    the first gradient took to come; its answer is used all the same.
+
+    Args:
+        other: observes everything, and must be able to begin at any time.
+        say: called once, with the reason, when `other` takes over.
+        clock: in seconds; without one the rule is never late.
+    """
+
+    def __init__(
+        self,
+        rule: Rule,
+        other: Rule,
+        *,
+        say: Callable[[str], None] = lambda _: None,
+        clock: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self._rule: Rule | None = rule
+        self._other = other
+        self._say = say
+        self._clock = clock
+        self._late = 0
+        self._spent_s = 0.0
+        self._first_s = math.inf
+
+    def begin(self) -> Wait:
+        answer = self._first(lambda rule: rule.begin())
+        self._late = self._late + 1 if self._spent_s > self._first_s else 0
+        if self._late == _LATE:
+            self._leave(
+                f"{_LATE} iterations in a row it was not ready when the first gradient came; the "
+                f"last time it took {1e3 * self._spent_s:.0f} ms"
+            )
+        return answer or self._other.begin()
+
+    def review(self, arrived: Seconds, elapsed_s: float) -> Wait:
+        answer = self._first(lambda rule: rule.review(arrived, elapsed_s))
+        # `other` may be asked in the middle of an iteration that it has not begun.
+        return answer or self._other.begin()
+
+    def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
+        self._spent_s = 0.0  # reviews are not counted: they have their own budget
+        self._first_s = float(np.nanmin(seconds, initial=math.inf, where=~censored))
+        self._other.observe(seconds, censored, ended_s)
+        self._first(lambda rule: rule.observe(seconds, censored, ended_s))
+
+    def _first(self, ask: Callable[[Rule], _T]) -> _T | None:
+        if self._rule is None:
+            return None
+        start = self._clock()
+        try:
+            answer = ask(self._rule)
+        except Exception as error:
+            self._leave(f"it failed: {type(error).__name__}: {error}")
+            return None
+        self._spent_s += self._clock() - start
+        return answer
+
+    def _leave(self, why: str) -> None:
+        self._rule = None
+        self._late = 0
+        self._say(f"the cut-off rule is replaced by the rule of the last iterations: {why}")
