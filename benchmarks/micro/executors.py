@@ -13,7 +13,8 @@ from benchmarks.micro.harness import Measurement, host_seconds, in_turn, ratio, 
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
 from outpace.experiment.running import simulate
-from outpace.record.trace import MemorySink, Trace
+from outpace.record.sinks import MemorySink
+from outpace.record.trace import Trace
 from outpace.simulation.servers import Simulation
 from outpace.simulation.virtual import one_thread_own_randomness
 from outpace.tasks import Workload

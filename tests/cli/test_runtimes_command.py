@@ -33,7 +33,7 @@ def test_convert_writes_the_table_and_says_what_its_times_are(here, capsys):
     simulate(CONFIG, here / "run")
     assert outpace("runtimes", "convert", "run", "-o", "a.parquet", "--workers-per-node", "2") == 0
     said = capsys.readouterr().out
-    assert "a.parquet: 3 workers, 5 iterations; times: from the beginning of an iteration" in said
+    assert "a.parquet: 3 workers, 5 iterations; times: from the start of an iteration" in said
     assert read(here / "a.parquet").node.tolist() == [0, 0, 1]
     assert outpace("runtimes", "convert", "run", "--of", "compute", "-o", "b.parquet") == 0
     assert "times: computing alone" in capsys.readouterr().out

@@ -15,7 +15,8 @@ from outpace.blocks.block import Phantom
 from outpace.experiment.running import simulate
 from outpace.optim import Sgd
 from outpace.record.recorder import Recorder
-from outpace.record.trace import MemorySink, Trace
+from outpace.record.sinks import MemorySink
+from outpace.record.trace import Trace
 from outpace.support.randomness import RandomStream
 from outpace.sync import Coin, DynamicPssp, Policy, PspSampling, Pssp
 from outpace.sync.messages import Pull, Push

@@ -10,7 +10,7 @@ from rich.console import Console
 from outpace.config.reading import experiment_from
 from outpace.experiment.running import run
 from outpace.real.live import Sample, gathering, overview, picture, rows, share_done, shown, watch
-from outpace.record.recorder import Totals
+from outpace.record.totals import Totals
 
 
 def experiment(workers: int = 2, **changes):

@@ -12,7 +12,8 @@ from outpace.errors import ConfigError
 from outpace.experiment.running import simulate
 from outpace.record import folder as files
 from outpace.record.run_times import Of, read_source
-from outpace.record.trace import ParquetSink, Trace
+from outpace.record.sinks import ParquetSink
+from outpace.record.trace import Trace
 from outpace.sync.observer import Outcome
 
 NAN = float("nan")
@@ -80,7 +81,7 @@ def test_computing_alone_is_the_law_itself(tmp_path, kind):
 def test_where_workers_do_not_begin_together_computing_is_the_default_and_all_there_is(tmp_path):
     run = simulated(tmp_path, {"kind": "ssp", "staleness": 1})
     assert read_source(run).definition == "computing alone"
-    with pytest.raises(ConfigError, match=r"do not begin iterations together.*use --of compute"):
+    with pytest.raises(ConfigError, match=r"do not start iterations together.*use --of compute"):
         read_source(run, Of.SERVER)
 
 
@@ -173,11 +174,11 @@ def test_what_is_no_source_is_refused(tmp_path):
         read_source(tmp_path / "nothing")
     empty = tmp_path / "empty"
     empty.mkdir()
-    with pytest.raises(ConfigError, match="there are no run times in it; known: the folder of a"):
+    with pytest.raises(ConfigError, match="there are no run times in it; give the folder of a"):
         read_source(empty)
     strange = tmp_path / "times.txt"
     strange.write_text("1 2 3")
-    with pytest.raises(ConfigError, match="no run times are known in such a file"):
+    with pytest.raises(ConfigError, match="run times cannot be read from such a file"):
         read_source(strange)
     strange.rename(tmp_path / "times.csv")
     with pytest.raises(ConfigError, match="--of is for the folder of a run"):
@@ -186,7 +187,7 @@ def test_what_is_no_source_is_refused(tmp_path):
 
 def test_a_run_without_a_whole_trace_is_refused(tmp_path):
     run = handmade(tmp_path / "run", [], "bsp")
-    with pytest.raises(ConfigError, match="has no push in it"):
+    with pytest.raises(ConfigError, match="there is no push in it"):
         read_source(run)
     (run / files.TRACE).write_bytes(b"PAR1 and no more")
     with pytest.raises(ConfigError, match=r"cannot read .*trace\.parquet"):

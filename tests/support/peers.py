@@ -8,7 +8,8 @@ import torch
 
 from outpace.config.experiment import Evaluate, Experiment, Stop
 from outpace.optim import Sgd
-from outpace.record.trace import MemorySink, Trace
+from outpace.record.sinks import MemorySink
+from outpace.record.trace import Trace
 from outpace.simulation.peers import PeerSimulation
 from outpace.tasks import Quadratic
 from outpace.tasks.quadratic import QuadraticWorkload

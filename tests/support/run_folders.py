@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from outpace.record import folder as files
 from outpace.record.metrics import METRICS
-from outpace.record.trace import ParquetSink, Trace
+from outpace.record.sinks import ParquetSink
+from outpace.record.trace import Trace
 from outpace.sync.decision import Decision, Reason
 from outpace.sync.observer import NOBODY, Outcome
 

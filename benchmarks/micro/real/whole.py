@@ -27,7 +27,8 @@ from outpace.real.process import roles
 from outpace.real.process.launcher import Role
 from outpace.real.process.local import LocalLauncher
 from outpace.real.run import LEASE_S
-from outpace.record.trace import MemorySink, Trace
+from outpace.record.sinks import MemorySink
+from outpace.record.trace import Trace
 
 
 class Given(Worker):

@@ -10,7 +10,7 @@ import torch
 from outpace.blocks.block import Block
 from outpace.predict.interface import Model
 from outpace.record.metrics import Metrics
-from outpace.record.recorder import Totals
+from outpace.record.totals import Totals
 
 
 class Engine(Protocol):

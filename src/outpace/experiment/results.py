@@ -22,7 +22,8 @@ from outpace.engine.protocol import Engine
 from outpace.errors import ConfigError, OutpaceError, RunError
 from outpace.predict.models import save as save_run_time_model
 from outpace.record import folder as files
-from outpace.record.trace import MemorySink, ParquetSink, Trace
+from outpace.record.sinks import MemorySink, ParquetSink
+from outpace.record.trace import Trace
 from outpace.report import write_report
 from outpace.simulation.network.message_log import MessageLog
 

@@ -14,7 +14,8 @@ from outpace.engine.control import ControlFunction
 from outpace.experiment.results import RecordedRun, Result, sink_for
 from outpace.real.run import Outside, RealRun
 from outpace.real.training import ScriptTraining, TaskTraining, Training
-from outpace.record.trace import MemorySink, Trace
+from outpace.record.sinks import MemorySink
+from outpace.record.trace import Trace
 from outpace.simulation.measured import calibrated
 from outpace.simulation.network.message_log import MessageLog
 from outpace.simulation.peers import PeerSimulation

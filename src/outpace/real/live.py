@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from outpace.config.experiment import Experiment
-from outpace.record.recorder import Totals
+from outpace.record.totals import Totals
 from outpace.support.units import seconds
 from outpace.sync.messages import server_name, worker_name
 

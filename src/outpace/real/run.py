@@ -36,7 +36,7 @@ from outpace.real.process.output import print_line
 from outpace.real.process.rendezvous import write_rendezvous
 from outpace.real.training import Training
 from outpace.record.metrics import Metrics
-from outpace.record.recorder import Totals
+from outpace.record.totals import Totals
 from outpace.record.trace import Trace
 from outpace.support.place import CONNECT
 from outpace.support.units import Time, seconds

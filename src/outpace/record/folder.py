@@ -1,15 +1,15 @@
-"""The folder of a run: written so that it is valid at every moment.
+"""The folder of a run, which is readable at every moment.
 
     config.yaml        the resolved configuration: `outpace simulate` takes it as it is
-    summary.json       what came out; `status` is partial until the run has ended
+    summary.json       the results; `status` is partial until the run has ended
     metrics.parquet    one row per evaluation
     trace.parquet      one row per event, see outpace.record.trace
     messages.parquet   one row per message, if the network was to log them
     model.safetensors  the parameters under the model's own names
     run-times.safetensors  a run-time model, if one was fitted in the run
-    report.html        everything to look at
+    report.html        the report
 
-Each file is written under another name and renamed, so it is complete or not there.
+Each file is written under another name and renamed, so it is either complete or absent.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ REPORT: Final = "report.html"
 
 
 def new_folder(path: Path) -> Path:
-    """Make the folder. Raises ConfigError if it holds something already."""
+    """Make the folder. Raises ConfigError if it is not empty."""
     try:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise ConfigError(f"{path} exists and is not an empty folder; choose another --out")
@@ -52,10 +52,10 @@ def new_folder(path: Path) -> Path:
 
 @contextlib.contextmanager
 def free_folder(parent: Path, name: str) -> Iterator[Path]:
-    """Make `parent/name`, or with -2, -3, ... the first that does not exist.
+    """Make `parent/name`, or the first of `name-2`, `name-3`, ... that does not exist.
 
-    Runs that start at once get one each. If it is still empty afterwards it goes away.
-    Raises ConfigError.
+    Runs that start at the same time get different folders. A folder that is still empty
+    afterwards is removed. Raises ConfigError if no folder can be made.
     """
     path, number = parent / name, 1
     try:
@@ -72,12 +72,12 @@ def free_folder(parent: Path, name: str) -> Iterator[Path]:
     try:
         yield path
     finally:
-        with contextlib.suppress(OSError):  # there is something in it
+        with contextlib.suppress(OSError):  # it is not empty
             path.rmdir()
 
 
 def write_text(path: Path, text: str) -> None:
-    """The text, all or nothing."""
+    """Write the text, completely or not at all."""
     replace_file(path, lambda partial: partial.write_text(text, encoding="utf-8"))
 
 
@@ -86,7 +86,7 @@ def write_config(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
-    """Strict JSON: a NaN among the numbers raises ValueError."""
+    """Write strict JSON. Raises ValueError if a number is NaN."""
     write_text(folder / SUMMARY, json.dumps(summary, indent=2, allow_nan=False) + "\n")
 
 
@@ -99,7 +99,7 @@ def write_model(folder: Path, parameters: dict[str, torch.Tensor]) -> None:
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
-    """Raises ConfigError if this is not the folder of a run."""
+    """Read the summary. Raises ConfigError if this is not the folder of a run."""
     try:
         summary: dict[str, Any] = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
@@ -110,5 +110,5 @@ def read_summary(folder: Path) -> dict[str, Any]:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Raises ConfigError if it is not there or not readable."""
+    """Read the configuration. Raises ConfigError if it cannot be read."""
     return read_yaml(folder / CONFIG)

@@ -1,4 +1,4 @@
-"""What the parameters were worth during a run: one row per evaluation."""
+"""The quality of the parameters during a run: one row per evaluation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from outpace.record.recorder import Totals
+from outpace.record.totals import Totals
 from outpace.support.units import Time, seconds
 from outpace.tasks import Evaluation
 
@@ -32,9 +32,9 @@ class Metrics:
         self._loss_sum, self._losses = 0.0, 0  # at the last evaluation
 
     def add(self, now: Time, updates: int, evaluation: Evaluation, totals: Totals) -> int:
-        """A row; `batch_loss` is the mean over the mini-batches since the last one.
+        """Add a row and return its place, for `fill` if its values are not known yet.
 
-        Gives its place, for `fill`, if what it came to is not known yet.
+        `batch_loss` is the mean over the mini-batches since the last row.
         """
         losses = totals.losses - self._losses
         batch_loss = (totals.loss_sum - self._loss_sum) / losses if losses else None
@@ -53,7 +53,7 @@ class Metrics:
         return len(self._rows) - 1
 
     def fill(self, place: int, evaluation: Evaluation) -> None:
-        """What a row came to."""
+        """Set the values of a row."""
         self._rows[place] |= {
             "train_loss": evaluation.train_loss,
             "test_loss": evaluation.test_loss,
@@ -61,15 +61,15 @@ class Metrics:
         }
 
     def drop(self, place: int) -> None:
-        """Forget a row, and leave the places of those before it."""
+        """Remove a row; the rows before it keep their places."""
         del self._rows[place]
 
     def table(self) -> pa.Table:
-        """One row per evaluation; see METRICS."""
+        """Return one row per evaluation; see METRICS."""
         return pa.Table.from_pylist(self._rows, schema=METRICS)
 
     def summary(self, target_accuracy: float | None) -> dict[str, Any]:
-        """The part of summary.json that is about what the training came to."""
+        """Return the part of summary.json about the quality of the result."""
         last = self._rows[-1] if self._rows else {"train_loss": None, "accuracy": None}
         return {
             "train_loss": _finite(last["train_loss"]),
@@ -78,7 +78,7 @@ class Metrics:
         }
 
     def _time_to(self, accuracy: float | None) -> float | None:
-        """Seconds until an evaluation first reached that accuracy."""
+        """Return the seconds until an evaluation first showed this accuracy."""
         if accuracy is None:
             return None
         reached = (row["time_s"] for row in self._rows if (row["accuracy"] or 0) >= accuracy)
@@ -86,5 +86,5 @@ class Metrics:
 
 
 def _finite(value: float | None) -> float | None:
-    """JSON knows no NaN."""
+    """Return None for NaN and infinity, which JSON does not have."""
     return value if value is not None and math.isfinite(value) else None

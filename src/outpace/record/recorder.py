@@ -1,129 +1,25 @@
-"""Listens to a run, or to one process of it: writes rows and keeps the running sums.
+"""Observes a run, or one process of it: writes rows of the trace and keeps running sums.
 
-Memory does not grow with the run: sums and a histogram of staleness.
+Memory does not grow with the run: there are only sums and histograms.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final
-
-import msgspec
 
 from outpace.predict.interface import Wait
+from outpace.record.totals import Totals
 from outpace.record.trace import NONE, TraceRows
-from outpace.support.units import Time, seconds
+from outpace.support.units import Time
 from outpace.sync.decision import Decision
 from outpace.sync.observer import NOBODY, Outcome
 
 
-class Totals(msgspec.Struct, array_like=True):
-    """Running sums of a run, or of one process's part of it. Times in ns, over all workers."""
-
-    iterations: dict[int, int] = {}  # worker -> gradients computed
-    applied: int = 0  # whole gradients, as shard 0 counts
-    dropped: int = 0
-    abstained: int = 0  # pushes without a gradient
-    delayed: dict[int, int] = {}  # shard -> pulls
-    staleness: dict[int, dict[int, int]] = {}  # shard -> histogram
-    compute: int = 0
-    communicate: int = 0
-    wait: int = 0
-    loss_sum: float = 0.0  # of all mini-batches
-    losses: int = 0
-    closed: int = 0  # iterations that were cut off, all workers together
-    counted: int = 0  # gradients that counted in them
-    open: int = 0  # how long they lasted
-    messages: int = 0  # pushes, pulls, replies and acknowledgements, each per shard
-    bytes_sent: int = 0  # of tensors
-    all_reduces: int = 0  # that were completed
-    joined: int = 0  # by how many workers, all together
-    windows: int = 0  # iterations that were in them
-    reducing: int = 0  # from joining to the result
-    overlapped: int = 0  # of which the worker was computing
-
-    def add(self, other: Totals) -> None:
-        """Add another part's sums to these."""
-        _add(self.iterations, other.iterations)
-        _add(self.delayed, other.delayed)
-        for shard, histogram in other.staleness.items():
-            _add(self.staleness.setdefault(shard, {}), histogram)
-        for name in _SUMS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-
-    def whole_histogram(self) -> dict[int, int]:
-        """Staleness -> number of (gradient, shard)."""
-        whole: dict[int, int] = {}
-        for histogram in self.staleness.values():
-            _add(whole, histogram)
-        return whole
-
-    def summary_of(self, shard: int) -> dict[str, Any]:
-        """The part of it about one server."""
-        return {
-            "delayed_pulls": self.delayed.get(shard, 0),
-            "staleness": _staleness(self.staleness.get(shard, {})),
-        }
-
-    def summary(self, workers: int) -> dict[str, Any]:
-        """The part of summary.json that is about what happened."""
-        return {
-            "iterations": [self.iterations.get(worker, 0) for worker in range(workers)],
-            "gradients_applied": self.applied,
-            "gradients_dropped": self.dropped,
-            "pushes_abstained": self.abstained,
-            "delayed_pulls": sum(self.delayed.values()),
-            "staleness": _staleness(self.whole_histogram()),
-            "seconds": {
-                "compute": seconds(self.compute) / workers,
-                "communicate": seconds(self.communicate) / workers,
-                "wait": seconds(self.wait) / workers,
-            },
-            "messages": self.messages,
-            "bytes_sent": self.bytes_sent,
-            **self._cut_offs(),
-        }
-
-    def summary_of_peers(self) -> dict[str, Any]:
-        """The part of it about synchronizations without servers."""
-        return {
-            "synchronizations": self.all_reduces,
-            "mean_window": self.windows / self.joined if self.joined else None,
-            "overlap_fraction": self.overlapped / self.reducing if self.reducing else None,
-        }
-
-    def _cut_offs(self) -> dict[str, Any]:
-        if not self.closed:
-            return {}
-        mean_s = seconds(self.open) / self.closed
-        means = {"mean_count": self.counted / self.closed, "mean_iteration_s": mean_s}
-        return {"cut_offs": {"iterations": self.closed, **means}}
-
-
-def _add(mine: dict[int, int], theirs: dict[int, int]) -> None:
-    for key, value in theirs.items():
-        mine[key] = mine.get(key, 0) + value
-
-
-def _staleness(histogram: dict[int, int]) -> dict[str, Any]:
-    count = sum(histogram.values())
-    total = sum(staleness * n for staleness, n in histogram.items())
-    return {
-        "mean": total / count if count else None,
-        "max": max(histogram, default=None),
-        "histogram": {str(k): histogram[k] for k in sorted(histogram)},
-    }
-
-
-_SUMS: Final = tuple(
-    entry.name for entry in msgspec.structs.fields(Totals) if entry.type in (int, float)
-)
-
-
 class Recorder:
-    """Takes down what happens. Implements `ShardObserver`.
+    """Records what happens. Implements `ShardObserver`.
 
-    `on_update(shard, version)` is called with every new version.
+    Args:
+        on_update: called with shard and version when the parameters have a new version.
     """
 
     def __init__(self, rows: TraceRows, on_update: Callable[[int, int], None]) -> None:
@@ -166,9 +62,10 @@ class Recorder:
         self._rows.cut_off(iteration, opened, closed, wait, count)
 
     def gradients_applied(self, count: int, staleness: Iterable[int] = ()) -> None:
-        """They are in the parameters now; without servers.
+        """Count gradients that were applied without servers.
 
-        staleness: of each, where there is a common model to be stale against.
+        Args:
+            staleness: of each gradient, if all workers have the parameters in common.
         """
         self.totals.applied += count
         for each in staleness:
@@ -188,9 +85,12 @@ class Recorder:
         *,
         counts: bool,
     ) -> None:
-        """A worker has the result of an all-reduce with so many iterations of its own.
+        """Record that a worker has the result of an all-reduce.
 
-        computing: how long it computed meanwhile. counts: of its members only one does.
+        Args:
+            iterations: of this worker that are in it.
+            computing: how long the worker computed meanwhile.
+            counts: True for one member only, so that each all-reduce is counted once.
         """
         totals = self.totals
         totals.all_reduces += counts

@@ -1,31 +1,27 @@
-"""What happened in a run: typed records, streamed to Parquet, hashed on the way.
+"""The events of a run: typed records, streamed to Parquet and hashed on the way.
 
-One table, one row per event, times in ns since the start of the run:
+The trace is one table with a row per event. Times are in ns since the start of the run.
 
-- `iteration`: a worker computed from start_ns to computed_ns and had all answers at
-  end_ns; `shard` answered last and had held the pull for held_ns.
-- `push`: a gradient reached `shard` at start_ns and was settled at end_ns as `outcome`
-  says; it was computed from `version` and applied `staleness` updates later.
-- `pull`: a pull reached `shard` at start_ns and was answered at end_ns (null: never) at
-  `clock` with `version`. `reason`, `lead` and `bound` are the policy's judgement on
-  arrival; `released_by` is the worker whose push or leaving ended the wait, null if
-  there was none.
+- `iteration`: a worker computed from start_ns to computed_ns and had all answers at end_ns;
+  `shard` answered last, and had held the pull for held_ns. Without servers there is no
+  `shard`, and held_ns is how long the worker waited for others to join.
+- `push`: a gradient reached `shard` at start_ns and got its `outcome` at end_ns. It was computed
+  from `version` and applied `staleness` updates later.
+- `pull`: a pull reached `shard` at start_ns and was answered at end_ns (null: never) at `clock`
+  with `version`. `reason`, `lead` and `bound` are the policy's judgement when it arrived;
+  `released_by` is the worker whose push or leaving ended the wait (null: no wait).
+- `cut-off`: an iteration that started at start_ns was closed for all workers at end_ns, with
+  `clock` gradients. The scheduler had waited for `bound` gradients (null: any number) or until
+  computed_ns (null: any time).
+- `all-reduce`: after this iteration a worker joined the all-reduce number `version` at start_ns;
+  all had joined at computed_ns, and the worker had the result at end_ns. `clock` workers took
+  part. For gossip: the worker asked for a partner, both were free, both had the mean.
 
-- `cut-off`: an iteration that began at start_ns was ended for all at end_ns, with `clock`
-  gradients; `bound` of them (null: any number)
-  or the time computed_ns (null: any) had been waited for.
+With a global barrier the scheduler is the shard after the last server. It has pulls only, and
+an iteration's `shard` and held_ns are the scheduler's.
 
-- `all-reduce`: a worker joined the all-reduce number `version` after that iteration, at
-  start_ns; all had joined at computed_ns, and it had the result at end_ns. `clock` took part.
-  Of gossip: beside that iteration it wanted to average with another, both were free, both had
-  the mean.
-
-Without servers an iteration has no `shard`; held_ns is how long it waited for others to join.
-With a global barrier the scheduler is the shard after the last; it has pulls only, and an
-iteration's `shard` and held_ns are its.
-
-Records are kept as rows of integers and leave in chunks, so memory does not grow with
-the run. The digest is over those integers: what happened, not how it was stored.
+Records are kept as rows of integers and leave in chunks, so memory does not grow with the run.
+The digest is over those integers: it depends on what happened and not on how it is stored.
 """
 
 from __future__ import annotations
@@ -34,12 +30,10 @@ import hashlib
 import math
 from array import array
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from outpace.predict.interface import Wait
 from outpace.support.units import Time, nanoseconds
@@ -47,7 +41,7 @@ from outpace.sync.decision import Decision, Reason
 from outpace.sync.observer import NOBODY, Outcome
 
 NONE: Final = -(2**63)  # a null among the integers
-_CHUNK: Final = 1 << 15
+CHUNK: Final = 1 << 15
 _EVENTS: Final = ("iteration", "push", "pull", "cut-off", "all-reduce")
 _ITERATION, _PUSH, _PULL, _CUT_OFF, _ALL_REDUCE = range(5)
 
@@ -80,7 +74,8 @@ _WORDS: Final = {
 }
 
 _WIDTH: Final = len(SCHEMA)
-# Of the narrow columns: what their numbers must stay below.
+_NULLS: Final = [(NONE,) * (_WIDTH - length) for length in range(_WIDTH + 1)]
+# Narrow columns (their places), and what their numbers must stay below.
 _LIMITS: Final = [
     (place, len(_WORDS[entry.name]) if entry.name in _WORDS else 2**31)
     for place, entry in enumerate(SCHEMA)
@@ -92,14 +87,11 @@ Sink: TypeAlias = Callable[[pa.RecordBatch], None]
 
 
 class TraceRows:
-    """Takes records and hands them on in chunks, as one table of integers each.
-
-    Implements `ShardObserver` in part.
-    """
+    """Takes records and hands them on in chunks, each a table of integers."""
 
     def __init__(self, take: Callable[[Table], None]) -> None:
         self._take = take
-        self._rows = array("q")  # one after another, _WIDTH numbers each
+        self._rows = array("q")  # _WIDTH numbers for each row
 
     def iteration(
         self,
@@ -111,27 +103,8 @@ class TraceRows:
         held: Time,
         last_shard: int,
     ) -> None:
-        self._rows.extend(
-            (
-                _ITERATION,
-                worker,
-                last_shard,
-                iteration,
-                started,
-                finished,
-                computed,
-                held,
-                NONE,
-                NONE,
-                NONE,
-                NONE,
-                NONE,
-                NONE,
-                NONE,
-                NONE,
-            )
-        )
-        if len(self._rows) >= _CHUNK * _WIDTH:
+        self._add(_ITERATION, worker, last_shard, iteration, started, finished, computed, held)
+        if len(self._rows) >= CHUNK * _WIDTH:
             self.flush()
 
     def push(
@@ -145,26 +118,9 @@ class TraceRows:
         outcome: Outcome,
         staleness: int,
     ) -> None:
-        self._rows.extend(
-            (
-                _PUSH,
-                worker,
-                shard,
-                iteration,
-                arrived,
-                settled,
-                NONE,
-                NONE,
-                version,
-                staleness if staleness >= 0 else NONE,
-                outcome,
-                NONE,
-                NONE,
-                NONE,
-                NONE,
-                NONE,
-            )
-        )
+        stale = staleness if staleness >= 0 else NONE
+        row = _PUSH, worker, shard, iteration, arrived, settled, NONE, NONE, version, stale, outcome
+        self._add(*row)
 
     def pull(
         self,
@@ -178,50 +134,16 @@ class TraceRows:
         decision: Decision,
         released_by: int,
     ) -> None:
-        self._rows.extend(
-            (
-                _PULL,
-                worker,
-                shard,
-                iteration,
-                arrived,
-                answered,
-                NONE,
-                NONE,
-                version,
-                NONE,
-                NONE,
-                clock,
-                decision.reason,
-                decision.lead,
-                decision.bound,
-                NONE if released_by == NOBODY else released_by,
-            )
-        )
+        by = NONE if released_by == NOBODY else released_by
+        judged = decision.reason, decision.lead, decision.bound
+        row = _PULL, worker, shard, iteration, arrived, answered, NONE, NONE, version, NONE, NONE
+        self._add(*row, clock, *judged, by)
 
     def cut_off(self, iteration: int, opened: Time, closed: Time, wait: Wait, count: int) -> None:
         due = opened + nanoseconds(wait.until_s) if wait.until_s < 1e9 else NONE
         bound = int(wait.count) if math.isfinite(wait.count) else NONE
-        self._rows.extend(
-            (
-                _CUT_OFF,
-                NONE,
-                NONE,
-                iteration,
-                opened,
-                closed,
-                due,
-                NONE,
-                NONE,
-                NONE,
-                NONE,
-                count,
-                NONE,
-                NONE,
-                bound,
-                NONE,
-            )
-        )
+        row = _CUT_OFF, NONE, NONE, iteration, opened, closed, due, NONE, NONE, NONE, NONE
+        self._add(*row, count, NONE, NONE, bound)
 
     def all_reduce(
         self,
@@ -233,29 +155,16 @@ class TraceRows:
         number: int,
         members: int,
     ) -> None:
-        self._rows.extend(
-            (
-                _ALL_REDUCE,
-                worker,
-                NONE,
-                iteration,
-                joined,
-                ended,
-                began,
-                NONE,
-                number,
-                NONE,
-                NONE,
-                members,
-                NONE,
-                NONE,
-                NONE,
-                NONE,
-            )
-        )
+        row = _ALL_REDUCE, worker, NONE, iteration, joined, ended, began, NONE, number, NONE, NONE
+        self._add(*row, members)
+
+    def _add(self, *row: int) -> None:
+        """Append a row; columns that are left out at the end are null."""
+        self._rows.extend(row)
+        self._rows.extend(_NULLS[len(row)])
 
     def flush(self) -> None:
-        """Hand over what has gathered."""
+        """Hand over the rows that are still here."""
         if self._rows:
             rows, self._rows = self._rows, array("q")
             self._take(np.frombuffer(rows, dtype=np.int64).reshape(-1, _WIDTH))
@@ -270,9 +179,9 @@ class Trace(TraceRows):
         self._hash = hashlib.sha256()
 
     def add(self, table: Table) -> None:
-        """Take rows that somebody else recorded. Raises ValueError if they cannot be rows."""
+        """Take rows that another process recorded. Raises ValueError if they cannot be rows."""
         if table.ndim != 2 or table.shape[1] != _WIDTH:
-            raise ValueError(f"rows of {_WIDTH} numbers are due, not a table {table.shape}")
+            raise ValueError(f"rows must have {_WIDTH} numbers, not the shape {table.shape}")
         for place, most in _LIMITS:
             numbers = table[:, place]
             if not ((numbers == NONE) | ((numbers >= 0) & (numbers < most))).all():
@@ -281,7 +190,7 @@ class Trace(TraceRows):
         self._sink(_batch(table))
 
     def digest(self) -> str:
-        """SHA-256 of all records, after a `flush`."""
+        """Return the SHA-256 of all records; call `flush` before."""
         return self._hash.hexdigest()
 
 
@@ -296,57 +205,3 @@ def _batch(table: Table) -> pa.RecordBatch:
             column = pa.DictionaryArray.from_arrays(column, pa.array(_WORDS[entry.name]))
         columns.append(column)
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
-
-
-class MemorySink:
-    """Keeps the trace in memory."""
-
-    def __init__(self) -> None:
-        self._batches: list[pa.RecordBatch] = []
-
-    def __call__(self, batch: pa.RecordBatch) -> None:
-        self._batches.append(batch)
-
-    def close(self) -> None:
-        pass
-
-    def table(self) -> pa.Table:
-        return pa.Table.from_batches(self._batches, schema=SCHEMA)
-
-
-class ParquetSink:
-    """Writes the trace to a file that appears under its name when it is complete."""
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._partial = path, path.with_name(path.name + ".part")
-        self._writer: pq.ParquetWriter | None = None
-        self._gathered: list[pa.RecordBatch] = []
-
-    def __call__(self, batch: pa.RecordBatch) -> None:
-        self._open()
-        self._gathered.append(batch)  # small groups of rows cost more than the rows
-        if sum(part.num_rows for part in self._gathered) >= _CHUNK:
-            self._write()
-
-    def _write(self) -> None:
-        if self._gathered:
-            table = pa.Table.from_batches(self._gathered, schema=SCHEMA)
-            self._gathered.clear()
-            self._open().write_table(table, row_group_size=table.num_rows)
-
-    def close(self) -> None:
-        try:
-            self._write()
-            self._open().close()
-            self._partial.replace(self._path)
-        finally:
-            self._partial.unlink(missing_ok=True)
-
-    def table(self) -> pa.Table:
-        return pq.read_table(self._path)
-
-    def _open(self) -> pq.ParquetWriter:
-        # Late: the folder is made when the run is known to be possible.
-        if self._writer is None:
-            self._writer = pq.ParquetWriter(self._partial, SCHEMA, compression="zstd")
-        return self._writer

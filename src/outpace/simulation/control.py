@@ -9,7 +9,7 @@ from typing import Any
 from outpace.config.experiment import Experiment
 from outpace.engine.control import ConditionLike, Control
 from outpace.kernel import Kernel, Mailbox
-from outpace.record.recorder import Totals
+from outpace.record.totals import Totals
 from outpace.support.units import Time
 from outpace.sync import Policy
 from outpace.sync.assignment import Sync, policy_of

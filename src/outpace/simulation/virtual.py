@@ -23,7 +23,8 @@ from outpace.errors import DivergenceError, OutpaceError, RunError
 from outpace.kernel import DeadlockError, Kernel, WalkerError
 from outpace.predict.interface import Model
 from outpace.record.metrics import Metrics
-from outpace.record.recorder import Recorder, Totals
+from outpace.record.recorder import Recorder
+from outpace.record.totals import Totals
 from outpace.record.trace import Trace
 from outpace.simulation.executors import EvaluationJob, Gradients
 from outpace.simulation.network import network_of

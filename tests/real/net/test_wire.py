@@ -34,7 +34,7 @@ from outpace.real.net.messages import (
     WirePush,
 )
 from outpace.real.net.wire import HEADER_BYTES, Incoming, Outgoing, WireError
-from outpace.record.recorder import Totals
+from outpace.record.totals import Totals
 
 RUN, EPOCH = 1234567890123, 3
 KINDS = [kind for kind in typing.get_args(ANY_MESSAGE) if kind is not BlockPiece]

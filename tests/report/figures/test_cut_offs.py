@@ -15,7 +15,8 @@ from tests.support.run_folders import MS, Page, make_run
 from outpace.experiment.running import simulate
 from outpace.predict.interface import Wait
 from outpace.record import folder as files
-from outpace.record.trace import ParquetSink, Trace
+from outpace.record.sinks import ParquetSink
+from outpace.record.trace import Trace
 from outpace.report import write_report
 from outpace.report.figures.cut_offs import cut_offs
 from outpace.report.figures.lanes import MOST, choose_lanes

@@ -17,7 +17,8 @@ from outpace.cli import app
 from outpace.errors import ConfigError
 from outpace.experiment.running import simulate
 from outpace.record import folder as files
-from outpace.record.trace import ParquetSink, Trace
+from outpace.record.sinks import ParquetSink
+from outpace.record.trace import Trace
 from outpace.report.perfetto.export import PERFETTO, write_perfetto
 from outpace.report.read import batches
 from outpace.sync.decision import Decision, Reason

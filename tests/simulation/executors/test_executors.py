@@ -20,7 +20,8 @@ from outpace.config.experiment import Experiment
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError, DivergenceError, RunError
 from outpace.experiment.running import simulate
-from outpace.record.trace import MemorySink, Trace
+from outpace.record.sinks import MemorySink
+from outpace.record.trace import Trace
 from outpace.simulation.executors import Gradients
 from outpace.simulation.executors.auto import AutoExecutor
 from outpace.simulation.executors.job import GradientJob

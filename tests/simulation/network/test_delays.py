@@ -9,7 +9,8 @@ from outpace.cluster import Delay, Lateness, Machines, NetworkLaw
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
 from outpace.kernel import Kernel
-from outpace.record.trace import MemorySink, Trace
+from outpace.record.sinks import MemorySink
+from outpace.record.trace import Trace
 from outpace.simulation.network import network_of
 from outpace.simulation.servers import Simulation
 from outpace.support.units import SECOND

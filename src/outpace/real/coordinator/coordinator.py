@@ -49,7 +49,7 @@ from outpace.real.net.sparse_log import Log
 from outpace.real.net.transport import Handlers, Transport
 from outpace.real.net.zeromq.transport import LOOPBACK, ZeroMQTransport
 from outpace.real.node.member import COORDINATOR, boot_id
-from outpace.record.recorder import Totals
+from outpace.record.totals import Totals
 from outpace.record.trace import Trace
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.messages import server_name, worker_name

@@ -30,7 +30,7 @@ from outpace.real.net.messages import (
 )
 from outpace.real.net.sparse_log import Log
 from outpace.real.net.transport import Listener
-from outpace.record.recorder import Totals
+from outpace.record.totals import Totals
 from outpace.record.trace import SCHEMA, Trace
 from outpace.support.version import __version__
 from outpace.sync.messages import worker_name

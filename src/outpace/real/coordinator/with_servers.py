@@ -15,7 +15,7 @@ from outpace.real.coordinator.scheduler import (
 )
 from outpace.real.coordinator.snapshots import Evaluate, Snapshots
 from outpace.real.net.messages import Snapshot, TakeSnapshot, WireMessage
-from outpace.record.recorder import Totals
+from outpace.record.totals import Totals
 from outpace.sync.messages import SCHEDULER, server_name
 
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, TypeAlias
 import msgspec
 import torch
 
-from outpace.record.recorder import Totals
+from outpace.record.totals import Totals
 
 _LARGEST: Final = 2**62
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=_LARGEST)]

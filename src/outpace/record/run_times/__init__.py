@@ -1,4 +1,4 @@
-"""Run times of a run of Outpace, from its folder; or of whatever else has recorded some."""
+"""Run times from the folder of a run, or from a file of recorded run times."""
 
 from outpace.record.run_times.run_folder import Of
 from outpace.record.run_times.source import Source, read_source

@@ -1,4 +1,4 @@
-"""Run times from the folder of a run."""
+"""Reads run times from the folder of a run."""
 
 from __future__ import annotations
 
@@ -25,29 +25,33 @@ from outpace.record.folder import TRACE, read_config
 from outpace.record.run_times.server_view import Ints, Pushes, as_servers_saw
 
 CUTOFF: Final = "cutoff"
-# Their workers begin every iteration together, so that one has a beginning.
+# Workers start every iteration together, so that an iteration has a start.
 LOCKSTEP: Final = ("bsp", "drop-stragglers", "partial-push", CUTOFF)
 
 
 class Of(StrEnum):
-    """Whose time it is."""
+    """What a run time is."""
 
-    SERVER = "server"  # until the gradient is in, since the iteration began
-    COMPUTE = "compute"  # computing alone, whenever the worker began
+    SERVER = "server"  # from the start of the iteration to the arrival of the gradient
+    COMPUTE = "compute"  # computing alone, whenever the worker started
 
 
 def read_run(folder: Path, of: Of | None, workers_per_node: int | None) -> tuple[RunTimes, Of]:
-    """What was recorded, and of what: left out, of servers if the strategy is lockstep.
+    """Return the run times, and what they are.
 
-    Nodes are those of the law `compute`, if it has any, else all is one node. Raises
-    ConfigError.
+    Args:
+        of: by default SERVER if the strategy is lockstep, else COMPUTE.
+        workers_per_node: by default that of the law `compute`; without one there is one node.
+
+    Raises:
+        ConfigError: if the run times cannot be read.
     """
     config = read_config(folder)
     lockstep = is_lockstep(config)
     of = of or (Of.SERVER if lockstep else Of.COMPUTE)
     if of is Of.SERVER and not lockstep:
         raise ConfigError(
-            f"{folder}: its workers do not begin iterations together, so servers cannot say how "
+            f"{folder}: its workers do not start iterations together, so servers cannot say how "
             f"long one took; record a run of {', '.join(LOCKSTEP)}, or use --of compute"
         )
     path = folder / TRACE
@@ -63,7 +67,7 @@ def read_run(folder: Path, of: Of | None, workers_per_node: int | None) -> tuple
 
 
 def is_lockstep(config: Mapping[str, Any]) -> bool:
-    """Whether in such a run every worker waits for an iteration to be closed, on all servers."""
+    """True if every worker waits until an iteration is closed on all servers."""
     return (
         set(_kinds(config)) <= set(LOCKSTEP)
         and config.get("pull") is None
@@ -72,7 +76,7 @@ def is_lockstep(config: Mapping[str, Any]) -> bool:
 
 
 def _kinds(config: Mapping[str, Any]) -> list[str]:
-    """Of all strategies that the run had, at whatever time on whatever server."""
+    """Return the kinds of all strategies of the run, of any server at any time."""
     changes = config.get("sync_changes") or ()
     parts = [config.get("sync"), *(change.get("sync") for change in changes)]
     each = [one for part in parts for one in (part if isinstance(part, list) else [part])]
@@ -94,7 +98,7 @@ def _workers(config: Mapping[str, Any], pushes: Pushes) -> int:
 
 
 def _computing(path: Path, workers: int, cut_off: Pushes | None) -> tuple[Seconds, Mask]:
-    """From the iterations of the trace; a worker that was cut off would have computed on."""
+    """Return times from the trace's iterations; those of workers cut off are censored."""
     rows = _events(path, "iteration", ("worker", "iteration", "start_ns", "computed_ns"))
     worker, iteration = _column(rows, "worker"), _column(rows, "iteration")
     took = _column(rows, "computed_ns") - _column(rows, "start_ns")
@@ -117,7 +121,7 @@ def _pushes(path: Path) -> Pushes:
 
 
 def _events(path: Path, event: str, names: tuple[str, ...]) -> pa.Table:
-    """The rows of such events, if there are some."""
+    """Return the rows of this event. Raises ConfigError if there are none."""
     try:
         rows = pq.read_table(path, columns=["event", *names], partitioning=None)
         found = rows.filter(pc.equal(rows["event"].cast(pa.string()), event))
@@ -126,7 +130,7 @@ def _events(path: Path, event: str, names: tuple[str, ...]) -> pa.Table:
     except (OSError, pa.ArrowException) as error:
         raise ConfigError(f"cannot read {path}: {error}") from error
     if not found.num_rows:
-        raise ConfigError(f"{path}: has no {event} in it; was the run too short?")
+        raise ConfigError(f"{path}: there is no {event} in it; record a longer run")
     return found
 
 

@@ -1,9 +1,9 @@
-"""What the servers of a lockstep run see of its workers' iterations, from the pushes in its trace.
+"""Run times as the servers of a lockstep run see them, from the pushes in its trace.
 
-An iteration i begins when i - 1 is closed, the first one at 0, and is closed when the last
-shard has settled the gradients that count. A worker's time is from that beginning to when
-its gradient has reached the last shard: with the transfers of parameters and gradient, and
-with what the worker was late from before.
+Iteration i starts when i - 1 is closed, the first one at 0, and is closed when the last shard
+has settled the gradients that count. A worker's run time is from that start until its gradient
+has reached the last shard. It includes the transfers of parameters and gradient, and any delay
+from the iteration before.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NEVER = np.iinfo(np.int64).min
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pushes:
-    """As columns: times in ns since the start of the run, `outcome` as in the trace."""
+    """Columns: times in ns since the start of the run, `outcome` as in the trace."""
 
     worker: Ints
     shard: Ints
@@ -32,12 +32,14 @@ class Pushes:
 
 
 def as_servers_saw(pushes: Pushes, workers: int, cutoff: bool) -> tuple[Seconds, Mask]:
-    """Times and what is censored, shape (T, N) each, T iterations having been closed.
+    """Return times and a mask of those censored, both of shape (closed iterations, workers).
 
-    Who came too late has its exact time; who never came, or skipped the iteration, is NaN.
-    cutoff: a push without gradient is of a worker that was stopped: its time is censored
-    when the iteration was closed. Else it is a gradient that was refused, and came when it
-    came.
+    The time of a gradient that arrived too late is exact. It is NaN if no gradient arrived.
+
+    Args:
+        cutoff: the run has cut-offs, so a push without gradient is from a worker that was cut
+            off, and its time is censored when the iteration was closed. Otherwise it stands for
+            a gradient that was refused, and its time is exact.
     """
     shape = int(pushes.iteration.max(initial=-1)) + 1, workers
     shards = int(pushes.shard.max(initial=-1)) + 1
@@ -47,7 +49,7 @@ def as_servers_saw(pushes: Pushes, workers: int, cutoff: bool) -> tuple[Seconds,
     at = pushes.iteration[counts], pushes.shard[counts]
     np.maximum.at(closed, at, pushes.settled[counts])
     done = (closed != _NEVER).all(axis=1)
-    iterations = len(done) if done.all() else int(done.argmin())  # the run may end in one
+    iterations = len(done) if done.all() else int(done.argmin())  # the last one may not be closed
     ends = closed[:iterations].max(axis=1, initial=0)
     begins = np.concatenate([[0], ends[:-1]])[:iterations]
 

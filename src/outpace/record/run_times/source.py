@@ -1,4 +1,4 @@
-"""Whatever has recorded run times, by what lies there."""
+"""Reads run times from a folder or file, by what it contains."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from outpace.record.run_times.run_folder import Of, read_run
 
 _KNOWN: Final = "the folder of a run, .parquet, .csv, or a ByteDance trace (.npz, or its folder)"
 _SAID: Final = {
-    Of.SERVER: "from the beginning of an iteration until the gradient is at the last server",
+    Of.SERVER: "from the start of an iteration until the gradient is at the last server",
     Of.COMPUTE: "computing alone",
 }
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """A table and, in words, what its times are of."""
+    """A table, and a definition of its run times in words."""
 
     path: Path
     times: RunTimes
@@ -30,10 +30,15 @@ class Source:
 
 
 def read_source(path: Path, of: Of | None = None, workers_per_node: int | None = None) -> Source:
-    """Run times from a run's folder, .parquet, .csv, or a ByteDance trace or its folder.
+    """Read run times from a run's folder, .parquet, .csv, or a ByteDance trace or its folder.
 
-    of: for the folder of a run. workers_per_node: consecutive workers that share a node,
-    whatever the source says of nodes. Raises ConfigError.
+    Args:
+        of: what the run times are, for the folder of a run.
+        workers_per_node: number of consecutive workers that share a node, if the source does
+            not say so or says otherwise.
+
+    Raises:
+        ConfigError: if there are no run times.
     """
     if not path.exists():
         raise ConfigError(f"there is no file or folder {path}")
@@ -43,23 +48,23 @@ def read_source(path: Path, of: Of | None = None, workers_per_node: int | None =
             return Source(path, times, _SAID[found])
         path = _only_trace(path)
     if of is not None:
-        raise ConfigError(f"{path}: --of is for the folder of a run; a file says what it holds")
+        raise ConfigError(f"{path}: --of is for the folder of a run, not for a file: leave it out")
     if path.suffix == ".npz" or is_bytedance(path):
         times = read_bytedance(path, workers_per_node)
         return Source(path, times, "computing, forward and backward, for a micro-batch")
     if path.suffix not in (".parquet", ".csv"):
-        raise ConfigError(f"{path}: no run times are known in such a file; known: {_KNOWN}")
+        raise ConfigError(f"{path}: run times cannot be read from such a file; give {_KNOWN}")
     return Source(path, read(path, workers_per_node), "as the file has them")
 
 
 def _only_trace(folder: Path) -> Path:
-    """The file of a folder with one trace of ByteDance's."""
+    """Return the only ByteDance trace in a folder."""
     found = sorted(folder.glob("*.npz")) or sorted(
         path for path in folder.glob("*.parquet") if is_bytedance(path)
     )
     if not found:
-        raise ConfigError(f"{folder}: there are no run times in it; known: {_KNOWN}")
+        raise ConfigError(f"{folder}: there are no run times in it; give {_KNOWN}")
     if len(found) > 1:
         names = ", ".join(path.name for path in found)
-        raise ConfigError(f"{folder}: holds several traces, name one of them: {names}")
+        raise ConfigError(f"{folder}: there are several traces in it; name one of them: {names}")
     return found[0]

@@ -1,0 +1,112 @@
+"""Running sums of a run, and the parts of summary.json that are made from them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from outpace.support.units import seconds
+
+
+class Totals(msgspec.Struct, array_like=True):
+    """Running sums of a run, or of one process's part. Times are ns, summed over workers."""
+
+    iterations: dict[int, int] = {}  # worker -> gradients computed
+    applied: int = 0  # whole gradients, as shard 0 counts
+    dropped: int = 0
+    abstained: int = 0  # pushes without a gradient
+    delayed: dict[int, int] = {}  # shard -> pulls
+    staleness: dict[int, dict[int, int]] = {}  # shard -> histogram
+    compute: int = 0
+    communicate: int = 0
+    wait: int = 0
+    loss_sum: float = 0.0  # of all mini-batches
+    losses: int = 0
+    closed: int = 0  # iterations that were cut off, all workers together
+    counted: int = 0  # gradients that counted in them
+    open: int = 0  # ns that they lasted
+    messages: int = 0  # pushes, pulls, replies and acknowledgements, each per shard
+    bytes_sent: int = 0  # of tensors
+    all_reduces: int = 0  # completed
+    joined: int = 0  # number of pairs (worker, all-reduce)
+    windows: int = 0  # iterations of workers that were in all-reduces
+    reducing: int = 0  # ns from joining to the result
+    overlapped: int = 0  # ns of these in which the worker was computing
+
+    def add(self, other: Totals) -> None:
+        """Add the sums of another part of the run."""
+        _add(self.iterations, other.iterations)
+        _add(self.delayed, other.delayed)
+        for shard, histogram in other.staleness.items():
+            _add(self.staleness.setdefault(shard, {}), histogram)
+        for name in _SUMS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def whole_histogram(self) -> dict[int, int]:
+        """Return the number of pairs (gradient, shard) for each staleness."""
+        whole: dict[int, int] = {}
+        for histogram in self.staleness.values():
+            _add(whole, histogram)
+        return whole
+
+    def summary_of(self, shard: int) -> dict[str, Any]:
+        """Return the part of summary.json about one server."""
+        return {
+            "delayed_pulls": self.delayed.get(shard, 0),
+            "staleness": _staleness(self.staleness.get(shard, {})),
+        }
+
+    def summary(self, workers: int) -> dict[str, Any]:
+        """Return the part of summary.json about what happened."""
+        return {
+            "iterations": [self.iterations.get(worker, 0) for worker in range(workers)],
+            "gradients_applied": self.applied,
+            "gradients_dropped": self.dropped,
+            "pushes_abstained": self.abstained,
+            "delayed_pulls": sum(self.delayed.values()),
+            "staleness": _staleness(self.whole_histogram()),
+            "seconds": {
+                "compute": seconds(self.compute) / workers,
+                "communicate": seconds(self.communicate) / workers,
+                "wait": seconds(self.wait) / workers,
+            },
+            "messages": self.messages,
+            "bytes_sent": self.bytes_sent,
+            **self._cut_offs(),
+        }
+
+    def summary_of_peers(self) -> dict[str, Any]:
+        """Return the part of summary.json about synchronizations without servers."""
+        return {
+            "synchronizations": self.all_reduces,
+            "mean_window": self.windows / self.joined if self.joined else None,
+            "overlap_fraction": self.overlapped / self.reducing if self.reducing else None,
+        }
+
+    def _cut_offs(self) -> dict[str, Any]:
+        if not self.closed:
+            return {}
+        mean_s = seconds(self.open) / self.closed
+        means = {"mean_count": self.counted / self.closed, "mean_iteration_s": mean_s}
+        return {"cut_offs": {"iterations": self.closed, **means}}
+
+
+def _add(mine: dict[int, int], theirs: dict[int, int]) -> None:
+    for key, value in theirs.items():
+        mine[key] = mine.get(key, 0) + value
+
+
+def _staleness(histogram: dict[int, int]) -> dict[str, Any]:
+    count = sum(histogram.values())
+    total = sum(staleness * n for staleness, n in histogram.items())
+    return {
+        "mean": total / count if count else None,
+        "max": max(histogram, default=None),
+        "histogram": {str(k): histogram[k] for k in sorted(histogram)},
+    }
+
+
+_SUMS: Final = tuple(
+    entry.name for entry in msgspec.structs.fields(Totals) if entry.type in (int, float)
+)
