@@ -1,9 +1,8 @@
-"""Runs a paper's experiments and prints what was published beside what was measured.
+"""Run experiments of papers and print what was published beside what was measured.
 
-The variants are those of benchmarks/papers/NAME.yaml, the judge is the module of that name
-(with underscores for dashes); the folders of the runs, a report over all of them, one for
-each group of figures and what the judge draws go to runs/papers/NAME. A module with `run`
-runs by itself what that file says, and writes there what it found.
+The variants of an experiment are in its YAML file, and the module beside that file judges their
+runs. Folders of runs, reports and pictures go to runs/papers/NAME. A module with a function `run`
+runs its experiment itself.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.papers.claims import Claim, show
+from benchmarks.papers.claims import Claim, show, write
 from benchmarks.papers.curves import read_curve
 from benchmarks.papers.experiments import EXPERIMENTS, judge_of
 
@@ -23,39 +22,61 @@ from outpace.record.folder import REPORT, free_folder
 from outpace.report import write_report
 from outpace.support.yaml_files import read_yaml, with_overrides
 
+RUNS = Path("runs/papers")
 
-def main() -> int:
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return 1 if a measurement differs from a claim, else 0."""
     parser = argparse.ArgumentParser(prog="benchmarks.papers", description=__doc__)
-    parser.add_argument("name", choices=EXPERIMENTS)
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="as in seed=1")
-    parser.add_argument("--judge", type=Path, help="a folder of such runs: only compare, run none")
-    options = parser.parse_args()
-    path = EXPERIMENTS[options.name]
-    data = with_overrides(read_yaml(path), options.overrides)
-    paper = judge_of(options.name)
+    parser.add_argument(
+        "words",
+        nargs="+",
+        metavar="NAME | KEY=VALUE",
+        help=f"experiments, and changes of their settings as in seed=1: {', '.join(EXPERIMENTS)}",
+    )
+    parser.add_argument("--judge", type=Path, metavar="FOLDER", help="judge these runs, run none")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all claims there")
+    options = parser.parse_args(arguments)
+    names = [word for word in options.words if "=" not in word]
+    overrides = [word for word in options.words if "=" in word]
+    if unknown := set(names) - set(EXPERIMENTS):
+        known = ", ".join(EXPERIMENTS)
+        parser.error(f"no experiment {', '.join(sorted(unknown))}; known: {known}")
+    if options.judge and len(names) != 1:
+        parser.error("--judge: name the one experiment that the runs are of")
+    found: dict[str, Sequence[Claim]] = {}
+    for name in names:
+        found[name] = _claims(name, overrides, options.judge)
+        if options.json:
+            write(found, options.json)
+    return 1 if any(each.agrees is False for some in found.values() for each in some) else 0
+
+
+def _claims(name: str, overrides: Sequence[str], judged: Path | None) -> Sequence[Claim]:
+    """Run an experiment, or read its runs from `judged`; show and return its claims."""
+    path, paper = EXPERIMENTS[name], judge_of(name)
+    data = with_overrides(read_yaml(path), overrides)
+    claims: Sequence[Claim]
     if hasattr(paper, "run"):
-        with free_folder(Path("runs/papers"), options.name) as out:
-            return _verdict(paper.run(data, out))
+        with free_folder(RUNS, name) as out:
+            claims = paper.run(data, out)
+        show(claims)
+        return claims
     variants = variants_from(data, str(path), path.parent)
-    if options.judge is None:
-        with free_folder(Path("runs/papers"), options.name) as out, progress_bars() as bar:
+    if judged is None:
+        with free_folder(RUNS, name) as out, progress_bars() as bar:
             compare(variants, out, progress=lambda variant: bar(variant.name))
     else:
-        out = options.judge
+        out = judged
     curves = {variant.name: read_curve(out / variant.name) for variant in variants}
     for figures, names in paper.FIGURES.items():
         write_report([out / name for name in names], out / f"{figures}.html")
     claims = paper.claims(curves, {variant.name: variant.experiment for variant in variants})
-    verdict = _verdict(claims)
+    show(claims)
     pictures = paper.draw(curves, out) if hasattr(paper, "draw") else []
     for report in (out / REPORT, *(out / f"{name}.html" for name in paper.FIGURES), *pictures):
         print(f"report: {report}")
-    return verdict
-
-
-def _verdict(claims: Sequence[Claim]) -> int:
-    show(claims)
-    return 1 if any(claim.agrees is False for claim in claims) else 0
+    return claims
 
 
 if __name__ == "__main__":

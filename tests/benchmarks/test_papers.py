@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
 import torch
+from benchmarks.papers.__main__ import main
 from benchmarks.papers.curves import Curve, read_curve
 from benchmarks.papers.experiments import EXPERIMENTS, judge_of
 from benchmarks.papers.sharpness import bound, growth, sharpness
@@ -83,3 +85,25 @@ def test_the_experiments_of_a_paper_are_valid_and_have_a_judge(name):
     assert len(names) == len(variants) > 1
     assert {name for figure in judge.FIGURES.values() for name in figure} <= names
     assert callable(judge.claims)
+
+
+def test_the_command_judges_several_experiments_and_writes_their_claims(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    claims = tmp_path / "claims.json"
+    names = ["fluentps-fig6", "fluentps-fig8"]
+    assert main([*names, "stop.iterations=4", "--json", str(claims)]) in (0, 1)
+    rows = json.loads(claims.read_text("utf-8"))
+    keys = ["paper", "claim", "published", "measured", "margin", "verdict"]
+    assert all(list(row) == keys for row in rows)
+    assert {row["paper"] for row in rows} == set(names)
+    assert "within 0.02" in {row["margin"] for row in rows}
+    assert {row["verdict"] for row in rows} <= {"agrees", "differs", None}
+    assert "figure 6" in capsys.readouterr().out
+
+
+def test_the_command_names_what_it_does_not_know(capsys):
+    with pytest.raises(SystemExit):
+        main(["fluentps-fig6", "fluentps-fig0"])
+    assert "no experiment fluentps-fig0; known: bdsgd-clusters" in capsys.readouterr().err

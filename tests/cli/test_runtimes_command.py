@@ -154,6 +154,7 @@ def test_replay_compares_the_decisions_of_a_fitted_model_with_rules_without_one(
     lines = capsys.readouterr().out.splitlines()
     rows = {line[:15].strip(): line[15:].split() for line in lines[1:-2]}
     assert list(rows)[-4:] == [f"pooled {how}" for how in ("count", "deadline", "replan", "hedge")]
+    assert "last-20" in rows
     assert float(rows["all"][2]) == 1.0  # times BSP
     assert float(rows["all"][3]) == 8.0  # mean count
     assert all(0 < float(cells[0]) <= 100 for cells in rows.values())

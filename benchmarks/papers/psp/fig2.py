@@ -48,8 +48,9 @@ def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -
         Claim(
             "figure 2, 4 s delay",
             f"{law.probability:.2%} of the responses are {law.seconds:g} s late",
-            f"{share:.3%} of {len(late):,}, to agree within 4 standard errors of {error:.3%}",
+            f"{share:.3%} of {len(late):,}",
             bool(abs(share - law.probability) <= 4 * error),
+            margin=f"within 4 standard errors of {error:.3%}",
         ),
         Claim(
             "figure 2, normal",
@@ -60,9 +61,9 @@ def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -
         Claim(
             "figure 2",
             "the other responses come as fast as without delays",
-            f"median way {medians[1]:.3f} against {medians[0]:.3f} s, to be longer by at most "
-            f"{SLOWER:.0%}",
+            f"median way {medians[1]:.3f} against {medians[0]:.3f} s",
             bool(medians[1] <= (1 + SLOWER) * medians[0]),
+            margin=f"longer by at most {SLOWER:.0%}",
         ),
         *(
             Claim(
@@ -77,8 +78,9 @@ def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -
             "why (not in the paper)",
             "in synchronous training one late reply holds up everybody's next pull",
             f"{waiting:.0%} of the pulls took {law.seconds:g} s or more, {waiting / share:.0f} "
-            "times as many as the replies that were late; to be ten times at least",
+            "times as many as the replies that were late",
             bool(waiting >= 10 * share),
+            margin="at least 10 times",
         ),
     ]
 
