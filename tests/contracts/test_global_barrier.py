@@ -188,7 +188,10 @@ def test_a_worker_that_misbehaves_at_the_scheduler_is_refused_and_the_others_go_
     scheduler.take("worker-3", WirePush(3, 2, 0, coin=0.5), None)
     kernel.run(until=0)
     scheduler.take("worker-3", WirePush(3, 3, 0, coin=0.5), None)  # the last is not answered
-    assert any(who == "worker-3" and "does not wait" in why for who, why in listening.refusals)
+    assert any(
+        who == "worker-3" and "without waiting for a reply" in why
+        for who, why in listening.refusals
+    )
     scheduler.stop()
     scheduler.close()
 

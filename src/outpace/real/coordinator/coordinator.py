@@ -23,7 +23,6 @@ from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError, RunError
 from outpace.kernel import Kernel, WalkerError
 from outpace.predict.interface import Rule
-from outpace.real.coordinator.architecture import Architecture
 from outpace.real.coordinator.losses import Losses
 from outpace.real.coordinator.plan import make_plan
 from outpace.real.coordinator.reports import Reports
@@ -107,7 +106,7 @@ class Coordinator:
                 ),
             )
             totals_of: dict[str, Totals] = {}
-            self._architecture: Architecture
+            self._architecture: WithServers | WithoutServers
             if experiment.peers is None:
                 resources = SchedulerResources(
                     experiment, self.kernel, self.clock, self.listener, trace

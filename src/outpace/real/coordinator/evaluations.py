@@ -1,7 +1,6 @@
-"""Evaluating while the run goes on: in a thread, one snapshot after the other.
+"""Evaluate snapshots in a thread while the run goes on, one after the other.
 
-The coordinator's loop hears and decides meanwhile; torch's operations leave it the
-interpreter.
+The coordinator's loop works meanwhile: torch's operations release the interpreter.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _Job: TypeAlias = tuple[Sequence[Block], Callable[[T], None]]
 
 
 class Evaluations(Generic[T]):
-    """What `evaluate` makes of blocks. What it raises is raised where the outcome would be told."""
+    """Calls `evaluate` with blocks; an error of it is raised in the clock's thread."""
 
     def __init__(self, clock: RealClock, evaluate: Callable[[Sequence[Block]], T]) -> None:
         self._evaluate = evaluate
@@ -37,7 +36,7 @@ class Evaluations(Generic[T]):
         self.closed = False
 
     def begin(self, blocks: Sequence[Block], told: Callable[[T], None]) -> None:
-        """Evaluate these after those before; the clock's thread is `told` the outcome."""
+        """Queue an evaluation; `told` is called with its outcome in the clock's thread."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="evaluation", daemon=True)
             self._thread.start()
@@ -45,14 +44,14 @@ class Evaluations(Generic[T]):
         self._jobs.put((blocks, told))
 
     def settle(self) -> None:
-        """Wait for all that was begun, and tell."""
+        """Wait for all queued evaluations and tell their outcomes."""
         while self._owed:
             self._waker.run_next()
 
     def close(self, limit_s: float = math.inf) -> None:
-        """Wait for the one that is under way and tell; those that have not begun are left out.
+        """Wait up to `limit_s` for the running evaluation and tell it; drop the queued ones.
 
-        If it takes longer it is left to itself: it tells nobody, and ends with this process.
+        An evaluation that takes longer is abandoned, and its thread ends with this process.
         """
         self.closed = True
         self._waker.stop()
@@ -60,7 +59,7 @@ class Evaluations(Generic[T]):
             self._jobs.put(None)
             self._thread.join(None if limit_s == math.inf else limit_s)
             if self._thread.is_alive():
-                return  # and so it may still ring
+                return  # it may still use the waker
         with contextlib.suppress(OutpaceError):  # why this is closed is known already
             for tell in self._waker.left:
                 tell()

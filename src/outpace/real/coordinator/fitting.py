@@ -1,4 +1,4 @@
-"""A run-time model fitted beside a run: in a process of its own, that gives way to others."""
+"""Fit a run-time model during a run, in a process of its own with low priority."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NICE: Final = 10
 
 
 class FittingBeside:
-    """Each fit has a process, which ends with it, or by `close`."""
+    """Each fit has a process, which ends with the fit or by `close`."""
 
     def __init__(self, kind: str, seed: int) -> None:
         self.model: Model | None = None
@@ -41,7 +41,9 @@ class FittingBeside:
         try:
             found = pickle.loads(self._answer.recv_bytes())  # of our own process
         except EOFError:
-            raise RunError(f"the process that fitted the {self._kind} model ended") from None
+            raise RunError(
+                f"the process that fitted the {self._kind} model ended before it was done"
+            ) from None
         finally:
             self.close()
         if isinstance(found, str):
@@ -50,7 +52,7 @@ class FittingBeside:
         return True
 
     def close(self) -> None:
-        """Without waiting for it to be fitted. Idempotent."""
+        """End a fit that is under way. Idempotent."""
         if self._answer is not None:
             self._answer.close()
             self._answer = None

@@ -1,7 +1,7 @@
-"""The parameters of a run without servers: those in common, or the average of all workers' own.
+"""Snapshots without servers: the common parameters, or the average of all workers' own.
 
-What is in common is asked of the first worker that is still there. A worker that leaves says
-what it has then; of the common parameters the newest are the run's.
+Common parameters are requested from the first worker that is still there. A worker that leaves
+sends what it has; the newest common parameters are the result of the run.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ from outpace.real.net.messages import Snapshot
 
 
 class PeerSnapshots(Snapshots):
-    """own: is it the average? Whoever is lost is left out of it."""
+    """own: True for the average of the workers' own; a lost worker is left out of it."""
 
     def __init__(self, workers: int, own: bool, tell: Tell, evaluate: Evaluate) -> None:
         super().__init__(0, tell, evaluate)
         self._workers, self._own = workers, own
         self._here = list(range(workers))
-        self._left: dict[int, Part] = {}  # what they had then
+        self._left: dict[int, Part] = {}  # what workers sent when they left
 
     @property
     def _sources(self) -> Iterable[int]:
         return self._here if self._own else self._here[:1]
 
     def leave(self, message: Snapshot, block: Block) -> None:
-        """That worker says what it has for the last time."""
+        """Take the last snapshot of a worker."""
         self._left[message.shard] = message, block
         self.lose(message.shard)
 
     def lose(self, worker: int) -> None:
-        """Ask it no more."""
+        """Request nothing more from this worker."""
         before = set(self._sources)
         if worker in self._here:
             self._here.remove(worker)
         for request in list(self._parts):
             self._ask_of(set(self._sources) - before, request)
-            if self._here:  # else the last words say it
+            if self._here:  # else the last snapshots are used
                 self._use(request)
 
     def ask_for_last(self) -> None:
-        """Everybody has said it."""
+        """Use what the workers sent when they left."""
         if self._left:
             blocks, self.final_at = self._put_together({})
             self.final = blocks

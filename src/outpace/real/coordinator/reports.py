@@ -9,9 +9,10 @@ import torch
 
 from outpace.blocks.block import Block, whole
 from outpace.errors import ConfigError
-from outpace.real.coordinator.architecture import Architecture
 from outpace.real.coordinator.losses import Losses
 from outpace.real.coordinator.waiting import Announcements
+from outpace.real.coordinator.with_servers import WithServers
+from outpace.real.coordinator.without_servers import WithoutServers
 from outpace.real.net.block_frames import block_elements
 from outpace.real.net.messages import (
     MOST_ROWS,
@@ -47,7 +48,7 @@ class Reports:
     def __init__(
         self,
         listener: Listener,
-        architecture: Architecture,
+        architecture: WithServers | WithoutServers,
         losses: Losses,
         announced: Announcements,
         totals_of: dict[str, Totals],

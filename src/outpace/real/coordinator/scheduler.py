@@ -1,6 +1,6 @@
-"""Who decides for all servers at once, in the coordinator: holds a barrier, or cuts off.
+"""Schedulers in the coordinator, which decide for all servers at once: hold a barrier, or cut off.
 
-Workers report to it over the connection that they have to the coordinator.
+Workers report to the scheduler over their connection to the coordinator.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from outpace.sync.programs.parameter_server import parameter_server
 
 @dataclass(frozen=True, slots=True)
 class SchedulerResources:
-    """What it shares with the coordinator."""
+    """What a scheduler shares with the coordinator."""
 
     experiment: Experiment
     kernel: Kernel
@@ -41,7 +41,7 @@ class SchedulerResources:
 
 
 class Scheduler(ABC):
-    """The context of its program."""
+    """Base class; the context of the scheduler's program."""
 
     def __init__(self, place: SchedulerResources) -> None:
         self.recorder = Recorder(place.rows, lambda shard, version: None)
@@ -54,22 +54,22 @@ class Scheduler(ABC):
         self._kernel.spawn(self._program(), f"the {SCHEDULER}", daemon=True)
 
     def stop(self) -> None:
-        """Its program was ended: what still comes is kept from it."""
+        """The program was ended: later messages are ignored."""
         self._mailbox = self._new_mailbox()
 
     def take(self, peer: str, received: WireMessage, block: Block | None) -> bool:
-        """Take in what is for it; is it?"""
+        """Handle a message of a process; False if it is not for the scheduler."""
         messages = self._messages(received, block)
         for message in messages:
             if message.worker != self._numbers.get(peer):
                 self._listener.refuse(peer, f"it speaks for worker {message.worker}")
-            elif not self._may_come(message):
-                self._listener.refuse(peer, "it does not wait for the answer to its pull")
+            elif (objection := self._objection(message)) is not None:
+                self._listener.refuse(peer, objection)
             else:
                 self._mailbox.put(message)
         return bool(messages)
 
-    def close(self) -> None:  # noqa: B027  # not all have something to close
+    def close(self) -> None:  # noqa: B027  # not every scheduler has something to close
         """The run has ended."""
 
     @abstractmethod
@@ -81,9 +81,9 @@ class Scheduler(ABC):
     ) -> list[Push | Pull | Leave | Done]:
         """Return the messages for the scheduler's program in a wire message."""
 
-    def _may_come(self, message: Push | Pull | Leave | Done) -> bool:
-        """Is it this worker's turn?"""
-        return True
+    def _objection(self, message: Push | Pull | Leave | Done) -> str | None:
+        """Return why the worker may not send this message now, if so."""
+        return None
 
     def _new_mailbox(self) -> Mailbox[Message]:
         return Mailbox(self._kernel, f"the mailbox of the {SCHEDULER}")
@@ -141,9 +141,9 @@ class ShardScheduler(Scheduler):
     ) -> list[Push | Pull | Leave | Done]:
         return [*for_shard(received, block)]
 
-    def _may_come(self, message: Push | Pull | Leave | Done) -> bool:
+    def _objection(self, message: Push | Pull | Leave | Done) -> str | None:
         assert not isinstance(message, Done)
-        return self._turns.take(message)
+        return None if self._turns.take(message) else self._turns.objection
 
     def send(self, to: str, *messages: Message) -> None:
         for reply in messages:
@@ -155,7 +155,7 @@ class ShardScheduler(Scheduler):
 
 
 class CutOffScheduler(Scheduler):
-    """Ends iterations as `rule` says."""
+    """Ends iterations when `rule` says so."""
 
     def __init__(self, place: SchedulerResources, rule: Rule) -> None:
         super().__init__(place)

@@ -1,8 +1,8 @@
-"""The parameters of a run, asked for by the coordinator and put together.
+"""Snapshots of the parameters: the coordinator asks for them and puts them together.
 
-Nothing is sent unasked, so that parameters cannot heap up where evaluating is slower than
-training: of the versions to evaluate two are asked for ahead, one that is under way while
-the other is evaluated. Who has passed a version answers with what it has.
+Nothing is sent without a request, so parameters cannot pile up if evaluating is slower than
+training. Of the versions to evaluate two are requested ahead: one travels while the other is
+evaluated. A process that has passed a requested version answers with the version it has.
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ from typing import TypeAlias
 from outpace.blocks.block import Block
 from outpace.real.net.messages import Snapshot, TakeSnapshot
 
-# Of blocks and the snapshot that stands for them; to be told when it is done.
+# Called with blocks, the snapshot that stands for them, and what to call when it is done.
 Evaluate: TypeAlias = Callable[[list[Block], Snapshot, Callable[[], None]], None]
 Part: TypeAlias = tuple[Snapshot, Block]
-Tell: TypeAlias = Callable[[int, TakeSnapshot], None]  # a source
+Tell: TypeAlias = Callable[[int, TakeSnapshot], None]  # the number of a source
 
 
 class Snapshots:
-    """Those of servers, each of which has a part. `evaluate` gets all but the last."""
+    """Snapshots of servers, each of which owns a part.
+
+    evaluate: called with all but the final parameters.
+    """
 
     def __init__(self, servers: int, tell: Tell, evaluate: Evaluate) -> None:
         self.final: list[Block] | None = None
@@ -34,20 +37,20 @@ class Snapshots:
 
     @property
     def _sources(self) -> Iterable[int]:
-        """Whose parts make up the parameters."""
+        """The processes whose parts make up the parameters, by number."""
         return self._servers
 
     def _put_together(self, parts: Mapping[int, Part]) -> tuple[list[Block], Snapshot]:
-        """The parameters, and what stands for them."""
+        """Return the parameters, and the snapshot that stands for them."""
         return [parts[server][1] for server in self._servers], parts[0][0]
 
     def ask_now(self) -> None:
-        """Evaluate the parameters there are, unless it was asked before and is still to come."""
+        """Have the current parameters evaluated, unless such an evaluation is under way."""
         if not self._asked:
             self._asked.add(self._ask())
 
     def _ask(self, version: int = 0) -> int:
-        """Ask for the parameters, as soon as a source has that version."""
+        """Ask for the parameters as soon as each source has this version; return the request."""
         self._requests += 1
         self._parts[self._requests] = {}
         if version:
@@ -60,23 +63,23 @@ class Snapshots:
             self._tell(source, TakeSnapshot(request, self._awaited.get(request, 0)))
 
     def ask_for_last(self) -> None:
-        """The next ones are the final ones."""
+        """Ask for the final parameters."""
         self._last = self._ask()
 
     def ask_each(self, every: int) -> None:
-        """From now on evaluate the versions that are multiples of this."""
+        """From now on have the versions evaluated that are multiples of `every`."""
         self._every = every
         for ahead in (1, 2):
             self._ask(ahead * every)
 
     def add(self, message: Snapshot, block: Block) -> None:
-        """Somebody has answered. Without effect if nobody asked."""
+        """Take an answer; no effect if it was not asked for."""
         if message.request in self._parts:
             self._parts[message.request][message.shard] = message, block
             self._use(message.request)
 
     def _use(self, request: int) -> None:
-        """If all parts are there."""
+        """Evaluate or keep the parameters of this request if all parts have come."""
         parts = self._parts[request]
         if not parts.keys() >= set(self._sources):
             return

@@ -20,7 +20,7 @@ from outpace.sync.messages import SCHEDULER, server_name
 
 
 class WithServers:
-    """Implements `Architecture`.
+    """Has the same methods as `WithoutServers`.
 
     rule: decides when an iteration is cut off; None if none is.
     """

@@ -19,7 +19,7 @@ from outpace.sync.messages import worker_name
 
 
 class WithoutServers:
-    """Implements `Architecture`.
+    """Has the same methods as `WithServers`.
 
     address: of this machine; workers find each other through a store there.
 
@@ -40,7 +40,7 @@ class WithoutServers:
         self._listener = listener
         self._workers = [worker_name(worker) for worker in range(experiment.workers)]
         self._present = set(self._workers)
-        self._awaiting: list[str] = []  # workers that have left and want the final parameters
+        self._awaiting: list[str] = []
         averages = not strategy.has_common
         self.snapshots = PeerSnapshots(experiment.workers, averages, self._ask, evaluate)
         self._groups: Membership | Pairs
@@ -63,9 +63,11 @@ class WithoutServers:
         self._store = None
 
     def take(self, name: str, message: WireMessage, block: Block | None) -> bool:
+        """Handle a message about the training; False if it is about the run as a whole."""
         return self._groups.take(name, message)
 
     def source(self, shard: int) -> tuple[str, int]:
+        """Return which process sends snapshots as `shard`, and the slice that it owns."""
         return worker_name(shard), 0
 
     def add_snapshot(self, message: Snapshot, block: Block) -> None:
@@ -75,10 +77,12 @@ class WithoutServers:
             self.snapshots.leave(message, block)
 
     def awaits_parameters(self, name: str) -> None:
+        """This worker has left and wants the final parameters."""
         self._awaiting.append(name)
         self.hand_out()
 
     def hand_out(self) -> None:
+        """Send the final parameters, if they are known, to the workers that want them."""
         final, at = self.snapshots.final, self.snapshots.final_at
         if final is not None and at is not None:
             for name in self._awaiting:
@@ -86,6 +90,7 @@ class WithoutServers:
             self._awaiting.clear()
 
     def can_spare(self, names: Collection[str]) -> bool:
+        """True if the run can go on without these processes, too."""
         return self._started and not self._present <= set(names)
 
     def lose(self, name: str) -> None:

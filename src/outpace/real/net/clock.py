@@ -1,8 +1,8 @@
 """The kernel's clock in real time: waits for the next event by polling sockets.
 
-One thread does everything: the kernel asks the clock for the time of the next event,
-the clock waits on all sockets at once, and what comes in is handed to its handler, which
-puts it in a mailbox. ZeroMQ's own threads move bytes meanwhile.
+One thread does everything. The kernel asks the clock to wait until the next event; the clock waits
+on all sockets at once and calls the handler of each that can be read, which puts what came into a
+mailbox. ZeroMQ's own threads move bytes meanwhile.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from outpace.support.units import Time
 Readable: TypeAlias = "zmq.Socket[bytes] | int"
 
 _MILLISECOND: Final = 1_000_000
-_MOST_MS: Final = 1000  # look up from a wait now and then, for signals
+_MOST_MS: Final = 1000  # interrupts a wait now and then, for signals
 
 
 class RealClock:
-    """Nanoseconds since `origin` (of time.monotonic_ns), moving by themselves.
+    """Nanoseconds since `origin`, a value of time.monotonic_ns.
 
-    On one machine all processes share that clock; a process elsewhere is given an origin
-    of its own. The handler of a socket need not take in all that is there: what it leaves
-    is there at the next look, after whoever it woke has run.
+    All processes on one machine share that clock; a process elsewhere has an origin of its own.
+    A handler need not take in all that has arrived: it is called again for the rest, after the
+    walkers that it woke have run.
     """
 
     def __init__(self, origin: int | None = None) -> None:
         self.origin = time.monotonic_ns() if origin is None else origin
         self._poller = zmq.Poller()
-        self._signals: list[Callable[[], object]] = []  # that have come: what handles them
+        self._signals: list[Callable[[], object]] = []  # handlers of signals that have come
         self._handlers: dict[Readable, Callable[[], None]] = {}
 
     @property
@@ -45,21 +45,21 @@ class RealClock:
         return time.monotonic_ns() - self.origin
 
     def watch(self, socket: Readable, handler: Callable[[], None]) -> None:
-        """Call the handler whenever the socket, or file descriptor, can be read."""
+        """Call the handler whenever this socket or file descriptor can be read."""
         self._poller.register(socket, zmq.POLLIN)
         self._handlers[socket] = handler
 
     def forget(self, socket: Readable) -> None:
-        """Stop watching it."""
+        """Stop watching this socket or file descriptor."""
         self._poller.unregister(socket)
         del self._handlers[socket]
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """In the main thread, have Ctrl-C and SIGTERM strike when this looks around.
+        """In the main thread, delay Ctrl-C and SIGTERM until the clock is about to wait.
 
-        Elsewhere a message could be lost with them, or they with a message: ZeroMQ's binding
-        swallows what is raised while it frees one.
+        Raised anywhere else they could lose a message, or get lost themselves: ZeroMQ's binding
+        swallows what is raised while it frees a message.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -79,17 +79,17 @@ class RealClock:
         finally:
             for each in handlers:
                 signal.signal(each, handlers[each])
-            self._heed()
+            self._run_signal_handlers()
 
-    def _heed(self) -> None:
-        """If one raises, those after it are gone: they were the same wish."""
+    def _run_signal_handlers(self) -> None:
+        """Run the handlers of signals that have come; if one raises, the others are dropped."""
         come, self._signals = self._signals, []
         for handle in come:
             handle()
 
     def __call__(self, next_event: Time | None) -> Time | None:
-        """Take in what is there; with nothing there, wait for it until the next event."""
-        self._heed()
+        """Call the handlers of what can be read; if nothing can, wait until the next event."""
+        self._run_signal_handlers()
         if not self._handlers and next_event is None:
             return None
         wait = None if next_event is None else next_event - self.now
@@ -102,7 +102,7 @@ class RealClock:
         ready = self._poller.poll(timeout_ms)
         for socket, _ in ready:
             handler = self._handlers.get(socket)
-            if handler is not None:  # another one may have closed it
+            if handler is not None:  # another handler may have closed it
                 handler()
         if not ready and timeout_ms == 0 and wait is not None and wait > 0:
             time.sleep(wait / 1e9)

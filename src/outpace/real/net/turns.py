@@ -1,7 +1,7 @@
-"""Whose turn it is: a worker pushes, pulls, and waits before it goes too far.
+"""Bounds how many pushes and unanswered pulls of a worker a server holds.
 
-Programs keep to this by themselves. A worker that does not is broken or hostile; what it
-can heap up at a server is bounded here, by so many gradients and pulls.
+The programs of workers keep to these bounds. A worker that does not is broken or hostile, and
+must not fill the memory of a server.
 """
 
 from __future__ import annotations
@@ -13,18 +13,22 @@ from outpace.sync.programs.partial_pull import Unanswered
 
 
 class Turns:
-    """Those of all workers at one server.
+    """The bounds of all workers at one server.
 
-    most: pulls of one worker that may be unanswered. pushes: how many may come in a row.
+    most: unanswered pulls of a worker. pushes: pushes of a worker between two pulls.
     """
 
     def __init__(self, most: int, pushes: int = 1) -> None:
         self._most, self._pushes = most, pushes
+        self.objection = (
+            "it sent more requests without waiting for a reply than its program may "
+            f"(limit {most} unanswered)"
+        )
         self._pushed: defaultdict[int, int] = defaultdict(int)  # since the worker's last pull
         self._owed: defaultdict[int, Unanswered] = defaultdict(Unanswered)
 
     def take(self, message: Push | Pull | Leave) -> bool:
-        """Note it, if it may come now."""
+        """Count a message; False if it exceeds a bound."""
         worker = message.worker
         if isinstance(message, Leave):
             return True
@@ -38,5 +42,5 @@ class Turns:
         return True
 
     def answered(self, worker: int, iteration: int) -> None:
-        """The worker's pulls up to this iteration are."""
+        """The worker's pulls up to this iteration are answered."""
         self._owed[worker].answered(iteration)

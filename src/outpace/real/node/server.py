@@ -188,7 +188,7 @@ class Server(Member):
         if message.worker != self._numbers[peer]:
             self.listener.refuse(peer, f"it speaks for worker {message.worker}")
         elif not self.turns.take(message):
-            self.listener.refuse(peer, "it does not wait for the answer to its pull")
+            self.listener.refuse(peer, self.turns.objection)
         else:
             if isinstance(message, Push):
                 self._require_finite(message)
