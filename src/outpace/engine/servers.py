@@ -9,9 +9,13 @@ from typing import Any, TypeAlias
 from outpace.config.experiment import Experiment
 from outpace.sync.observer import ShardObserver
 from outpace.sync.parameter_block import PhantomBlock
-from outpace.sync.programs.context import AbortableContext, ServerContext, WorkerProgram
+from outpace.sync.programs.context import AbortableContext, WorkerProgram
 from outpace.sync.programs.cutoff import CutOffWorker
-from outpace.sync.programs.parameter_server import parameter_server, parameter_server_worker
+from outpace.sync.programs.parameter_server import (
+    ServerContext,
+    parameter_server,
+    parameter_server_worker,
+)
 from outpace.sync.programs.partial_pull import partial_pull_worker
 from outpace.sync.shard import Shard
 from outpace.tasks import Script

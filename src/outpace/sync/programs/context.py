@@ -15,7 +15,6 @@ from outpace.errors import ProtocolError
 from outpace.predict.interface import Wait
 from outpace.support.units import Time
 from outpace.sync.messages import Message
-from outpace.sync.shard import Shard
 
 
 class Context(Protocol):
@@ -100,16 +99,6 @@ class AbortableContext(WorkerContext, Protocol):
 
 
 WorkerProgram: TypeAlias = Callable[[WorkerContext], Coroutine[Any, Any, None]]
-
-
-class ServerContext(Context, Protocol):
-    """What a server's program has beside the common part."""
-
-    @property
-    def shard(self) -> Shard: ...
-
-    def refuse(self, message: Message, error: ProtocolError) -> None:
-        """This message broke the protocol: listen to its sender no more, or raise."""
 
 
 class SchedulerContext(Context, Protocol):

@@ -8,11 +8,13 @@ max(i+1, V): whoever fell behind the shards' clock skips what they finished with
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Protocol
 
 from outpace.errors import ProtocolError
 from outpace.support.units import seconds
 from outpace.sync.messages import Ack, Leave, Message, Pull, Push, Reply, worker_name
-from outpace.sync.programs.context import ServerContext, WorkerContext
+from outpace.sync.programs.context import Context, WorkerContext
+from outpace.sync.shard import Shard
 
 
 async def parameter_server_worker(me: WorkerContext) -> None:
@@ -45,6 +47,16 @@ async def parameter_server_worker(me: WorkerContext) -> None:
         iteration = max(iteration + 1, clock)
     for name in servers:
         me.send(name, Leave(worker))
+
+
+class ServerContext(Context, Protocol):
+    """What a server's program has beside the common part."""
+
+    @property
+    def shard(self) -> Shard: ...
+
+    def refuse(self, message: Message, error: ProtocolError) -> None:
+        """Stop listening to the sender, whose message broke the protocol, or raise."""
 
 
 async def parameter_server(me: ServerContext, *, acknowledge: bool = False) -> None:
