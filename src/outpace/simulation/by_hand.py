@@ -162,7 +162,9 @@ class Simulator:
         self.results: dict[str, Any] = {}  # return values of the workers' `run`, by name
         self._log = print_delivered if log is True else log or None
         delivered = None if self._log is None else self._delivered
-        self._network = network_of(network or NetworkLaw(), self.kernel, delivered)
+        law = network or NetworkLaw()
+        self._shares_bandwidth = law.contention == "fair"
+        self._network = network_of(law, self.kernel, delivered)
         self._workers: dict[str, Worker] = {}
         self._daemons: set[str] = set()
         self._started: set[str] = set()
@@ -238,6 +240,11 @@ class Simulator:
             self._network.send(sender, to, data, size_of(data))
             return
         _require_time("delay", sender, delay)
+        if self._shares_bandwidth:
+            raise ConfigError(
+                f"{sender}: a message with a given delay occupies both ends, and with "
+                "contention: fair they are shared; send data of that many bytes, or use serialised"
+            )
         self._network.send(sender, to, data, 0, nanoseconds(delay))
 
     def _delivered(self, transfer: Transfer) -> None:

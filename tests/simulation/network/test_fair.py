@@ -8,10 +8,7 @@ from hypothesis import strategies as st
 from tests.support.wire import Wire
 
 from outpace.cluster import LinkLaw, Machines, NetworkLaw, PairLaw, Paths
-from outpace.errors import ConfigError
 from outpace.experiment.running import simulate
-from outpace.kernel import Kernel
-from outpace.simulation.network import network_of
 from outpace.simulation.network.max_min import Flow, Resource, connected, max_min
 from outpace.support.units import SECOND
 
@@ -148,13 +145,6 @@ def test_nodes_of_one_machine_share_its_connection_and_do_not_use_it_among_thems
     wire.send_at(0, "server-0", "worker-1", MB)  # from the same machine to the same machine
     assert wire.run().delivered == {0: 0, 1: 3 * MS, 2: 3 * MS}
     assert (wire.network.messages, wire.network.bytes_sent) == (3, 2 * MB)
-
-
-def test_a_message_that_wants_both_ends_to_itself_is_refused():
-    network = network_of(LAW, Kernel())
-    network.add("a")
-    with pytest.raises(ConfigError, match=r"contention: fair they are shared"):
-        network.send("a", "a", None, 0, duration=5)
 
 
 # -- SimGrid's CM02: T = latency + size / bandwidth; n flows on a link get 1/n of it ------

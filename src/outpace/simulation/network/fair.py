@@ -26,7 +26,6 @@ from functools import partial
 from itertools import count
 
 from outpace.cluster import Machines, NetworkLaw
-from outpace.errors import ConfigError
 from outpace.kernel import Alarm, Kernel
 from outpace.simulation.network.links import Log, Nic, NodePath, Transfer
 from outpace.simulation.network.max_min import Flow, Resource, connected, max_min
@@ -72,26 +71,8 @@ class FairNetwork(Network):
         self._numbers = count()
         self._changed: dict[Resource, None] = {}  # since rates were computed
 
-    def send(
-        self,
-        sender: str,
-        receiver: str,
-        message: object,
-        size_bytes: int,
-        duration: Time | None = None,
-    ) -> None:
-        if duration is not None:
-            raise ConfigError(
-                f"{sender}: a message with a given delay occupies both ends, and with "
-                "contention: fair they are shared; send data of that many bytes, or use serialised"
-            )
-        self.messages += 1
-        link = self._nodes[sender].links.get(receiver) or self._connect(sender, receiver)
-        transfer = Transfer(link, message, size_bytes, 0, self._kernel.now)
-        if link.at_once:
-            self._hand_over(transfer)
-            return
-        self.bytes_sent += size_bytes
+    def _queue(self, transfer: Transfer, duration: Time | None) -> None:
+        link = transfer.link
         channel = self._channels.get(link)
         if channel is None:
             channel = self._channels[link] = _Channel(self._resources(link))

@@ -19,8 +19,8 @@ class Transfer:
     link: NodePath
     message: object
     size_bytes: int
-    duration: Time  # for which it occupies both ends
     requested: Time
+    duration: Time = field(init=False)  # for which it occupies both ends, in a serialised network
     started: Time = field(init=False)
     delivered: Time = field(init=False)
     after: Transfer | None = field(default=None, init=False)  # same link, same arrival time

@@ -66,7 +66,6 @@ class Network(ABC):
         self._nodes[name] = Node(name, mailbox, self._nics[machine])
         return mailbox
 
-    @abstractmethod
     def send(
         self,
         sender: str,
@@ -78,13 +77,27 @@ class Network(ABC):
         """Send a message; messages from one node to another stay in order.
 
         Args:
-            size_bytes: What it counts, and without `duration` what its transfer time follows from.
-            duration: Nanoseconds for which it occupies both ends.
+            duration: Nanoseconds for which it occupies both ends, in a serialised network; by
+                default they follow from its size.
 
         Raises:
             KeyError: for an unknown node.
-            ConfigError: for a duration in a network whose nodes share their bandwidth.
         """
+        self.messages += 1
+        link = self._nodes[sender].links.get(receiver) or self._connect(sender, receiver)
+        transfer = Transfer(link, message, size_bytes, self._kernel.now)
+        if link.at_once:
+            if not link.local:
+                self.bytes_sent += size_bytes
+            transfer.started = transfer.requested
+            self._put(transfer)
+        else:
+            self.bytes_sent += size_bytes
+            self._queue(transfer, duration)
+
+    @abstractmethod
+    def _queue(self, transfer: Transfer, duration: Time | None) -> None:
+        """Start a transfer as soon as its turn has come."""
 
     @property
     def is_logged(self) -> bool:
@@ -97,7 +110,7 @@ class Network(ABC):
         if self._log is None:
             return
         link = self._nodes[sender].links.get(receiver) or self._connect(sender, receiver)
-        transfer = Transfer(link, message, size_bytes, self._kernel.now - started, started)
+        transfer = Transfer(link, message, size_bytes, started)
         transfer.started, transfer.delivered = started, self._kernel.now
         self._log(transfer)
 
@@ -112,13 +125,6 @@ class Network(ABC):
             link = NodePath(source, target, latency, limit, local, at_once=False)
         source.links[receiver] = link
         return link
-
-    def _hand_over(self, transfer: Transfer) -> None:
-        """Deliver a message that takes no time at all."""
-        if not transfer.link.local:
-            self.bytes_sent += transfer.size_bytes
-        transfer.started = self._kernel.now
-        self._put(transfer)
 
     def _arrive_at(self, arrival: Time, transfer: Transfer) -> None:
         link = transfer.link

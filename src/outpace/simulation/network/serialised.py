@@ -25,29 +25,14 @@ from outpace.support.units import Time
 class SerialisedNetwork(Network):
     """A network in which each node sends one message and receives one message at a time."""
 
-    def send(
-        self,
-        sender: str,
-        receiver: str,
-        message: object,
-        size_bytes: int,
-        duration: Time | None = None,
-    ) -> None:
-        self.messages += 1
-        link = self._nodes[sender].links.get(receiver)
-        if link is None:
-            link = self._connect(sender, receiver)
-        now = self._kernel.now
+    def _queue(self, transfer: Transfer, duration: Time | None) -> None:
+        link, now = transfer.link, transfer.requested
         if duration is None:
-            if size_bytes == link.size:  # most are of one size
+            if transfer.size_bytes == link.size:  # most are of one size
                 duration = link.duration
             else:
-                duration = link.duration_of(size_bytes) if size_bytes else 0
-        transfer = Transfer(link, message, size_bytes, duration, now)
-        if link.at_once:
-            self._hand_over(transfer)
-            return
-        self.bytes_sent += size_bytes
+                duration = link.duration_of(transfer.size_bytes) if transfer.size_bytes else 0
+        transfer.duration = duration
         source = link.source
         if source.send_wake:
             source.outbox.append(transfer)
