@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
 from tests.support.paths import EXAMPLES
 
 import outpace
 from outpace.config.experiment import Target
 from outpace.experiment.comparison import variants_from
 from outpace.support.yaml_files import read_yaml
+from outpace.tasks.kinds import Timing
+
+# The number of parameters of the tasks in the examples.
+SIZES = {
+    "all_reduce.yaml": 4_810,
+    "strategies.yaml": 38_282,
+    "cutoff.yaml": 38_282,
+    "char_gpt.yaml": 114_432,
+}
 
 
 def variants_of(name: str, stop: outpace.Stop) -> list[outpace.Variant]:
-    """The variants of an example that end earlier and are evaluated at the end only."""
+    """Return the variants of an example, with this end and with times in place of gradients."""
     path = EXAMPLES / name
+    changes: dict[str, object] = {"stop": stop, "evaluate": outpace.Evaluate()}
+    if name in SIZES:
+        changes["task"] = Timing(parameters=SIZES[name])
     return [
-        dataclasses.replace(
-            variant,
-            experiment=dataclasses.replace(
-                variant.experiment, stop=stop, evaluate=outpace.Evaluate()
-            ),
-        )
+        dataclasses.replace(variant, experiment=dataclasses.replace(variant.experiment, **changes))
         for variant in variants_from(read_yaml(path), str(path), path.parent)
     ]
 
@@ -34,6 +42,16 @@ def test_a_task_of_ones_own_reaches_its_target():
     result = outpace.simulate(EXAMPLES / "my_task.yaml")
     assert result.summary["time_to_target_s"] == result.summary["virtual_time_s"] < 10
     assert result.summary["accuracy"] >= 0.95
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_the_task_of_an_example_is_trained(name):
+    path = EXAMPLES / name
+    experiment = variants_from(read_yaml(path), str(path), path.parent)[0].experiment
+    short = dataclasses.replace(experiment, stop=outpace.Stop(iterations=1))
+    result = outpace.simulate(short)
+    assert result.summary["gradients_applied"] == experiment.workers
+    assert sum(tensor.numel() for tensor in result.parameters.values()) == SIZES[name]
 
 
 def test_the_demo_has_a_target_and_shows_what_each_strategy_costs():
