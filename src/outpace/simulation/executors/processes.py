@@ -34,10 +34,10 @@ from outpace.config.experiment import Experiment
 from outpace.errors import RunError
 from outpace.simulation.executors.arena import Arena, SlotLayout
 from outpace.simulation.executors.child import NO_TASK, compute
-from outpace.simulation.executors.job import EVALUATION, Job, Outcome
+from outpace.simulation.executors.job import EVALUATION, GradientJob, Job, Outcome
 from outpace.support import forking
 from outpace.support.units import Time
-from outpace.tasks import Evaluation, Workload, gradient_of
+from outpace.tasks import Evaluation, Workload
 
 _ORDERS: Final = 2  # per process at a time
 _SPARE: Final = 4  # slots for parameters that no order uses at the moment
@@ -61,7 +61,7 @@ class _Parameters:
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    job: weakref.ref[Job] | None  # None: the trial
+    job: weakref.ref[Job]
     source: _Parameters
     target: int
 
@@ -101,7 +101,8 @@ class ProcessExecutor:
         self._count = processes or min(cores(), experiment.workers)
         if any(block.device.type != "cpu" for block in initial):
             raise Unusable("the model is on another device, whose memory cannot be shared")
-        self._expected = gradient_of(workload, initial, 0, 0)[1]
+        self._trial = GradientJob(self, initial, 0, 0, 0, lambda *_: None)
+        self._expected = self._trial.compute(workload)[1]
         layout = SlotLayout(tuple(block.numel() for block in initial), initial[0].dtype)
         targets = self._count * _ORDERS
         slots = 2 * targets + _SPARE
@@ -117,7 +118,7 @@ class ProcessExecutor:
         self._closed = False
         try:
             for place in range(self._count):
-                self._start(experiment, place, initial)
+                self._start(experiment, place)
             self._await_trials()
         except BaseException:
             self.close()
@@ -172,7 +173,7 @@ class ProcessExecutor:
 
     # -- the processes ---------------------------------------------------------
 
-    def _start(self, experiment: Experiment, place: int, initial: Sequence[torch.Tensor]) -> None:
+    def _start(self, experiment: Experiment, place: int) -> None:
         ours, theirs = Pipe()
         name = f"gradients-{place}"
         try:
@@ -189,7 +190,7 @@ class ProcessExecutor:
         one = _Process(process, ours, targets)
         self._processes.append(one)
         self._selector.register(ours, selectors.EVENT_READ, one)
-        self._order(one, None, initial, 0, 0)
+        self._order(one, self._trial)
 
     def _await_trials(self) -> None:
         deadline_s = time.monotonic() + _TRIAL_S
@@ -199,19 +200,12 @@ class ProcessExecutor:
                 raise Unusable(f"{late[0]} has not made the task within {_TRIAL_S:g} s")
             self._collect(left_s)
 
-    def _order(
-        self,
-        process: _Process,
-        job: Job | None,
-        parameters: Sequence[torch.Tensor],
-        worker: int,
-        iteration: int,
-    ) -> None:
-        source, target = self._shared(parameters), process.targets.pop()
+    def _order(self, process: _Process, job: Job) -> None:
+        source, target = self._shared(job.parameters), process.targets.pop()
         source.users += 1
         number = next(self._numbers)
-        process.orders[number] = _Order(weakref.ref(job) if job else None, source, target)
-        order = number, source.slot, source.contents, worker, iteration, target
+        process.orders[number] = _Order(weakref.ref(job), source, target)
+        order = number, source.slot, source.contents, job.worker, job.iteration, target
         try:
             process.pipe.send(order)
         except ConnectionError:
@@ -227,7 +221,7 @@ class ProcessExecutor:
             if job is not None and not job.begun:
                 job.begun = True
                 process = min(idle, key=lambda one: len(one.orders))
-                self._order(process, job, job.parameters, job.worker, job.iteration)
+                self._order(process, job)
 
     def _shared(self, blocks: Sequence[torch.Tensor]) -> _Parameters:
         """Return a slot with these parameters. One is always free: there are more than orders."""
@@ -258,9 +252,10 @@ class ProcessExecutor:
             order = process.orders.pop(number)
             order.source.users -= 1
             process.targets.append(order.target)
-            if order.job is None:
+            job = order.job()
+            if job is self._trial:
                 self._judge(process, error, order.target)
-            elif (job := order.job()) is not None:
+            elif job is not None:
                 job.outcome = error or self._outcome(job, value, order.target)
 
     def _outcome(self, job: Job, value: Any, target: int) -> Outcome:
@@ -275,8 +270,8 @@ class ProcessExecutor:
             raise Unusable(f"in another process {error}")
         if not all(map(torch.equal, blocks, self._expected)):  # type: ignore[arg-type]
             raise Unusable(
-                "the task gives other gradients in another process: what it draws at random "
-                "must come from torch's generator, which is seeded, or have a seed of its own "
+                "the task gives other gradients in another process: its random draws must come "
+                "from torch's generator, which is seeded, or from a seeded one of its own "
                 "(executor: {kind: serial} computes in one process)"
             )
         process.tried = True
