@@ -1,4 +1,4 @@
-"""Who owns what: every parameter has one server, by equal parts or by whole tensors."""
+"""Slicing: every parameter has one server, by equal parts or by whole tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fixed tree: a sum depends on who contributed, never on when."""
+"""The tree of a sum: it depends on which workers contributed, not on when."""
 
 import pytest
 import torch

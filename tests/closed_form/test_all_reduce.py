@@ -123,9 +123,7 @@ def logged(folder, sync, law, **more):
         ({"kind": "ssgd", "all_reduce": "tree"}, 4),
     ],
 )
-def test_the_log_of_a_formula_is_that_of_messages_that_nobody_is_in_the_way_of(
-    tmp_path, sync, workers
-):
+def test_the_log_of_a_formula_is_that_of_messages_without_contention(tmp_path, sync, workers):
     known = []
     for contention in ("serialised", "fair"):
         law = network(0.003, 1e7, contention)

@@ -265,7 +265,7 @@ def outcomes(trace, worker):
     return [row["outcome"] for row in of(trace, "push", worker)]
 
 
-def test_who_comes_within_the_timeout_takes_part():
+def test_a_worker_that_comes_within_the_timeout_takes_part():
     trace = partial_push(0.5, {2: 1.4, 3: 5.0})
     for worker in (0, 1, 2):  # the clock advances half a second after the second push
         assert ends(trace, worker) == [(i, 1.5 * (i + 1)) for i in range(6)]
@@ -275,7 +275,7 @@ def test_who_comes_within_the_timeout_takes_part():
     assert outcomes(trace, 3) == ["dropped"] * 2
 
 
-def test_who_comes_after_the_timeout_is_dropped():
+def test_a_worker_that_comes_after_the_timeout_is_dropped():
     trace = partial_push(0.5, {2: 1.6, 3: 5.0})
     assert ends(trace, 0) == [(i, 1.5 * (i + 1)) for i in range(6)]
     # At 1.6, 3.2, ... s: always just late, and answered at once.
@@ -283,7 +283,7 @@ def test_who_comes_after_the_timeout_is_dropped():
     assert outcomes(trace, 2) == ["dropped"] * 6
 
 
-def test_when_all_have_come_nobody_waits_for_the_timeout():
+def test_when_all_have_come_no_worker_waits_for_the_timeout():
     trace = partial_push(10.0, {2: 1.6, 3: 5.0}, iterations=3)
     for worker in range(4):
         assert ends(trace, worker) == [(i, 5.0 * (i + 1)) for i in range(3)]

@@ -1,4 +1,4 @@
-"""What a server's own time does to throughput, against queueing theory."""
+"""Throughput with service times of servers, against queueing theory."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_delayed_pull_costs_its_time_a_second_time_when_it_is_released():
     assert ends == [*released, round((1 + 0.3 + 0.3 + 0.1) * 1e9)]
 
 
-def test_the_times_of_a_server_depend_on_the_seed_and_not_on_who_comes():
+def test_service_times_depend_on_the_seed_and_not_on_the_order_of_workers():
     law = {"kind": "exponential", "mean_s": 0.1}
     few = simulated(workers=1, push_time=law, stop={"iterations": 50})
     # With one worker an iteration takes 1 s and the server's time for that push.

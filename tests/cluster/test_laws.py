@@ -1,4 +1,4 @@
-"""Laws of the simulated machines."""
+"""Laws of the run times and links of simulated machines."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""Run times from a file: replayed as they are, or refused with the place of the fault."""
+"""Run times from a file: replayed unchanged, or refused with the place of the error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same programs on SimPy, an independent simulator, happen at the same times."""
+"""Programs have the same event times on SimPy, an independent simulator."""
 
 import pytest
 import simpy

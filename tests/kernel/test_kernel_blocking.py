@@ -1,4 +1,4 @@
-"""What a walker can wait for: time, futures, notifications, messages, other walkers."""
+"""Blocking calls: sleeps, futures, notifications, messages, other walkers."""
 
 import math
 
@@ -195,7 +195,7 @@ def test_awaiting_what_the_kernel_does_not_know_is_an_error_not_a_lost_walker():
 # -- futures and notifications -------------------------------------------------------
 
 
-def test_a_future_wakes_all_who_wait_in_order_and_gives_its_value_later_too():
+def test_a_future_wakes_all_waiters_in_order_and_keeps_its_value():
     kernel, seen = Kernel(), []
     future = Future(kernel)
 
@@ -257,7 +257,7 @@ def test_each_message_goes_to_one_receiver_the_longest_waiting_first():
     assert seen == [(0, "a"), (1, "b"), (2, "c")]
 
 
-def test_a_mailbox_keeps_what_nobody_waits_for():
+def test_a_mailbox_keeps_messages_without_a_waiting_receiver():
     kernel = Kernel()
     box = Mailbox(kernel)
     for message in "ab":

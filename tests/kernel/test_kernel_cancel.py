@@ -1,4 +1,4 @@
-"""Cancellation and timeouts: what they strike, and what they never swallow (rule 3)."""
+"""Cancellation and timeouts: what they interrupt, and that no message is lost (rule 3)."""
 
 import pytest
 from hypothesis import given, settings
@@ -433,7 +433,7 @@ async def kernel_sleep(kernel, duration_s):
     await kernel.sleep(duration_s)
 
 
-def test_a_gathered_walker_that_somebody_cancels_takes_the_others_along():
+def test_cancelling_a_gathered_walker_cancels_the_others():
     kernel, seen = Kernel(), []
 
     async def parent():

@@ -1,4 +1,4 @@
-"""Clocks that are not virtual: a real one, faked, with things that come in from outside."""
+"""Real clocks, here a fake one, with messages that arrive from outside."""
 
 from collections import deque
 from itertools import pairwise

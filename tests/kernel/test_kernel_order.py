@@ -1,4 +1,4 @@
-"""Who runs when: rules 1 and 2 of the kernel."""
+"""The order of walkers and events: rules 1 and 2 of the kernel."""
 
 import random
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""How a run goes on, ends and fails."""
+"""How a run continues, ends and fails."""
 
 import gc
 import tracemalloc

@@ -1,4 +1,4 @@
-"""The deep Markov model: fitted, followed, filed."""
+"""The deep Markov model: fitting, following a run, files."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_it_follows_a_slow_node(switching):
 
 
 @pytest.mark.slow
-def test_it_knows_who_is_slow_while_the_slow_are_cut_off(switching):
+def test_it_knows_the_slow_workers_while_they_are_cut_off(switching):
     history = cut_after(recorded(40, seed=9, slow=[(0, 40)]), 4, since=6)
     seconds = watched(switching, history).predict().sample(100)
     assert np.median(seconds[:, :4]) > 0.4
@@ -105,7 +105,7 @@ def test_sorted_times_of_many_workers_are_predicted_in_order():
     assert drawn == pytest.approx(truth, rel=0.05)
 
 
-def test_sorted_times_do_not_tell_who_had_them(plain):
+def test_a_model_of_sorted_times_does_not_depend_on_the_numbering_of_workers(plain):
     history = recorded(slow=[(20, 40)])
     model = fit([history], ordered=True, **SMALL)
     renumbered = RunTimes(history.seconds[:, ::-1], history.censored, history.node)

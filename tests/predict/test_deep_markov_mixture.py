@@ -1,4 +1,4 @@
-"""Predictions of the deep Markov model, and what they are once some workers have come."""
+"""Predictions of the deep Markov model, also given the workers that have finished."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_draws_are_log_normal():
         assert scipy.stats.kstest(draws[:, worker], law.cdf).pvalue > 0.01
 
 
-def test_who_has_come_keeps_its_time_and_the_others_take_longer():
+def test_finished_workers_keep_their_times_and_the_others_take_longer():
     known = mixture(many([0.0, 0.1, 0.2]), 0.3).given(np.array([NAN, 0.7, NAN]), 1.1)
     draws = known.sample(5000)
     assert np.allclose(draws[:, 1], 0.7, rtol=1e-12)
@@ -89,7 +89,7 @@ def test_nothing_known_is_the_prediction_itself():
         assert scipy.stats.kstest(draws[:, worker], law.cdf).pvalue > 0.01
 
 
-def test_everybody_there_is_certain():
+def test_with_all_workers_finished_the_prediction_is_certain():
     times = np.array([3.0, 1.0, 2.0])
     for ordered in (False, True):
         draws = mixture(many([0.0, 0.1, 0.2]), 0.3, ordered=ordered).given(times, 4.0).sample(7)
@@ -111,14 +111,14 @@ def test_whatever_came_draws_are_finite_and_keep_what_is_known(arrived, elapsed_
     assert (draws[:, ~came] >= elapsed_s * (1 - 1e-9)).all()
 
 
-def test_in_order_whoever_has_come_is_the_first():
+def test_in_order_a_finished_worker_is_the_first():
     # Ranks at 1, 2, 4 s. Worker 2 came first; the other two are the later ranks.
     ranks = mixture(many(np.log([1.0, 2.0, 4.0])), 0.01, ordered=True)
     draws = np.sort(ranks.given(np.array([NAN, NAN, 1.01]), 1.5).sample(100), axis=1)
     assert np.allclose(draws.mean(0), [1.01, 2.0, 4.0], rtol=0.01)
 
 
-def test_in_order_it_does_not_matter_who_came():
+def test_in_order_it_does_not_matter_which_workers_finished():
     mean = np.sort(np.random.default_rng(0).normal(0, 0.2, (100, 4)), axis=1).tolist()
     arrived = np.array([0.8, NAN, 0.7, NAN])
     one = mixture(mean, 0.1, ordered=True).given(arrived, 0.9).sample(100)
@@ -126,7 +126,7 @@ def test_in_order_it_does_not_matter_who_came():
     assert np.array_equal(np.sort(one, axis=1), np.sort(other, axis=1))
 
 
-def test_in_order_somebody_who_is_not_there_has_any_rank():
+def test_in_order_an_absent_worker_has_any_rank():
     ranks = mixture(many(np.log([1.0, 2.0, 4.0])), 0.01, ordered=True)
     log = torch.tensor([0.0, math.log(4.0), NAN], dtype=torch.float64)
     low = torch.tensor([NAN, NAN, -math.inf], dtype=torch.float64)

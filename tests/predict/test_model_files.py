@@ -1,4 +1,4 @@
-"""Models by name, and their files: the same again, bit for bit, or refused in words."""
+"""Model files: read back bit for bit, or refused with a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pooled model: fitted, kept, followed; with workers in any order and of any number."""
+"""The pooled model: fitting, files, following a run, any number and order of workers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_made_again_from_its_parts_it_draws_the_same(model: Pooled) -> None:
     assert np.array_equal(*(_followed(each, _history(10, 1)) for each in (model, again)))
 
 
-def test_nobody_changes_a_model_through_its_tensors(model: Pooled) -> None:
+def test_changing_its_tensors_does_not_change_a_model(model: Pooled) -> None:
     before = _followed(model, _history(5, 1))
     for tensor in model.tensors().values():
         tensor.zero_()
@@ -86,7 +86,7 @@ def test_it_serves_another_number_of_workers(model: Pooled, workers: int) -> Non
     assert np.median(draws) == pytest.approx(0.1, rel=0.25)
 
 
-def test_who_has_never_been_seen_is_predicted_from_the_pool(model: Pooled) -> None:
+def test_a_worker_never_seen_is_predicted_from_the_pool(model: Pooled) -> None:
     """A worker as its node is; a node nobody has seen as nodes are: fast, or up to 3 times slow."""
     history = _history(30, 5, slow=False)
     history.seconds[:, [4, 9, 10, 11]] = np.nan  # one of a node, and a whole node

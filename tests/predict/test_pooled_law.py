@@ -167,7 +167,7 @@ def test_draws_have_the_density_of_the_likelihood() -> None:
 
 
 @pytest.mark.parametrize("seed", [4, 5, 6])
-def test_given_who_has_come_is_what_is_left_of_many_draws(seed: int) -> None:
+def test_conditional_draws_are_those_left_of_many_draws(seed: int) -> None:
     """The two first have come, within 1 % of a time; two have not. Rejection; KS at 0.1 %."""
     forecast = _forecast(_law(seed))
     draws = forecast.sample(1_500_000)

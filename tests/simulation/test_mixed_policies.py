@@ -1,4 +1,4 @@
-"""Servers with different policies side by side: nobody waits for ever."""
+"""Servers with different policies in one run: every worker finishes."""
 
 from __future__ import annotations
 

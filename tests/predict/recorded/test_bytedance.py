@@ -1,4 +1,4 @@
-"""ByteDance's traces: micro-batches are rounds, ranks of data parallelism are workers."""
+"""ByteDance's traces: micro-batches are iterations, ranks of data parallelism are workers."""
 
 from __future__ import annotations
 

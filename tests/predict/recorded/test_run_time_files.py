@@ -1,4 +1,4 @@
-"""Run times in files: what is written is read again, what is none is refused with its place."""
+"""Files of run times: read back as written, or refused with the place of the error."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_what_is_written_is_read_again_bit_for_bit(tmp_path_factory, times):
     assert (folder / "again.parquet").read_bytes() == (folder / "times.parquet").read_bytes()
 
 
-def test_the_columns_are_those_of_the_contract_and_who_was_not_there_has_no_row(tmp_path):
+def test_the_columns_are_those_of_the_contract_and_absent_workers_have_no_row(tmp_path):
     path = tmp_path / "times.parquet"
     write(table([[1.0, 2.0], [3.0, NAN]], censored=[[0, 1], [0, 0]], node=[0, 4]), path)
     assert pq.read_table(path).to_pylist() == [

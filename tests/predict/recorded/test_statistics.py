@@ -1,4 +1,4 @@
-"""What a table shows: order, throughput, slowness; by hand, and against plain loops."""
+"""Statistics of a table: order, throughput, slowness; by hand and against plain loops."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_nothing_is_known_if_the_fastest_was_cut_off():
     assert (found.best, found.gain) == (0, None)
 
 
-def test_who_was_not_there_is_not_waited_for():
+def test_a_worker_that_was_not_there_is_not_waited_for():
     seconds = [[1.0, 2.0, 4.0], [1.0, 2.0, 4.0], [1.0, 2.0, NAN]]
     found = throughput(ordered(table(seconds)))
     assert found.rate.tolist() == [1.0, 1.0, 0.75]

@@ -1,4 +1,4 @@
-"""Whoever computes the gradients, and when: the run is the same one."""
+"""Executors: a run gives the same result wherever and whenever gradients are computed."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_evaluations_beside_the_run_leave_the_same_rows_behind_also_when_it_dive
     assert metrics["processes"].to_pylist() == metrics["serial"].to_pylist()
 
 
-def test_a_run_that_reaches_its_target_stops_there_whoever_computes():
+def test_a_run_that_reaches_its_target_stops_there_with_any_executor():
     changes = {"stop": {"target_accuracy": 0.6, "iterations": 200}, "optimizer": {"lr": 0.5}}
     serial, processes = run("serial", **changes), run("processes", **changes)
     assert serial.summary["accuracy"] >= 0.6
@@ -236,7 +236,7 @@ def test_auto_stays_serial_where_the_configuration_cannot_go_to_another_process(
 
 
 @pytest.mark.parametrize("executor", ["serial", "batched", "processes"])
-def test_what_nobody_can_read_any_more_is_not_computed(executor, tmp_path):
+def test_a_gradient_that_cannot_be_read_any_more_is_not_computed(executor, tmp_path):
     notes = tmp_path / "notes"
     experiment = plain(
         task=python("noting", path=str(notes)),

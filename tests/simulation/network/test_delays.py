@@ -1,4 +1,4 @@
-"""Messages that come late: how many, which ones, and what they hold up."""
+"""Random delays: which messages are delayed, how many, and what waits for them."""
 
 import math
 
@@ -128,7 +128,7 @@ def test_a_rule_is_for_its_type_and_its_nodes_and_rules_add_up():
 
 @pytest.mark.parametrize("contention", ["serialised", "fair"])
 @pytest.mark.parametrize("tie_seed", [None, 1, 2, 3])
-def test_a_delay_occupies_nobody_and_what_follows_on_the_same_link_waits(contention, tie_seed):
+def test_a_delay_occupies_no_node_and_later_messages_of_the_link_wait(contention, tie_seed):
     law = NetworkLaw(0.001, 1e9, contention, delays=(Delay("push", 1.0, 4.0, nodes=("worker-0",)),))
     names = ["worker-0", "worker-1", "server-0", "server-1"]
     wire = Wire(law, names, tie_seed, machines=Machines(2, 2))

@@ -1,4 +1,4 @@
-"""The fair network: shares worked out by hand, max-min itself, and SimGrid's closed forms."""
+"""The fair network: shares by hand, the max-min algorithm, and SimGrid's closed forms."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Latencies from a file of round-trip times, and what is wrong with such files."""
+"""Latencies from a file of round-trip times, and the refusal of wrong files."""
 
 import os
 import zipfile

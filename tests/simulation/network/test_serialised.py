@@ -104,7 +104,7 @@ def test_a_sender_skips_messages_whose_receiver_is_busy():
     assert wire.delivered == {0: 11 * MS, 2: 2 * MS + 2, 1: 12 * MS}
 
 
-def test_the_first_who_waits_for_a_receiver_is_the_first_served():
+def test_the_sender_that_waits_longest_for_a_receiver_is_served_first():
     wire = Wire(LAW, "abcdz")
     for time, sender in enumerate("adcb"):
         wire.send_at(time, sender, "z", MB)

@@ -1,4 +1,4 @@
-"""Who is how far from whom: pairs, patterns, machines shared, and what is refused."""
+"""Settings of the network: pairs, patterns, shared machines, and refused contradictions."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Changes of policies and waits for stragglers, counted by hand on one parameter."""
+"""Changes of policies during a run, and waits for stragglers, on one parameter by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run times that are measured before the run, and frozen."""
+"""Run times that are measured once before the run and then kept."""
 
 from __future__ import annotations
 

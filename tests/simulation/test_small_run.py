@@ -1,4 +1,4 @@
-"""A run small enough to work out with pencil and paper."""
+"""A small run whose every event was computed by hand."""
 
 import pytest
 
