@@ -60,13 +60,7 @@ def virtual_clock(next_event: Time | None) -> Time | None:
 
 
 class WalkerError(RunError):
-    """A walker raised an exception, which is chained.
-
-    Attributes:
-        walker: Its name.
-        at: The time in nanoseconds.
-        error: The exception.
-    """
+    """The named walker raised `error`, which is chained, at the time `at` (ns)."""
 
     def __init__(self, walker: str, at: Time, error: BaseException) -> None:
         brief = f"{type(error).__name__}: {error}".removesuffix(": ")
@@ -252,10 +246,7 @@ class Mailbox(Generic[T]):
         """Return the next message, or None if none arrives within `timeout_s` seconds.
 
         A message that arrives at the very end counts: the time is up after everything else
-        that is due then. So 0 includes all messages of this instant.
-
-        Raises:
-            ValueError: if the time is negative or not finite.
+        that is due then. So 0 includes all messages of this instant. Raises as `Kernel.timeout`.
         """
         if self._messages:
             return self._messages.popleft()
@@ -361,8 +352,7 @@ class Kernel:
     def sleep(self, duration_s: float) -> Awaitable[None]:
         """Block for `duration_s` seconds; 0: until all ready walkers have run. Await it at once.
 
-        Raises:
-            ValueError: if the duration is negative or not finite.
+        Raises ValueError if the duration is negative or not finite.
         """
         walker = self._current or self._no_walker()
         if walker._blocked_on is not None:
@@ -401,11 +391,7 @@ class Kernel:
     def timeout(self, duration_s: float, *, place: int = 0) -> Iterator[None]:
         """Raise `TimedOut` in the block if it still blocks after `duration_s` seconds.
 
-        Args:
-            place: As for `set_alarm`.
-
-        Raises:
-            ValueError: if the duration is negative or not finite.
+        `place` is as for `set_alarm`. Raises ValueError if the duration is negative or not finite.
         """
         if not 0.0 <= duration_s < math.inf:
             raise ValueError(f"a timeout cannot be {duration_s} s")
@@ -436,11 +422,7 @@ class Kernel:
     ) -> None:
         """Call `function(argument)` at `time` (ns), outside of any walker.
 
-        Args:
-            late: True: after all events of that time that are not late, even later created ones.
-
-        Raises:
-            ValueError: if the time has passed.
+        `late`: after all events of that time that are not late, whenever they are created.
         """
         if time < self.now:
             raise ValueError(f"{seconds(time)} s is past: it is {seconds(self.now)} s")
@@ -448,11 +430,7 @@ class Kernel:
         heappush(self._events, (time, order, function, argument))
 
     def set_alarm(self, time: Time, function: Callable[[], None], place: int = 0) -> Alarm:
-        """Call `function()` at `time` (ns) unless called off; return the handle for that.
-
-        Args:
-            place: Added to the order of creation, so a large one comes later among equal times.
-        """
+        """Call `function()` at `time` (ns) unless called off; `place` is added to its order."""
         alarm = Alarm(function)
         heappush(self._events, (time, place + next(self._orders), _ring, alarm))
         return alarm
@@ -484,19 +462,10 @@ class Kernel:
         self._end_at(self.now, _raise_end)
 
     def run(self, until: Time | None = None) -> Time:
-        """Drive the walkers; may be called again to continue.
+        """Drive the walkers and return the time; may be called again to continue.
 
-        Returns when all walkers but daemons are done, after `stop`, or at the time `until`.
-
-        Args:
-            until: Nanoseconds, inclusive.
-
-        Returns:
-            The time in nanoseconds.
-
-        Raises:
-            WalkerError: if a walker raised.
-            DeadlockError: if walkers wait and no event is left.
+        Ends when all walkers but daemons are done, after `stop`, or at `until` (ns, inclusive).
+        Raises WalkerError if a walker raised, DeadlockError if walkers wait without any event.
         """
 
         def limit() -> None:
