@@ -1,8 +1,8 @@
 """Range checks of configuration values, with the key in the message.
 
-They raise ValueError, in `__post_init__`: a value is refused in the same words whether
-it came from YAML, the command line or Python. Within `noted` they go on instead, so
-that a configuration can be told all that is wrong with it.
+They raise ValueError in `__post_init__`, so that a value is refused in the same words whether it
+comes from YAML, the command line or Python. Within `noted` the checks go on instead, so that all
+problems of a configuration are reported at once.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
 
-LARGEST: Final = 1e9  # seconds, factors, rates: what lies beyond is a slip of the pen
+LARGEST: Final = 1e9  # seconds, factors, rates: a larger value is a mistake
 
 
 _problems: ContextVar[list[str] | None] = ContextVar("problems", default=None)
@@ -28,7 +28,7 @@ def noted() -> Iterator[list[str]]:
 
 
 def require(condition: bool, key: str, must: str, value: object) -> None:
-    """Raise ValueError, naming the key, unless the condition holds; within `noted`, note it."""
+    """Raise ValueError with the key unless the condition holds; within `noted`, note it."""
     if condition:
         return
     problem = f"{key} must be {must}, not {value}"
@@ -39,10 +39,10 @@ def require(condition: bool, key: str, must: str, value: object) -> None:
 
 
 def positive(value: float) -> bool:
-    """Greater than zero, and at most LARGEST."""
+    """True if greater than zero, and at most LARGEST."""
     return 0 < value <= LARGEST
 
 
 def not_negative(value: float) -> bool:
-    """At least zero, and at most LARGEST."""
+    """True if at least zero, and at most LARGEST."""
     return 0 <= value <= LARGEST

@@ -1,10 +1,10 @@
-"""Processes of our own, forked from a server that has imported torch already.
+"""Starts processes by forking a server that has imported torch already.
 
-Importing it eleven times takes seven seconds, forking eleven times one. The fork server
-has a session of its own, so Ctrl-C in the terminal reaches this process alone, which then
-ends the others in order. When it dies, a thread in every process ends that one. On Linux,
-moreover, the kernel kills the fork server when its parent dies, and every process when
-the fork server dies, whatever each is doing.
+Importing torch in eleven processes takes seven seconds, forking eleven times one second. The fork
+server has a session of its own, so Ctrl-C in the terminal reaches this process alone, which then
+ends the others in order. If this process dies, a thread in every other process ends that process.
+On Linux the kernel also kills the fork server when its parent dies, and every process when the
+fork server dies.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ _STARTING: Final = threading.Lock()  # one at a time: it touches sys.modules
 
 
 def start(name: str, target: Callable[..., None], *arguments: Any) -> ForkServerProcess:
-    """Run `target(*arguments)` in a new process: this folder and environment, one torch thread.
+    """Run `target(*arguments)` in a new process with one torch thread.
 
-    The arguments are pickled. It hears neither of Ctrl-C nor outlives this process.
+    The process has this one's folder and environment, ignores Ctrl-C, and ends when this process
+    ends. The arguments are pickled.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([_PRELOAD])
@@ -51,7 +52,7 @@ def start(name: str, target: Callable[..., None], *arguments: Any) -> ForkServer
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent dies. Linux only."""
+    """Make the kernel kill this process when its parent dies. Linux only."""
     if sys.platform == "linux":
         parent = os.getppid()
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -60,10 +61,10 @@ def die_with_parent() -> None:
 
 
 def keep_memory() -> None:
-    """Have glibc keep what is freed: it is needed again in the next iteration.
+    """Make glibc keep freed memory, which is needed again in the next iteration.
 
-    By default it gives blocks of megabytes back to the system as soon as they are free,
-    and every page that is used again costs a fault: half of the time of a push.
+    By default it returns large blocks to the system when they are freed, and each page that is
+    used again costs a fault: half of the time of a push.
     """
     with contextlib.suppress(OSError, AttributeError):  # another C library
         mallopt = ctypes.CDLL(None).mallopt
@@ -73,7 +74,7 @@ def keep_memory() -> None:
 
 
 def how_it_ended(process: ForkServerProcess) -> str:
-    """In words; of one that has ended."""
+    """Say how a process ended."""
     code = process.exitcode
     if code is not None and code < 0:
         return f"was killed by {signal.Signals(-code).name}"
@@ -83,7 +84,7 @@ def how_it_ended(process: ForkServerProcess) -> str:
 def _begin(
     target: Callable[..., None], arguments: Sequence[Any], folder: str, environment: dict[str, str]
 ) -> None:
-    """The first thing such a process does. The fork server may be older than what it is told."""
+    """Set up a new process; the fork server may have been started with another environment."""
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
@@ -91,7 +92,7 @@ def _begin(
     _end_with_starter()
     _show_name()
     keep_memory()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the starter's business
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one handles it
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     import torch
 
@@ -100,7 +101,7 @@ def _begin(
 
 
 def _start_fork_server() -> None:
-    """If there is none. Until it has a session of its own it must not hear of Ctrl-C."""
+    """Start the fork server if there is none, without Ctrl-C until it has its own session."""
     multiprocessing.resource_tracker.ensure_running()  # it would unblock the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
@@ -111,7 +112,7 @@ def _start_fork_server() -> None:
 
 @contextlib.contextmanager
 def _no_main_module() -> Iterator[None]:
-    """Keep multiprocessing from running the user's script again in every process."""
+    """Prevent multiprocessing from running the user's script again in every process."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = types.ModuleType("__main__")
     try:
@@ -121,8 +122,10 @@ def _no_main_module() -> Iterator[None]:
 
 
 def _end_with_starter() -> None:
-    """End this process once its starter is gone, or has forgotten it: interrupted in the
-    middle of `start`, it does not know that there is such a process."""
+    """End this process when the process that started it is gone.
+
+    The starter may not know this process, if it was interrupted in the middle of `start`.
+    """
     starter = multiprocessing.parent_process()
     assert starter is not None
     sentinel = starter.sentinel
@@ -135,6 +138,6 @@ def _end_with_starter() -> None:
 
 
 def _show_name() -> None:
-    """Have `ps` and `top` show this process by its name. Linux only."""
+    """Make `ps` and `top` show this process by its name. Linux only."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_NAME, multiprocessing.current_process().name.encode())

@@ -1,4 +1,4 @@
-"""The global random generators that a user's code may draw from: torch's, Python's, numpy's."""
+"""The global random generators that a user's code may use: torch's, Python's, numpy's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 @contextlib.contextmanager
 def left_as_they_were() -> Iterator[None]:
-    """Give them back in the state in which they are now, and torch's default dtype too."""
+    """Restore their states and torch's default dtype after the block."""
     python, numpy = random.getstate(), np.random.get_state()
     state, dtype = torch.get_rng_state(), torch.get_default_dtype()
     try:
@@ -25,14 +25,14 @@ def left_as_they_were() -> Iterator[None]:
 
 
 def seed_all(number: int) -> None:
-    """Seed all of them, torch's on every device."""
+    """Seed all generators, torch's on every device."""
     torch.manual_seed(number & (2**63 - 1))
     random.seed(number)
     np.random.seed(number % 2**32)
 
 
 def states() -> tuple[object, ...]:
-    """What can be compared, to see whether somebody drew."""
+    """Return their states, which can be compared to find out whether one was used."""
     _, numbers, place, *_ = np.random.get_state(legacy=True)
     torch_state = torch.default_generator.get_state().numpy().tobytes()
     return torch_state, random.getstate(), np.asarray(numbers).tobytes(), place

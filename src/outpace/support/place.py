@@ -1,4 +1,4 @@
-"""This process's place in a run, if it has one: set by who started it."""
+"""The place of this process in a run, if it has one, set by the process that started it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any, Final
 
 @dataclass(slots=True)
 class Place:
-    """link, experiment and worker are those of `outpace.real`, once there is a run."""
+    """`link`, `experiment` and `worker` are objects of `outpace.real`, once there is a run."""
 
     number: int = 0
     workers: int = 1
     link: Any = None
     experiment: Any = None
-    worker: Any = None  # once `attach` was called
-    looked: bool = False  # in the environment, already
-    outside: bool = False  # started by somebody else than Outpace
+    worker: Any = None  # set by `attach`
+    looked: bool = False  # True once the environment was read
+    outside: bool = False  # True if Outpace did not start this process
 
 
-CONNECT: Final = "OUTPACE_CONNECT"  # names the file in which a worker finds its run
+CONNECT: Final = "OUTPACE_CONNECT"  # the file in which a worker finds its run
 HERE: Final = Place()

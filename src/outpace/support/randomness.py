@@ -1,9 +1,9 @@
-"""Random numbers that depend on what they are for, not on when they are drawn.
+"""Random numbers that depend on their use and not on when they are drawn.
 
-`Stream(seed, purpose, worker)[i]` is a pure function of those four: Philox, a
-counter-based generator (Salmon et al., SC 2011), keyed by seed and purpose, with the
-worker and a chunk of iterations as its counter. Workers that overtake each other, work
-done later or in parallel, and work never done leave all other numbers as they are.
+`RandomStream(seed, purpose, worker)[i]` is a pure function of these four. The generator is
+Philox, which is counter-based (Salmon et al., SC 2011): its key is seed and purpose, its counter
+the worker and a chunk of iterations. Numbers do not change if workers overtake each other, or if
+work is done later, in parallel, or never.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CHUNK: Final = 64  # iterations drawn at once: a generator costs 10 µs, a numbe
 
 
 def generator(seed: int, purpose: str, *counter: int) -> np.random.Generator:
-    """A generator of its own for each (seed, purpose, up to three counters)."""
+    """Return the generator for (seed, purpose, up to three counters)."""
     key = np.array([seed & (2**64 - 1), zlib.crc32(purpose.encode())], dtype=np.uint64)
     # The lowest word counts the numbers drawn.
     return np.random.Generator(
@@ -30,8 +30,10 @@ def generator(seed: int, purpose: str, *counter: int) -> np.random.Generator:
 class RandomStream:
     """The numbers of one worker for one purpose, by iteration.
 
-    `draw(generator, n)` makes n of them. One chunk is kept: going back is possible, and
-    slower.
+    Only one chunk is kept, so going back to an earlier iteration is slow.
+
+    Args:
+        draw: makes n numbers from (generator, n).
     """
 
     __slots__ = ("_chunk", "_draw", "_numbers", "_purpose", "_seed", "_worker")

@@ -1,4 +1,4 @@
-"""Files that are complete or not there."""
+"""Files that are either complete or absent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill another file, then give it this name at once."""
+    """Let `write` fill another file, then give that file this name in one step."""
     partial = path.with_name(f"{path.name}.part")
     try:
         write(partial)

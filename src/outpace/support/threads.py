@@ -1,4 +1,4 @@
-"""How many threads torch computes with."""
+"""The number of threads that torch computes with."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """One, given back afterwards: how sums over several are rounded depends on their number."""
+    """Compute with one thread in the block, because the rounding of sums depends on the number."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,8 +1,7 @@
 """Time is an integer number of nanoseconds since the start of the run.
 
-Integers, because sums of floats depend on their order and two events meant to
-happen together would not. Seconds (float) appear only where a person writes or
-reads them.
+Integers, because sums of floats depend on their order, and two events that should happen together
+would not. Seconds (float) appear only where a person writes or reads them.
 """
 
 from typing import TypeAlias
@@ -13,10 +12,10 @@ SECOND: Time = 1_000_000_000
 
 
 def nanoseconds(seconds: float) -> Time:
-    """The nearest whole number of nanoseconds."""
+    """Return the nearest whole number of nanoseconds."""
     return round(seconds * SECOND)
 
 
 def seconds(time: Time) -> float:
-    """The same span in seconds."""
+    """Return a time in seconds."""
     return time / SECOND

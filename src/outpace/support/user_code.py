@@ -15,7 +15,7 @@ from outpace.support.checks import require
 
 
 def absolute_target(target: str, folder: Path) -> str:
-    """The same target with the path of its file made absolute, seen from `folder`."""
+    """Return the target with an absolute path of its file; a relative one starts in `folder`."""
     where, _, name = target.rpartition(":")
     return f"{(folder / where).resolve()}:{name}" if where.endswith(".py") else target
 
@@ -40,14 +40,14 @@ def load_target(target: str, key: str = "task.target") -> Callable[..., Any]:
 
 
 def require_target(target: str) -> None:
-    """Complain unless it has the form `where:function` (`checks.require`)."""
+    """Require (`checks.require`) that a target has the form `where:function`."""
     where, _, name = target.rpartition(":")
     must = "'file.py:function' or 'package.module:function'"
     require(bool(where and name), "target", must, repr(target))
 
 
 def brief(error: BaseException) -> str:
-    """The error in one line, with the place in the user's code where it was raised."""
+    """Return the error in one line, with the place in the user's code where it was raised."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {error}{place}"
@@ -62,7 +62,7 @@ def _load_file(path: Path, key: str) -> Any:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and pickling look it up there
-    # As `python file.py` would: its neighbours can be imported.
+    # As with `python file.py`, its neighbours can be imported.
     sys.path.insert(0, str(path.parent))
     try:
         spec.loader.exec_module(module)

@@ -1,9 +1,8 @@
 """Reads and writes YAML 1.2, and merges overrides and variants into it.
 
-YAML 1.2, because under 1.1 `1e7` and `1.25e8` are strings, `4_000` is a number and `no`
-is false. A mapping
-with a `kind` is a choice: another kind replaces it and takes nothing over; mappings
-without one merge key by key.
+YAML 1.2, because under 1.1 `1e7` and `1.25e8` are strings, `4_000` is a number and `no` is false.
+A mapping with a `kind` is replaced as a whole by another one; mappings without a kind are merged
+key by key.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from outpace.errors import ConfigError
 
 
 class _Resolver(VersionedResolver):
-    """Takes `4_000` for text, as YAML 1.2 does and ruamel.yaml does not."""
+    """Reads `4_000` as text, as YAML 1.2 does and ruamel.yaml does not."""
 
     def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
         if kind is ScalarNode and implicit[0] and "_" in value:
@@ -31,7 +30,7 @@ class _Resolver(VersionedResolver):
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a file. Raises ConfigError with the line if it cannot be read."""
+    """Return the mapping in a file. Raises ConfigError with the line if it cannot be read."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -45,13 +44,13 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def parse_yaml(text: str, source: str) -> Any:
-    """Plain data from YAML text. Raises ConfigError with the line."""
+    """Return plain data from YAML text. Raises ConfigError with the line."""
     try:
         yaml = YAML(typ="safe", pure=True)
         yaml.Resolver = _Resolver
         return yaml.load(text)
     except RecursionError:
-        raise ConfigError(f"{source}: it is nested too deeply") from None
+        raise ConfigError(f"{source}: the YAML is nested too deeply") from None
     except (YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
@@ -60,7 +59,7 @@ def parse_yaml(text: str, source: str) -> Any:
 
 
 def write_yaml(data: Any) -> str:
-    """YAML text of plain data."""
+    """Return plain data as YAML text."""
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = None
     yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
@@ -71,7 +70,7 @@ def write_yaml(data: Any) -> str:
 
 
 def merged(base: Any, over: Any) -> Any:
-    """`over` laid on `base`; see the head of this file. Neither is changed."""
+    """Return `base` with the keys of `over`, merged as this module says. Neither is changed."""
     if not isinstance(base, Mapping) or not isinstance(over, Mapping) or "kind" in over:
         return over
     result = dict(base)
@@ -81,10 +80,13 @@ def merged(base: Any, over: Any) -> Any:
 
 
 def with_overrides(data: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    """The data with `key=value` overrides, applied together.
+    """Return the data with `key=value` overrides, where keys are dotted paths and values YAML.
 
-    Keys are dotted paths, values YAML. Overriding `x.kind` resets the mapping x before
-    the other overrides of x are set, whatever their order. Raises ConfigError.
+    An override of `x.kind` empties the mapping x before the other overrides of x are set,
+    whatever their order.
+
+    Raises:
+        ConfigError: if an override is not of this form, or its path leads through a value.
     """
     pairs = [_pair(override) for override in overrides]
     pairs.sort(key=lambda pair: pair[0][-1] != "kind")  # stable: kinds first
