@@ -1,4 +1,4 @@
-"""A user's task does what it likes; what goes wrong in it is said with its place in the run."""
+"""Calls a user's task, and reports errors in it with their place in the run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from outpace.tasks.task import Evaluation, Workload
 def gradient_of(
     workload: Workload, parameters: Sequence[Block], worker: int, iteration: int
 ) -> tuple[float | None, Sequence[Block]]:
-    """As `Workload.gradient`. Raises RunError, naming worker and iteration, if that raises."""
+    """Call `Workload.gradient`. Raises RunError with worker and iteration if it raises."""
     try:
         return workload.gradient(parameters, worker, iteration)
     except (Exception, SystemExit) as error:
@@ -25,7 +25,7 @@ def gradient_of(
 def evaluation_of(
     workload: Workload, parameters: Sequence[Block], samples: int | None = None
 ) -> Evaluation:
-    """As `Workload.evaluate`. Raises RunError if that raises."""
+    """Call `Workload.evaluate`. Raises RunError if it raises."""
     try:
         return workload.evaluate(parameters, samples)
     except (Exception, SystemExit) as error:

@@ -1,4 +1,4 @@
-"""Which samples are in the batch of a worker's iteration."""
+"""Chooses the samples in the batch of a worker's iteration."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ _CACHED_INDICES = 4_000_000
 class Sampler:
     """Batches without replacement from shuffled epochs that all workers share.
 
-    Worker n's batch of iteration i is number i·N + n of the batches that follow each
-    other through one shuffle of the data after the other. So it depends on worker and
-    iteration only: skipping, overtaking and recomputing change nobody's data.
-    Raises ConfigError if a batch is larger than the data.
+    The shuffled epochs follow each other and are cut into batches; worker n's batch of iteration
+    i is batch i·N + n of N workers. It depends on worker and iteration alone, so skipping,
+    overtaking and recomputing do not change the data of any worker.
+
+    Raises:
+        ConfigError: if a batch is larger than the data.
     """
 
     def __init__(self, samples: int, workers: int, batch_size: int, seed: int) -> None:
@@ -35,7 +37,7 @@ class Sampler:
         self._shuffled = shuffled
 
     def indices(self, worker: int, iteration: int) -> torch.Tensor:
-        """The samples' numbers; shape (batch_size,), int64."""
+        """Return the numbers of the samples, int64 of shape (batch_size,)."""
         first = (iteration * self._workers + worker) * self._batch_size
         epoch, place = divmod(first, self._samples)
         here = self._shuffled(epoch)[place : place + self._batch_size]

@@ -1,4 +1,4 @@
-"""The gradients of several workers at once: `torch.func.vmap` over stacked parameters."""
+"""Computes gradients of several workers at once: `torch.func.vmap` over stacked parameters."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Named: TypeAlias = Mapping[str, torch.Tensor]
 
 
 class Stacked:
-    """Computes what `SupervisedWorkload.gradient` does, up to rounding, for many at once.
+    """Computes the gradients of `SupervisedWorkload.gradient`, up to rounding, many at once.
 
-    Each product of matrices becomes one of a stack of them. Another order of summation
-    rounds differently: in float32 a gradient differs by about 1e-6 of its norm. Models that
-    draw random numbers (dropout) draw others.
+    Products of matrices are done in stacks, which sum in another order: in float32 a gradient
+    differs by about 1e-6 of its norm. Models that draw random numbers (dropout) draw different
+    ones.
     """
 
     def __init__(self, task: Task, samples_of: SamplesOf, device: str | None) -> None:
@@ -31,7 +31,9 @@ class Stacked:
             raise ValueError("its training data must be a tuple of tensors, not a Dataset")
         self._samples_of, self._loss = samples_of, task.loss
         model = copy.deepcopy(task.model)
-        replace_all_batch_norm_modules_(model)  # its averages are nobody's: see SupervisedWorkload
+        replace_all_batch_norm_modules_(
+            model
+        )  # their averages are not used
         named = {name: p for name, p in model.named_parameters() if p.requires_grad}
         home = next(iter(named.values())).device
         self._home, self._device = home, torch.device(device) if device else home
@@ -40,11 +42,11 @@ class Stacked:
         self._names, self._shapes = list(named), [p.shape for p in named.values()]
         bounds = accumulate((p.numel() for p in named.values()), initial=0)
         self._places = [slice(low, high) for low, high in pairwise(bounds)]
-        # Randomness: see the class. Else vmap refuses models that have dropout.
+        # vmap refuses models with dropout otherwise.
         self._losses = vmap(self._loss_of, randomness="different")
 
     def gradients(self, wanted: Sequence[Wanted]) -> list[tuple[float, tuple[torch.Tensor, ...]]]:
-        """(loss, gradient in blocks) of each. The memory of all goes with the last of them."""
+        """Return (loss, gradient in blocks) for each; the gradients share their memory."""
         blocks = [parameters for parameters, _, _ in wanted]
         indices = [self._samples_of(worker, iteration) for _, worker, iteration in wanted]
         places = torch.stack(indices).to(self._device)
@@ -58,8 +60,8 @@ class Stacked:
         with torch.enable_grad():
             named = self._named(rows.to(self._device))
             losses = self._losses(named, inputs, targets)
-            # A loss depends on its own row alone, so the gradient of their sum has that of
-            # each in its row: faster than vmap over what computes one gradient.
+            # A loss depends on its own row alone, so each row of the gradient of their sum is
+            # the gradient of one loss. This is faster than vmap over single gradients.
             gradients = torch.autograd.grad(
                 losses.sum(), list(named.values()), materialize_grads=True
             )
@@ -70,7 +72,7 @@ class Stacked:
         return list(zip(losses.tolist(), rows_by_block, strict=True))
 
     def _named(self, rows: torch.Tensor) -> Named:
-        """The model's parameters, n of each, as views of flat vectors, shape (n, P)."""
+        """Return the model's parameters, n of each, as views of flat vectors of shape (n, P)."""
         return {
             name: rows[:, place].reshape(len(rows), *shape).detach().requires_grad_()
             for name, place, shape in zip(self._names, self._places, self._shapes, strict=True)
@@ -81,5 +83,5 @@ class Stacked:
 
 
 def _joined(blocks: Sequence[torch.Tensor]) -> torch.Tensor:
-    """One after the other along the last dimension."""
+    """Join blocks along the last dimension."""
     return torch.cat(list(blocks), dim=-1) if len(blocks) > 1 else blocks[0]

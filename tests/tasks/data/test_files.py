@@ -153,9 +153,9 @@ def test_an_idx_file_is_read(tmp_path):
     [
         (b"no gzip at all", "cannot read"),
         (packed(idx(5))[:-9], "cannot read"),
-        (packed(b""), "is no idx file"),
-        (packed(idx(5, kind=13)), "is no idx file"),
-        (packed(idx(2, 3)[:7]), "is no idx file"),
+        (packed(b""), "is not an idx file"),
+        (packed(idx(5, kind=13)), "is not an idx file"),
+        (packed(idx(2, 3)[:7]), "is not an idx file"),
         (packed(idx(2, 3, data=b"12345")), r"shape \(2, 3\), and holds 5 bytes"),
         (packed(idx(2**32 - 1, 2**32 - 1, data=b"")), "holds 0 bytes"),
     ],

@@ -171,7 +171,7 @@ def test_a_text_that_cannot_be_read_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"task.path: cannot read .*none.txt: No such file"):
         char_gpt(str(tmp_path / "none.txt"), 4, 1, 1, 4)
     (tmp_path / "latin.txt").write_bytes("Straße".encode("latin-1") * 100)
-    with pytest.raises(ConfigError, match=r"latin.txt is no UTF-8 text: byte 4 "):
+    with pytest.raises(ConfigError, match=r"latin.txt is not UTF-8 text: byte 4 "):
         char_gpt(str(tmp_path / "latin.txt"), 4, 1, 1, 4)
 
 

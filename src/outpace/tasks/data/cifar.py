@@ -1,8 +1,7 @@
 """CIFAR-10: 60,000 colour pictures, 32×32, ten classes (Krizhevsky, 2009), binary version.
 
-Taken from the archive as it is published, which is read without unpacking it and has a
-checksum; or else from the six files unpacked from it, which have none of their own: of
-these the sizes and the labels are checked.
+The pictures are read from the published archive, which has a checksum and is not unpacked; or
+from the six files unpacked from it, of which sizes and labels are checked.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _MEAN, _DEVIATION = (125.31, 122.95, 113.87), (62.99, 62.09, 66.70)
 
 @dataclass(frozen=True, slots=True)
 class Cifar10:
-    """One of `models.MODELS` on CIFAR-10. folder: where the archive or its six files are."""
+    """One of `models.MODELS` on CIFAR-10; `folder` holds the archive or its six files."""
 
     model: str
     folder: str | None = None
@@ -68,7 +67,7 @@ class Cifar10:
 
 @dataclass(frozen=True, slots=True)
 class Cifar10Resnet:
-    """The residual network of this depth on CIFAR-10: `cifar10` under a shorter name."""
+    """The residual network of this depth on CIFAR-10: a shorter name for a `cifar10` task."""
 
     depth: int = 20
     folder: str | None = None
@@ -87,10 +86,9 @@ class Cifar10Resnet:
 
 
 def cifar10(model: str, folder: str | None = None) -> Task:
-    """One of `models.MODELS` on the pictures as they are: nothing cropped, nothing mirrored.
+    """Return one of `models.MODELS` with the pictures, neither cropped nor mirrored.
 
-    folder: where the archive or the six files are. Raises ConfigError if they are missing
-    or damaged.
+    Raises ConfigError if the archive or the six files in `folder` are missing or damaged.
     """
     network = nn.Sequential(Pixels(_MEAN, _DEVIATION), make_model(model, _CLASSES, 3))
     train, test = _pairs(tuple(map(str, find_cifar10(folder))))
@@ -98,10 +96,11 @@ def cifar10(model: str, folder: str | None = None) -> Task:
 
 
 def find_cifar10(folder: str | None = None) -> list[Path]:
-    """The archive, or the six files in the order of TRAIN and TEST.
+    """Return the archive, or the six files in the order of TRAIN and TEST.
 
-    Raises ConfigError if there are neither and the archive cannot be downloaded, if only
-    some of the six are there, or if a checksum or a size is wrong.
+    Raises:
+        ConfigError: if there are neither and the archive cannot be downloaded, if some of the six
+            are missing, or if a checksum or size is wrong.
     """
     for place in CIFAR10.places(folder):
         if (place / ARCHIVE).is_file():
@@ -125,14 +124,14 @@ def _of_right_size(files: list[Path]) -> list[Path]:
         if size != BATCH_BYTES:
             raise ConfigError(
                 f"cifar10: {path} is damaged or another file: it has {size} bytes, "
-                f"not {BATCH_BYTES}. Unpack it anew from {ARCHIVE} (from {CIFAR10.url})"
+                f"not {BATCH_BYTES}. Unpack it again from {ARCHIVE} (from {CIFAR10.url})"
             )
     return files
 
 
 @cache
 def _pairs(found: tuple[str, ...]) -> tuple[_Pair, _Pair]:
-    """(train, test); found: what `find_cifar10` gives."""
+    """Return (train, test) from the files that `find_cifar10` returned."""
     paths = [Path(path) for path in found]
     batches = read_archive(paths[0]) if len(paths) == 1 else read_files(paths)
     return _joined(batches[name] for name in TRAIN), batches[TEST]
@@ -144,10 +143,10 @@ def _joined(batches: Iterable[_Pair]) -> _Pair:
 
 
 def read_files(paths: Iterable[Path]) -> dict[str, _Pair]:
-    """(pictures, classes) by the names of the files, which may have any number of records.
+    """Return (pictures, classes) by the names of the files, of any number of records.
 
-    Pictures are uint8 of shape (n, 3, 32, 32), classes int64 of shape (n,). Raises
-    ConfigError if a file cannot be read or holds something else.
+    Pictures are uint8 of shape (n, 3, 32, 32), classes int64 of shape (n,). Raises ConfigError
+    if a file cannot be read or contains something else.
     """
     batches = {}
     for path in paths:
@@ -160,9 +159,9 @@ def read_files(paths: Iterable[Path]) -> dict[str, _Pair]:
 
 
 def read_archive(path: Path) -> Mapping[str, _Pair]:
-    """As `read_files`, of the six files in the archive, whatever folder they are in there.
+    """Read the six files of the archive as `read_files` does, in memory.
 
-    Nothing is unpacked to the disk. Raises ConfigError if one of them is missing.
+    Raises ConfigError if one of them is missing.
     """
     batches = {}
     try:
@@ -185,14 +184,14 @@ def _records(data: bytes, source: str) -> _Pair:
     if len(data) == 0 or len(data) % _RECORD:
         raise ConfigError(
             f"cifar10: {source} has {len(data)} bytes, not a multiple of {_RECORD}: "
-            "it is damaged, or not of the binary version"
+            "it is damaged, or not the binary version"
         )
     records = np.frombuffer(data, np.uint8).reshape(-1, _RECORD)
     wrong = np.flatnonzero(records[:, 0] >= _CLASSES)
     if len(wrong):
         raise ConfigError(
             f"cifar10: {source}: record {wrong[0]} has class {records[wrong[0], 0]}, not 0 to 9: "
-            "the file is damaged, or not of the binary version"
+            "the file is damaged, or not the binary version"
         )
     pictures = records[:, 1:].copy().reshape(-1, *_SHAPE)
     return torch.from_numpy(pictures), torch.from_numpy(records[:, 0].astype(np.int64))

@@ -40,7 +40,7 @@ _UINT8: Final = 8  # in an idx file's magic number
 
 @dataclass(frozen=True, slots=True)
 class FashionMnistCnn:
-    """A convolutional network on Fashion-MNIST. folder: where its four files are."""
+    """A convolutional network on Fashion-MNIST; `folder` holds its four files."""
 
     kind: Literal["fashion-mnist-cnn"] = "fashion-mnist-cnn"
     folder: str | None = None
@@ -55,7 +55,7 @@ class FashionMnistCnn:
 
 @dataclass(frozen=True, slots=True)
 class FashionMnist:
-    """One of `models.MODELS` on Fashion-MNIST. folder: where its four files are."""
+    """One of `models.MODELS` on Fashion-MNIST; `folder` holds its four files."""
 
     model: str
     folder: str | None = None
@@ -73,9 +73,10 @@ class FashionMnist:
 
 
 def fashion_mnist_cnn(folder: str | None = None) -> Task:
-    """Two 3×3 convolutions (32, 64 channels) and two linear layers, 421,642 parameters.
+    """Return a convolutional network with the pictures.
 
-    folder: where the four files are. Raises ConfigError if they are missing or damaged.
+    It has two 3×3 convolutions (32, 64 channels) and two linear layers: 421,642 parameters.
+    Raises ConfigError if the four files in `folder` are missing or damaged.
     """
     model = nn.Sequential(
         Pixels(_MEAN, _DEVIATION),
@@ -94,7 +95,7 @@ def fashion_mnist_cnn(folder: str | None = None) -> Task:
 
 
 def fashion_mnist(model: str, folder: str | None = None) -> Task:
-    """One of `models.MODELS`. folder and errors: as for `fashion_mnist_cnn`."""
+    """Return one of `models.MODELS` with the pictures; errors as for `fashion_mnist_cnn`."""
     return _task(nn.Sequential(Pixels(_MEAN, _DEVIATION), make_model(model, 10, 1)), folder)
 
 
@@ -106,7 +107,7 @@ def _task(model: nn.Module, folder: str | None) -> Task:
 
 
 def _in_pairs(found: dict[str, Path]) -> list[tuple[Path, Path]]:
-    """(images, labels) of the training and of the test data."""
+    """Return (images, labels) of the training and of the test data."""
     return [
         (found[f"{part}-images-idx3-ubyte.gz"], found[f"{part}-labels-idx1-ubyte.gz"])
         for part in ("train", "t10k")
@@ -115,14 +116,14 @@ def _in_pairs(found: dict[str, Path]) -> list[tuple[Path, Path]]:
 
 @cache
 def _pair(images: str, labels: str) -> _Pair:
-    """Pictures, uint8 of shape (n, 1, 28, 28), and classes, int64 of shape (n,)."""
+    """Return pictures, uint8 of shape (n, 1, 28, 28), and classes, int64 of shape (n,)."""
     pictures = torch.from_numpy(read_idx(Path(images)))
     classes = torch.from_numpy(read_idx(Path(labels)))
     return pictures.unsqueeze(1), classes.long()
 
 
 def read_idx(path: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
-    """A gzipped idx file of bytes. Raises ConfigError if it is none."""
+    """Read a gzipped idx file of bytes. Raises ConfigError if it is something else."""
     try:
         with gzip.open(path) as file:
             data = file.read()
@@ -131,7 +132,7 @@ def read_idx(path: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
     dimensions = data[3] if len(data) > 3 else 0
     head = 4 + 4 * dimensions
     if data[:3] != bytes([0, 0, _UINT8]) or len(data) < head:
-        raise ConfigError(f"{path} is no idx file of bytes")
+        raise ConfigError(f"{path} is not an idx file of bytes")
     shape = [int.from_bytes(data[at : at + 4], "big") for at in range(4, head, 4)]
     if math.prod(shape) != len(data) - head:
         raise ConfigError(

@@ -1,8 +1,8 @@
-"""Finds the files of a data set: where they are kept, or over the network.
+"""Finds the files of a data set, or downloads them.
 
-Looked for in this order: the folder that the configuration names; the data set's folder in
-OUTPACE_DATA; the user's cache, into which missing files are downloaded. A file is taken
-only if its checksum is right, wherever it comes from.
+Files are looked for in the folder that the configuration names; or else in the data set's folder
+in OUTPACE_DATA and in the user's cache, into which missing files are downloaded. A file is used
+only if its checksum is right.
 """
 
 from __future__ import annotations
@@ -16,21 +16,27 @@ from typing import Any, Final
 
 from outpace.errors import ConfigError
 
-DATA: Final = "OUTPACE_DATA"  # names the folder of data sets
+DATA: Final = "OUTPACE_DATA"  # environment variable with the folder of data sets
 
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """Files that belong together. checksums: name -> SHA-256. url: where they can be had."""
+    """The files of a data set.
+
+    Attributes:
+        checksums: name -> SHA-256.
+        url: the folder that they are downloaded from.
+    """
 
     name: str
     checksums: Mapping[str, str]
     url: str
 
     def find(self, folder: str | None = None) -> dict[str, Path]:
-        """Its files by name, downloaded if need be. `folder`: where they must be, if given.
+        """Return the files by name. Missing ones are downloaded, unless `folder` must hold them.
 
-        Raises ConfigError saying what is missing and where to put it, or which file is damaged.
+        Raises:
+            ConfigError: with the files that are missing and where to put them, or that are damaged.
         """
         places = self.places(folder)
         if folder is not None:
@@ -38,7 +44,7 @@ class DataSet:
         try:
             import pooch  # type: ignore[import-untyped]
         except ModuleNotFoundError:
-            return self._all_in(places, "; pip install 'outpace[data]' would download them")
+            return self._all_in(places, "; with pip install 'outpace[data]' they are downloaded")
         cache = Path(pooch.os_cache("outpace")) / self.name
         found = {name: path for name in self.checksums if (path := _first(places, name))}
         pooch.get_logger().setLevel("WARNING")  # there is a progress bar
@@ -48,7 +54,7 @@ class DataSet:
         return self._verified(found)
 
     def places(self, folder: str | None = None) -> list[Path]:
-        """The folders that are looked into before the network."""
+        """Return the folders that are searched before files are downloaded."""
         if folder is not None:
             return [Path(folder).expanduser()]
         return [Path(os.environ[DATA]).expanduser() / self.name] if os.environ.get(DATA) else []
@@ -65,7 +71,7 @@ class DataSet:
                 path=cache,
                 downloader=pooch.HTTPDownloader(progressbar=_Bar(name), timeout=30),
             )
-        except Exception as error:  # requests', urllib3's and pooch's own
+        except Exception as error:  # of requests, urllib3 or pooch
             raise ConfigError(
                 f"{self.name}: cannot download {self.url}/{name} ({type(error).__name__}). "
                 f"Put {', '.join(self.checksums)} into {cache}, or into "
@@ -94,7 +100,7 @@ class DataSet:
             if checksum != self.checksums[name]:
                 raise ConfigError(
                     f"{self.name}: {path} is damaged or another file: its SHA-256 is "
-                    f"{checksum}, not {self.checksums[name]}. Remove it to get it anew"
+                    f"{checksum}, not {self.checksums[name]}. Remove it to download it again"
                 )
         return found
 
@@ -104,7 +110,7 @@ def _first(places: Sequence[Path], name: str) -> Path | None:
 
 
 class _Bar:
-    """Shows a download; what pooch wants of a progress bar."""
+    """Shows a download; a progress bar as pooch wants it."""
 
     def __init__(self, name: str) -> None:
         from rich.console import Console

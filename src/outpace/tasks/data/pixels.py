@@ -1,4 +1,4 @@
-"""Pictures of bytes, made numbers when they are used: a quarter of the memory until then."""
+"""Pictures are kept as bytes and become floats when they are used, which saves memory."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from torch import nn
 
 
 class Pixels(nn.Module):
-    """Bytes (n, channels, height, width) → numbers of mean 0 and variance 1, by channel.
+    """Maps bytes (n, channels, height, width) to floats of mean 0 and variance 1 per channel.
 
-    mean, deviation: of a pixel of each channel of the training data, in 0 to 255.
+    Args:
+        mean: of a pixel of each channel of the training data, in 0 to 255.
+        deviation: the standard deviation of the same.
     """
 
     _mean: torch.Tensor
@@ -19,7 +21,7 @@ class Pixels(nn.Module):
 
     def __init__(self, mean: Sequence[float], deviation: Sequence[float]) -> None:
         super().__init__()
-        # Not in the state dict: it is a property of the data, not learned.
+        # Not in the state dict, because they are properties of the data and not learned.
         for name, values in (("_mean", mean), ("_deviation", deviation)):
             self.register_buffer(name, torch.tensor(values).view(-1, 1, 1), persistent=False)
 

@@ -1,4 +1,4 @@
-"""A text as training data for guessing its next character."""
+"""Makes training data from a text: the task is to guess its next character."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from outpace.errors import ConfigError
 
 _DEFAULT_CHARACTERS: Final = 2_000_000
 _TEST_SHARE: Final = 10  # one tenth
-_TEST_WINDOWS: Final = 200  # at most: an evaluation is to be short
+_TEST_WINDOWS: Final = 200  # at most, so that an evaluation is short
 
 Windows = tuple[torch.Tensor, torch.Tensor]
 
 
 @dataclass(frozen=True)
 class Characters:
-    """A text's characters as numbers 0, 1, ...: their places among its distinct ones, sorted.
+    """The characters of a text as numbers: their places in `distinct`, which is sorted.
 
-    train, test: int64, the first nine tenths and the last.
+    `train` is the first nine tenths of the text, `test` the last tenth; both are int64.
     """
 
     distinct: str
@@ -33,26 +33,26 @@ class Characters:
     test: torch.Tensor
 
     def train_windows(self, context: int) -> Windows:
-        """(characters, the characters after them), both (n, context): one row per offset.
+        """Return (characters, the characters after them) of shape (n, context), a row per offset.
 
-        They are views: a row costs no memory of its own.
+        The rows are views of the text and need no memory.
         """
         return _windows(self.train, context, 1)
 
     def test_windows(self, context: int) -> Windows:
-        """Rows that do not overlap, evenly spaced where there are more than needed."""
+        """Return rows that do not overlap, evenly spaced if there are more than needed."""
         fit = (len(self.test) - 1) // context
         return _windows(self.test, context, context * -(-fit // _TEST_WINDOWS))
 
 
 def read_characters(path: str | None, context: int) -> Characters:
-    """The text of a UTF-8 file, by default the standard library's.
+    """Read the text of a UTF-8 file, by default that of Python's standard library.
 
-    Raises ConfigError if it cannot be read, or gives no row to train or to test with.
+    Raises ConfigError if it cannot be read, or is too short to train and test with.
     """
     text = standard_library() if path is None else _read(Path(path))
-    source = path or "the standard library's text (it comes without its sources here)"
-    needed = _TEST_SHARE * (context + 1)  # a row and one character more in the smaller part
+    source = path or "the standard library's text (it is installed without its sources here)"
+    needed = _TEST_SHARE * (context + 1)  # so that the test part has a row
     if len(text) < needed:
         raise ConfigError(
             f"task.path: {source} is too short: with a context of {context} the text needs "
@@ -65,10 +65,10 @@ def read_characters(path: str | None, context: int) -> Characters:
 
 @cache
 def standard_library() -> str:
-    """The first 2,000,000 characters of the modules that lie next to each other in a folder.
+    """Return the first 2,000,000 characters of the modules in the folder of Python's library.
 
-    In the order of their names; what is not ASCII is replaced by "?". The same for the
-    same version of Python: what a distribution or a build adds is left out.
+    They are in the order of their names, with "?" for what is not ASCII. Modules that a
+    distribution or build adds are left out, so equal versions of Python give equal texts.
     """
     files = Path(sysconfig.get_path("stdlib")).glob("*.py")
     modules = sorted(f for f in files if f.stem in sys.stdlib_module_names)
@@ -84,12 +84,12 @@ def _read(path: Path) -> str:
         raise ConfigError(f"task.path: cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(
-            f"task.path: {path} is no UTF-8 text: byte {error.start} does not belong there"
+            f"task.path: {path} is not UTF-8 text: byte {error.start} is wrong"
         ) from error
 
 
 def _numbered(text: str) -> tuple[torch.Tensor, str]:
-    """The characters' numbers, int64, and the distinct characters in their order."""
+    """Return the numbers of the characters, int64, and the distinct characters in order."""
     codes = np.frombuffer(text.encode("utf-32-le"), "<u4")
     distinct, numbers = np.unique(codes, return_inverse=True)
     return torch.from_numpy(numbers), "".join(map(chr, distinct))

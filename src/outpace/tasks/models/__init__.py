@@ -1,4 +1,4 @@
-"""Models that the literature trains, for small pictures, by name."""
+"""Models of the literature for small pictures, by name."""
 
 from outpace.tasks.models.registry import MODELS, layer_sizes, make_model, require_model
 

@@ -1,8 +1,8 @@
-"""AlexNet (Krizhevsky et al. 2012) in the shape that small pictures leave of it.
+"""AlexNet (Krizhevsky et al. 2012), changed for small pictures.
 
-Five convolutions, all 3×3, with the channels of the one-tower version (Krizhevsky 2014),
-and its two linear layers of 4096 with dropout: nine tenths of the parameters, as there.
-No normalisation.
+It has five 3×3 convolutions with the channels of the one-tower version (Krizhevsky 2014), and the
+two linear layers of 4096 with dropout, which hold nine tenths of the parameters as they do there.
+There is no normalisation.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from outpace.tasks.models.layers import he_normal
 
 
 def alexnet(classes: int, channels: int) -> nn.Module:
-    """Convolutions of 64, 192, 384, 256 and 256 channels; 4096, 4096 and the classes."""
+    """Return the model, with convolutions of 64, 192, 384, 256 and 256 channels."""
     model = nn.Sequential(
         nn.Conv2d(channels, 64, 3, stride=2, padding=1),
         nn.ReLU(),

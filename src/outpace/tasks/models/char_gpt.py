@@ -21,10 +21,11 @@ _DEVIATION: Final = 0.02  # of initial weights (GPT-2)
 
 @dataclass(frozen=True, slots=True)
 class CharGpt:
-    """A transformer that guesses a text's next character. path: of the text, UTF-8.
+    """A transformer that guesses the next character of a text.
 
-    Without a path the text is Python's own standard library. context: how many
-    characters it sees.
+    Attributes:
+        path: of the text, UTF-8; by default the sources of Python's standard library.
+        context: number of characters that the model sees.
     """
 
     kind: Literal["char-gpt"] = "char-gpt"
@@ -56,11 +57,10 @@ class CharGpt:
 
 
 def char_gpt(path: str | None, context: int, layers: int, heads: int, width: int) -> Task:
-    """A transformer on the text of a file, by default the standard library's sources.
+    """Return a transformer with the text of a file, by default the standard library's sources.
 
-    The loss is the mean over batch and places of the cross-entropy, in nats per character;
-    the accuracy is the share of characters guessed right. Raises ConfigError if the text
-    cannot be read or is too short.
+    The loss is the cross-entropy in nats per character, the accuracy the share of characters
+    guessed right. Raises ConfigError if the text cannot be read or is too short.
     """
     text = read_characters(path, context)
     model = Transformer(len(text.distinct), context, layers, heads, width)
@@ -69,21 +69,21 @@ def char_gpt(path: str | None, context: int, layers: int, heads: int, width: int
 
 
 def next_character_loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """Mean cross-entropy of (n, context, characters) with (n, context)."""
+    """Return the mean cross-entropy of (n, context, characters) with (n, context)."""
     return nn.functional.cross_entropy(output.flatten(0, 1), target.flatten())
 
 
 def next_character_accuracy(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """The share of places whose largest output is the next character."""
+    """Return the share of places whose largest output is the next character."""
     return (output.argmax(dim=-1) == target).float().mean()
 
 
 class Transformer(nn.Module):
-    """Decoder only: learned positions, normalisation first, as in GPT-2 (Radford et al. 2019).
+    """A decoder with learned positions, normalised first, as GPT-2 (Radford et al. 2019).
 
-    Takes numbers of characters (n, places), int64, of at most `context` places; gives
-    (n, places, characters), what it knows at each place of the character after it. No
-    dropout; input and output weights are not shared.
+    It maps numbers of characters (n, places), int64, of at most `context` places, to scores
+    (n, places, characters) of the next character. There is no dropout; input and output
+    weights are not shared.
     """
 
     def __init__(self, characters: int, context: int, layers: int, heads: int, width: int) -> None:
@@ -98,7 +98,7 @@ class Transformer(nn.Module):
     def _initialise(self, layers: int) -> None:
         for name, parameter in self.named_parameters():
             if parameter.dim() == 2:
-                # What is added to the stream: two terms per layer, of variance one in all.
+                # Each layer adds two terms to the stream, which together have variance one.
                 last = name.endswith(("attention.last.weight", "perceptron.last.weight"))
                 shrink = math.sqrt(2 * layers) if last else 1
                 nn.init.normal_(parameter, std=_DEVIATION / shrink)
@@ -127,7 +127,7 @@ class _TransformerBlock(nn.Module):
 
 
 class _Attention(nn.Module):
-    """Each place looks at itself and those before it."""
+    """Each place attends to itself and the places before it."""
 
     def __init__(self, heads: int, width: int) -> None:
         super().__init__()

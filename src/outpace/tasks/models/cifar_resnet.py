@@ -9,7 +9,7 @@ from outpace.tasks.models.layers import conv, conv_norm_relu, he_normal, head
 
 
 def cifar_resnet(depth: int, classes: int, channels: int) -> nn.Module:
-    """Three stages of (depth − 2) / 6 basic blocks with 16, 32 and 64 channels."""
+    """Return three stages of (depth − 2) / 6 basic blocks with 16, 32 and 64 channels."""
     blocks = (depth - 2) // 6
     layers: list[nn.Module] = [conv_norm_relu(channels, 16)]
     inputs = 16
@@ -34,7 +34,7 @@ class _ResidualBlock(nn.Module):
         self._stride, self._new_channels = stride, outputs - inputs
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        # Every stride-th place, and zeros for channels that were not there.
+        # Every stride-th place, with zeros for the new channels.
         every = x[:, :, :: self._stride, :: self._stride]
         shortcut = nn.functional.pad(every, (0, 0, 0, 0, 0, self._new_channels))
         return torch.relu(self.residual(x) + shortcut)

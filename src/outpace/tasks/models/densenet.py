@@ -1,7 +1,7 @@
 """DenseNet-BC: Huang et al. 2017, Densely Connected Convolutional Networks, section 3.
 
-The stem is one 3×3 convolution of stride 1, as published for CIFAR, also for DenseNet-121,
-whose published one shrinks ImageNet's pictures to a quarter.
+The stem is one 3×3 convolution of stride 1, as published for CIFAR. DenseNet-121 has the same
+stem, where the published one shrinks ImageNet's pictures to a quarter.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from outpace.tasks.models.layers import conv, he_normal, head
 
 
 def densenet_121(classes: int, channels: int) -> nn.Module:
-    """Growth rate 32; blocks of 6, 12, 24 and 16 layers."""
+    """Return the model with growth rate 32 and blocks of 6, 12, 24 and 16 layers."""
     return _densenet((6, 12, 24, 16), 32, classes, channels)
 
 
 def densenet_bc(depth: int, growth: int, classes: int, channels: int) -> nn.Module:
-    """For CIFAR: three blocks of (depth − 4) / 6 layers of two convolutions each."""
+    """Return the model for CIFAR: three blocks of (depth − 4) / 6 layers of two convolutions."""
     return _densenet([(depth - 4) // 6] * 3, growth, classes, channels)
 
 
@@ -57,7 +57,7 @@ class _Layer(nn.Module):
 
 
 def _transition(inputs: int, outputs: int) -> nn.Module:
-    """Half the features, a quarter of the places."""
+    """Return layers that halve the features and leave a quarter of the places."""
     return nn.Sequential(
         nn.BatchNorm2d(inputs), nn.ReLU(), conv(inputs, outputs, kernel=1), nn.AvgPool2d(2)
     )

@@ -1,7 +1,7 @@
 """GoogLeNet: Szegedy et al. 2015, table 1, for small pictures.
 
-The stem is one 3×3 convolution to 192 channels, where ImageNet's shrinks pictures to an
-eighth. Batch normalisation takes the place of the auxiliary classifiers.
+The stem is one 3×3 convolution to 192 channels, where the published one shrinks ImageNet's
+pictures to an eighth. Batch normalisation replaces the auxiliary classifiers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _STAGES: Final = (
 
 
 def googlenet(classes: int, channels: int) -> nn.Module:
-    """Nine inception modules in three stages, max-pooling between them."""
+    """Return nine inception modules in three stages with max-pooling between them."""
     layers: list[nn.Module] = [conv_norm_relu(channels, 192)]
     inputs = 192
     for place, stage in enumerate(_STAGES):
@@ -41,7 +41,7 @@ def googlenet(classes: int, channels: int) -> nn.Module:
 
 
 class _Inception(nn.Module):
-    """Four branches over the same input; their channels are put side by side."""
+    """Four branches over the same input, whose channels are concatenated."""
 
     def __init__(
         self, inputs: int, one: int, to_three: int, three: int, to_five: int, five: int, pool: int

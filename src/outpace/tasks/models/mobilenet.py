@@ -22,7 +22,7 @@ _BLOCKS: Final = (  # channels, stride
 
 
 def mobilenet(classes: int, channels: int) -> nn.Module:
-    """Thirteen depthwise separable convolutions."""
+    """Return thirteen depthwise separable convolutions."""
     layers = [conv_norm_relu(channels, 32)]
     inputs = 32
     for outputs, stride in _BLOCKS:

@@ -1,4 +1,4 @@
-"""The models by name. Each takes (classes, channels) and pictures of at least 28×28."""
+"""The models by name; each is made from (classes, channels), for pictures of at least 28×28."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ MODELS: Final[Mapping[str, Maker]] = {
 
 
 def make_model(name: str, classes: int, channels: int) -> nn.Module:
-    """The model of a name that `require_model` accepts, with fresh weights."""
+    """Return the model of a name that `require_model` accepts, with new weights."""
     return MODELS[_BY_LETTERS[_letters(name)]](classes, channels)
 
 
 def require_model(name: str, key: str = "model") -> None:
-    """Complain unless there is such a model (`checks.require`); dashes may be left out."""
+    """Require (`checks.require`) that there is such a model; dashes can be left out."""
     known = _letters(name) in _BY_LETTERS
     hint = "" if known else did_you_mean(name, MODELS)
     require(known, key, "the name of a model", f"{name!r}.{hint}")
 
 
 def layer_sizes(name: str, classes: int = 10, channels: int = 3) -> tuple[int, ...]:
-    """The number of entries of each parameter tensor; the model itself is not allocated."""
+    """Return the size of each parameter tensor, without allocating the model."""
     with torch.device("meta"):
         model = make_model(name, classes, channels)
     return tuple(parameter.numel() for parameter in model.parameters())

@@ -1,7 +1,7 @@
-"""ResNet-50 and -101 (He et al. 2016, table 1), begun as small pictures need it.
+"""ResNet-50 and -101 (He et al. 2016, table 1), with a stem for small pictures.
 
-The stem is one 3×3 convolution of stride 1 without max-pooling, where ImageNet's shrinks
-pictures to a quarter; all else is as published.
+The stem is one 3×3 convolution of stride 1 without max-pooling, where the published one shrinks
+ImageNet's pictures to a quarter.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from outpace.tasks.models.layers import conv, conv_norm_relu, he_normal, head
 
 
 def resnet(blocks: Sequence[int], classes: int, channels: int) -> nn.Module:
-    """Four stages of so many bottleneck blocks each."""
+    """Return four stages with these numbers of bottleneck blocks."""
     layers: list[nn.Module] = [conv_norm_relu(channels, 64)]
     inputs = 64
     for stage, count in enumerate(blocks):
@@ -30,8 +30,8 @@ def resnet(blocks: Sequence[int], classes: int, channels: int) -> nn.Module:
 class _Bottleneck(nn.Module):
     """1×1, 3×3 and 1×1 convolutions beside an identity, projected where shapes differ.
 
-    The stride is the 3×3 convolution's, not the first one's as published: no place is
-    skipped unseen, and it is what everybody trains (Goyal et al. 2017, section 5.1).
+    The 3×3 convolution has the stride, not the first one as published, so that every place is
+    used, as has become usual (Goyal et al. 2017, section 5.1).
     """
 
     def __init__(self, inputs: int, width: int, stride: int) -> None:

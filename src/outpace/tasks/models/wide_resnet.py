@@ -9,7 +9,7 @@ from outpace.tasks.models.layers import conv, he_normal, head
 
 
 def wide_resnet(depth: int, widening: int, classes: int, channels: int) -> nn.Module:
-    """Three stages of (depth − 4) / 6 blocks with 16, 32 and 64 channels times `widening`."""
+    """Return three stages of (depth − 4) / 6 blocks with 16, 32, 64 channels times `widening`."""
     blocks = (depth - 4) // 6
     layers: list[nn.Module] = [conv(channels, 16)]
     inputs = 16
@@ -25,7 +25,7 @@ def wide_resnet(depth: int, widening: int, classes: int, channels: int) -> nn.Mo
 
 
 class _WideBlock(nn.Module):
-    """Normalised and rectified first, then convolved, twice; its sum is not rectified."""
+    """Normalise, rectify and convolve, twice; the sum is not rectified."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
