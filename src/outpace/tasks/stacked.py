@@ -31,9 +31,7 @@ class Stacked:
             raise ValueError("its training data must be a tuple of tensors, not a Dataset")
         self._samples_of, self._loss = samples_of, task.loss
         model = copy.deepcopy(task.model)
-        replace_all_batch_norm_modules_(
-            model
-        )  # their averages are not used
+        replace_all_batch_norm_modules_(model)  # their averages are not used
         named = {name: p for name, p in model.named_parameters() if p.requires_grad}
         home = next(iter(named.values())).device
         self._home, self._device = home, torch.device(device) if device else home
