@@ -47,7 +47,7 @@ _HOME = {
     "abortable": "script",
     "attach": "script",
     "compare": "experiment.comparison",
-    "experiment_from": "config.experiment",
+    "experiment_from": "config.reading",
     "finish": "script",
     "rank": "script",
     "run": "experiment.running",
@@ -66,7 +66,7 @@ def __getattr__(name: str) -> Any:
     import importlib
 
     home = importlib.import_module(f"outpace.{_HOME[name]}")
-    return getattr(home, name, home)  # `theory` is a module itself
+    return home if name == "theory" else getattr(home, name)
 
 
 def __dir__() -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import inspect
 import subprocess
 import sys
 
@@ -76,3 +77,10 @@ def test_what_is_imported_on_first_use_is_listed():
     ended = run("-c", code)
     assert ended.returncode == 0, "nothing heavy before the command guards itself"
     assert set(outpace.__all__) < set(ended.stdout.split())
+
+
+def test_every_public_name_is_what_it_says():
+    for name in set(outpace.__all__) - {"__version__"}:
+        value = getattr(outpace, name)
+        assert getattr(value, "__name__", name).rpartition(".")[2] == name
+        assert inspect.ismodule(value) == (name == "theory")

@@ -114,5 +114,5 @@ def test_what_cannot_be_fitted_to_is_said_and_the_last_iterations_decide(tmp_pat
 
 def test_a_warm_up_too_short_to_be_fitted_to_is_refused():
     refused = functools.partial(pytest.raises, ConfigError)
-    with refused(match="warmup must be at least 20: pooled is fitted to that"):
+    with refused(match="warmup must be at least 20: pooled is fitted to it"):
         simulate(config(40, warmup=19))
