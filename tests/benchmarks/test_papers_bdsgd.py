@@ -148,8 +148,8 @@ def test_two_workers_are_slow_in_bursts_and_the_others_never():
 @pytest.mark.slow
 def test_the_real_run_aborts_sleeps(tmp_path):
     few = data("bdsgd-real", "repeats=1", "recording.stop.iterations=5")
-    few["experiment"]["stop"] = {"virtual_time_s": 8.0}
-    few["strategies"] = {**FEW, "last-5": {"kind": "cutoff", "model": "last-5", "warmup": 2}}
-    del few["strategies"]["asynchronous"]
+    few["experiment"]["stop"] = {"virtual_time_s": 5.0}
+    last = {"kind": "cutoff", "model": "last-5", "warmup": 2}
+    few["strategies"] = {ALL: FEW[ALL], "last-5": last}
     claims = real.run(few, tmp_path)
     assert claims[-1].agrees, claims[-1].measured

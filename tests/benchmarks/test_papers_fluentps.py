@@ -76,7 +76,8 @@ def test_figure_7_ssptable_collapses_with_many_workers_and_ssp_does_not(runs):
 
 
 def test_figure_8_lazy_execution_is_faster_and_ahead_midway(runs):
-    curves = runs("fluentps-fig8", ("soft", "lazy"), "stop.iterations=120")
+    batched = "executor={kind: batched}"
+    curves = runs("fluentps-fig8", ("soft", "lazy"), "stop.iterations=100", batched)
     soft, lazy = curves.values()
     assert pace(lazy).faster_than(pace(soft)) > 1.05
     end_s = soft.seconds[-1]

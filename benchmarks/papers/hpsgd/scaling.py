@@ -17,7 +17,8 @@ from benchmarks.papers.curves import read_curve
 from benchmarks.papers.pace import listed
 from plotly.subplots import make_subplots
 
-from outpace.experiment.comparison import compare, variants_from
+from outpace.experiment.comparison import variants_from
+from outpace.experiment.running import simulate
 from outpace.record.folder import TRACE
 from outpace.report.figures.figure import colour
 from outpace.tasks.models import layer_sizes
@@ -165,7 +166,8 @@ def _row(
     }
     place = out / f"{model}-{workers}"
     variants = variants_from(experiment, place.name, Path(__file__).parent)
-    compare(variants, place)
+    for variant in variants:
+        simulate(variant.experiment, place / variant.name)
     steps = data["steps"] - data["every"]
     found = {one.name: _found(place / one.name, step_s, steps) for one in variants}
     return Row(workers, ring.seconds(workers, _bytes(model)) / step_s, data["every"], found)
@@ -174,17 +176,12 @@ def _row(
 def _found(folder: Path, step_s: float, steps: int) -> Found:
     """Of the first so many steps: whole rounds of Local SGD, without the last one, in which all
     synchronise what is left.
-
-    Raises RuntimeError if the run failed.
     """
-    curve = read_curve(folder)
-    if curve.error is not None:
-        raise RuntimeError(f"{curve.name} failed: {curve.error}")
     table = pq.read_table(folder / TRACE, columns=["event", "iteration", "end_ns"])
     is_step = pc.equal(pc.cast(table["event"], "string"), "iteration")
     last = table.filter(pc.and_(is_step, pc.equal(table["iteration"], steps - 1)))
     pace_s = pc.mean(last["end_ns"]).as_py() / 1e9 / steps
-    return Found(step_s / pace_s, curve.summary["mean_window"])
+    return Found(step_s / pace_s, read_curve(folder).summary["mean_window"])
 
 
 def claims(rows: Rows) -> list[Claim]:
