@@ -95,7 +95,9 @@ def test_with_virtual_time_as_stop_what_is_under_way_is_left_unfinished():
 
 
 def test_a_run_that_comes_to_the_end_of_virtual_time_has_failed():
-    with pytest.raises(RunError, match="virtual time is over after 292 years and the run has not ended"):
+    with pytest.raises(
+        RunError, match="virtual time is over after 292 years and the run has not ended"
+    ):
         simulate(
             {
                 **BASE,
