@@ -108,7 +108,7 @@ def test_the_time_of_a_server_is_a_law_without_anything_about_workers(key):
         f"{key}.mean_s must be a positive number of seconds, at most 1e9, not -1.0"
     }
     assert problems(f"{key}={{kind: exponential, mean_s: 1, worker_cv: 0.1}}") == {
-        f"{key}: worker_cv and slow are of workers; a server has neither"
+        f"{key}: worker_cv and slow are for workers, not for servers"
     }
     (unknown,) = problems(f"{key}={{kind: measured}}")
     assert unknown.startswith(f"{key}.kind: unknown kind 'measured'.")
@@ -227,5 +227,5 @@ def test_numbers_are_numbers():
 
 def test_a_path_that_cannot_be_one_is_refused():
     data = {**parse_yaml(BASE, "base"), "compute": {"kind": "trace", "path": "a\0b.csv"}}
-    with pytest.raises(ConfigError, match="a path in it is none"):
+    with pytest.raises(ConfigError, match="invalid path"):
         experiment_from(data, "x.yaml")

@@ -72,7 +72,7 @@ BAD = [
     (sync("{kind: gossip, wire: bf16}"), "sync.wire: unknown key."),
     (sync("{kind: bsp, wire: bf16}"), "sync.wire: unknown key."),
     (sync("[{kind: ssgd}]"), "sync[0]: ssgd has no servers: all workers must follow it"),
-    ("workers=1", "workers: ssgd is for at least 2, who average among themselves"),
+    ("workers=1", "workers: ssgd needs at least 2 workers, which average among themselves"),
     ("servers=2", "servers: ssgd has no servers: leave it out"),
     ("slicing=layers", "slicing: ssgd has no servers"),
     ("colocate=true", "colocate: ssgd has no servers"),
@@ -84,7 +84,7 @@ BAD = [
     ("sync_changes=[{at_s: 1, sync: {kind: asp}}]", "sync_changes: ssgd has no servers"),
     (
         "network={delays: [{message: push, probability: 0.1, seconds: 1.0}]}",
-        "network.delays: ssgd has no servers, and so no push, pull or reply",
+        "network.delays: ssgd has no servers, so no push, pull or reply",
     ),
     ("network={nodes: {server-0: {latency_s: 0.1}}}", "network.nodes: no node 'server-0'"),
 ]

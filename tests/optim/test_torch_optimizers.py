@@ -110,10 +110,12 @@ def test_hostile_settings_are_refused(changes):
     assert f"setting {key} cannot be" in optimizer.refusal(
         StepSettings([fine, {**fine, **changes}])
     )
-    assert "3 parameter groups came for 2" in optimizer.refusal(StepSettings([fine] * 3))
+    assert "settings came for 3 parameter groups, not 2" in optimizer.refusal(
+        StepSettings([fine] * 3)
+    )
     with pytest.raises(ConfigError, match=f"setting {key} cannot be"):
         TorchOptimizer("Adam", GROUPS, [{**fine, **changes}, fine])
-    with pytest.raises(ConfigError, match="1 parameter groups came for 2"):
+    with pytest.raises(ConfigError, match="settings came for 1 parameter groups, not 2"):
         TorchOptimizer("Adam", GROUPS, [fine])
 
 
@@ -177,3 +179,15 @@ def test_a_users_function_is_given_its_groups_settings(tmp_path):
     ):
         with pytest.raises(ConfigError, match=words):
             PythonOptimizer(f"{tmp_path}/mine.py:{name}").of_groups(GROUPS, settings)
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("my_optimizer:make", r"there is no module 'my_optimizer'.* 'my_optimizer\.py:make'"),
+        ("my_task.py:make", r"^optimizer\.target: there is no file .*my_task\.py$"),
+    ],
+)
+def test_a_missing_file_is_named_as_the_user_named_it(target, words):
+    with pytest.raises(ConfigError, match=words):
+        PythonOptimizer(target).on(torch.zeros(3))

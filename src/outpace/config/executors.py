@@ -1,7 +1,7 @@
-"""Who computes the gradients of a simulated run: the computer that it is simulated on.
+"""How the computer that simulates a run computes its gradients.
 
-The choice changes how long a run takes on that computer, never its virtual time. All but
-`batched` give bitwise the same results.
+The choice changes how long the simulation takes, never the virtual time of the run. All
+but `batched` give bitwise the same results.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ _MOST = 1024
 
 @dataclass(frozen=True, slots=True)
 class Auto:
-    """Serial, and in processes once a run has turned out to be a long one."""
+    """Serial at first, and in processes once the run proves to be a long one."""
 
     kind: Literal["auto"] = "auto"
 
 
 @dataclass(frozen=True, slots=True)
 class Serial:
-    """One after the other, when their values are needed. The reference."""
+    """One gradient after the other, when its value is needed. The reference."""
 
     kind: Literal["serial"] = "serial"
 
 
 @dataclass(frozen=True, slots=True)
 class Processes:
-    """Ahead of time in so many other processes, one thread each.
+    """Ahead of time in other processes, one thread each.
 
-    None: one for each core, at most one for each worker.
+    processes: None: one for each core, at most one for each worker.
     """
 
     processes: int | None = None
@@ -45,9 +45,10 @@ class Processes:
 
 @dataclass(frozen=True, slots=True)
 class Batched:
-    """Up to `width` at once, by `torch.func.vmap`: not bitwise equal, and not always faster.
+    """Up to `width` gradients at once, by `torch.func.vmap`.
 
-    device: where, for instance cuda; None: where the model is.
+    Not bitwise equal to the others, and not always faster. device: for instance cuda; None:
+    the model's.
     """
 
     width: int = 64

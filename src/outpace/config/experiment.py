@@ -43,10 +43,12 @@ _NODES: Final = 10**6  # at most so many of either
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """When the run ends: whichever comes first of those given.
+    """When the run ends: at the first of the limits that are given.
 
-    iterations: a worker leaves instead of starting this iteration. virtual_time_s: the
-    run ends then. target_accuracy: it ends when an evaluation reaches it.
+    Attributes:
+        iterations: a worker leaves instead of starting this iteration.
+        virtual_time_s: seconds of virtual time.
+        target_accuracy: the run ends when an evaluation reaches it.
     """
 
     iterations: int | None = None
@@ -98,11 +100,13 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Evaluate:
-    """When to evaluate beside the end of the run: every so many versions of shard 0 and/or
-    seconds of virtual time, from the start on. It takes no virtual time.
+    """When the model is evaluated besides the end of the run. It takes no virtual time.
 
-    samples: on how many at most, evenly spaced, of the training data (never more than 1,000)
-    and of the test data (all, if nothing is said).
+    Attributes:
+        every_updates: versions of shard 0 from one evaluation to the next.
+        every_s: seconds of virtual time from one evaluation to the next.
+        samples: at most so many samples, evenly spaced, of the training data (never more than
+            1,000) and of the test data (None: all).
     """
 
     every_updates: int | None = None
@@ -120,13 +124,13 @@ class Evaluate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """One run. Raises ValueError where values contradict each other."""
+    """The configuration of a run. Raises ValueError where values contradict each other."""
 
     task: TaskKind
     workers: int
     sync: Syncs
     stop: Stop = field(default_factory=Stop)  # a script ends by itself
-    compute: ComputeLaw | None = None  # None: what it really takes; not in virtual time
+    compute: ComputeLaw | None = None  # None: as long as it really takes; real runs only
     seed: int = 0
     servers: int = 1
     network: NetworkLaw | None = None  # None: instantaneous
@@ -134,17 +138,17 @@ class Experiment:
     conditions: tuple[Conditions, ...] = ()
     colocate: bool = False  # server m runs on worker m's machine; in virtual time
     pull: PartialPull | None = None  # None: a worker waits for all servers
-    # global: a worker pulls when the scheduler lets it, which sees whole iterations (PS-Lite)
+    # global: a scheduler that sees whole iterations lets workers pull (PS-Lite)
     barrier: Literal["per-server", "global"] = "per-server"
-    push_time: ServiceLaw | None = None  # what a server needs per push; in virtual time
-    pull_time: ServiceLaw | None = None  # and per pull; None: nothing
+    push_time: ServiceLaw | None = None  # a server's time per push, in virtual time; None: 0
+    pull_time: ServiceLaw | None = None  # and per pull
     slicing: Slicing = Slicing.EVEN
     optimizer: UpdaterKind | PythonOptimizer = field(default_factory=Sgd)
     batch_size: int = 32  # per worker
     evaluate: Evaluate = field(default_factory=Evaluate)
     target: Target | None = None  # what the report measures the time to
     executor: Executor = field(default_factory=Auto)  # of virtual time
-    # Of real runs; virtual time is always deterministic, and stops.
+    # For real runs; virtual time is always deterministic, and stops at a non-finite gradient.
     deterministic: bool = False  # add gradients up in the order of workers, not of arrival
     non_finite: Literal["refuse", "stop"] = "refuse"  # gradients; refused: that push abstains
 
@@ -211,16 +215,17 @@ class Experiment:
             self.policies.initial()
 
     def slices(self, layers: Sequence[int]) -> list[slice]:
-        """What each server owns of the flat vector of parameter tensors of these sizes.
+        """Return each server's part of the flat vector of parameter tensors of these sizes.
 
-        Raises ConfigError if one would own nothing.
+        Raises ConfigError if a server would own nothing.
         """
         return slices_of(self.slicing, layers, self.servers)
 
     def optimizer_in_run(self, samples: int | None) -> UpdaterKind | PythonOptimizer:
-        """The optimizer for a task of so many training samples, or None: ready for servers.
+        """Return the optimizer as servers use it: its schedule counts in iterations.
 
-        Raises ConfigError if its schedule counts in epochs and there are none.
+        samples: of the training data; None: the task has none. Raises ConfigError if the schedule
+        counts in epochs and there are none.
         """
         optimizer = self.optimizer
         if isinstance(optimizer, PythonOptimizer):
@@ -228,7 +233,7 @@ class Experiment:
         return optimizer.in_run(self.workers, self.batch_size, samples)
 
     def _left_to_the_script(self) -> Iterator[str]:
-        """Keys without meaning for it."""
+        """Yield keys that have no meaning for a script."""
         if self.batch_size != 32:
             yield "batch_size: a script makes its own batches"
         if self.evaluate != Evaluate() or self.stop.target_accuracy is not None:
@@ -239,7 +244,7 @@ class Experiment:
             yield "optimizer: a script brings its own (only kind: python can replace it)"
 
     def _excluded(self, load: bool) -> Iterator[str]:
-        """Keys that cannot be combined with what the servers follow."""
+        """Yield keys that cannot be combined with what the servers follow."""
         for key, why in self.policies.excludes(load).items():
             if key == "sync":
                 is_given = isinstance(self.sync, tuple)
@@ -252,15 +257,15 @@ class Experiment:
                 yield f"{key}: {why}"
 
     def _without_servers(self, sync: PeerStrategy) -> Iterator[str]:
-        """Keys that speak of servers, where there are none."""
+        """Yield keys that are about servers, where there are none."""
         none = without_servers(sync)
         for key in _OF_SERVERS:
             if getattr(self, key) != _USUAL[key]:
                 yield f"{key}: {none}: leave it out"
         if self.network is not None and self.network.delays:
-            yield f"network.delays: {none}, and so no push, pull or reply that could be late"
+            yield f"network.delays: {none}, so no push, pull or reply can be late"
         if self.workers == 1:
-            yield f"workers: {sync.kind} is for at least 2, who average among themselves"
+            yield f"workers: {sync.kind} needs at least 2 workers, which average among themselves"
         if sync.uses_replica and not isinstance(self.optimizer, Sgd):
             plain = f"the replica of {sync.kind} takes plain steps"
             yield f"optimizer: {plain}: use kind: sgd, not {self.optimizer.kind}"
@@ -282,7 +287,7 @@ class Experiment:
         )
         if only_target and self.evaluate == Evaluate():
             yield (
-                "stop.target_accuracy alone would never be looked at: "
+                "stop.target_accuracy alone would never be checked: "
                 "set evaluate.every_updates or another stop"
             )
         if not all(0 < getattr(self, key) <= _NODES for key in _MACHINES):
@@ -300,7 +305,7 @@ class Experiment:
         for key in ("push_time", "pull_time"):
             law = getattr(self, key)
             if law is not None and (law.worker_cv or law.slow):
-                yield f"{key}: worker_cv and slow are of workers; a server has neither"
+                yield f"{key}: worker_cv and slow are for workers, not for servers"
         if self.network is not None and is_known:
             try:
                 self.network.require_machines(self.machines)

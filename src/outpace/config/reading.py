@@ -29,10 +29,14 @@ from outpace.sync.assignment import Sync
 
 
 def experiment_from(data: Mapping[str, Any], source: str, folder: Path | None = None) -> Experiment:
-    """Check plain data (as from YAML) and make the Experiment.
+    """Return the Experiment of plain data, such as YAML.
 
-    `source` names the data in errors; the file of a `python` task is looked up in
-    `folder`, by default the current one. Raises ConfigError listing all that is wrong.
+    Args:
+        source: names the data in errors.
+        folder: paths of files are relative to it; None: to the current folder.
+
+    Raises:
+        ConfigError: listing all that is wrong.
     """
     problems: list[str] = []
     experiment: Any = _UNREADABLE
@@ -48,11 +52,11 @@ def experiment_from(data: Mapping[str, Any], source: str, folder: Path | None = 
     try:
         return _with_absolute_paths(experiment, folder or Path.cwd())
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{source}: a path in it is none: {error}") from error
+        raise ConfigError(f"{source}: invalid path: {error}") from error
 
 
 def sync_from(data: Any, source: str) -> Sync:
-    """One policy from plain data. Raises ConfigError listing all that is wrong."""
+    """Return a strategy from plain data. Raises ConfigError listing all that is wrong."""
     problems: list[str] = []
     sync: Any = _read(Sync, _whole(data), "sync", problems)
     if problems:
@@ -62,13 +66,13 @@ def sync_from(data: Any, source: str) -> Sync:
 
 
 def to_plain(experiment: Experiment) -> dict[str, Any]:
-    """The configuration as plain data with all defaults filled in."""
+    """Return the configuration as plain data with all defaults filled in."""
     found: dict[str, Any] = plain(dataclasses.asdict(experiment))
     return found
 
 
 def plain(value: Any) -> Any:
-    """The same as dictionaries, lists, text and numbers."""
+    """Return the value as dictionaries, lists, text and numbers."""
     if isinstance(value, dict):
         return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -77,7 +81,7 @@ def plain(value: Any) -> Any:
 
 
 def _whole(value: Any) -> Any:
-    """1e6 is a float in YAML, and may be given where a whole number is wanted."""
+    """Replace whole floats by ints: 1e6 is a float in YAML, and is allowed as a count."""
     if isinstance(value, Mapping):
         return {k: v if k == "arguments" else _whole(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
@@ -97,7 +101,7 @@ def _with_absolute_paths(experiment: Experiment, folder: Path) -> Experiment:
 
 
 # -- reading -------------------------------------------------------------------------
-# Each function adds to the problems, and gives _UNREADABLE if there is no value at all.
+# Each function adds to `problems`, and returns _UNREADABLE if there is no value.
 
 _UNREADABLE: Final = object()
 _WORDS: Final = {
@@ -114,11 +118,11 @@ _WORDS: Final = {
 def _read(
     expected: Any, data: Any, path: str, problems: list[str], usual: type | None = None
 ) -> Any:
-    """The value of this type that plain data stands for; of kind `usual` if it names none."""
+    """Return the value of this type for plain data; of kind `usual` if the data name none."""
     arguments = typing.get_args(expected)
     options = _options(expected)
     several = [member for member in arguments if typing.get_origin(member) is tuple]
-    if options and several and isinstance(data, list):  # one of these, or a list of them
+    if options and several and isinstance(data, list):  # a single one is allowed, too
         return _read(several[0], data, path, problems)
     if options:
         if data is None and types.NoneType in arguments:
@@ -149,7 +153,7 @@ def _read(
 
 
 def _narrowed(expected: Any, data: Any) -> Any:
-    """Of lists and other things, those that the data may be: errors speak of these alone."""
+    """Return the members of a union that the data may be, so that errors name only these."""
     if typing.get_origin(expected) not in (typing.Union, types.UnionType):
         return expected
     members = typing.get_args(expected)
@@ -158,14 +162,14 @@ def _narrowed(expected: Any, data: Any) -> Any:
 
 
 def _options(expected: Any) -> list[type]:
-    """The dataclasses that a value of this type may be."""
+    """Return the dataclasses that a value of this type may be."""
     union = typing.get_origin(expected) in (typing.Union, types.UnionType)
     members = typing.get_args(expected) if union else (expected,)
     return [m for m in members if isinstance(m, type) and dataclasses.is_dataclass(m)]
 
 
 def _chosen(options: list[type], data: Any, path: str, problems: list[str]) -> type | None:
-    """The option of the kind that is asked for."""
+    """Return the option of the kind that the data name."""
     if len(options) == 1:
         return options[0]
     kinds = {_kind(option): option for option in options}
@@ -185,13 +189,13 @@ def _kind(option: type) -> str:
 
 
 def _made(option: type, data: dict[str, Any], path: str, problems: list[str]) -> Any:
-    """The dataclass of these keys; its own checks are told of what can be read."""
+    """Return the dataclass with these keys; its own checks see all that can be read."""
     hints = typing.get_type_hints(option)
     prefix = f"{path}." if path else ""
     values = {}
     usual = {entry.name: type(_default(entry)) for entry in dataclasses.fields(option)}
     for key, entry in data.items():
-        if key in usual:  # not in hints: those of class variables are nobody's keys
+        if key in usual:  # hints also has class variables, which are no keys
             values[key] = _read(hints[key], entry, prefix + key, problems, usual[key])
         else:
             problems.append(f"{prefix}{key}: unknown key.{did_you_mean(key, usual)}")
@@ -207,10 +211,10 @@ def _made(option: type, data: dict[str, Any], path: str, problems: list[str]) ->
                 made = option(**values)
             else:
                 _check_what_there_is(option, values)
-        except ValueError as error:  # in what there is, it may contradict what is not
+        except ValueError as error:  # of a partial value this may follow from what is missing
             complaints += str(error).split("\n") if whole else ()
         except Exception:
-            if whole and not complaints:  # else it stumbled over what is reported anyway
+            if whole and not complaints:  # else it follows from a problem that is reported
                 raise
     for complaint in complaints:
         separator = "" if not path else ": " if complaint.startswith("needs") else "."
@@ -219,7 +223,7 @@ def _made(option: type, data: dict[str, Any], path: str, problems: list[str]) ->
 
 
 def _check_what_there_is(option: type, values: dict[str, Any]) -> None:
-    """Run its checks with defaults for what cannot be read, up to the use of what has none."""
+    """Run the checks with defaults for what cannot be read, as far as there are defaults."""
     partial: Any = object.__new__(option)
     for entry in dataclasses.fields(option):
         value = values.get(entry.name, _UNREADABLE)
@@ -241,7 +245,7 @@ def _adapter(expected: Any) -> pydantic.TypeAdapter[Any]:
 
 
 def _in_words(found: Sequence[Any], path: str) -> list[str]:
-    """A line for each place; of what may be one thing or another, one for both."""
+    """Return a line for each place; a single line for the members of a union."""
     if len(found) > 1 and all(problem["input"] == found[0]["input"] for problem in found):
         either = " or ".join(_must(problem).removeprefix("must be ") for problem in found)
         return [f"{path} must be {either}, not {_short(found[0]['input'])}"]

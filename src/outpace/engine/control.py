@@ -1,4 +1,4 @@
-"""What a user's own code may ask and change while a run goes on, in every runtime.
+"""Looking at a run and changing it by code while it goes on, in every runtime.
 
     def control(run):
         run.at(10.0, lambda: run.set_policy("*", Asp()))
@@ -6,8 +6,8 @@
 
     outpace.simulate("experiment.yaml", control=control)
 
-`control` is called once, when the run starts, and so is what it hands to `at`, between two
-events of the run. No pull that waits is forgotten at a change: it is judged again.
+`control` is called once, when the run starts. The actions that it gives to `at` are called
+between two events of the run. After a change, pulls that wait are judged again.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ ConditionLike: TypeAlias = Callable[..., Any] | str | None
 class Control(ABC):
     """A run that goes on. `keys` are patterns of servers' names: `server-0`, `server-*`, `*`.
 
-    All methods raise ConfigError, before anything has changed, for keys that match nothing,
-    and for what cannot be.
+    All methods raise ConfigError, before anything has changed, for keys that match no server
+    and for changes that the run does not allow.
     """
 
     def __init__(self, experiment: Experiment) -> None:
@@ -44,13 +44,13 @@ class Control(ABC):
 
     @property
     def servers(self) -> list[str]:
-        """Their names."""
+        """The names of the servers."""
         if self._experiment.peers is not None:
             return []
         return [server_name(server) for server in range(self._experiment.servers)]
 
     def at(self, time_s: float, action: Callable[[], None]) -> None:
-        """Call `action()` at that time of the run, at once if it is over."""
+        """Call `action()` at that time of the run, or now if the time has passed."""
         if not isinstance(time_s, int | float) or not not_negative(time_s):
             raise ConfigError(f"the time of an action must be from 0 to 1e9 s, not {time_s}")
 
@@ -80,20 +80,20 @@ class Control(ABC):
             self._set_policy(server, sync)
 
     def set_pull_condition(self, keys: str, condition: ConditionLike) -> None:
-        """From now on these servers answer a pull if condition(pull, view) says so.
+        """From now on these servers answer a pull if condition(pull, view) is true.
 
-        A function, or the name of one, as `python_policy.Conditions` has it; None: the
-        policy's own. In a real run only names that are in the configuration's `conditions`.
+        condition: a function or its target (see `sync.conditions.Conditions`); None: the
+        policy's own. In a real run only targets that the configuration's `conditions` name.
         """
         self._set_conditions(keys, "pull", condition)
 
     def set_push_condition(self, keys: str, condition: ConditionLike) -> None:
-        """From now on these servers advance if condition(view) says so; as for pulls."""
+        """From now on these servers advance if condition(view) is true; as for pulls."""
         self._set_conditions(keys, "push", condition)
 
     @abstractmethod
     def summary(self) -> dict[str, Any]:
-        """What has happened so far, as in summary.json; in a real run as was last reported."""
+        """Return the summary so far, as in summary.json; in a real run as last reported."""
 
     def _set_conditions(self, keys: str, which: str, condition: ConditionLike) -> None:
         self._require_changeable()

@@ -1,4 +1,4 @@
-"""What drives a run: the simulation in virtual time, or real processes."""
+"""The interface of what drives a run: the simulation, or real processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from outpace.record.totals import Totals
 
 
 class Engine(Protocol):
-    """One run, that can be driven once."""
+    """A run, which can be driven once."""
 
     @property
     def totals(self) -> Totals: ...
@@ -23,22 +23,22 @@ class Engine(Protocol):
     def metrics(self) -> Metrics: ...
 
     def run(self) -> None:
-        """Drive it to its end. Raises RunError if it fails.
+        """Drive the run to its end. Raises RunError if it fails.
 
-        `close` must be called afterwards, whatever happened.
+        `close` must be called afterwards in any case.
         """
 
     def close(self) -> None:
-        """Stop everything and hand the rest of the trace over. Idempotent."""
+        """Stop everything and write the rest of the trace. Idempotent."""
 
     def times(self, host_s: float) -> dict[str, Any]:
-        """The times in the summary; `host_s`: how long `run` took on the host."""
+        """Return the times in the summary; host_s: how long `run` took on the host."""
 
     def parameters(self) -> Sequence[Block]:
-        """The blocks as the shards have them now."""
+        """Return the present blocks of the shards."""
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """The parameters under the model's own names; empty for `timing`."""
+        """Return the parameters under the model's own names; empty for `timing`."""
 
     def run_time_model(self) -> Model | None:
-        """Of run times, fitted in the course of this run, if there is one."""
+        """Return the run-time model that was fitted in this run, if any."""

@@ -1,4 +1,4 @@
-"""How an aggregated gradient changes parameters."""
+"""Optimizers: how an aggregated gradient changes parameters."""
 
 from typing import TypeAlias
 

@@ -1,7 +1,7 @@
-"""Optimizers that treat each element alone: it does not matter how parameters are cut.
+"""Optimizers that treat each element alone, so it does not matter how parameters are cut.
 
-They are torch's own, on the one flat tensor of the block and in the unfused
-single-tensor form, so that a shard takes bitwise the steps of a plain PyTorch process.
+They are those of torch, applied to the flat tensor of a block in the unfused single-tensor
+form, so that a shard takes bitwise the steps of a plain PyTorch process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PLAIN: Final[dict[str, Any]] = {"foreach": False, "fused": False}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Elementwise(Updater):
-    """One of torch's. The learning rate it has at the start does not count."""
+    """An optimizer of torch, whose learning rate is set before each step."""
 
     def on(self, parameters: torch.Tensor, layers: Sequence[slice] = ()) -> Step:
         variable = torch.nn.Parameter(parameters)  # shares the memory
@@ -48,9 +48,9 @@ class _Elementwise(Updater):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sgd(_Elementwise):
-    """w ← w − lr·b with b ← momentum·b + g, as torch.optim.SGD; nesterov: w ← w − lr·(g +
-    momentum·b).
+    """torch.optim.SGD: w ← w − lr·b with b ← momentum·b + g.
 
+    With nesterov w ← w − lr·(g + momentum·b).
     Raises ValueError unless 0 <= momentum < 1, and > 0 for nesterov.
     """
 
@@ -66,7 +66,7 @@ class Sgd(_Elementwise):
 
     @property
     def is_plain(self) -> bool:
-        """Is each step just w ← w − rate·g?"""
+        """True if each step is w ← w − rate·g."""
         return self.momentum == 0 and self.weight_decay == 0
 
     def _of(self, variables: _Variables) -> torch.optim.Optimizer:
@@ -105,8 +105,7 @@ class Adam(_Elementwise):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdamW(_Elementwise):
-    """torch.optim.AdamW (Loshchilov and Hutter, 2019): first w ← w − lr·weight_decay·w, then
-    Adam without it.
+    """torch.optim.AdamW (Loshchilov and Hutter, 2019): w ← w − lr·weight_decay·w, then Adam.
 
     Raises ValueError unless both betas are in [0, 1) and eps > 0.
     """

@@ -1,4 +1,4 @@
-"""LARS, which gives each layer a learning rate of its own."""
+"""LARS, in which each layer has its own learning rate."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Lars(Updater):
 
     For each layer, a parameter tensor w with gradient g, with c = trust_coefficient and
     β = weight_decay: v ← momentum·v + lr·λ·(g + β·w) and w ← w − v, where
-    λ = c·‖w‖ / (‖g‖ + β·‖w‖). Where w is zero, λ is 1: or it would be zero for ever.
+    λ = c·‖w‖ / (‖g‖ + β·‖w‖). Where w is zero, λ is 1; otherwise w would stay zero.
 
-    The norms are those of what one server has of a layer. With `slicing: layers` it has
-    all of it; with `even` a layer that is cut is treated as several.
+    The norms are those of the part of a layer that one server owns. With `slicing: layers`
+    that is all of it; with `even` a layer that is cut counts as several.
     Raises ValueError unless 0 <= momentum < 1 and trust_coefficient > 0.
     """
 
@@ -59,7 +59,7 @@ class Lars(Updater):
         return step
 
     def _trust(self, w: torch.Tensor, g: torch.Tensor) -> float:
-        """λ of this layer."""
+        """Return λ of this layer."""
         size = torch.linalg.vector_norm(w).item()
         force = torch.linalg.vector_norm(g).item() + self.weight_decay * size
         return self.trust_coefficient * size / force if size > 0 and force > 0 else 1.0

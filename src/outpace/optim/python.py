@@ -1,4 +1,4 @@
-"""An optimizer that a user's own function makes, named in the launch configuration."""
+"""An optimizer made by a function of the user's, which the launch configuration names."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from outpace.support.user_code import absolute_target, brief, load_target, requi
 
 @dataclass(frozen=True, slots=True)
 class PythonOptimizer:
-    """`target` is `file.py:function` or `module:function`: parameter groups → optimizer.
+    """An optimizer of the user's: `target` is `file.py:function` or `module:function`.
 
-    A script's groups come with the settings that they have there. The optimizer must work
-    element by element: a server may own half of a tensor.
+    The function takes parameter groups and returns an optimizer. The groups of a script have
+    the settings that they have in the script. The optimizer must work element by element,
+    because a server may own half of a tensor.
     """
 
     target: str
@@ -31,23 +32,20 @@ class PythonOptimizer:
         require_target(self.target)
 
     def absolute(self, folder: Path) -> PythonOptimizer:
-        """With the path of its file seen from `folder`."""
+        """Return this optimizer with the path of its file seen from `folder`."""
         return replace(self, target=absolute_target(self.target, folder))
 
     def refusal(self, settings: StepSettings | None) -> str:
         return "" if settings is None else "the optimizer of this run takes no settings"
 
     def on(self, parameters: torch.Tensor, layers: Sequence[slice] = ()) -> Step:
-        """What takes one step on these parameters (1-D, changed in place)."""
+        """Return what takes one step on these parameters (1-D, changed in place)."""
         whole = [[(0, 0, parameters.numel())]]
         return self.of_groups(whole, [{}]).on(parameters)
 
     def of_groups(self, groups: Groups, settings: Sequence[dict[str, Any]]) -> TorchOptimizer:
-        """The same for a script's parameter groups. Raises ConfigError if it cannot be made."""
-        try:
-            function = load_target(self.target, "optimizer.target")
-        except ConfigError as error:
-            raise ConfigError(str(error).replace("task.", "optimizer.", 1)) from error
+        """Return the optimizer of a script's parameter groups. Raises ConfigError."""
+        function = load_target(self.target, "optimizer.target")
 
         def make(groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
             try:

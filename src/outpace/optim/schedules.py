@@ -1,8 +1,7 @@
-"""How the learning rate changes while training goes on: a pure function of progress.
+"""Schedules of the learning rate: pure functions of progress.
 
-Progress is counted in iterations of all workers, in fractions too, from 0. A
-configuration may count in epochs, passes through the training data, which `in_iterations`
-converts for a run.
+Progress counts iterations of all workers from 0, with fractions. A configuration may count
+in epochs, that is, passes through the training data; `in_iterations` converts them for a run.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from outpace.support.checks import positive, require
 class _WarmUp(ABC):
     """The gradual warm-up that every schedule may begin with.
 
-    For so many epochs or iterations the schedule's factor is multiplied by what grows
-    linearly from `warmup_from` to 1 (Goyal et al., Accurate, Large Minibatch SGD, 2017,
-    section 2.2). The schedule itself counts from the start of the run, too.
+    For `warmup_epochs` or `warmup_iterations` the schedule's factor is multiplied by a number
+    that grows linearly from `warmup_from` to 1 (Goyal et al., Accurate, Large Minibatch SGD,
+    2017, section 2.2). The schedule itself also counts from the start of the run.
     """
 
     kind: str = ""
@@ -39,7 +38,7 @@ class _WarmUp(ABC):
         require(0 <= self.warmup_from <= 1, "warmup_from", "in [0, 1]", self.warmup_from)
 
     def at(self, iterations: float) -> float:
-        """What the learning rate is multiplied by after so many iterations."""
+        """Return the factor of the learning rate after so many iterations."""
         assert self.warmup_epochs is None  # see `in_iterations`
         factor = self._after(iterations)
         length = self.warmup_iterations
@@ -48,9 +47,14 @@ class _WarmUp(ABC):
         return factor
 
     def in_iterations(self, samples: int | None, batch: int) -> Self:
-        """The same, counted in iterations alone, of so many samples each.
+        """Return this schedule with epochs converted to iterations.
 
-        samples: of an epoch. Raises ConfigError if it counts in epochs and there are none.
+        Args:
+            samples: per epoch; None: the task has no training samples.
+            batch: samples per iteration.
+
+        Raises:
+            ConfigError: if the schedule counts in epochs and there are no samples.
         """
         changes: dict[str, Any] = {}
         for key in (entry.name for entry in fields(self) if entry.name.endswith("epochs")):
@@ -64,19 +68,19 @@ class _WarmUp(ABC):
                     f"epochs; use {instead}"
                 )
             many = isinstance(epochs, tuple)
-            # Divided last: where an epoch ends with an iteration, that very number.
+            # Divided last, so that an epoch that ends with an iteration gives that exact number.
             counted = tuple(n * samples / batch for n in (epochs if many else [epochs]))
             changes |= {key: None, instead: counted if many else counted[0]}
         return replace(self, **changes)
 
     @abstractmethod
     def _after(self, iterations: float) -> float:
-        """The factor but for the warm-up."""
+        """Return the factor without the warm-up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConstantRate(_WarmUp):
-    """Always the same."""
+    """A learning rate that does not change."""
 
     kind: Literal["constant"] = "constant"
 
@@ -115,7 +119,7 @@ class StepDecay(_WarmUp):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cosine(_WarmUp):
-    """Half a cosine from 1 down to `final`, where it stays after so many epochs or iterations.
+    """Half a cosine from 1 down to `final`, where it stays after `epochs` or `iterations`.
 
     final + (1 − final)·(1 + cos(π·t/T)) / 2 (Loshchilov and Hutter, SGDR, 2017, equation
     5, without restarts).

@@ -1,4 +1,4 @@
-"""What takes the steps: an aggregated gradient in, other parameters out."""
+"""The interface of optimizers: they take steps along aggregated gradients."""
 
 from __future__ import annotations
 
@@ -16,33 +16,38 @@ from outpace.errors import ConfigError
 from outpace.optim.schedules import ConstantRate, Schedule
 from outpace.support.checks import not_negative, positive, require
 
-# (gradient, divisor, settings, progress) -> parameters changed in place by a step along
-# gradient / divisor, with the settings of a user's optimizer if there are any. progress:
-# the iterations that were taken before, in fractions where each gradient is a step.
+# (gradient, divisor, settings, progress): changes the parameters in place by a step along
+# gradient / divisor, with the settings of a user's optimizer, if any. progress: iterations so
+# far, with fractions where each gradient is a step.
 Step: TypeAlias = Callable[[Gradient, float, StepSettings | None, float], None]
 
 
 class Optimizer(Protocol):
-    """Makes steps."""
+    """Makes the function that takes steps."""
 
     def refusal(self, settings: StepSettings | None) -> str:
-        """Why a push may not come with these; empty if it may."""
+        """Return why a push cannot have these settings; empty if it can."""
 
     def on(self, parameters: torch.Tensor, layers: Sequence[slice] = ()) -> Step:
-        """What takes one step on these parameters (1-D, changed in place).
+        """Return what takes one step on these parameters (1-D, changed in place).
 
-        layers: the parts of them that belong to one parameter tensor each; none: one.
+        layers: the parts that belong to one parameter tensor each; empty: they are one tensor.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Updater(ABC):
-    """What the optimizers of a configuration have in common.
+    """The base of the optimizers of a configuration.
 
-    The learning rate is lr times the schedule's factor. reference_batch: lr is meant for
-    this many samples per iteration, and grows in proportion where there are more (the
-    linear scaling rule of Goyal et al., Accurate, Large Minibatch SGD, 2017, section 2.1).
-    Raises ValueError unless lr and reference_batch > 0 and weight_decay >= 0.
+    The learning rate is `lr` times the schedule's factor.
+
+    Args:
+        reference_batch: the samples per iteration that `lr` is meant for; with more it grows in
+            proportion (the linear scaling rule of Goyal et al., Accurate, Large Minibatch SGD,
+            2017, section 2.1).
+
+    Raises:
+        ValueError: unless lr and reference_batch > 0 and weight_decay >= 0.
     """
 
     kind: str = ""
@@ -59,9 +64,9 @@ class Updater(ABC):
         require(batch is None or batch > 0, "reference_batch", "at least 1", batch)
 
     def in_run(self, workers: int, batch_size: int, samples: int | None) -> Self:
-        """The same with lr for this many samples per iteration, and no epochs in its schedule.
+        """Return this optimizer with lr for the batch of this run, and no epochs in its schedule.
 
-        samples: for training; None: the task has none. Raises ConfigError if it needs them.
+        samples: of the training data; None: the task has none. Raises ConfigError if it needs them.
         """
         batch = workers * batch_size
         factor = 1.0 if self.reference_batch is None else batch / self.reference_batch
@@ -72,7 +77,7 @@ class Updater(ABC):
             raise ConfigError(f"optimizer: with {batch} samples per iteration {error}") from error
 
     def rate(self, progress: float) -> float:
-        """The learning rate after so many iterations."""
+        """Return the learning rate after so many iterations."""
         return self.lr * self.schedule.at(progress)
 
     def refusal(self, settings: StepSettings | None) -> str:
@@ -80,9 +85,9 @@ class Updater(ABC):
 
     @abstractmethod
     def on(self, parameters: torch.Tensor, layers: Sequence[slice] = ()) -> Step:
-        """As `Optimizer.on`."""
+        """See `Optimizer.on`."""
 
 
 def in_one(gradient: Gradient) -> torch.Tensor:
-    """The same in one piece, for who cannot do with several."""
+    """Return the gradient in one piece."""
     return gradient.whole() if isinstance(gradient, Pieces) else gradient

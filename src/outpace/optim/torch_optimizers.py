@@ -1,11 +1,11 @@
 """A user's torch optimizer, run by the servers.
 
 `attach` sends its name, its parameter groups and their settings; a server makes the same
-optimizer on its part of the parameters. It must work element by element, as those on the
-list do: a server may own half of a tensor. The step is torch's own, unfused and one
-tensor at a time, so in float32 and float64 it is bitwise that of one process (unless that
-one asked for a fused step, which rounds otherwise; so do torch's bfloat16 and float16
-kernels on the last few elements of a tensor).
+optimizer for its part of the parameters. It must work element by element, as the listed ones
+do, because a server may own half of a tensor. The step is torch's, unfused and one tensor at
+a time. In float32 and float64 it is bitwise that of a single process, unless that process
+uses a fused step, which rounds differently. So do torch's bfloat16 and float16 kernels on
+the last few elements of a tensor.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Factory: TypeAlias = Callable[[list[dict[str, Any]]], torch.optim.Optimizer]
 
 
 def require_known(kind: type[torch.optim.Optimizer]) -> None:
-    """Raise ConfigError unless servers have this very class, whatever others are called."""
+    """Raise ConfigError unless servers know this very class, not only its name."""
     if KNOWN.get(kind.__name__) is not kind:
         raise ConfigError(_unknown(kind.__name__))
 
@@ -60,9 +60,9 @@ def _unknown(name: str) -> str:
 
 
 def plain_settings(group: dict[str, Any], needed: Container[str]) -> dict[str, Any]:
-    """The settings of a parameter group that can travel: numbers, truths, text, lists of them.
+    """Return the settings of a parameter group that are numbers, bools, text or lists of them.
 
-    Raises ConfigError if one of those needed cannot.
+    Raises ConfigError if a needed setting is something else.
     """
     found = {}
     for key, value in group.items():
@@ -94,7 +94,7 @@ def _plain(value: Any) -> Any:
 
 
 class TorchOptimizer:
-    """`name` from KNOWN, or what `factory` makes of parameter groups."""
+    """The optimizer called `name` in KNOWN, or the one that `factory` makes."""
 
     def __init__(
         self,
@@ -103,15 +103,17 @@ class TorchOptimizer:
         settings: Sequence[dict[str, Any]],
         factory: Factory | None = None,
     ) -> None:
-        """groups: for each parameter group, (parameter number, low, high) of its pieces.
+        """Raises ConfigError if there is no such optimizer, or none with these settings.
 
-        Raises ConfigError if there is no such optimizer, or none with these settings.
+        groups: for each parameter group, (parameter number, low, high) of its pieces.
         """
         self.groups, self.settings = groups, settings
         if factory is None and name not in KNOWN:
             raise ConfigError(_unknown(name))
         self._make: Factory = factory or partial(_known, KNOWN[name], settings)
-        self._like: Sequence[dict[str, Any]] = [{}] * len(groups)  # values that new ones resemble
+        self._like: Sequence[dict[str, Any]] = [{}] * len(
+            groups
+        )  # new values must be of the same kind
         if factory is None:
             self._learn(KNOWN[name]([torch.nn.Parameter(torch.empty(1))]).defaults)
         if refusal := self.refusal(StepSettings(list(settings))):
@@ -123,7 +125,7 @@ class TorchOptimizer:
         self._like = [{**group, **defaults} for group in self.settings]
 
     def _made(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
-        """Of groups with their settings. Raises ConfigError."""
+        """Return an optimizer of groups with their settings. Raises ConfigError."""
         for group, settings in zip(groups, self.settings, strict=True):
             group.update({key: _as(value, None) for key, value in settings.items()})
         try:
@@ -134,12 +136,12 @@ class TorchOptimizer:
         return optimizer
 
     def refusal(self, settings: StepSettings | None) -> str:
-        """Why these cannot be set, whoever sends them; empty if they can."""
+        """Return why these settings cannot be set; empty if they can."""
         if settings is None:
             return ""
         if len(settings.groups) != len(self.groups):
             return (
-                f"settings of {len(settings.groups)} parameter groups came for {len(self.groups)}"
+                f"settings came for {len(settings.groups)} parameter groups, not {len(self.groups)}"
             )
         for group, like in zip(settings.groups, self._like, strict=True):
             for key, value in group.items():
@@ -148,7 +150,7 @@ class TorchOptimizer:
         return ""
 
     def on(self, parameters: torch.Tensor, layers: Sequence[slice] = ()) -> Step:
-        """What takes one step on these parameters (1-D, changed in place)."""
+        """Return what takes one step on these parameters (1-D, changed in place)."""
         pieces: dict[int, list[tuple[torch.nn.Parameter, slice]]] = {}
         groups: list[dict[str, Any]] = []
         for ranges in self.groups:
@@ -194,19 +196,19 @@ def _known(
 
 
 def _set(optimizer: torch.optim.Optimizer, settings: Sequence[dict[str, Any]]) -> None:
-    """Give each group its settings; those that the optimizer does not have are left out."""
+    """Give each group those of its settings that the optimizer has."""
     for group, wanted in zip(optimizer.param_groups, settings, strict=True):
         group.update({key: _as(v, group[key]) for key, v in wanted.items() if key in group})
         group.update({key: value for key, value in _FORCED.items() if key in group})
 
 
 def _as(value: Any, like: Any) -> Any:
-    """Tuples have become lists on their way."""
+    """Return a list as the tuple it was before it travelled."""
     return tuple(value) if isinstance(value, list) and not isinstance(like, list) else value
 
 
 def _is_like(value: Any, default: Any) -> bool:
-    """A hostile or broken peer must not set a learning rate of "hello", or of NaN."""
+    """True if the value is of the default's kind: no peer can set a learning rate of NaN."""
     if isinstance(default, bool) or default is None:
         text = default is None and isinstance(value, str)
         return text or value is None or _is_number(value)

@@ -24,7 +24,11 @@ def load_target(target: str, key: str = "task.target") -> Callable[..., Any]:
     """Import it. Raises ConfigError, naming key and line, if that cannot be done."""
     where, _, name = absolute_target(target, Path.cwd()).rpartition(":")
     try:
-        module = _load_file(Path(where), key) if where.endswith(".py") else _load_module(where, key)
+        module = (
+            _load_file(Path(where), key)
+            if where.endswith(".py")
+            else _load_module(where, name, key)
+        )
     except ConfigError:
         raise
     except (Exception, SystemExit) as error:
@@ -71,13 +75,13 @@ def _load_file(path: Path, key: str) -> Any:
     return module
 
 
-def _load_module(name: str, key: str) -> Any:
+def _load_module(name: str, attribute: str, key: str) -> Any:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and name.startswith(error.name):
             raise ConfigError(
                 f"{key}: there is no module {name!r}; for a file write its path, "
-                "as in 'my_task.py:make_task'"
+                f"as in '{name.replace('.', '/')}.py:{attribute}'"
             ) from error
         raise

@@ -1,7 +1,7 @@
-"""What a policy answers: a decision with its reason, as data.
+"""The answer of a policy: a decision with its reason, as data.
 
-The reason is a code and two numbers, not a sentence: it is made millions of times and
-read by few. `describe` makes the sentence.
+The reason is a code and two numbers, because it is made millions of times; `describe`
+makes a sentence of it.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ ANYBODY: Final = -1
 class Reason(enum.IntEnum):
     """Why a pull was answered or held. The numbers are in traces: never reuse one."""
 
-    UNBOUNDED = 0  # the policy holds nobody back
+    UNBOUNDED = 0  # the policy never holds a pull
     WITHIN_BOUND = 1
     BEYOND_BOUND = 2
-    SPARED = 3  # beyond the bound, and its coin let it pass
-    CONDITION = 4  # a condition of the user's held
-    NO_CONDITION = 5  # or did not
+    SPARED = 3  # beyond the bound, but its coin let it pass
+    CONDITION = 4  # a condition of the user was true
+    NO_CONDITION = 5  # a condition of the user was false
 
     def describe(self, lead: int, bound: int) -> str:
-        """In words; `lead` and `bound` as in `Decision`."""
+        """Return the reason in words; `lead` and `bound` as in `Decision`."""
         match self:
             case Reason.UNBOUNDED:
                 return f"lead {lead}, no bound"
@@ -43,10 +43,10 @@ class Reason(enum.IntEnum):
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):
-    """Answer a pull now (`release_clock` None) or when the shard's clock gets there.
+    """Answer a pull now (`release_clock` None), or when the shard's clock reaches a value.
 
-    With ASK_AGAIN it is judged again whenever `watch` (a worker, or ANYBODY) has pushed or
-    left.
+    With ASK_AGAIN the pull is judged again whenever `watch` (a worker, or ANYBODY) has pushed
+    or left.
     """
 
     release_clock: int | None

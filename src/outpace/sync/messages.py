@@ -1,7 +1,8 @@
-"""What workers and shards say to each other: one type for state machines and wire.
+"""Messages between workers, shards and schedulers, as programs and state machines see them.
 
-Tensors travel as blocks (`blocks.block`). The receiver of a block owns it: the shard may write
-into the gradient of a push.
+In a real run `real.net` translates them into wire messages. Tensors travel as blocks
+(`blocks.block`). The receiver of a block owns it: the shard may write into the gradient of a
+push.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from outpace.support.units import Time
 
 
 class Push(msgspec.Struct, gc=False):
-    """`worker` has finished `iteration`; here is its gradient on one shard.
+    """`worker` has finished `iteration` and sends the gradient of one shard's parameters.
 
-    Without gradient it *abstains* (a skipped AMP step, a refused NaN, work that was cut
-    off, no data left): its progress counts, nothing is applied.
+    A push without gradient *abstains* (a skipped AMP step, a refused NaN, work that was cut
+    off, no data left): the worker's progress counts, and nothing is applied.
     """
 
     worker: int
@@ -31,9 +32,9 @@ class Push(msgspec.Struct, gc=False):
 
 
 class Pull(msgspec.Struct, gc=False):
-    """`worker` has finished `iteration` and wants the parameters for what comes next.
+    """`worker` has finished `iteration` and asks for the parameters of the next one.
 
-    `coin` is the pull's number in [0, 1) for policies that block with a probability.
+    `coin` is a random number in [0, 1) for policies that block with a probability.
     """
 
     worker: int
@@ -42,7 +43,7 @@ class Pull(msgspec.Struct, gc=False):
 
 
 class Leave(msgspec.Struct, gc=False):
-    """`worker` is done: nobody waits for it any more."""
+    """`worker` has finished the run; it is no longer waited for."""
 
     worker: int
 
@@ -60,16 +61,16 @@ class Reply(msgspec.Struct, gc=False):
 
 
 class SetPolicy(msgspec.Struct, gc=False):
-    """From now on the shard follows this `sync.Policy`. No worker may send it."""
+    """From now on the shard follows this `sync.Policy`. Workers must not send it."""
 
     policy: Any
 
 
 class Done(msgspec.Struct, gc=False):
-    """`worker` has computed its gradient of `iteration`, or stopped: to whoever cuts off.
+    """Tells the scheduler that `worker` has computed its gradient of `iteration`, or stopped.
 
-    seconds: how long it has computed. share: of the computation done by then, as far as the
-    worker can tell; NaN: it cannot. finished: is there a gradient?
+    seconds: how long it computed. share: the part of the computation that is done; NaN: unknown.
+    finished: True if there is a gradient.
     """
 
     worker: int
@@ -80,9 +81,9 @@ class Done(msgspec.Struct, gc=False):
 
 
 class Close(msgspec.Struct, gc=False):
-    """The iteration is over: the gradients of these workers count, and no others.
+    """The iteration is over, and only the gradients of these workers count.
 
-    by: the worker whose message ended it; -1: none did. No worker may send it.
+    by: the worker whose message ended it; -1: none. Workers must not send it.
     """
 
     iteration: int
@@ -91,13 +92,13 @@ class Close(msgspec.Struct, gc=False):
 
 
 class Abort(msgspec.Struct, gc=False):
-    """To a worker: that iteration, and all before it, are over; do not compute them."""
+    """Tells a worker not to compute this iteration and earlier ones, because they are over."""
 
     iteration: int
 
 
 class Ack(msgspec.Struct, gc=False):
-    """A shard has taken in a push: it is applied, or filed until its iteration is finished."""
+    """A shard has received a push, and has applied it or keeps it until its iteration ends."""
 
     shard: int
     worker: int
@@ -105,12 +106,12 @@ class Ack(msgspec.Struct, gc=False):
 
 
 Message: TypeAlias = Push | Pull | Leave | Reply | Ack | SetPolicy | Done | Close | Abort
-# The address of who decides for all servers: holds a global barrier, or cuts iterations off.
+# The address of the process that decides for all servers at once.
 SCHEDULER: Final = "scheduler"
 
 
 def size_bytes(message: Message) -> int:
-    """The bytes of its tensors; headers count as nothing."""
+    """Return the bytes of the message's tensors, without headers."""
     if isinstance(message, Push):
         return 0 if message.gradient is None else message.gradient.nbytes
     if isinstance(message, Reply):
@@ -120,11 +121,11 @@ def size_bytes(message: Message) -> int:
 
 @cache
 def worker_name(worker: int) -> str:
-    """The address of worker n."""
+    """Return the address of worker n."""
     return f"worker-{worker}"
 
 
 @cache
 def server_name(server: int) -> str:
-    """The address of server m."""
+    """Return the address of server m."""
     return f"server-{server}"

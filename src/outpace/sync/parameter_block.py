@@ -1,4 +1,4 @@
-"""The parameters of one shard: steps on them, sums of gradients for them, copies of them."""
+"""The parameters of one shard: steps, sums of gradients, and copies."""
 
 from __future__ import annotations
 
@@ -16,48 +16,48 @@ _AT_ONCE: Final = 1 << 18  # elements
 
 
 class ParameterBlock(Protocol):
-    """The parameters of one shard and what may be done with them."""
+    """The parameters of one shard."""
 
     def refusal(self, gradient: Block, settings: StepSettings | None) -> str:
-        """Why this is no gradient for these parameters, or they no settings; empty if they are."""
+        """Return why the gradient or the settings do not fit; empty if they do."""
 
     def update(
         self, gradient: Value, divisor: float, settings: StepSettings | None, progress: float
     ) -> None:
-        """Take one step along gradient / divisor, so many iterations after the start.
+        """Take one step along gradient / divisor; the gradient may be changed.
 
-        The gradient may be changed.
+        progress: iterations since the start of training.
         """
 
     def new_sum(self, workers: int) -> BlockSum:
-        """An empty sum of gradients of so many workers."""
+        """Return an empty sum of gradients of so many workers."""
 
     def is_finite(self) -> bool:
         """False once a parameter is infinite or not a number."""
 
     def read(self) -> Value:
-        """A copy that nobody will change; the same one until the next update."""
+        """Return a copy that is never changed; it is the same one until the next update."""
 
     def replace(self, parameters: Value) -> None:
-        """Go on from these, which nobody will change; the optimizer keeps what it has gathered."""
+        """Replace the parameters by an unchanging value; the optimizer keeps its state."""
 
 
 class BlockSum(Protocol):
-    """Adds up gradients of one iteration."""
+    """Adds up the gradients of one iteration."""
 
     count: int
 
     def add(self, worker: int, gradient: Value) -> None: ...
 
     def mean(self) -> Value:
-        """The sum divided by the number of gradients, rounded as a division is."""
+        """Return the sum divided by the number of gradients, rounded as a division is."""
 
     def total(self) -> Value:
-        """The sum."""
+        """Return the sum."""
 
 
 class _RealBlock:
-    """What has to do with the size of the parameters, not with how steps are taken."""
+    """The part of a block that does not depend on how steps are taken."""
 
     def __init__(self, parameters: torch.Tensor, optimizer: Optimizer, deterministic: bool) -> None:
         self._elements, self._dtype = parameters.numel(), parameters.dtype
@@ -81,7 +81,7 @@ class _RealBlock:
 
 
 class TensorBlock(_RealBlock):
-    """Real parameters: `parameters` (1-D) is copied. layers: as for `Optimizer.on`."""
+    """Real parameters; `parameters` (1-D) is copied. layers: as for `Optimizer.on`."""
 
     def __init__(
         self,
@@ -118,16 +118,15 @@ class TensorBlock(_RealBlock):
 
 
 class FreshBlock(_RealBlock):
-    """Plain SGD, each step into other memory: readers need no copy of what is never changed.
+    """Plain SGD that writes each step into other memory, so that readers need no copy.
 
-    A large block, in the pieces in which it came, becomes the next parameters itself. It
-    goes through memory once, a piece that fits a cache after the other, with the check
-    while it is at hand. (torch's own step, a check and a copy for readers go through it
-    three times.)
+    A large gradient that came in pieces becomes the next parameters itself. It is read from
+    memory once, piece by piece, each small enough for a cache, and checked at the same time.
+    (torch's step, a check and a copy for readers would read it three times.)
     """
 
     def __init__(self, parameters: torch.Tensor, optimizer: Sgd, deterministic: bool = True):
-        # Not the step of torch's optimizer, which costs a second of imports.
+        # torch's optimizer is not used: its imports take a second.
         super().__init__(parameters, optimizer, deterministic)
         self._parameters: Gradient = parameters.detach().clone()
         self._rate, self._finite = optimizer.rate, True
@@ -144,7 +143,7 @@ class FreshBlock(_RealBlock):
         after: Gradient
         if isinstance(gradient, Pieces):
             steps, after = gradient, gradient
-        else:  # perhaps part of something larger, which would be kept with it
+        else:  # perhaps a view, which would keep a larger tensor in memory
             steps, after = Pieces(torch.split(gradient, _AT_ONCE)), torch.empty_like(gradient)
         finite = True
         for old, step, new in zip(
@@ -185,7 +184,7 @@ class _ArrivalBlockSum(ArrivalSum):
 
 
 class PhantomBlock:
-    """Parameters of a given size that nobody computes with (task `timing`)."""
+    """Parameters that have a size and no values (task `timing`)."""
 
     def __init__(self, nbytes: int) -> None:
         self._block = Phantom(nbytes)
@@ -229,14 +228,14 @@ class _PhantomSum:
 
 
 def copy_of(value: Value) -> Value:
-    """The same in memory of its own."""
+    """Return a copy in other memory."""
     if isinstance(value, Pieces):
         return Pieces([part.clone() for part in value.parts], value.finite)
     return value if isinstance(value, Phantom) else value.clone()
 
 
 def difference(one: Value, other: Value) -> Value:
-    """The first less the second, in memory of its own."""
+    """Return the first minus the second, in other memory."""
     first, second = whole(one), whole(other)
     if isinstance(first, Phantom) or isinstance(second, Phantom):
         return first
@@ -244,7 +243,7 @@ def difference(one: Value, other: Value) -> Value:
 
 
 def plus(one: Value, other: Value) -> Value:
-    """The sum of both. The first is given away: it may be changed."""
+    """Return the sum; the first value is given away and may be changed."""
     first, second = whole(one), whole(other)
     if isinstance(first, Phantom) or isinstance(second, Phantom):
         return first
@@ -258,10 +257,11 @@ def parameter_block(
     deterministic: bool = True,
     layers: Sequence[slice] = (),
 ) -> ParameterBlock:
-    """The block that starts from these parameters.
+    """Return the block that starts from these parameters.
 
-    `deterministic`: gradients are added up in the order of the workers, not of arrival.
-    `layers`: the parts of it that are of one parameter tensor each, for optimizers that care.
+    Args:
+        deterministic: whether gradients are added up in the order of the workers, not of arrival.
+        layers: the parts that belong to one parameter tensor each; some optimizers need them.
     """
     initial = whole(initial)
     if isinstance(initial, Phantom):

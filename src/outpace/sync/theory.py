@@ -1,4 +1,4 @@
-"""What theory says of bounded staleness: regret bounds of FluentPS, section III-E.
+"""Regret bounds of bounded staleness (FluentPS, section III-E).
 
 Of T updates by N workers, SGD on convex losses that are L-Lipschitz, over parameters with
 ½‖w − w'‖² ≤ F² for any two, the mean regret is at most
@@ -8,9 +8,8 @@ Of T updates by N workers, SGD on convex losses that are L-Lipschitz, over param
     4 F L sqrt(2 (s + 2/α) N / T)    PSSP that does so with α / (1 + e^(s−k)) at lead k (theorem 2)
 
 the last two in expectation. With c a worker gets 1/c − 1 iterations beyond s on average
-before it is blocked, and α / (1 + e^(s−k)) is at least α/2. Where the roots are of the
-same the bounds are equal: `equivalent_staleness`. All functions raise ValueError for
-arguments outside of their ranges.
+before it is blocked, and α / (1 + e^(s−k)) is at least α/2. `equivalent_staleness` gives SSP
+and PSSP with equal bounds. All functions raise ValueError for arguments out of range.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from outpace.support.checks import require
 def ssp_regret(
     *, distance: float, lipschitz: float, staleness: float, workers: int, updates: int
 ) -> float:
-    """The bound of SSP. s = 0: of BSP. `staleness` may be one of `equivalent_staleness`."""
+    """Return the bound of SSP; with s = 0 of BSP. `staleness` need not be whole."""
     _require_staleness(staleness)
     return _bound(distance, lipschitz, staleness + 1, workers, updates)
 
@@ -37,7 +36,7 @@ def pssp_regret(
     workers: int,
     updates: int,
 ) -> float:
-    """The bound of PSSP with a constant blocking probability c in (0, 1]; c = 1 is SSP."""
+    """Return the bound of PSSP with a constant probability c in (0, 1]; c = 1 is SSP."""
     same = equivalent_staleness(staleness, block_probability)
     return _bound(distance, lipschitz, same + 1, workers, updates)
 
@@ -51,16 +50,16 @@ def dynamic_pssp_regret(
     workers: int,
     updates: int,
 ) -> float:
-    """The bound of dynamic PSSP with a constant α in (0, 1], which blocks with at least α/2."""
+    """Return the bound of dynamic PSSP with a constant α in (0, 1]."""
     _require_staleness(staleness)
     require(0 < alpha <= 1, "alpha", "above 0 and at most 1", alpha)
     return _bound(distance, lipschitz, staleness + 2 / alpha, workers, updates)
 
 
 def equivalent_staleness(staleness: float, block_probability: float) -> float:
-    """s' = s + 1/c − 1: SSP with bound s' has the regret bound of PSSP with s and c.
+    """Return s' = s + 1/c − 1: SSP with s' has the regret bound of PSSP with s and c.
 
-    So far a worker gets on average before it is blocked.
+    It is the lead that a worker reaches on average before it is blocked.
     """
     _require_staleness(staleness)
     require(

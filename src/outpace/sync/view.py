@@ -1,6 +1,6 @@
-"""What a policy sees of its shard (`sync.policy.ShardView`), kept up to date by the shard.
+"""The view that a policy has of its shard (`sync.policy.ShardView`), updated by the shard.
 
-All of it is counted as messages come, so that judging one costs the same with any number of
+Everything is counted as messages come, so that a judgement costs the same with any number of
 workers.
 """
 
@@ -12,7 +12,7 @@ from outpace.support.units import Time
 
 
 class View:
-    """See the head of this file."""
+    """Implements `ShardView`; the other methods are for the shard alone."""
 
     __slots__ = (
         "_answered",
@@ -72,13 +72,13 @@ class View:
         return self._steps[worker]
 
     def laggard(self) -> int:
-        for _ in range(self.workers):  # one that was found stays so until it pushes
+        for _ in range(self.workers):  # a worker that was found stays the laggard until it pushes
             if self._progress[self._laggard] < self.clock and self._laggard not in self._gone:
                 break
             self._laggard = (self._laggard + 1) % self.workers
         return self._laggard
 
-    # -- what only the shard does ----------------------------------------------------
+    # -- for the shard alone ---------------------------------------------------------
 
     def push(self, worker: int, iteration: int, now: Time) -> None:
         before = self._progress[worker]
@@ -115,7 +115,7 @@ class View:
             missing.discard(worker)
 
     def _uncount(self, watermark: int) -> None:
-        """One live worker less has this watermark; `slowest` follows."""
+        """Note that one live worker fewer has this watermark, and update `slowest`."""
         if self._at[watermark] > 1:
             self._at[watermark] -= 1
             return

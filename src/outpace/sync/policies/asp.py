@@ -1,4 +1,4 @@
-"""Asynchronous parallel: nobody waits."""
+"""Asynchronous parallel: no worker waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bulk synchronous parallel: everybody waits for everybody."""
+"""Bulk synchronous parallel: each worker waits for all workers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Bsp(Policy):
 
 
 def once_finished(pull: Pull, view: ShardView) -> Decision:
-    """The pull condition i < V."""
+    """Return the decision of the pull condition i < V."""
     lead = pull.iteration - view.clock
     if lead < 0:
         return Decision(None, Reason.WITHIN_BOUND, lead)

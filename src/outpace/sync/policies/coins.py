@@ -1,8 +1,8 @@
-"""More random numbers out of the one that comes with a pull.
+"""Makes more random numbers from the one that comes with a pull.
 
-A policy has no randomness of its own, so that a run can be replayed from its messages. What
-it needs beyond the pull's coin it derives from it, by the finaliser of SplitMix64 (Steele,
-Lea and Flood, OOPSLA 2014), whose outputs for successive inputs pass for independent.
+A policy has no randomness, so that a run can be replayed from its messages. Further numbers
+are derived from the pull's coin by the finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA
+2014), whose outputs for successive inputs pass for independent.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from typing import Final
 from outpace.sync.messages import Pull
 
 _MASK: Final = 2**64 - 1
-_FEW: Final = 64  # a sample of more is not kept
+_FEW: Final = 64  # larger samples are not cached
 _GOLDEN: Final = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio, made odd
 
 
 def coin_of(pull: Pull, server: int) -> float:
-    """A number in [0, 1) of its own for each (pull, server)."""
+    """Return a number in [0, 1) for this pull at this server."""
     return (_mixed(_bits(pull.coin) + _GOLDEN * (server + 1)) >> 11) * 2.0**-53
 
 
 def sample_of(pull: Pull, size: int, workers: int) -> Sequence[int]:
-    """So many workers other than the puller, drawn without replacement; or all others."""
+    """Return `size` workers other than the puller, without replacement; or all others."""
     drawn = _kept if size <= _FEW else _sample
     return drawn(_bits(pull.coin), pull.worker, size, workers)
 
 
 def _sample(state: int, puller: int, size: int, workers: int) -> Sequence[int]:
-    moved: dict[int, int] = {}  # a shuffle of all others, of which only the beginning is made
+    moved: dict[int, int] = {}  # the beginning of a shuffle of all other workers
     chosen = []
     others, digits = workers - 1, 0
     for place in range(min(size, others)):

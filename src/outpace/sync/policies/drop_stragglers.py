@@ -1,4 +1,4 @@
-"""Finishes an iteration without the slowest, and drops what comes from them later."""
+"""Finishes an iteration without the slowest workers, and drops their late gradients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from outpace.sync.policy import Apply, Policy, Scale, ShardView, quorum_arrived
 class DropStragglers(Policy):
     """Answers i < V and advances once N_t workers have pushed V (FluentPS, table III).
 
-    A worker that was dropped goes on with the iteration that the shard is at.
+    A worker whose gradient was dropped goes on with the iteration that the shard is at.
     Raises ValueError unless the quorum is at least 1.
     """
 

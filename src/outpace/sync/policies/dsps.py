@@ -16,16 +16,16 @@ from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView
 class Dsps(Policy):
     """SSP whose bound s(t) moves between `staleness` and `staleness + extra`.
 
-    FluentPS, table III, leaves the rule open. This one is that of Zhao et al. (Dynamic Stale
+    FluentPS, table III, leaves the rule open; this is the rule of Zhao et al. (Dynamic Stale
     Synchronous Parallel, ICDCS 2019): a worker that gets to the bound may do r* more
-    iterations first, if it would then be held for less time. With t and d the times of the
-    last push and of the last step, of the puller p and of a worker q that the clock waits for,
+    iterations first, if it would then be held for less time. With t the time of the last push
+    and d the time of the last step, of the puller p and of a worker q that the clock waits for,
 
         r* = argmin over r = 0 ... R of  min {h ≥ 0 : h = t_q + j·d_q − (t_p + r·d_p), j ≥ 1}
 
     and s(t) = max(staleness, min(k + r*, staleness + extra)), where k = i − V is the
-    puller's lead and R what is left up to the upper end. It is asked anew at every pull.
-    Raises ValueError if one of them is negative.
+    puller's lead and R what is left up to the upper end. The bound is computed anew at every pull.
+    Raises ValueError if `staleness` or `extra` is negative.
     """
 
     staleness: int  # the least bound
@@ -53,12 +53,12 @@ class Dsps(Policy):
 
 
 def _worthwhile(puller: int, view: ShardView, most: int) -> int:
-    """r*: after how many more iterations the puller would be held for the shortest time."""
+    """Return r*, the number of further iterations after which the puller is held shortest."""
     slow = view.laggard()
     period, start = view.step_time(slow), view.last_push(slow)
     step, pushed = view.step_time(puller), view.last_push(puller)
     if period <= 0 or step <= 0:
-        return 0  # nothing is known of one of them yet
+        return 0  # one of the step times is not known yet
     best, shortest = 0, None
     for extra in range(most + 1):
         elapsed = pushed + extra * step - start

@@ -1,4 +1,4 @@
-"""Partial push: some are awaited, and the others for some time longer."""
+"""Partial push: waits for a quorum of workers, and for the other workers some time longer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from outpace.sync.policy import Apply, Policy, Scale, ShardView, quorum_arrived
 class PartialPush(Policy):
     """Advances when all have pushed V, or c have and τ1 seconds have passed since (PSP-SGD).
 
-    What comes later is dropped. The paper's step is η times the sum: `scale: sum`.
+    Later gradients are dropped. The paper's step is η times the sum: `scale: sum`.
     Raises ValueError unless the quorum is at least 1 and the timeout not negative.
     """
 

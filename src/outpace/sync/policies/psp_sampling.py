@@ -20,12 +20,11 @@ class PspSampling(Policy):
 
     Wang, Catterall and Mortier, Probabilistic Synchronous Parallel (2017): s = 0 is their
     pBSP, s > 0 their pSSP. No sample is ASP, all others are SSP with a soft buffer. The
-    sample is drawn once per pull and is the same for all servers; who has left it is not
-    waited for.
-    Raises ValueError if one of them is negative.
+    sample is drawn once per pull and is the same for all servers; workers that have left are
+    not waited for. Raises ValueError if `sample` or `staleness` is negative.
     """
 
-    sample: int  # β: how many other workers
+    sample: int  # β: number of other workers
     staleness: int = 0  # s
     kind: Literal["psp-sampling"] = "psp-sampling"
     apply: Apply = Apply.ON_ARRIVAL

@@ -1,4 +1,4 @@
-"""Probabilistic stale synchronous parallel: beyond the bound, some are held and some are not."""
+"""Probabilistic stale synchronous parallel: beyond the bound, pulls are held at random."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView
 
 
 class Coin(StrEnum):
-    """Who draws the number that decides about a pull."""
+    """Where the random number comes from that decides about a pull."""
 
-    WORKER = "worker"  # one for all servers: they agree, unless their clocks differ
-    SERVER = "server"  # each its own: held by any of M with probability 1 − (1 − P)^M
+    WORKER = "worker"  # one number for all servers: they agree, unless their clocks differ
+    SERVER = "server"  # one per server: any of M holds the pull with probability 1 − (1 − P)^M
 
 
 @dataclass(frozen=True, slots=True)
 class Pssp(Policy):
-    """SSP that holds a worker beyond the bound back only with some probability.
+    """SSP that holds a worker beyond the bound only with some probability.
 
     FluentPS, table III, with the constant probability P = c: 0 is ASP, 1 is SSP. Its regret
     is that of SSP with s' = s + 1/c − 1 (`theory.equivalent_staleness`).
@@ -86,7 +86,7 @@ class DynamicPssp(Policy):
         return isinstance(self.alpha, str)
 
     def probability(self, lead: int, significance: float) -> float:
-        """Of being held, for a worker that leads by so many iterations."""
+        """Return the probability that a worker with this lead is held."""
         if lead < self.staleness:
             return 0.0
         alpha = min(1.0, significance) if isinstance(self.alpha, str) else self.alpha

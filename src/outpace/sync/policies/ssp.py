@@ -40,5 +40,5 @@ class Ssp(Policy):
 
 
 def require_staleness(staleness: int) -> None:
-    """Raise ValueError unless it can be a bound."""
+    """Raise ValueError unless the staleness is in range."""
     require(0 <= staleness < _MOST, "staleness", "from 0 to 2^31 − 1", staleness)

@@ -1,7 +1,7 @@
-"""What a program may do: the same in virtual time and for real.
+"""The contexts of programs with servers: all that a program may use, in every runtime.
 
-Programs are coroutines over these few methods and nothing else. A runtime implements
-them; the kernel resumes the programs.
+Programs are coroutines over these methods and nothing else. A runtime implements the
+methods; the kernel resumes the programs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from outpace.sync.messages import Message
 
 
 class Context(Protocol):
-    """What every program has."""
+    """The methods of every program."""
 
     @property
     def now(self) -> Time:
@@ -27,30 +27,30 @@ class Context(Protocol):
     def send(self, to: str, *messages: Message) -> None:
         """Hand messages over for delivery in this order; does not block.
 
-        Those handed over together may travel as one.
+        Messages of one call may travel as one.
         """
 
     async def recv(self) -> Message:
-        """The next message for this node."""
+        """Return the next message for this node."""
 
     async def recv_within(self, timeout_s: float) -> Message | None:
-        """The next message, or None if none comes in that time.
+        """Return the next message, or None if none comes in that time.
 
-        What comes at the very end of it counts, in virtual time: time is up after all else
-        that is due at that instant. So with 0 everything due now is delivered first. Raises
-        ValueError if the time is negative or not finite.
+        In virtual time a message that comes at the very end of the time counts; with 0,
+        everything that is due now is delivered first. Raises ValueError if the time is negative
+        or not finite.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """A gradient that was not computed to its end. share: how much of it was; NaN: unknown."""
+    """A gradient that was not computed to its end. share: the part computed; NaN: unknown."""
 
     share: float
 
 
 class WorkerContext(Context, Protocol):
-    """What a worker's program has beside that."""
+    """The context of a worker's program."""
 
     @property
     def worker(self) -> int: ...
@@ -60,19 +60,19 @@ class WorkerContext(Context, Protocol):
         """The servers' addresses; server m owns block m."""
 
     def recv_nowait(self) -> Message | None:
-        """The next message if it is there already, else None."""
+        """Return the next message if it is there already, else None."""
 
     def initial_parameters(self) -> list[Block]:
-        """The blocks everybody starts from, at no cost: the run's seed makes them."""
+        """Return the blocks that all workers start from, made of the seed at no cost."""
 
     def coin(self, iteration: int) -> float:
-        """This worker's number in [0, 1) for its pulls of that iteration."""
+        """Return this worker's random number in [0, 1) for its pulls of that iteration."""
 
     def must_stop(self, iteration: int) -> bool:
-        """Must this worker leave instead of starting that iteration?"""
+        """True if this worker must leave instead of starting that iteration."""
 
     async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
-        """Compute the gradient, one block for each server; None: abstain."""
+        """Return the gradient, one block for each server; None: abstain."""
 
     def iteration_finished(
         self,
@@ -83,18 +83,18 @@ class WorkerContext(Context, Protocol):
         held: Time,
         last_server: int,
     ) -> None:
-        """For the trace. `held`: how long the server that answered last kept the pull."""
+        """Note an iteration in the trace. held: time that the last server kept the pull."""
 
 
 class AbortableContext(WorkerContext, Protocol):
-    """That of a worker whose computation can be stopped; every runtime has it."""
+    """The context of a worker whose computation can be stopped; every runtime has it."""
 
     async def execute_until(
         self, parameters: Sequence[Block], iteration: int, ends_it: Callable[[Message], bool]
     ) -> Sequence[Block | None] | Stopped:
-        """As `execute`, but stop if `ends_it` says so of a message that comes meanwhile.
+        """Do as `execute`, but stop when `ends_it` is true of a message that comes meanwhile.
 
-        It is given all of them.
+        `ends_it` is called with every such message.
         """
 
 
@@ -102,12 +102,12 @@ WorkerProgram: TypeAlias = Callable[[WorkerContext], Coroutine[Any, Any, None]]
 
 
 class SchedulerContext(Context, Protocol):
-    """What the program of a scheduler that cuts iterations off has beside the common part."""
+    """The context of a scheduler that cuts iterations off."""
 
     def iteration_closed(
         self, iteration: int, opened: Time, ended: Time, wait: Wait, count: int
     ) -> None:
-        """For the trace: it is over, with so many gradients; `wait` was the plan."""
+        """Note in the trace that an iteration is over, with so many gradients."""
 
     def refuse(self, message: Message, error: ProtocolError) -> None:
-        """As that of a server."""
+        """See `ServerContext.refuse`."""

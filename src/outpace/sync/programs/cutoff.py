@@ -1,18 +1,18 @@
 """Cut-offs: an iteration ends when a rule says so, without those who are not done by then.
 
-The scheduler hears from every worker that has finished computing. It measures when, from
-the moment at which it closed the iteration before; so what the network and the servers take
-is part of a worker's run time, as everything is that a worker waits for. When the rule says
-so it closes the iteration: it names to all servers the gradients that count, the same to
-each, and has the other workers stop computing. They push without a gradient, go on with the
-next iteration, and report how far they had come.
+Every worker reports to the scheduler when it has finished computing. The scheduler measures
+run times from the moment at which it closed the iteration before, so they contain the
+network, the servers and all that a worker waits for. When the rule says so, it closes the
+iteration: it tells all servers alike which gradients count, and makes the other workers stop
+computing. These push without a gradient, go on with the next iteration, and report how far
+they had come.
 
-That report may still be on its way when the next iteration begins. The rule sees an ended
-iteration as late as it can: when all have reported, or the first gradient of the next one is
-there.
+Such a report may still be on its way when the next iteration begins. The rule observes an
+ended iteration as late as possible: when all workers have reported, or when the first
+gradient of the next iteration is there.
 
-A worker's program is any that runs with servers: `CutOffWorker` stands between it and its
-context.
+Any program of a worker with servers can be cut off: `CutOffWorker` stands between the program
+and its context.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from outpace.sync.programs.context import AbortableContext, SchedulerContext, St
 
 
 class CutOffWorker:
-    """The context of a worker's program, where iterations may be cut off.
+    """The context of a worker's program when iterations may be cut off.
 
-    A gradient whose computation was stopped is None, for every server: it abstains.
+    A gradient whose computation was stopped is None for every server: the worker abstains.
     """
 
     def __init__(self, me: AbortableContext) -> None:
         self._me = me
         self._closed = -1  # the last iteration that is over without this worker
-        self._read: deque[Message] = deque()  # while it computed; for the program
+        self._read: deque[Message] = deque()  # came while it computed; for the program
         self._has_left = False
         self.worker, self.servers = me.worker, me.servers
         self.initial_parameters, self.coin = me.initial_parameters, me.coin
@@ -70,7 +70,7 @@ class CutOffWorker:
     async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
         me = self._me
         nothing = [None] * len(self.servers)
-        if iteration <= self._closed:  # told while it waited
+        if iteration <= self._closed:  # closed while the worker waited
             me.send(SCHEDULER, Done(self.worker, iteration, 0.0, 0.0, finished=False))
             return nothing
         started = me.now
@@ -107,7 +107,7 @@ class CutOffWorker:
         return self._read.popleft() if self._read else None
 
     def _is_for_program(self, message: Message) -> bool:
-        """Keep it for the program; or take note that an iteration is over."""
+        """Keep a message for the program, and return True; or note that an iteration is over."""
         if isinstance(message, Abort):
             self._closed = max(self._closed, message.iteration)
             return False
@@ -116,13 +116,13 @@ class CutOffWorker:
 
 
 class _Iteration:
-    """The one that is open: who has come, and who cannot come any more."""
+    """The open iteration: which workers have finished, and which have stopped."""
 
     def __init__(self, number: int, opened: Time, workers: int) -> None:
         self.number, self.opened = number, opened
         self.arrived = np.full(workers, math.nan)  # seconds since it was opened
-        self.reported: dict[int, Done] = {}  # all who are done with it, with a gradient or not
-        self.last = -1  # who came last
+        self.reported: dict[int, Done] = {}  # of workers done with it, with a gradient or not
+        self.last = -1  # the worker that came last
 
     def take(self, done: Done, now: Time) -> None:
         self.reported[done.worker] = done
@@ -136,7 +136,7 @@ class _Iteration:
 
 
 class _Ended:
-    """One that is over, while reports of it may still come."""
+    """An iteration that is over, while reports of it may still come."""
 
     def __init__(self, iteration: _Iteration, ended: Time, live: set[int]) -> None:
         self._iteration = iteration
@@ -156,9 +156,9 @@ class _Ended:
         return not self._missing
 
     def observed(self) -> tuple[Seconds, Mask]:
-        """Seconds, and which of them are only a bound. Shapes (N,)."""
+        """Return the run times in seconds and which of them are only a bound. Shapes (N,)."""
         arrived, reported = self._iteration.arrived, self._iteration.reported
-        # Before a worker computes it gets its parameters, and then its word travels.
+        # Beside computing, a run time has the way of the parameters and of the report.
         came = np.flatnonzero(~np.isnan(arrived))
         beside = [arrived[worker] - reported[worker].seconds for worker in came.tolist()]
         beside_s = float(np.median(beside)) if beside else 0.0
@@ -171,12 +171,12 @@ class _Ended:
 
 
 async def cut_off(me: SchedulerContext, rule: Rule, workers: int, servers: int) -> None:
-    """Close iteration after iteration, as the rule says. Never ends by itself."""
+    """Close one iteration after another, as the rule says. Never ends by itself."""
     await _Scheduler(me, rule, workers, servers).work()
 
 
 class _Scheduler:
-    """What the program keeps."""
+    """The state of the program."""
 
     def __init__(self, me: SchedulerContext, rule: Rule, workers: int, servers: int) -> None:
         self._me, self._rule, self._workers = me, rule, workers
@@ -191,13 +191,13 @@ class _Scheduler:
             while not self._is_over(wait):
                 if not self._asks_again(wait):
                     await self._hear(self._open.opened + _ns(min(wait.until_s, wait.again_s)))
-                elif not await self._drain():  # nobody came while the rule thought
+                elif not await self._drain():  # no worker came while the rule was asked
                     wait = self._review()
             await self._drain()
             self._close(wait)
 
     async def _begin(self) -> Wait:
-        """The rule's word on the next iteration, when all is known of the one before."""
+        """Return how long the next iteration stays open, once the last one has been observed."""
         while self._ended is not None and not self._ended.complete and not self._open.reported:
             await self._hear(None)
         if self._ended is not None:
@@ -215,12 +215,12 @@ class _Scheduler:
         return self._has_reached(wait.again_count, wait.again_s)
 
     def _has_reached(self, count: float, time_s: float) -> bool:
-        """Whatever the rule says, one gradient at least must have come."""
+        """True if the count or the time is reached, and at least one gradient has come."""
         came = self._open.count
         return came > 0 and (came >= count or self._elapsed >= _ns(time_s))
 
     def _review(self) -> Wait:
-        elapsed = self._elapsed  # for real the rule takes time: its answer may be due at once
+        elapsed = self._elapsed  # the rule takes real time: its answer may be due at once
         wait = self._rule.review(self._open.arrived, seconds(elapsed))
         if _ns(wait.again_s) <= elapsed or wait.again_count <= self._open.count:
             wait = replace(wait, again_s=math.inf, again_count=self._open.count + 1)
@@ -231,9 +231,9 @@ class _Scheduler:
         return self._me.now - self._open.opened
 
     async def _hear(self, due: Time | None) -> None:
-        """Take in the next message, if one comes until then (ns)."""
+        """Take in the next message, if one comes until `due` (ns)."""
         me = self._me
-        if due is None or self._open.count == 0:  # nothing ends before somebody has come
+        if due is None or self._open.count == 0:  # an iteration never ends before a worker has come
             message: Message | None = await me.recv()
         else:
             message = await me.recv_within(seconds(max(0, due - me.now)))
@@ -241,7 +241,7 @@ class _Scheduler:
             self._take(message)
 
     async def _drain(self) -> bool:
-        """Take in who has come by now: that costs nothing, and counts. Has somebody?"""
+        """Take in the messages that have come by now; return whether there were any."""
         found = False
         while message := await self._me.recv_within(0.0):
             self._take(message)
@@ -256,13 +256,15 @@ class _Scheduler:
         elif isinstance(message, Done):
             self._take_done(message)
         else:
-            self._me.refuse(message, ProtocolError(f"not for the {SCHEDULER}"))
+            self._me.refuse(
+                message, ProtocolError(f"the {SCHEDULER} takes no {type(message).__name__}")
+            )
 
     def _take_done(self, done: Done) -> None:
         is_open, ended = self._open, self._ended
         if done.iteration > is_open.number or done.worker not in self._live:
-            wrong = f"worker {done.worker} is done with iteration {done.iteration}, "
-            self._me.refuse(done, ProtocolError(f"{wrong}and {is_open.number} is open"))
+            wrong = f"worker {done.worker} says that it is done with iteration {done.iteration}, "
+            self._me.refuse(done, ProtocolError(f"{wrong}but {is_open.number} is open"))
         elif done.iteration == is_open.number:
             if done.worker not in is_open.reported:
                 is_open.take(done, self._me.now)

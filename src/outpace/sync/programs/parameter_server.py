@@ -1,8 +1,8 @@
 """The parameter-server program (FluentPS, algorithm 1), for any policy.
 
-A worker pushes its gradient to every server and pulls with its iteration; each server
-answers by its own condition. It starts again when all have answered, at iteration
-max(i+1, V): whoever fell behind the shards' clock skips what they finished without it.
+A worker pushes its gradient to every server and pulls with its iteration i; each server
+answers by its own condition. When all have answered, the worker goes on with iteration
+max(i+1, V): it skips iterations that the shards have finished without it.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ class ServerContext(Context, Protocol):
 
 
 async def parameter_server(me: ServerContext, *, acknowledge: bool = False) -> None:
-    """Give every message to the shard and send what it answers. Never ends by itself.
+    """Give every message to the shard and send the replies. Never ends by itself.
 
-    acknowledge: tell a worker that its push is in.
+    acknowledge: whether to confirm each push.
     """
     shard = me.shard
     while True:
@@ -88,10 +88,10 @@ async def parameter_server(me: ServerContext, *, acknowledge: bool = False) -> N
 
 
 def _one_each(replies: Sequence[Reply]) -> Collection[Reply]:
-    """Of those to one worker the one to its latest pull, which answers the others too.
+    """Keep for each worker the reply to its latest pull, which answers its earlier pulls, too.
 
-    (A worker that does not wait for all servers may have pulled again meanwhile.) They all
-    leave now and would carry the same parameters.
+    A worker that does not wait for all servers may have several. They would carry the same
+    parameters, because they all leave now.
     """
     if len(replies) < 2:
         return replies

@@ -1,18 +1,17 @@
 """Partial pull (PSP-SGD): a worker goes on when enough servers have answered.
 
-It pushes to and pulls from every server in each iteration, as always, and waits until so
-many per cent of them have answered this pull and a time has passed since then, or all
-have. Blocks of the others keep their old values. What comes late, during the computation
-or a later wait, is used if its version is newer than the block held, and before it
-computes a worker takes all that has arrived. So each gradient belongs to the versions that
-were held when its computation began, and says so. With `late: drop` it is as the paper prints it
-(algorithm 1, lines 10 and 11): what comes late is not used. A server that is always among the
-last is then never heard of again.
+In each iteration it pushes to and pulls from every server. It goes on when a quorum of the
+servers has answered this pull and a time has passed since then, or when all have answered.
+Blocks of the other servers keep their old values. A late reply, which comes during the
+computation or a later wait, is used if its version is newer than the block held. A worker
+takes in all replies that have arrived before it computes, and each gradient says which
+versions it was computed from. With `late: drop`, as in the paper (algorithm 1, lines 10 and
+11), late replies are not used; the blocks of a server that is always among the last are then
+never renewed.
 
-No server is left behind without bound: with `ahead` of its pulls unanswered by one server
-a worker waits for it, quorum or not. So what it can heap up there is bounded, too. After
-its last iteration it waits for all, so that nothing of its work is on its way when it
-leaves.
+A worker waits for a server that has left `ahead` of its pulls unanswered, whatever the quorum,
+so that its lead and the messages it can pile up there are bounded. After its last iteration it
+waits for all servers, so that none of its pushes is on its way when it leaves.
 """
 
 from __future__ import annotations
@@ -31,13 +30,16 @@ from outpace.sync.programs.context import WorkerContext
 
 @dataclass(frozen=True, slots=True)
 class PartialPull:
-    """How many servers a worker waits for (PSP-SGD's b and τ2).
+    """How many servers a worker waits for (b and τ2 of PSP-SGD).
 
-    quorum_percent: of the servers, rounded up. timeout_s: it goes on so long after that
-    many have answered, unless all have before. ahead: how many of its pulls a server may
-    owe it at a time. late: whether a block that answers an earlier pull, and is older than
-    any answer to this one, is used if it is newer than the one held. Raises ValueError for
-    a percentage outside of (0, 100], and for times and numbers that are none.
+    Args:
+        quorum_percent: share of the servers, rounded up.
+        timeout_s: seconds that it waits for the other servers after the quorum has answered.
+        ahead: pulls that a server may leave unanswered at a time.
+        late: whether a reply to an earlier pull is used if it is newer than the block held.
+
+    Raises:
+        ValueError: for values out of range.
     """
 
     quorum_percent: float
@@ -53,7 +55,7 @@ class PartialPull:
         require(self.late in ("use", "drop"), "late", "use or drop", self.late)
 
     def quorum(self, servers: int) -> int:
-        """How many of so many servers that is: exact, by the decimals that were written."""
+        """Return the quorum of so many servers, exact for the decimals that were written."""
         return math.ceil(Fraction(repr(float(self.quorum_percent))) * servers / 100)
 
 
@@ -80,12 +82,12 @@ class Unanswered:
 
 
 class _Puller:
-    """What a worker knows of the servers."""
+    """The blocks that a worker holds, and what the servers still have to answer."""
 
     def __init__(self, me: WorkerContext, pull: PartialPull) -> None:
         self.parameters = me.initial_parameters()
         self.versions = [0] * len(me.servers)
-        self.clock = 0  # the highest that a server has told
+        self.clock = 0  # the highest clock of a reply
         self.held: Time = 0  # by the server that answered this pull last
         self.last = 0
         self._me, self._ahead = me, pull.ahead
@@ -94,16 +96,16 @@ class _Puller:
         self._unanswered = [Unanswered() for _ in me.servers]
         self._least = pull.quorum(len(me.servers))
         self._iteration = 0
-        self._answers = len(me.servers)  # that have answered this pull; nothing is asked yet
+        self._answers = len(me.servers)  # to this pull; nothing is asked yet
 
     def ask(self, iteration: int) -> None:
-        """This pull goes to every server now."""
+        """Note that a pull goes to every server now."""
         self._iteration, self._answers, self.held = iteration, 0, 0
         for unanswered in self._unanswered:
             unanswered.asked(iteration)
 
     async def enough(self) -> None:
-        """Until enough servers have answered, and for what has arrived beside that."""
+        """Wait until enough servers have answered, and take in what else has arrived."""
         me = self._me
         while self._answers < self._least:
             self._take(await me.recv())
@@ -116,7 +118,7 @@ class _Puller:
             self._take(message)
 
     async def everything(self) -> None:
-        """Until all servers have answered."""
+        """Wait until all servers have answered."""
         while not self._all:
             self._take(await self._me.recv())
 
@@ -143,7 +145,7 @@ class _Puller:
 
 
 async def partial_pull_worker(me: WorkerContext, pull: PartialPull) -> None:
-    """Compute, push, pull, go on with what is there, until `me.must_stop`."""
+    """Compute, push, pull, go on with the blocks held, until `me.must_stop`."""
     worker, servers = me.worker, me.servers
     puller = _Puller(me, pull)
     iteration = 0
