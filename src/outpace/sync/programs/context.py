@@ -110,4 +110,4 @@ class SchedulerContext(Context, Protocol):
         """Note in the trace that an iteration is over, with so many gradients."""
 
     def refuse(self, message: Message, error: ProtocolError) -> None:
-        """See `ServerContext.refuse`."""
+        """Ignore the sender of a message that broke the protocol from now on, or raise."""

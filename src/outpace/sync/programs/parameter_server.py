@@ -50,7 +50,7 @@ async def parameter_server_worker(me: WorkerContext) -> None:
 
 
 class ServerContext(Context, Protocol):
-    """What a server's program has beside the common part."""
+    """The context of a server's program."""
 
     @property
     def shard(self) -> Shard: ...
