@@ -91,7 +91,7 @@ def test_a_tree_takes_two_messages_per_level(workers, contention):
             assert last == takes
         elif workers in (2, 4):  # whole nanoseconds for each message
             assert last == pytest.approx(takes, abs=2 * levels)
-        else:  # who has nobody below need not wait for a round, and saves latencies
+        else:  # a worker without children need not wait for a round
             assert takes - 2 * levels * 3 * MS <= last < takes
     assert result.summary["bytes_sent"] == 2 * 2 * (workers - 1) * 4 * PARAMETERS
 

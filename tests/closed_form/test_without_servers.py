@@ -207,7 +207,7 @@ def test_computing_in_other_processes_changes_no_bit():
 
 @pytest.mark.parametrize("sync", ALL, ids=lambda sync: " ".join(map(str, sync.values())))
 def test_batch_norm_has_the_averages_of_the_model_that_comes_out(sync):
-    """And not those of any worker's: what is evaluated and written is nobody's model."""
+    """Not those of a worker: the evaluated and written model belongs to none of them."""
     task = {"kind": "python", "target": f"{TASKS}:normalised_digits"}
     result = run(sync, task=task, network={"latency_s": 0.004}, stop={"iterations": 40})
     normalised = normalised_digits()

@@ -173,7 +173,7 @@ class Watching:
         (WITH_NODES, {"workers_per_node": 3}, [0, 0, 0, 1]),
         (HEAD + "".join(f"{worker},0,1\n" for worker in range(4)), {}, [0, 1, 2, 3]),
     ],
-    ids=["as the file says", "as the strategy says", "nobody says"],
+    ids=["as the file says", "as the strategy says", "a node for each worker"],
 )
 def test_a_cut_off_knows_the_nodes_of_recorded_run_times(tmp_path, monkeypatch, text, sync, nodes):
     model = Watching()

@@ -89,7 +89,7 @@ def test_cancel_strikes_a_walker_whatever_it_waits_for(what):
     kernel.call_at(7, lambda _: walker.cancel())
     assert kernel.run() == 7
     assert walker.cancelled
-    future.set(None)  # nobody is woken
+    future.set(None)  # wakes no walker
     kernel.close()
 
 

@@ -119,9 +119,9 @@ def test_a_time_cut_off_at_nothing_is_a_time_not_known(small):
     row = recorded(1).seconds[0]
     unknown, at_once = row.copy(), row.copy()
     unknown[3], at_once[3] = NAN, 0.0
-    everybody, third = np.zeros(WORKERS, bool), np.arange(WORKERS) == 3
+    none, third = np.zeros(WORKERS, bool), np.arange(WORKERS) == 3
     draws = []
-    for seconds, censored in ((unknown, everybody), (at_once, third)):
+    for seconds, censored in ((unknown, none), (at_once, third)):
         follower = watched(small, recorded(10))
         follower.observe(seconds, censored)
         draws.append(follower.predict().sample(100))

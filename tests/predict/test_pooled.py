@@ -87,7 +87,7 @@ def test_it_serves_another_number_of_workers(model: Pooled, workers: int) -> Non
 
 
 def test_a_worker_never_seen_is_predicted_from_the_pool(model: Pooled) -> None:
-    """A worker as its node is; a node nobody has seen as nodes are: fast, or up to 3 times slow."""
+    """A worker like its node, an unseen node like other nodes: fast, or up to 3 times slow."""
     history = _history(30, 5, slow=False)
     history.seconds[:, [4, 9, 10, 11]] = np.nan  # one of a node, and a whole node
     typical = np.median(_followed(model, history, 2000), axis=0)

@@ -100,7 +100,7 @@ def test_every_worker_finishes_whatever_the_servers_follow(config, tie_seed):
     assert summary["status"] == "complete"
     work = [(row["worker"], row["iteration"]) for row in rows if row["event"] == "iteration"]
     assert set(work) >= {(worker, 0) for worker in range(WORKERS)}
-    # Somebody has gone through to the last one; others may have skipped it.
+    # A worker has done the last iteration; others may have skipped it.
     assert max(iteration for _, iteration in work) == config["stop"]["iterations"] - 1
     assert len(set(work)) == len(work) == sum(summary["iterations"])
     fates = {"applied", "dropped", "pending"}

@@ -30,7 +30,7 @@ def csv(folder: Path, text: str) -> Path:
 
 @st.composite
 def tables(draw):
-    """Somebody is there in every iteration, and everybody in one."""
+    """Tables with a worker in every iteration, and all workers in one."""
     shape = draw(st.tuples(st.integers(1, 6), st.integers(1, 5)))
     seconds = draw(arrays.arrays(np.float64, shape, elements=st.floats(1e-9, 1e9)))
     absent = draw(arrays.arrays(np.bool_, shape))
