@@ -1,4 +1,4 @@
-"""The command `outpace`, and `python -m outpace`: quiet on Ctrl-C from the start."""
+"""The command `outpace`, also `python -m outpace`; ends without a traceback on Ctrl-C."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from types import FrameType
 def main() -> None:
     """Run the command line."""
     try:
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not ignored
             signal.signal(signal.SIGINT, _interrupt)
         from outpace.cli import main as run
 
@@ -19,8 +19,8 @@ def main() -> None:
 
 
 def _interrupt(_: int, frame: FrameType | None) -> None:
-    # Libraries lose exceptions on their import, or turn them into others. Nothing has
-    # started there: the process may simply end.
+    # While they are imported, libraries lose exceptions or replace them. Nothing has started
+    # yet, so the process may simply end.
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
         if frame.f_code.co_name == "<module>" and name.startswith("outpace."):

@@ -92,7 +92,7 @@ def test_a_page_of_very_many_workers_stays_small(here):
 def test_show_overwrites_no_file_of_ones_own_unless_it_is_named(here, capsys):
     (here / "runtimes.html").write_text("mine")
     message = refused(capsys, "runtimes", "show", "times.parquet")
-    assert "runtimes.html is no page made by Outpace and is left as it is" in message
+    assert "runtimes.html exists and is not a page of Outpace" in message
     assert (here / "runtimes.html").read_text() == "mine"
     (here / "runtimes.html").unlink()
     for _ in range(2):  # its own page it does
@@ -123,7 +123,7 @@ def test_what_cannot_be_fitted_is_refused_and_nothing_is_written(here, capsys, m
     assert "--seed" in refused(capsys, *fit, "stand-in", "times.parquet", "--seed", "-1")
     simulate(CONFIG, here / "run")
     mixed = refused(capsys, *fit, "stand-in", "run", "times.parquet")
-    assert "times of different things make no model" in mixed
+    assert "the sources have different kinds of times" in mixed
     assert not (here / "m.safetensors").exists()
 
 
@@ -132,7 +132,7 @@ def test_bad_sources_are_refused_and_nothing_is_written(here, capsys):
     message = refused(capsys, "runtimes", "convert", "times.csv", "-o", "a.parquet")
     assert "worker 1, iteration 0: nan is not a time" in message
     message = refused(capsys, "runtimes", "show", "times.parquet", "--of", "computing")
-    assert "--of computing: no such times are known. Did you mean 'compute'?" in message
+    assert "--of computing: must be server or compute. Did you mean 'compute'?" in message
     (here / "empty").mkdir()
     message = refused(capsys, "runtimes", "show", "empty", "-o", "page.html")
     assert "there are no run times in it" in message

@@ -114,7 +114,7 @@ def test_many_workers_are_shown_by_quantiles():
 def test_who_is_missing():
     names = ["server-0", "worker-0", "worker-1"]
     assert gathering(names, ["server-0"]).plain.endswith("the others: worker-0, worker-1")
-    assert gathering(names, []).plain == "0 of 3 processes are there; waiting for the others"
+    assert gathering(names, []).plain == "0 of 3 processes have joined; waiting for the others"
 
 
 @pytest.mark.slow
@@ -130,6 +130,6 @@ def test_it_is_drawn_on_terminals_only_and_gone_afterwards(terminal):
     if not terminal:
         assert drawn == ""
     else:
-        assert "of 4 processes are there" in drawn
+        assert "of 4 processes have joined" in drawn
         assert "mean staleness" in drawn
         assert drawn.endswith("\x1b[2K"), "the last picture is wiped out"

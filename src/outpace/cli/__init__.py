@@ -1,7 +1,7 @@
 """The command line: outpace simulate | compare | run | serve | report | export | runtimes.
 
-Exit codes: 0; 1 if a run failed; 2 if the input was wrong and nothing was started; 130
-after Ctrl-C, with the folder completed and marked partial.
+Exit codes: 0 for success; 1 if a run failed; 2 if the input was wrong and nothing was started;
+130 after Ctrl-C, when the folder is complete and marked partial.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ __all__ = ["app", "main", "real", "reports", "runtimes", "virtual"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point of the command `outpace`. What comes after -- is for a user's script."""
+    """Run a command. Arguments after -- are passed on to a user's script."""
     signal.signal(signal.SIGTERM, _as_interrupt)
     given = list(sys.argv[1:] if arguments is None else arguments)
     cut = given.index("--") if "--" in given else len(given)
     if given[cut + 1 :] and given[:1] != ["run"]:
-        given = given[:cut] + given[cut + 1 :]  # nothing special elsewhere
+        given = given[:cut] + given[cut + 1 :]  # -- means nothing special to other commands
         cut = len(given)
     app(args=given[:cut], prog_name="outpace", obj=given[cut + 1 :])
 

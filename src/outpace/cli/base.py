@@ -1,4 +1,4 @@
-"""What the commands share: the app, errors in words, progress, the table."""
+"""What the commands share: the app, common arguments, errors, progress bars, the table."""
 
 from __future__ import annotations
 
@@ -31,12 +31,14 @@ Overrides = Annotated[
 ]
 Out = Annotated[
     Path | None,
-    typer.Option("--out", help="The folder to write, new or empty. Default: runs/NAME, numbered."),
+    typer.Option(
+        "--out", help="The folder to write, new or empty. Default: a new folder runs/NAME."
+    ),
 ]
 
 
 def errors_in_words(command: Callable[_P, None]) -> Callable[_P, None]:
-    """Turn what goes wrong into one message and an exit code."""
+    """Turn exceptions of a command into one message and an exit code."""
 
     @functools.wraps(command)
     def wrapped(*args: _P.args, **kwargs: _P.kwargs) -> None:
@@ -49,7 +51,9 @@ def errors_in_words(command: Callable[_P, None]) -> Callable[_P, None]:
             typer.echo(f"error: {error}", err=True)
             raise typer.Exit(1) from None
         except KeyboardInterrupt:
-            typer.echo("interrupted; a run that had started is kept, marked partial", err=True)
+            typer.echo(
+                "interrupted; the folder of a run that had started is marked partial", err=True
+            )
             raise typer.Exit(130) from None
 
     return wrapped
@@ -77,7 +81,7 @@ def _all(
 
 @contextmanager
 def progress_bars() -> Iterator[Callable[[str], Callable[[float], None]]]:
-    """Progress bars, where somebody is looking. Yields what makes a bar of a name."""
+    """Show progress bars on a terminal. Yields a function that makes a bar with a label."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
     from rich.progress import TimeRemainingColumn as Remaining
@@ -117,7 +121,7 @@ def _number(value: float | None, form: str) -> str:
 
 @contextmanager
 def folder_for(out: Path | None, source: str | Path) -> Iterator[Path]:
-    """Where a run of that file goes: `out`, or a folder of its own under runs/."""
+    """Yield the folder of a run of this file: `out`, or a new folder under runs/."""
     from outpace.record.folder import free_folder
 
     if out is not None:
@@ -128,7 +132,7 @@ def folder_for(out: Path | None, source: str | Path) -> Iterator[Path]:
 
 
 def print_table(names: Sequence[str], summaries: Sequence[dict[str, Any]]) -> None:
-    """One row per run. Not fitted to the terminal: a number cut short would be another one."""
+    """Print one row per run. Rows may be longer than the terminal is wide: no number is cut."""
     clocks = {"wall" if "wall_time_s" in summary else "virtual" for summary in summaries}
     clock = "".join(f"{name} " for name in clocks) if len(clocks) == 1 else ""
     rows = [["", *(title.replace("time s", f"{clock}time s") for title, _ in _COLUMNS)]]
@@ -138,7 +142,7 @@ def print_table(names: Sequence[str], summaries: Sequence[dict[str, Any]]) -> No
 
 
 def print_rows(rows: Sequence[Sequence[str]]) -> None:
-    """Names on the left, numbers in columns; the first row has the titles."""
+    """Print rows with names on the left and numbers in columns; the first row has the titles."""
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
     for name, *cells in rows:
         padded = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))

@@ -1,4 +1,4 @@
-"""outpace run | serve: real processes."""
+"""outpace run | serve: runs on real processes."""
 
 from __future__ import annotations
 
@@ -21,10 +21,14 @@ from outpace.cli.base import (
 from outpace.errors import ConfigError, RunError
 
 _Insecure = Annotated[
-    bool, typer.Option("--insecure", help="Without keys: anyone who can connect may join.")
+    bool, typer.Option("--insecure", help="Without keys: any process that can connect may join.")
 ]
-_Workers = Annotated[int | None, typer.Option("--workers", help="As workers=N.")]
-_Servers = Annotated[int | None, typer.Option("--servers", help="As servers=M.")]
+_Workers = Annotated[
+    int | None, typer.Option("--workers", help="Number of workers, like workers=N.")
+]
+_Servers = Annotated[
+    int | None, typer.Option("--servers", help="Number of servers, like servers=M.")
+]
 
 
 @app.command()
@@ -50,12 +54,16 @@ def run(
     arguments: Sequence[str] = context.obj or ()
     if config.suffix == ".py":
         if not config.is_file():
-            raise ConfigError(f"there is no script {config}")
+            raise ConfigError(f"{config}: there is no such script")
         if workers is None and not any(o.startswith("workers=") for o in overrides or ()):
-            raise ConfigError(f"how many workers? outpace run {config} --workers N")
+            raise ConfigError(
+                f"{config}: the number of workers is missing: outpace run {config} --workers N"
+            )
         data, folder = _script(str(config), arguments), Path.cwd()
     elif arguments:
-        raise ConfigError(f"what comes after -- is for scripts, and {config} is none")
+        raise ConfigError(
+            f"arguments after -- are for a script, and {config} is not a script (.py); remove them"
+        )
     else:
         data, folder = read_yaml(config), config.parent
     _run(data, _counts(workers, servers, overrides), str(config), folder, out, insecure)
@@ -64,21 +72,22 @@ def run(
 @app.command()
 @errors_in_words
 def serve(
-    workers: Annotated[int, typer.Option("--workers", help="How many will come.")],
+    workers: Annotated[int, typer.Option("--workers", help="Number of workers that will join.")],
     connect: Annotated[
-        Path, typer.Option("--connect", help="The file to write for them. It holds their keys.")
+        Path,
+        typer.Option("--connect", help="The file to write for the workers. It holds their keys."),
     ],
     overrides: Overrides = None,
     servers: _Servers = None,
     host: Annotated[
-        str, typer.Option("--host", help="The address of this machine that they can reach.")
+        str, typer.Option("--host", help="The address of this machine that the workers can reach.")
     ] = "127.0.0.1",
     out: Out = None,
     insecure: _Insecure = False,
 ) -> None:
     """Start coordinator and servers for workers that torchrun, SLURM or Kubernetes start.
 
-    They run a script that calls outpace.attach, with OUTPACE_CONNECT set to the file.
+    The workers run a script that calls outpace.attach, with OUTPACE_CONNECT set to the file.
     """
     from outpace.real.run import Outside
 
@@ -92,7 +101,7 @@ def _script(path: str, arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def _counts(workers: int | None, servers: int | None, overrides: Sequence[str] | None) -> list[str]:
-    """The options as overrides, before those that were given as such."""
+    """Return the options as overrides, followed by the given overrides."""
     given = (("workers", workers), ("servers", servers))
     return [f"{key}={count}" for key, count in given if count is not None] + list(overrides or ())
 
@@ -128,7 +137,7 @@ def _run(
         print_table([place.name], [result.summary])
         abstained = result.summary["pushes_abstained"]
         if abstained and "cut_offs" not in result.summary:
-            say("note", [f"{abstained} pushes carried no gradient: not finite, or a skipped step"])
+            say("note", [f"{abstained} pushes had no gradient: not finite, or a skipped step"])
         say_where(place)
 
 

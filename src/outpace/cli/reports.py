@@ -1,4 +1,4 @@
-"""outpace report | export: from the folders of runs."""
+"""outpace report | export: make reports and traces from the folders of runs."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def report(
         Path | None,
         typer.Option(
             "--out",
-            help="The file to write, whatever is there. Default: report.html, in the only DIR or "
-            "here, unless that is a file of yours.",
+            help="The file to write, new or not. Default: report.html in DIR if there "
+            "is one DIR, else in the current folder; a file that is not a report is kept.",
         ),
     ] = None,
 ) -> None:
@@ -41,7 +41,7 @@ def report(
         out = folders[0] / REPORT if len(folders) == 1 else Path(REPORT)
         if os.path.lexists(out) and not is_report(out):
             raise ConfigError(
-                f"{out} is no report made by Outpace and is left as it is; "
+                f"{out} exists and is not a report of Outpace, so it is not overwritten; "
                 "name another file with --out"
             )
     say("warning", write_report(runs, out))
@@ -53,13 +53,13 @@ def report(
 def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
     perfetto: Annotated[
-        bool, typer.Option("--perfetto", help="As a file for https://ui.perfetto.dev.")
+        bool, typer.Option("--perfetto", help="Write a file for https://ui.perfetto.dev.")
     ] = False,
     out: Annotated[
         Path | None,
         typer.Option(
             "--out",
-            help="The file to write, whatever is there. Default: perfetto.pftrace.gz, in RUN.",
+            help="The file to write, new or not. Default: perfetto.pftrace.gz in RUN.",
         ),
     ] = None,
 ) -> None:
@@ -68,7 +68,7 @@ def export(
     from outpace.report.words import SPACE, size
 
     if not perfetto:
-        raise ConfigError("name the format to write; there is one: --perfetto")
+        raise ConfigError("outpace export: the format is missing; add --perfetto")
     out = out or run / PERFETTO
     write_perfetto(run, out)
     written = size(out.stat().st_size).replace(SPACE, " ")

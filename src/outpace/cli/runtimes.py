@@ -1,4 +1,4 @@
-"""outpace runtimes convert | show | fit | replay: what workers took, and what is learned of it."""
+"""outpace runtimes convert | show | fit | replay: recorded run times and models of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from outpace.record.run_times import Source
 
 runtimes = typer.Typer(
-    help="Run times of workers: convert and look at what was recorded, fit models to it.",
+    help="Run times of workers: convert and show recordings, fit models to them.",
     no_args_is_help=True,
 )
 app.add_typer(runtimes, name="runtimes")
@@ -30,13 +30,13 @@ _Of = Annotated[
     typer.Option(
         "--of",
         metavar="server|compute",
-        help="Of a run's folder: until a server has the gradient, or computing alone. "
-        "Default: server, if its workers begin iterations together.",
+        help="Which times of a run's folder: until a server has the gradient, or computing. "
+        "Default: server, if the workers begin iterations together.",
     ),
 ]
 _PerNode = Annotated[
     int | None,
-    typer.Option("--workers-per-node", help="So many consecutive workers share a node."),
+    typer.Option("--workers-per-node", help="Number of consecutive workers that share a node."),
 ]
 
 
@@ -52,7 +52,7 @@ def convert(
     from outpace.predict.recorded import write
 
     if out.suffix != ".parquet":
-        raise ConfigError(f"{out}: run times are written as .parquet")
+        raise ConfigError(f"--out {out}: run times are written as .parquet; name such a file")
     found = _read(source, of, workers_per_node)
     write(found.times, out)
     typer.echo(
@@ -70,14 +70,14 @@ def show(
         typer.Option(
             "--out",
             "-o",
-            help="The page to write, whatever is there. Default: runtimes.html here, unless that "
-            "is a file of yours.",
+            help="The page to write, new or not. Default: runtimes.html in the current "
+            "folder; a file that is not a page of Outpace is kept.",
         ),
     ] = None,
     of: _Of = None,
     workers_per_node: _PerNode = None,
 ) -> None:
-    """Show who took how long, and what waiting for fewer workers would gain."""
+    """Show how long workers took, and what waiting for fewer workers would gain."""
     from outpace.report import is_report
     from outpace.report.run_times import facts_of, write_run_times
     from outpace.report.words import SPACE
@@ -86,7 +86,8 @@ def show(
         out = Path("runtimes.html")
         if os.path.lexists(out) and not is_report(out):
             raise ConfigError(
-                f"{out} is no page made by Outpace and is left as it is; name another file with -o"
+                f"{out} exists and is not a page of Outpace, so it is not overwritten; "
+                "name another file with -o"
             )
     found = _read(source, of, workers_per_node)
     facts = facts_of(found.times)
@@ -105,30 +106,32 @@ def fit(
     model: Annotated[str, typer.Option("--model", help="pooled or deep-markov.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write: .safetensors.")],
     seed: Annotated[
-        int, typer.Option("--seed", min=0, max=_SEEDS, help="Same seed, same file.")
+        int, typer.Option("--seed", min=0, max=_SEEDS, help="The same seed gives the same file.")
     ] = 0,
     of: _Of = None,
     workers_per_node: _PerNode = None,
 ) -> None:
-    """Fit a run-time model to what was recorded, one or several times, of a cluster."""
+    """Fit a run-time model to one or several recordings of a cluster."""
     from outpace.predict.models import fit as fit_model
     from outpace.predict.models import require_kind, save
 
     if out.suffix != ".safetensors":
-        raise ConfigError(f"{out}: models are written as .safetensors")
+        raise ConfigError(f"--out {out}: models are written as .safetensors; name such a file")
     if not out.parent.is_dir():  # a fit takes up to a minute
-        raise ConfigError(f"cannot write {out}: there is no folder {out.parent}")
+        raise ConfigError(f"--out {out}: there is no folder {out.parent}")
     require_kind(model)
     found = [_read(source, of, workers_per_node) for source in sources]
     if len({source.definition for source in found}) > 1:
         said = "; ".join(f"{source.path}: {source.definition}" for source in found)
-        raise ConfigError(f"times of different things make no model: {said}")
+        raise ConfigError(
+            f"the sources have different kinds of times, choose one with --of: {said}"
+        )
     began = time.perf_counter()
     times = [source.times for source in found]
     try:
         with progress_bars() as bar:
             fitted = fit_model(model, times, seed=seed, progress=bar(model))
-    except ConfigError as error:  # which knows the recordings by number
+    except ConfigError as error:  # it names the recordings by number
         raise ConfigError(f"{', '.join(map(str, sources))}: {error}") from error
     took = time.perf_counter() - began
     save(fitted, out)
@@ -147,14 +150,16 @@ def replay(
         Path | None,
         typer.Option(
             "--file",
-            help="A fitted model. Default: a pooled one, fitted to the first 20 iterations.",
+            help="A fitted model. Default: a pooled model, fitted to the first 20 iterations.",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, max=_SEEDS, help="Of what is drawn.")] = 0,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, max=_SEEDS, help="Seed of random draws.")
+    ] = 0,
     of: _Of = None,
     workers_per_node: _PerNode = None,
 ) -> None:
-    """Compare cut-off rules over a recording: what each would have gained."""
+    """Compare what cut-off rules would have gained over a recording."""
     from outpace.predict.models import load
     from outpace.predict.rules.settings import WARM_UP
     from outpace.predict.trials import trials
@@ -171,14 +176,14 @@ def replay(
     print_rows(rows)
     typer.echo(
         f"{found.times.workers:,} workers, {found.times.iterations - WARM_UP:,} iterations after "
-        f"{WARM_UP} that wait for all; times: {found.definition}"
+        f"{WARM_UP} that wait for all workers; times: {found.definition}"
     )
-    typer.echo("oracle: who knows the times beforehand. ms: of this computer, per iteration.")
+    typer.echo("oracle: a rule that knows all run times. ms: the rule's time per iteration, here.")
 
 
 def _read(source: Path, of: str | None, workers_per_node: int | None) -> Source:
     from outpace.record.run_times import Of, read_source
 
     if of is not None and of not in list(Of):
-        raise ConfigError(f"--of {of}: no such times are known.{did_you_mean(of, map(str, Of))}")
+        raise ConfigError(f"--of {of}: must be server or compute.{did_you_mean(of, map(str, Of))}")
     return read_source(source, None if of is None else Of(of), workers_per_node)

@@ -1,4 +1,4 @@
-"""outpace simulate | compare: virtual time."""
+"""outpace simulate | compare: runs in virtual time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def simulate(config: Config, overrides: Overrides = None, out: Out = None) -> No
     from outpace.support.yaml_files import read_yaml, with_overrides
 
     if config.suffix == ".py":
-        raise ConfigError(f"{config}: a script can only be run for real: outpace run {config}")
+        raise ConfigError(
+            f"{config}: a script cannot be simulated; run it for real: outpace run {config}"
+        )
     data = with_overrides(read_yaml(config), overrides or [])
     if "variants" in data:
         raise ConfigError(f"{config} has variants: use outpace compare {config}")

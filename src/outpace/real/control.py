@@ -1,7 +1,7 @@
 """Changes of policies by code in a real run: the coordinator tells the servers.
 
-What it tells them is plain data. A function is only named, and a server uses it only if its
-own configuration names it too: no message can make it import anything else.
+It sends plain data. A function is sent as its name, and a server uses it only if the server's own
+configuration names it too, so no message can make a server import anything else.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class RealControl(Control):
-    """Of a run on real processes."""
+    """The `Control` of a run on real processes."""
 
     def __init__(self, experiment: Experiment, coordinator: Coordinator) -> None:
         super().__init__(experiment)
@@ -65,7 +65,11 @@ class RealControl(Control):
 
 
 def changed(followed: Conditioned, experiment: Experiment, change: ChangePolicy) -> Conditioned:
-    """What a server follows after this change. Raises ConfigError if it may not."""
+    """Return what a server follows after this change.
+
+    Raises:
+        ConfigError: the server's configuration does not name the policy or condition.
+    """
     if change.what == "policy":
         sync = sync_from(json.loads(change.text), "a change of policy")
         if isinstance(sync, PythonStrategy) and sync not in experiment.policies.python():
@@ -80,7 +84,7 @@ def changed(followed: Conditioned, experiment: Experiment, change: ChangePolicy)
 def _known(
     experiment: Experiment, which: str, condition: object
 ) -> Callable[[Conditioned], Conditioned]:
-    """Lays a condition over what is followed, if the configuration names it."""
+    """Return what lays this condition over a policy, if the configuration names it."""
     wanted = absolute_target(condition, Path.cwd()) if isinstance(condition, str) else condition
     for each in experiment.conditions:
         if getattr(each, which) == wanted:

@@ -1,7 +1,7 @@
-"""What a run on real processes is doing, in the terminal, while it goes on.
+"""Show in the terminal what a real run is doing.
 
-The kernel of the coordinator draws it, four times a second, from the sums that servers
-and workers report; there is no thread, and nothing at all where nobody is looking.
+The coordinator's kernel draws the picture four times a second from the sums that servers and
+workers report, without a thread, and only if standard error is a terminal.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from outpace.real.run import RealRun
 
 EVERY_S: Final = 0.25
-MOST_ROWS: Final = 16  # more workers than that are shown by quantiles
-_WINDOW: Final = 8  # pictures over which rates are taken
+MOST_ROWS: Final = 16  # if there are more workers, quantiles are shown
+_WINDOW: Final = 8  # pictures over which rates are averaged
 _QUANTILES: Final = {"least": 0.0, "25 %": 0.25, "median": 0.5, "75 %": 0.75, "most": 1.0}
 _COLUMNS: Final = ("iteration", "lead", "compute %", "communicate %", "wait %", "MB/s")
 
 
 class Sample(NamedTuple):
-    """What was known at a time of the run: each process's sums."""
+    """The sums of each process at a time of the run."""
 
     time_s: float
     totals_of: Mapping[str, Totals]
@@ -53,11 +53,11 @@ class _Watch:
             console=console,
             auto_refresh=False,
             transient=True,
-            redirect_stdout=sys.stdout.isatty(),  # what is printed comes above the picture
+            redirect_stdout=sys.stdout.isatty(),  # printed lines come above the picture
         )
         self._live.start()
         coordinator.when_started.append(self._started)
-        coordinator.kernel.spawn(self._gather(), "the picture of who joins", daemon=True)
+        coordinator.kernel.spawn(self._gather(), "the picture of processes that join", daemon=True)
 
     def _started(self) -> None:
         self._coordinator.kernel.spawn(self._draw(), "the picture of the run", daemon=True)
@@ -89,15 +89,15 @@ class _Watch:
 
 
 def gathering(names: Sequence[str], joined: Sequence[str]) -> Text:
-    """Before the start."""
+    """Return the line that is shown before the start."""
     missing = [name for name in names if name not in joined]
     who = f": {', '.join(missing)}" if len(missing) <= 4 and joined else ""
     waiting = f"; waiting for the others{who}" if missing else ""
-    return Text(f"{len(joined)} of {len(names)} processes are there{waiting}")
+    return Text(f"{len(joined)} of {len(names)} processes have joined{waiting}")
 
 
 def picture(experiment: Experiment, now: Sample, before: Sample) -> RenderableType:
-    """While the run goes on; rates are taken since `before`."""
+    """Return the picture of the run; rates are averages since `before`."""
     whole = Table.grid(padding=(0, 1))
     done = share_done(experiment, now)
     if done is not None:
@@ -106,7 +106,7 @@ def picture(experiment: Experiment, now: Sample, before: Sample) -> RenderableTy
 
 
 def share_done(experiment: Experiment, now: Sample) -> float | None:
-    """Of the iterations or of the time, whichever is nearer to its end; None: nobody knows."""
+    """Return the share done, of iterations or time, whichever ends first; None if unknown."""
     stop, shares = experiment.stop, list[float]()
     if stop.iterations is not None:
         each = [row[0] / stop.iterations for row in rows(experiment, now, now)]
@@ -117,8 +117,7 @@ def share_done(experiment: Experiment, now: Sample) -> float | None:
 
 
 def overview(experiment: Experiment, now: Sample, before: Sample) -> str:
-    """What is true of the run as a whole, in a line."""
-
+    """Return one line about the run as a whole."""
     count = experiment.servers_in_run
     names = [server_name(server) for server in range(count)] or [
         worker_name(worker) for worker in range(experiment.workers)
@@ -148,7 +147,7 @@ def overview(experiment: Experiment, now: Sample, before: Sample) -> str:
 
 
 def rows(experiment: Experiment, now: Sample, before: Sample) -> list[tuple[float, ...]]:
-    """For each worker what _COLUMNS say: shares in percent, of all its time so far."""
+    """Return the row of each worker, without its name; shares are percent of its time so far."""
     found = []
     for worker in range(experiment.workers):
         name = worker_name(worker)
@@ -174,7 +173,7 @@ def _table(experiment: Experiment, now: Sample, before: Sample) -> Table:
 
 
 def shown(found: Sequence[tuple[float, ...]]) -> list[tuple[str, tuple[float, ...]]]:
-    """All workers; if there are many, the quantiles of each column by itself."""
+    """Return the rows to show: all workers, or quantiles of each column if there are many."""
     if len(found) <= MOST_ROWS:
         return [(str(worker), row) for worker, row in enumerate(found)]
     columns = [sorted(column) for column in zip(*found, strict=True)]

@@ -1,4 +1,4 @@
-"""One run on real processes of this machine. An `Engine`."""
+"""A run on real processes: an `Engine`."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ _EARLY_END_S: Final = 5.0  # for workers to come to the end of a step when the r
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """The workers are started by somebody else, perhaps elsewhere.
+    """Workers that Outpace does not start, perhaps on other machines.
 
-    host: the address of this machine that they can reach. connect: the file for them,
-    which holds their keys.
+    host: an address of this machine that they can reach. connect: the file written for them, with
+    their keys.
     """
 
     host: str
@@ -60,7 +60,16 @@ class Outside:
 
 
 class RealRun:
-    """Coordinator in this process; servers and workers in processes of their own."""
+    """The coordinator in this process, servers and workers in processes of their own.
+
+    Args:
+        lease_s: seconds of silence after which a connection counts as lost.
+        watch: called once all processes are started.
+        control: called with a `Control` when the training starts.
+
+    Raises:
+        ConfigError: the addresses or the connect file of `outside` cannot be used.
+    """
 
     def __init__(
         self,
@@ -78,14 +87,14 @@ class RealRun:
         self._experiment, self._training, self._trace = experiment, training, trace
         if outside is not None:
             _require_reachable(outside, insecure)
-        self._initial = self._known = training.initial
+        self._known = training.initial  # the parameters evaluated last
         self._log = log
         self.metrics = Metrics()
         self._evaluated: int | None = None  # the version
         run, epoch = secrets.randbits(62), 0
         servers = [server_name(server) for server in range(experiment.servers_in_run)]
-        workers = [worker_name(worker) for worker in range(experiment.workers)]
-        names = [COORDINATOR, *servers, *workers]
+        self._workers = [worker_name(worker) for worker in range(experiment.workers)]
+        names = [COORDINATOR, *servers, *self._workers]
         keys: dict[str, Keys] = {} if insecure else {name: new_keys() for name in names}
         self._public = {name: pair.public for name, pair in keys.items()}
 
@@ -112,7 +121,7 @@ class RealRun:
             session(COORDINATOR),
             self._public,
             trace,
-            self._evaluate_aside,
+            self._begin_evaluation,
             log,
             training.join_s,
             address=address,
@@ -121,9 +130,8 @@ class RealRun:
         self._evaluations = Evaluations(self.coordinator.clock, training.evaluate)
         endpoint, key = self.coordinator.listener.endpoint, self._public.get(COORDINATOR, "")
         self._links = {name: CoordinatorLink(name, endpoint, key, session(name)) for name in names}
-        self._servers, self._workers = servers, workers
         self._outside = outside
-        self._worker_keys = {name: keys[name] for name in workers if name in keys}
+        self._worker_keys = {name: keys[name] for name in self._workers if name in keys}
         self.launcher = LocalLauncher(
             self.coordinator.clock, self.coordinator.process_ended, self._show, address
         )
@@ -151,11 +159,11 @@ class RealRun:
         experiment, coordinator = self._experiment, self.coordinator
         worker_keys = {name: pair.public for name, pair in self._worker_keys.items()}
         if experiment.evaluate.every_updates or experiment.evaluate.every_s:
-            initial = self._training.evaluate(self._initial)  # before anybody knocks
+            initial = self._training.evaluate(self._training.initial)
             self._add(0, 0, initial, Totals())
             self._evaluated = 0
         places = itertools.cycle(self.launcher.addresses)
-        for index, name in enumerate(self._servers):
+        for index, name in enumerate(coordinator.servers):
             address = next(places)
             link, plan = self._links[name], self._training.experiment
             role = Role(name, roles.serve, (link, index, plan, worker_keys, address))
@@ -166,7 +174,7 @@ class RealRun:
         coordinator.run()
         final, at = coordinator.snapshots.final, coordinator.snapshots.final_at
         if final is not None and at is not None and at.version != self._evaluated:
-            self._evaluate_aside(final, at, lambda: None)
+            self._begin_evaluation(final, at, lambda: None)
         self._evaluations.settle()
 
     def _start_workers(self) -> None:
@@ -179,7 +187,7 @@ class RealRun:
             )
             self._wrote_connect = True
             if self._experiment.peers is not None:
-                self._log("what workers send each other is neither encrypted nor authenticated")
+                self._log("messages between workers are neither encrypted nor authenticated")
             self._log(
                 f"waiting for {len(self._workers)} workers: start them with "
                 f"{CONNECT}={self._outside.connect}"
@@ -195,7 +203,7 @@ class RealRun:
         if self._closed:
             return
         self._closed = True
-        # An error is reported already, or it is Ctrl-C: here the folder gets what can be had.
+        # The error is reported already, or it is Ctrl-C: the folder gets what can still be had.
         try:
             with contextlib.suppress(OutpaceError):
                 self.coordinator.wind_down(_EARLY_END_S)
@@ -205,12 +213,12 @@ class RealRun:
             if self._fitting is not None:
                 self._fitting.close()
             if self._outside is not None and self._wrote_connect:
-                self._outside.connect.unlink(missing_ok=True)  # nobody can join any more
+                self._outside.connect.unlink(missing_ok=True)  # no worker can join any more
             self.coordinator.close()
             self._trace.flush()
 
     def parameters(self) -> Sequence[Block]:
-        """At the end; if they were lost with a server, those evaluated last."""
+        """Return the final parameters; if they were lost with a server, those evaluated last."""
         return self.coordinator.snapshots.final or self._known
 
     def state_dict(self) -> dict[str, torch.Tensor]:
@@ -229,14 +237,15 @@ class RealRun:
         return coordinator.clock.now if coordinator.started else 0
 
     def _show(self, name: str, line: str, error: bool) -> None:
-        """What a process prints; of a single worker nobody need ask which one."""
+        """Print a line of a process; a worker that is the only one needs no name."""
         alone = self._workers == [name]
         print_line("" if alone else name, line, error)
 
-    def _evaluate_aside(self, blocks: list[Block], at: Snapshot, done: Callable[[], None]) -> None:
-        """While the run goes on."""
+    def _begin_evaluation(
+        self, blocks: list[Block], at: Snapshot, done: Callable[[], None]
+    ) -> None:
         totals = self.totals
-        totals.applied = at.applied  # the servers' reports lag behind
+        totals.applied = at.applied  # the servers' reports come later
         self._evaluated, self._known = at.version, blocks
 
         def told(evaluation: Evaluation | None) -> None:
@@ -257,13 +266,16 @@ class RealRun:
 def _require_reachable(outside: Outside, insecure: bool) -> None:
     if outside.connect.exists():
         raise ConfigError(
-            f"{outside.connect} exists already: another run may be using it; "
-            "remove it if none is, or name another file"
+            f"--connect {outside.connect}: the file exists, and another run may be using it; "
+            "remove it if no run is, or name another file"
         )
     if outside.host in ("0.0.0.0", "*", "::"):
         raise ConfigError(
-            f"--host {outside.host} is no address that workers could connect to: "
-            "give the one of this machine that they can reach"
+            f"--host {outside.host}: workers cannot connect to this address; "
+            "give the address of this machine that they can reach"
         )
     if insecure and not outside.host.startswith("127."):
-        raise ConfigError(f"--insecure is for the loopback interface, not for {outside.host}")
+        raise ConfigError(
+            f"--insecure is not possible with --host {outside.host}, only on the loopback "
+            "interface; leave it out, and the connections are encrypted"
+        )

@@ -279,9 +279,9 @@ def _nowhere(monkeypatch):
         ({"RANK": "2", "WORLD_SIZE": "2"}, "process 2 of 2"),
         ({"RANK": "0", "WORLD_SIZE": "3"}, "the run has 2 workers"),
         ({"RANK": "first", "WORLD_SIZE": "2"}, "must be whole numbers"),
-        ({}, "not which worker this is"),
+        ({}, "number of this worker is unknown"),
         ({"OUTPACE_CONNECT": "/nowhere.json"}, "cannot read /nowhere.json"),
-        ({"OUTPACE_CONNECT": __file__}, "is not a file of outpace serve"),
+        ({"OUTPACE_CONNECT": __file__}, "was not written by outpace serve"),
     ],
 )
 def test_a_place_that_is_not_in_the_run_is_refused(tmp_path, monkeypatch, environment, words):
@@ -325,12 +325,14 @@ CONFIG = {"task": {"kind": "script", "path": "-"}, "workers": 1, "sync": {"kind"
 def test_a_file_that_is_there_already_is_neither_overwritten_nor_removed(tmp_path):
     there = tmp_path / "connect.json"
     there.write_text("mine")
-    with pytest.raises(ConfigError, match="exists already"):
+    with pytest.raises(ConfigError, match="the file exists"):
         run(CONFIG, outside=outside(tmp_path))
     assert there.read_text() == "mine"
 
 
-@pytest.mark.parametrize(("host", "why"), [("0.0.0.0", "no address"), ("10.1.2.3", "loopback")])
+@pytest.mark.parametrize(
+    ("host", "why"), [("0.0.0.0", "cannot connect to"), ("10.1.2.3", "loopback")]
+)
 def test_insecure_stays_on_the_loopback_interface(tmp_path, host, why):
     with pytest.raises(ConfigError, match=why):
         run(CONFIG, outside=outside(tmp_path, host=host), insecure=True)

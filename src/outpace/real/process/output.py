@@ -1,8 +1,7 @@
-"""What the processes of a run print: whole lines, each with the name of who printed it.
+"""Collect what the processes of a run print, and print it in whole lines with their names.
 
-Several processes that write to one terminal tear each other's lines, and the picture of
-the run. So each writes into pipes of its own; this process reads them when its kernel
-looks around, and prints what came.
+Several processes that write to one terminal mix their lines and break the picture of the run. So
+each writes into pipes of its own, and this process reads them while its clock waits.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _LONGEST: Final = 1 << 20  # bytes without an end of line that are kept
 
 
 class OutputStream:
-    """One pipe: what comes out of it goes to `say`, line by line."""
+    """A pipe; `say` is called with each line that comes out of it."""
 
     def __init__(self, clock: RealClock, say: Callable[[str], None]) -> None:
         self._clock, self._say = clock, say
@@ -35,7 +34,7 @@ class OutputStream:
         clock.watch(self._end.fileno(), self.take)
 
     def take(self) -> None:
-        """All that is there; does not wait."""
+        """Read all that is there, without waiting."""
         while not self._end.closed:
             try:
                 data = os.read(self._end.fileno(), _READ_BYTES)
@@ -51,7 +50,7 @@ class OutputStream:
                 self._say(_text(line))
 
     def close(self) -> None:
-        """Nothing comes any more, or nobody listens: say what had no end of line."""
+        """Close the pipe; the last line need not have an end."""
         if not self._end.closed:
             self._clock.forget(self._end.fileno())
             self._end.close()
@@ -60,7 +59,7 @@ class OutputStream:
 
 
 class Output:
-    """What one process prints."""
+    """The standard output and standard error of one process."""
 
     def __init__(self, clock: RealClock, name: str, show: OnOutput) -> None:
         self._out = OutputStream(clock, lambda line: show(name, line, False))
@@ -68,16 +67,16 @@ class Output:
 
     @property
     def for_process(self) -> tuple[Connection, Connection]:
-        """Where the process writes to: standard output and standard error."""
+        """The ends for the process: standard output and standard error."""
         return self._out.for_child, self._err.for_child
 
     def started(self) -> None:
-        """The process has its ends of the pipes now."""
+        """The process has its ends: close them here."""
         for end in self.for_process:
             end.close()
 
     def take(self) -> None:
-        """What has come so far; does not wait."""
+        """Read what has come so far, without waiting."""
         self._out.take()
         self._err.take()
 
@@ -88,17 +87,17 @@ class Output:
 
 
 def print_line(name: str, line: str, error: bool) -> None:
-    """To this process's own standard output or error. Without a name, the line alone."""
+    """Print a line to this process's standard output or error, after the name if there is one."""
     text = f"{name} | {line}" if name else line
     stream = sys.stderr if error else sys.stdout
     encoding = getattr(stream, "encoding", None) or "utf-8"
-    # A terminal that lacks a letter is no reason to end a run.
+    # A terminal that cannot show a letter must not end the run.
     text = text.encode(encoding, "replace").decode(encoding)
     print(text, file=stream, flush=True)
 
 
 def print_into(out: Connection, err: Connection) -> None:
-    """Have this process print into these pipes from now on, line by line."""
+    """Redirect standard output and standard error of this process into pipes, line by line."""
     for stream, pipe, number in ((sys.stdout, out, 1), (sys.stderr, err, 2)):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
@@ -109,5 +108,5 @@ def print_into(out: Connection, err: Connection) -> None:
 
 
 def _text(line: bytes) -> str:
-    """Of a progress bar, which goes back to the start of its line, the last state."""
+    """Decode a line; of a progress bar, which rewrites its line, keep the last state."""
     return line.decode("utf-8", "replace").rstrip("\r").rpartition("\r")[2]

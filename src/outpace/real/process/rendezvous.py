@@ -1,8 +1,8 @@
-"""How a worker that somebody else started finds its run: a file, named in the environment.
+"""The file through which workers that Outpace did not start find their run.
 
-`outpace serve` writes it, readable by its owner alone, for it holds the workers' secret
-keys. torchrun, SLURM or Kubernetes start the workers with OUTPACE_CONNECT set to its
-path, and say in their own variables which worker each process is.
+`outpace serve` writes it, readable by its owner only, since it holds the workers' secret keys.
+torchrun, SLURM or Kubernetes start the workers with OUTPACE_CONNECT set to its path, and tell each
+process in their own variables which worker it is.
 """
 
 from __future__ import annotations
@@ -32,14 +32,23 @@ class Rendezvous(msgspec.Struct, forbid_unknown_fields=True):
     run: int
     epoch: int
     lease_s: float
-    workers: dict[str, tuple[str, str]]  # name -> public and secret key; empty if insecure
+    workers: dict[str, tuple[str, str]]  # name: public and secret key; empty if insecure
     experiment: dict[str, Any]
 
 
 def write_rendezvous(
     path: Path, link: CoordinatorLink, keys: Mapping[str, Keys], plan: Experiment
 ) -> None:
-    """For workers of a run that `link` (anybody's) belongs to. Raises ConfigError."""
+    """Write the file for the workers of a run.
+
+    Args:
+        link: the link of any process of the run.
+        keys: keys of each worker, by name.
+        plan: the experiment of the run.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
     session = link.session
     content = Rendezvous(
         link.endpoint,
@@ -51,7 +60,7 @@ def write_rendezvous(
         to_plain(plan),
     )
     try:
-        # A new file of our own, with mode 0600: who has one open already sees no keys.
+        # A new file with mode 0600: a process that has the old one open sees no keys.
         handle, partial = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
         try:
             with os.fdopen(handle, "wb") as file:
@@ -65,18 +74,26 @@ def write_rendezvous(
 
 
 def join_from_file(path: str, place: tuple[int, int] | None) -> None:
-    """Take this process's place in the run of that file. Raises ConfigError."""
+    """Join the run of this file with this process.
+
+    Args:
+        place: (number of this worker, number of workers); None if unknown.
+
+    Raises:
+        ConfigError: the file is not usable, or does not fit `place`.
+    """
     found = _read(Path(path))
     experiment = experiment_from(found.experiment, path)
     if place is None:
         raise ConfigError(
-            f"{CONNECT} is set, but not which worker this is: set OUTPACE_RANK and "
+            f"{CONNECT} is set, but the number of this worker is unknown: set OUTPACE_RANK and "
             "OUTPACE_WORLD_SIZE, or use torchrun"
         )
     number, total = place
     if total != experiment.workers or not 0 <= number < total:
         raise ConfigError(
-            f"this is process {number} of {total}, but the run has {experiment.workers} workers"
+            f"this is process {number} of {total}, but the run has {experiment.workers} workers: "
+            f"start {experiment.workers} processes"
         )
     name = worker_name(number)
     pair = found.workers.get(name)
@@ -92,4 +109,4 @@ def _read(path: Path) -> Rendezvous:
     except OSError as error:
         raise ConfigError(f"{CONNECT}: cannot read {path}: {error}") from None
     except msgspec.DecodeError as error:
-        raise ConfigError(f"{CONNECT}: {path} is not a file of outpace serve: {error}") from None
+        raise ConfigError(f"{CONNECT}: {path} was not written by outpace serve: {error}") from None

@@ -1,4 +1,4 @@
-"""Runs a user's script as a worker's process."""
+"""Run a user's script in a worker's process."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from outpace.tasks import Script, brief
 
 
 def run_script(link: CoordinatorLink, number: int, experiment: Experiment) -> None:
-    """As `python script arguments` would; afterwards the worker leaves the run.
+    """Run the script like `python script arguments`, then leave the run.
 
-    What goes wrong is told to the coordinator; the traceback of a user's error is printed.
+    Errors are reported to the coordinator; the traceback of a user's error is printed.
     """
     task = experiment.task
     assert isinstance(task, Script)
@@ -30,8 +30,8 @@ def run_script(link: CoordinatorLink, number: int, experiment: Experiment) -> No
     HERE.number, HERE.workers = number, experiment.workers
     sys.argv = [task.path, *task.arguments]
     sys.path[0:0] = [str(Path(task.path).parent)]
-    # As a process of its own: a DataLoader may start workers, and numpy's numbers are not
-    # those of the fork server, which all ranks would share.
+    # Like a process of its own: a DataLoader may start workers, and numpy has a seed of its own
+    # instead of the fork server's, which all workers share.
     multiprocessing.current_process().daemon = False
     np.random.seed()
     problem: Exception | None = None
@@ -47,13 +47,13 @@ def run_script(link: CoordinatorLink, number: int, experiment: Experiment) -> No
     except Exception as error:
         traceback.print_exc()
         problem = RunError(f"worker {number}: {task.path} raised {brief(error)}")
-    for stream in (sys.stdout, sys.stderr):  # who has finished may be ended
+    for stream in (sys.stdout, sys.stderr):  # a process that has finished may be killed
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
     if problem is None and HERE.worker is None:
         problem = ConfigError(
-            f"{task.path} ended without calling outpace.attach(model, optimizer): "
-            "there is nothing to share"
+            f"{task.path} ended without calling outpace.attach(model, optimizer), so there is "
+            "nothing to train; call it before the training loop"
         )
     if HERE.worker is None:
         assert problem is not None
