@@ -16,13 +16,14 @@ from benchmarks.micro.real.processes import between, value_of
 from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
 from outpace.experiment.running import as_experiment
+from outpace.kernel import Kernel
 from outpace.real.coordinator.coordinator import Coordinator
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import Initialize
 from outpace.real.net.session import Session, new_keys
 from outpace.real.net.zeromq.transport import LOOPBACK
 from outpace.real.node.member import COORDINATOR, CoordinatorLink
-from outpace.real.node.worker import EndsIt, Worker
+from outpace.real.node.worker import ServedWorker
 from outpace.real.process import roles
 from outpace.real.process.launcher import Role
 from outpace.real.process.local import LocalLauncher
@@ -31,28 +32,22 @@ from outpace.record.sinks import MemorySink
 from outpace.record.trace import Trace
 
 
-class Given(Worker):
-    """A worker whose gradient is there already, or after a pause of `pause_s` seconds."""
+class Given:
+    """A trainer whose gradient is there already, or after a pause of `pause_s` seconds."""
 
     layout = "given"
 
-    def __init__(
-        self,
-        link: CoordinatorLink,
-        worker: int,
-        experiment: Experiment,
-        elements: int,
-        steps: int,
-        pause_s: float,
-    ) -> None:
-        super().__init__(link, worker, experiment)
+    def __init__(self, kernel: Kernel, elements: int, steps: int, pause_s: float) -> None:
         self.stamps: list[float] = []
+        self.layers = [elements]
         self._gradient = torch.full((elements,), 1e-6)
-        self._steps, self._pause_s = steps, pause_s
+        self._kernel, self._steps, self._pause_s = kernel, steps, pause_s
 
-    @property
-    def layers(self) -> list[int]:
-        return [self._gradient.numel()]
+    def read_buffers(self) -> torch.Tensor:
+        return torch.empty(0, dtype=torch.uint8)
+
+    def load_buffers(self, data: torch.Tensor) -> None:
+        raise AssertionError("there are none")
 
     def cut(self, slices: Sequence[slice]) -> list[Block]:
         self._parts = [self._gradient[part] for part in slices]
@@ -61,19 +56,22 @@ class Given(Worker):
     def initialize(self, server: int, block: Block) -> Initialize:
         return Initialize("", [], [], head_of(block))
 
+    def settings(self) -> None:
+        return None
+
     def must_stop(self, iteration: int) -> bool:
-        self.stamps.append(time.perf_counter())
         return iteration >= self._steps
 
-    async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
-        if self._pause_s:
-            await self.kernel.sleep(self._pause_s)
-        return self._parts
-
-    async def execute_until(
-        self, parameters: Sequence[Block], iteration: int, ends_it: EndsIt
+    async def gradient(
+        self,
+        parameters: Sequence[Block],
+        iteration: int,
+        must_end: Callable[[], bool] | None = None,
     ) -> Sequence[Block | None]:
-        raise AssertionError("no strategy measured here cuts workers off")
+        self.stamps.append(time.perf_counter())
+        if self._pause_s:
+            await self._kernel.sleep(self._pause_s)
+        return self._parts
 
 
 def work(
@@ -85,9 +83,10 @@ def work(
     pause_s: float,
     result: Connection,
 ) -> None:
-    member = Given(link, worker, experiment, elements, 2 * steps, pause_s)
-    member.run()
-    result.send(between(member.stamps)[steps:])
+    process = ServedWorker(link, worker, experiment)
+    given = Given(process.kernel, elements, 2 * steps + 1, pause_s)
+    process.run(process.work(given))
+    result.send(between(given.stamps)[steps:])
 
 
 def whole(

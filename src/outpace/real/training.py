@@ -47,9 +47,9 @@ class Training(Protocol):
         """None: nobody here can evaluate it."""
 
     def state_dict(
-        self, blocks: Sequence[Block], layout: str, extras: Block | None
+        self, blocks: Sequence[Block], layout: str, buffers: Block | None
     ) -> dict[str, torch.Tensor]:
-        """The parameters under their names. `layout`, `extras`: as worker 0 told them."""
+        """The parameters under their names. `layout`, `buffers`: as worker 0 told them."""
 
 
 class TaskTraining:
@@ -66,14 +66,13 @@ class TaskTraining:
         self.initial = workload.initial_parameters()
 
     def worker(self, index: int) -> tuple[Callable[..., None], tuple[Any, ...]]:
-        target = roles.work if self.experiment.peers is None else roles.peer
-        return target, (self.experiment,)
+        return roles.work, (self.experiment,)
 
     def evaluate(self, blocks: Sequence[Block]) -> Evaluation:
         return evaluation_of(self._workload, blocks, self.experiment.evaluate.samples)
 
     def state_dict(
-        self, blocks: Sequence[Block], layout: str, extras: Block | None
+        self, blocks: Sequence[Block], layout: str, buffers: Block | None
     ) -> dict[str, torch.Tensor]:
         return self._workload.state_dict(blocks)
 
@@ -100,7 +99,7 @@ class ScriptTraining:
         return None
 
     def state_dict(
-        self, blocks: Sequence[Block], layout: str, extras: Block | None
+        self, blocks: Sequence[Block], layout: str, buffers: Block | None
     ) -> dict[str, torch.Tensor]:
         if not blocks:
             return {}
@@ -111,8 +110,8 @@ class ScriptTraining:
             size = product(shape)
             found[name] = flat[place : place + size].reshape(shape).to(DTYPES[dtype]).clone()
             place += size
-        if isinstance(extras, torch.Tensor):
-            found.update(unpacked(known["extras"], extras))
+        if isinstance(buffers, torch.Tensor):
+            found.update(unpacked(known["buffers"], buffers))
         for name, first in known["aliases"]:
             if first in found:
                 found[name] = found[first].clone()  # as files want it

@@ -12,6 +12,6 @@ os.setsid()  # away from the terminal's Ctrl-C
 for _module in (
     "outpace.simulation.executors.child",
     "outpace.real.node.server",
-    "outpace.real.node.worker",
+    "outpace.real.node.task",
 ):
     importlib.import_module(_module)

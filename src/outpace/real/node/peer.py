@@ -1,18 +1,17 @@
-"""A worker process without servers: the program over all-reduces with the other workers."""
+"""The process of a worker without servers: the program over all-reduces with other workers."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Final
 
 import torch
 
-from outpace.blocks.block import Block, Phantom, Value, whole
+from outpace.blocks.block import Block, whole
 from outpace.blocks.digest import parameters_digest
 from outpace.cluster import Costs, Paths
 from outpace.config.experiment import Experiment
-from outpace.kernel import Future
+from outpace.kernel import Future, Mailbox
 from outpace.real.collective.buffers import AccumulatedInBuffer
 from outpace.real.collective.exchanges import PairwiseExchanges, PendingExchange
 from outpace.real.collective.group import Backend, GroupSettings, gpu_of, own_address
@@ -20,19 +19,19 @@ from outpace.real.collective.reductions import PendingReduction, Reductions
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import (
     CancelAverage,
-    Go,
+    Fetch,
     NoPartnerLeft,
-    Plan,
-    Ready,
     Regroup,
     Snapshot,
     StartAverage,
     TakeSnapshot,
+    TrainingDone,
     WireLeave,
     WireMessage,
 )
 from outpace.real.node.member import CoordinatorLink
-from outpace.real.node.trainee import Trainee
+from outpace.real.node.peer_models import PeerModels
+from outpace.real.node.worker_process import WorkerProcess
 from outpace.record.trace import NONE
 from outpace.support.units import Time
 from outpace.sync.peers.context import (
@@ -43,16 +42,18 @@ from outpace.sync.peers.context import (
 )
 from outpace.sync.peers.parameters import AccumulatedInPlace
 
-_LINE_ENDS_S: Final = 2.0  # what others break off may take for ever
+_THREAD_ENDS_S: Final = 2.0  # an operation that others broke off may never end
 
 
-class Peer(Trainee):
-    """Subclasses say what it trains. The context of the program; implements `PeerContext`."""
+class PeerWorker(WorkerProcess):
+    """A worker that trains `models`. Implements `PeerContext`."""
 
     def __init__(self, link: CoordinatorLink, worker: int, experiment: Experiment) -> None:
-        super().__init__(link, worker, self._expected)
+        super().__init__(link, worker, experiment)
         assert experiment.peers is not None
         self.strategy = experiment.peers
+        if self.strategy.uses_replica:
+            self.fresh_optimizer = "the optimizer of the common parameters"
         self.workers = experiment.workers
         law = experiment.network
         paths = Paths(law, experiment.machines) if law is not None and law.stretch else None
@@ -61,108 +62,38 @@ class Peer(Trainee):
         self._store = "", 0
         self._deterministic = experiment.deterministic
         self._backend: Backend = "gloo"
+        self.models: PeerModels
         self._has_met = False
         self._reductions: Reductions
         self._exchanges: PairwiseExchanges | None = None
         self._like: torch.Tensor | None = None  # empty, of the parameters' dtype, where they are
         self._elements = 0
+        # An exchange needs this worker's attention while it computes.
+        self._must_end = self.now_and_then(lambda: False) if self.strategy.exchanges else None
+        self._final = Mailbox[Block](self.kernel, "the final parameters")
         self._iteration = -1  # the last that was computed
-        self._joined_after = -1  # which one
-        self._busy: list[tuple[Time, Time]] = []  # when it computed, since it last joined others
+        self._joined_after = -1  # the iteration after which this worker last joined others
+        self._busy: list[tuple[Time, Time]] = []  # when it computed since then
         self._busy_since: Time | None = None
         # At which versions of the common model gradients were computed: those in the all-reduce
         # that is under way, and those since.
         self._given: list[int] = []
         self._versions: list[int] = []
-        self._version = self._applied = 0  # of the parameters; gradients in them
+        self.version = self._applied = 0  # of the parameters; gradients in them
         self._asked: list[TakeSnapshot] = []
         self._has_left = False
 
-    # -- what is trained ----------------------------------------------------------
-
-    @abstractmethod
-    def parameters(self) -> torch.Tensor | Phantom:
-        """A copy of the initial ones, as one vector, where they are exchanged from."""
-
-    @property
-    def device(self) -> torch.device | None:
-        """That the parameters are on."""
-        return None
-
-    def parameters_on_gpu(self) -> torch.Tensor:
-        """The same there, from where they are exchanged from now on."""
-        raise AssertionError("tasks are computed on the CPU")
-
-    @abstractmethod
-    def start_from(self, parameters: torch.Tensor) -> None:
-        """Have these instead."""
-
-    @property
-    def tail(self) -> int:
-        """How many numbers travel behind a gradient."""
-        return 0
-
-    @property
-    def averages_in_place(self) -> bool:
-        """True if only means of gradients are asked for, which may be divided where they are."""
-        return False
-
-    @abstractmethod
-    def prepare(self) -> None:
-        """Do what takes long before the time of the run begins."""
-
-    @abstractmethod
-    def common(self) -> CommonParameters: ...
-
-    @abstractmethod
-    def own(self) -> OwnParameters: ...
-
-    def change_own(self, by: torch.Tensor) -> None:
-        """Add this to its own parameters, as soon as may be."""
-        own = self.own()
-        now = whole(own.read())
-        assert isinstance(now, torch.Tensor)
-        own.replace(now + by)
-
-    @abstractmethod
-    def now_trained(self) -> Value:
-        """The common parameters, or this worker's own, which nobody will change."""
-
-    @abstractmethod
-    def refused(self) -> None:
-        """Say that what it was to give the others was not finite, and so not given."""
-
-    @abstractmethod
-    def version_of(self, at: Parameters) -> int | None:
-        """How many commits are in it; None: it is not the common model, or a replica of it."""
-
-    @abstractmethod
-    async def gradient_at(self, at: Parameters, iteration: int) -> Block | None:
-        """See `compute`."""
-
     # -- its part in the run ---------------------------------------------------------
 
-    def run(self) -> None:
-        """Work until there is nothing left to do, or the coordinator says stop."""
-        self.kernel.spawn(self.work(), self.name)
-        self.drive()
-
-    async def work(self) -> None:
+    async def work(self, models: PeerModels) -> None:
         """Join, meet the others, agree on the initial parameters, train."""
-        parameters = self.parameters()
+        self.models, self.trainer = models, models.trainer
+        parameters = models.parameters()
         head = head_of(parameters)
         digest = parameters_digest([parameters])
-        self.join(
-            layout=self.layout,
-            digest=digest,
-            layers=self.layers,
-            dtype=head.dtype,
-            buffer_bytes=self.extras.numel(),
-            gpu=gpu_of(self.device),
-        )
-        plan = await self.order(Plan)
+        plan = await self.join_run(digest=digest, dtype=head.dtype, gpu=gpu_of(models.device))
         if plan.backend == "nccl":
-            self._backend, parameters = "nccl", self.parameters_on_gpu()
+            self._backend, parameters = "nccl", models.parameters(on_gpu=True)
         host, _, port = plan.store.rpartition(":")
         self._store = host, int(port)
         self._elements = head.elements
@@ -176,9 +107,9 @@ class Peer(Trainee):
             self.workers,
             like=self._like,
             elements=self._numbers,
-            exact=self.tail,
+            exact=models.tail,
             wire=self._wire_dtype,
-            averages=self.averages_in_place,
+            averages=models.averages_in_place,
             tell=self.coordinator.send,
             ended=self._reduced,
             least=self._least,
@@ -186,24 +117,22 @@ class Peer(Trainee):
         await self._meet(0, range(self.workers))
         if plan.share and isinstance(parameters, torch.Tensor):
             await self._reductions.share(parameters)
-            self.start_from(parameters)
-        await self.agree_on_extras()
-        self.prepare()
+            models.start_from(parameters)
+        await self.agree_on_buffers()
+        models.prepare()
         if self.strategy.exchanges:
             self._exchanges = self._new_exchanges()
             await self._exchanges.connect()
-        self.coordinator.send(Ready())
-        self.start_clock(await self.order(Go))
-        self.kernel.spawn(self.report(), f"{self.name}'s report", daemon=True)
+        await self.start_run()
         await self.strategy.train(self)
         self.say_last()
 
     @property
     def _numbers(self) -> int:
-        """How many an all-reduce adds up."""
+        """Number of elements that an all-reduce adds up."""
         if self._like is None and self.strategy.wire == "bf16":
             return self._elements // 2
-        return self._elements + self.tail
+        return self._elements + self.models.tail
 
     @property
     def _value_bytes(self) -> int:
@@ -233,7 +162,7 @@ class Peer(Trainee):
             others,
             self._group_settings,
             read=lambda: self.own().read(),
-            change=self.change_own,
+            change=self.models.change_own,
             tell=self.coordinator.send,
             ended=self._exchanged,
         )
@@ -245,14 +174,14 @@ class Peer(Trainee):
     def close(self) -> None:
         if self._exchanges is not None:
             self._exchanges.leave(in_order=lambda: False)
-            self._exchanges.join(_LINE_ENDS_S)
+            self._exchanges.join(_THREAD_ENDS_S)
         if self._has_met:
             self._reductions.leave()
-            self._reductions.join(_LINE_ENDS_S)
+            self._reductions.join(_THREAD_ENDS_S)
         super().close()
 
     def say_last(self) -> None:
-        """Once, what it has at the end."""
+        """Send, once, the parameters that this worker has at the end."""
         if not self._has_left:
             if self._exchanges is not None:
                 self._exchanges.leave(in_order=self._ends_in_order)
@@ -264,7 +193,23 @@ class Peer(Trainee):
     def _ends_in_order(self) -> bool:
         return self.stopped is None or not self.stopped.early
 
+    async def leave(self, *, fetch: bool) -> list[Block]:
+        self.program.notify([None])
+        await self.program.join()
+        if fetch:
+            self.flush()
+            self.coordinator.send(TrainingDone())  # the coordinator waits for all workers to say so
+            self.coordinator.send(Fetch(final=True))
+            return [await self._final.get()]
+        return [self.models.now_trained()] if self.strategy.has_common else []
+
     # -- the context of the program ----------------------------------------------------
+
+    def common(self) -> CommonParameters:
+        return self.models.common()
+
+    def own(self) -> OwnParameters:
+        return self.models.own()
 
     def accumulated(self) -> AccumulatedGradient:
         if self._like is None:
@@ -273,15 +218,16 @@ class Peer(Trainee):
 
     async def compute(self, at: Parameters, iteration: int) -> Block | None:
         self._busy_since = started = self.now
-        gradient = await self.gradient_at(at, iteration)
+        with self.models.computing_at(at) as parameters:
+            (gradient,) = await self.compute_in_time(parameters, iteration, self._must_end)
         self._busy_since, self._iteration = None, iteration
         self._busy.append((started, self.now))
-        version = self.version_of(at)
+        version = self.models.version_of(at)
         if version is not None and gradient is not None:
             self._versions.append(version)
         self.kernel.catch_up()  # takes in what came while this process computed
         if self.stopped is not None:
-            await self.kernel.sleep(0)  # a program that waits for nobody would never end
+            await self.kernel.sleep(0)  # a program that never waits would not end
         return gradient
 
     def begin_all_reduce(self, value: Block | None, weight: int = 1) -> PendingReduction:
@@ -310,14 +256,14 @@ class Peer(Trainee):
         )
 
     def _least(self, members: Sequence[int]) -> Time:
-        """How long an all-reduce among them takes, if it is to be stretched."""
+        """ns that an all-reduce among these workers takes at least."""
         return self._costs.of(self.strategy.all_reduce, members, self._value_bytes).duration
 
     def _reduced(self, part: PendingReduction) -> None:
         if not part.is_finite:
-            self.refused()
+            self.models.refused()
         elif self.strategy.has_common and part.gives:
-            # What comes of all-reduce n is commit n.
+            # The result of all-reduce n is commit n.
             stale = (part.number - version for version in self._given)
             self.recorder.gradients_applied(part.weight, stale)
         self.recorder.totals.bytes_sent += part.bytes_sent
@@ -351,7 +297,7 @@ class Peer(Trainee):
         )
 
     def _computed_within(self, began: Time, ended: Time) -> Time:
-        """For how long, of the time since it last joined others."""
+        """ns between the two times in which this worker computed."""
         spans = [*self._busy]
         if self._busy_since is not None:
             spans.append((self._busy_since, ended))
@@ -360,32 +306,34 @@ class Peer(Trainee):
     # -- what becomes of the parameters --------------------------------------------------
 
     def changed(self, gradients: int) -> None:
-        """The parameters that are evaluated are another version, with so many more gradients."""
-        self._version += 1
+        """Note a new version of the parameters that are evaluated, with so many more gradients."""
+        self.version += 1
         self._applied += gradients
-        for read in [read for read in self._asked if read.version <= self._version]:
+        for read in [read for read in self._asked if read.version <= self.version]:
             self._asked.remove(read)
             self._send_snapshot(read.request)
 
     def stepped(self) -> None:
-        """This worker has taken a step of its own."""
+        """Note a step on the worker's own parameters."""
         if not self.strategy.has_common:
             self.recorder.gradients_applied(1)
             self.changed(1)
 
     def _send_snapshot(self, request: int) -> None:
-        block = whole(self.now_trained())
+        block = whole(self.models.now_trained())
         if isinstance(block, torch.Tensor):
             block = block.cpu()
         message = Snapshot(
-            self.worker, self._version, request, max(0, self.now), self._applied, head_of(block)
+            self.worker, self.version, request, max(0, self.now), self._applied, head_of(block)
         )
         self.coordinator.send(message, block)
 
     # -- what comes in -------------------------------------------------------------------
 
     def _expected(self, message: WireMessage) -> tuple[str, int] | None:
-        return self.expected_extras(message)
+        if isinstance(message, Snapshot):
+            return message.block.dtype, self._elements
+        return super()._expected(message)
 
     def _order(self, peer: str, message: WireMessage, block: Block | None) -> None:
         if isinstance(message, Regroup):
@@ -395,9 +343,12 @@ class Peer(Trainee):
             if self._exchanges is not None and not self._has_left:
                 self._exchanges.take(message)
         elif isinstance(message, TakeSnapshot):
-            if self._version >= message.version:
+            if self.version >= message.version:
                 self._send_snapshot(message.request)
             else:
                 self._asked.append(message)
+        elif isinstance(message, Snapshot):
+            assert block is not None
+            self._final.put(whole(block))
         else:
             super()._order(peer, message, block)

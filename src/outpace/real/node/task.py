@@ -1,87 +1,112 @@
-"""The gradients of a configuration's task, as a worker of a real run computes them."""
+"""The task of a configuration, as a worker of a real run trains it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+import torch
 
 from outpace.blocks.block import Block
 from outpace.blocks.sums import Gradient, all_finite
 from outpace.config.experiment import Experiment
 from outpace.errors import DivergenceError
+from outpace.real.net.messages import Initialize
 from outpace.real.net.sparse_log import SparseLog
+from outpace.real.net.wire import head_of
 from outpace.real.node.member import CoordinatorLink, report_failure
-from outpace.real.node.trainee import Trainee
-from outpace.support.units import Time
+from outpace.real.node.peer import PeerWorker
+from outpace.real.node.task_peer_models import TaskModels
+from outpace.real.node.worker import ServedWorker
+from outpace.real.node.worker_process import WorkerProcess
+from outpace.sync.programs.context import Stopped
 from outpace.tasks import Workload, gradient_of
+from outpace.tasks.abort_points import AbortPoints
 
 
-class TaskGradients:
-    """Of this worker."""
+class TaskTrainer:
+    """Computes gradients of a task. Implements `Trainer`."""
 
-    def __init__(self, worker: Trainee, experiment: Experiment, workload: Workload) -> None:
-        self._worker, self._workload = worker, workload
+    def __init__(
+        self, process: WorkerProcess, experiment: Experiment, workload: Workload
+    ) -> None:
+        self._process, self._workload = process, workload
+        self.layers = list(workload.layers)
+        self.layout = f"parameters of {', '.join(map(str, workload.layers))} elements"
         self._last = math.inf if experiment.stop.iterations is None else experiment.stop.iterations
         self._refuse = experiment.non_finite == "refuse"
-        self._log = SparseLog(worker.notice)
-        law = experiment.compute
-        self._run_time = law and law.run_time(
-            experiment.seed, experiment.workers, experiment.stop.iterations
-        )
+        self._log = SparseLog(process.notice)
+        self._abort_points = AbortPoints(workload.model)
 
-    @property
-    def layout(self) -> str:
-        """Of the parameters: see `Trainee`."""
-        return f"parameters of {', '.join(map(str, self._workload.layers))} elements"
+    def read_buffers(self) -> torch.Tensor:
+        return torch.empty(0, dtype=torch.uint8)
 
-    def is_over(self, iteration: int) -> bool:
-        """Is there no such iteration?"""
+    def load_buffers(self, data: torch.Tensor) -> None:
+        raise AssertionError("a task has no model buffers to share")
+
+    def must_stop(self, iteration: int) -> bool:
         return iteration >= self._last
 
-    def drawn_s(self, iteration: int, started: Time) -> float:
-        """How long it shall take at least, as the configuration's law says."""
-        return self._run_time(self._worker.worker, iteration, started) if self._run_time else 0.0
+    def cut(self, slices: Sequence[slice]) -> list[Block]:
+        self._workload.cut(slices)
+        return self._workload.initial_parameters()
 
-    async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
-        """The gradient at these parameters, after the time it shall take; None: refused."""
-        worker = self._worker
-        started = worker.now
-        drawn_s = self.drawn_s(iteration, started)
-        gradient = self.at(parameters, iteration)
-        await worker.stretch(started, drawn_s)
-        worker.recorder.gradient_computed(worker.worker)
-        return gradient
+    def initialize(self, server: int, block: Block) -> Initialize:
+        return Initialize("", [], [], head_of(block))
 
-    def at(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
-        """The gradient itself. Raises DivergenceError if it is not finite and that is not to be
-        refused."""
-        number = self._worker.worker
-        loss, gradient = gradient_of(self._workload, parameters, number, iteration)
-        if _is_finite(loss, gradient):
+    def settings(self) -> None:
+        return None
+
+    async def gradient(
+        self,
+        parameters: Sequence[Block],
+        iteration: int,
+        must_end: Callable[[], bool] | None = None,
+    ) -> Sequence[Block | None] | Stopped:
+        """See `Trainer`. Raises DivergenceError for a gradient that is not finite, unless such
+        gradients are refused."""
+        if must_end is None:
+            return self._gradient_at(parameters, iteration)
+        with self._abort_points.stopping_at(must_end) as computation:
+            gradient = self._gradient_at(parameters, iteration)
+        return Stopped(computation.share) if computation.stopped else gradient
+
+    def _gradient_at(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
+        process = self._process
+        loss, gradient = gradient_of(self._workload, parameters, process.worker, iteration)
+        if (loss is None or math.isfinite(loss)) and all(map(_is_finite, gradient)):
             if loss is not None:
-                self._worker.recorder.batch_loss(loss)
+                process.recorder.batch_loss(loss)
             return gradient
-        what = f"the loss or gradient of worker {number} is not finite in its iteration {iteration}"
         if not self._refuse:
-            raise DivergenceError(f"{what}; try a smaller learning rate")
+            raise DivergenceError(
+                f"the loss or gradient of worker {process.worker} is not finite in its iteration "
+                f"{iteration}; try a smaller learning rate"
+            )
         self._log.note(
-            f"a loss or gradient of {self._worker.name} is not finite: it is not pushed",
+            f"a loss or gradient of {process.name} is not finite: it is not pushed",
             first=f" (iteration {iteration})",
         )
         return [None] * len(gradient)
 
 
-def _is_finite(loss: float | None, gradient: Sequence[Block]) -> bool:
-    """Is all of it?"""
-    return (loss is None or math.isfinite(loss)) and all(
-        not isinstance(block, Gradient) or all_finite(block) for block in gradient
-    )
+def _is_finite(block: Block) -> bool:
+    return not isinstance(block, Gradient) or all_finite(block)
 
 
-def task_of(link: CoordinatorLink, experiment: Experiment) -> Workload | None:
-    """What a worker trains; None, after the coordinator was told why, if it cannot be made."""
+def run_task(link: CoordinatorLink, number: int, experiment: Experiment) -> None:
+    """Train the task of a configuration as worker `number`; errors go to the coordinator."""
     try:
-        return experiment.task.workload(experiment.workers, experiment.batch_size, experiment.seed)
+        workload = experiment.task.workload(
+            experiment.workers, experiment.batch_size, experiment.seed
+        )
     except Exception as error:
         report_failure(link, error)
-        return None
+        return
+    if experiment.peers is None:
+        served = ServedWorker(link, number, experiment)
+        served.run(served.work(TaskTrainer(served, experiment, workload)))
+    else:
+        peer = PeerWorker(link, number, experiment)
+        trainer = TaskTrainer(peer, experiment, workload)
+        peer.run(peer.work(TaskModels(peer, experiment, trainer)))

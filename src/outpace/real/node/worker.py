@@ -1,25 +1,20 @@
-"""A worker process: the program over connections to all servers."""
+"""The process of a worker with servers: the program over connections to all servers."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeAlias
 
-from outpace.blocks.block import Block, StepSettings, whole
+from outpace.blocks.block import Block, whole
 from outpace.blocks.digest import parameters_digest
 from outpace.config.experiment import Experiment
 from outpace.engine.servers import has_scheduler, worker_program
 from outpace.errors import RunError
 from outpace.kernel import Mailbox
-from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import (
     PHANTOM,
     Fetch,
-    Go,
-    Initialize,
     Plan,
-    Ready,
     Refused,
     Snapshot,
     WireAbort,
@@ -32,10 +27,10 @@ from outpace.real.net.messages import (
     WireReply,
 )
 from outpace.real.net.translation import for_worker
-from outpace.real.net.transport import Caller, Handlers
+from outpace.real.net.transport import Caller
+from outpace.real.net.wire import Expect, head_of
 from outpace.real.node.member import CoordinatorLink, Lost
-from outpace.real.node.task import TaskGradients, task_of
-from outpace.real.node.trainee import Trainee
+from outpace.real.node.worker_process import Trainer, WorkerProcess
 from outpace.support.randomness import RandomStream
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync.messages import (
@@ -50,22 +45,22 @@ from outpace.sync.messages import (
     size_bytes,
 )
 from outpace.sync.programs.context import Stopped
-from outpace.tasks import Workload
-from outpace.tasks.abort_points import AbortPoints
 
 EndsIt: TypeAlias = Callable[[Message], bool]
 
 
-class Worker(Trainee):
-    """Subclasses say what it trains. The context of the program."""
+class ServedWorker(WorkerProcess):
+    """A worker that trains `trainer`. Implements `AbortableContext`."""
+
+    fresh_optimizer = "the servers' optimizer"
 
     def __init__(self, link: CoordinatorLink, worker: int, experiment: Experiment) -> None:
-        super().__init__(link, worker, self._expected)
+        super().__init__(link, worker, experiment)
         self.servers: list[str] = []
         self._train = worker_program(experiment)
         self._has_scheduler = has_scheduler(experiment)
         self._mailbox = Mailbox[Message](self.kernel, f"the mailbox of {self.name}")
-        self.snapshots = Mailbox[tuple[int, Block]](self.kernel, "the servers' parameters")
+        self._snapshots = Mailbox[tuple[int, Block]](self.kernel, "the servers' parameters")
         self.recv: Callable[[], Coroutine[Any, Any, Message]] = self._mailbox.get
         self._callers: dict[str, Caller] = {}
         self._blocks: list[Block] = []
@@ -73,59 +68,24 @@ class Worker(Trainee):
             experiment.seed, "coin", worker, lambda source, n: source.random(n)
         )
 
-    # -- what is trained ----------------------------------------------------------
-
-    @abstractmethod
-    def cut(self, slices: Sequence[slice]) -> list[Block]:
-        """From now on exchange one block per slice; these are the initial ones."""
-
-    @abstractmethod
-    def initialize(self, server: int, block: Block) -> Initialize:
-        """What worker 0 tells server m to start from."""
-
-    @abstractmethod
-    async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
-        """Compute the gradient, one block for each server; None: abstain."""
-
-    @abstractmethod
-    async def execute_until(
-        self, parameters: Sequence[Block], iteration: int, ends_it: EndsIt
-    ) -> Sequence[Block | None] | Stopped:
-        """The same, unless a message comes that ends it."""
-
     # -- its part in the run ---------------------------------------------------------
 
-    def run(self) -> None:
-        """Work until there is nothing left to do, or the coordinator says stop."""
-        self.kernel.spawn(self.work(), self.name)
-        self.drive()
-
-    async def work(self) -> None:
+    async def work(self, trainer: Trainer) -> None:
         """Join, find the servers, agree on the initial parameters, train."""
-        layers = self.layers
-        whole = self.cut([slice(0, sum(layers))])
-        digest = parameters_digest(whole)
-        dtype = head_of(whole[0]).dtype
-        self.join(
-            layout=self.layout,
-            digest=digest,
-            layers=layers,
-            dtype=dtype,
-            buffer_bytes=self.extras.numel(),
-        )
-        plan = await self.order(Plan)
-        self._blocks = self.cut(plan.slices)
+        self.trainer = trainer
+        (parameters,) = trainer.cut([slice(0, sum(trainer.layers))])
+        digest = parameters_digest([parameters])
+        plan = await self.join_run(digest=digest, dtype=head_of(parameters).dtype)
+        self._blocks = trainer.cut(plan.slices)
         self._call(plan)
         if self.worker == 0:
             for server, block in enumerate(self._blocks):
-                message = self.initialize(server, block)
+                message = trainer.initialize(server, block)
                 self._callers[server_name(server)].send(message, block)
         elif digest != plan.digest:
-            await self._fetch()
-        await self.agree_on_extras()
-        self.coordinator.send(Ready())
-        self.start_clock(await self.order(Go))
-        self.kernel.spawn(self.report(), f"{self.name}'s report", daemon=True)
+            self._blocks = await self._fetch(Fetch())
+        await self.agree_on_buffers()
+        await self.start_run()
         await self._train(self)
 
     def _call(self, plan: Plan) -> None:
@@ -136,16 +96,23 @@ class Worker(Trainee):
                 name,
                 endpoint,
                 plan.keys[server] if plan.keys else "",
-                Handlers(_expect(server, block), self._take, self._lost),
+                expect=_expect(server, block),
+                on_message=self._take,
+                on_lost=self._lost,
             )
 
-    async def _fetch(self) -> None:
-        """Take the servers' parameters: worker 0 has others than this one."""
+    async def _fetch(self, request: Fetch) -> list[Block]:
+        """Return the servers' parameters, one block for each server."""
         for caller in self._callers.values():
-            caller.send(Fetch())
-        for _ in self._callers:
-            shard, block = await self.snapshots.get()
-            self._blocks[shard] = block
+            caller.send(request)
+        blocks = dict([await self._snapshots.get() for _ in self._callers])
+        return [blocks[server] for server in range(len(blocks))]
+
+    async def leave(self, *, fetch: bool) -> list[Block]:
+        # The program stays where it waits.
+        for name in self.servers + [SCHEDULER] * self._has_scheduler:
+            self.send(name, Leave(self.worker))
+        return await self._fetch(Fetch(final=True)) if fetch else []
 
     # -- the context of the program ----------------------------------------------------
 
@@ -189,21 +156,17 @@ class Worker(Trainee):
                 raise AssertionError(f"a worker does not send {message}")
 
     def _send_push(self, caller: Caller, push: Push, coin: float | None) -> None:
-        """With the coin of the pull that comes right after it, if one does."""
+        """Send a push, with the coin of a pull that belongs to it."""
         totals = self.recorder.totals
         totals.messages += 1 if coin is None else 2
         totals.bytes_sent += size_bytes(push)
         gradient = push.gradient
         head = None if gradient is None else head_of(gradient)
         message = WirePush(push.worker, push.iteration, push.version, head, coin)
-        settings = self.settings()
+        settings = self.trainer.settings()
         if settings is not None and gradient is not None:
             message.settings, message.unused = settings.groups, settings.unused
         caller.send(message, gradient)
-
-    def settings(self) -> StepSettings | None:
-        """The optimizer's, to travel with a push; None: as they were at the start."""
-        return None
 
     def iteration_finished(
         self,
@@ -224,19 +187,17 @@ class Worker(Trainee):
             last_server,
         )
 
-    async def stretch_until(
-        self, started: Time, duration_s: float, ends_it: EndsIt
-    ) -> Stopped | None:
-        """The same, but not beyond a message that ends it."""
-        self.kernel.catch_up()
-        until = started + nanoseconds(duration_s)
-        while message := await self._mailbox.get_within(seconds(max(0, until - self.now))):
-            if ends_it(message):
-                return Stopped(min(1.0, seconds(self.now - started) / duration_s))
-        return None
+    async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
+        return await self.compute_in_time(parameters, iteration)
 
-    def looked_for(self, ends_it: EndsIt) -> Callable[[], bool]:
-        """Has a message come that ends it? To be asked often."""
+    async def execute_until(
+        self, parameters: Sequence[Block], iteration: int, ends_it: EndsIt
+    ) -> Sequence[Block | None] | Stopped:
+        started = self.now
+        duration_s = self.draw_s(iteration, started)
+
+        def share() -> float:
+            return min(1.0, seconds(self.now - started) / duration_s)
 
         def look() -> bool:
             while message := self._mailbox.get_nowait():
@@ -244,24 +205,24 @@ class Worker(Trainee):
                     return True
             return False
 
-        return self.now_and_then(look)
-
-    def send_leave(self) -> None:
-        """Tell all who count on this worker that it is done."""
-        for name in self.servers + [SCHEDULER] * self._has_scheduler:
-            self.send(name, Leave(self.worker))
-
-    @property
-    def callers(self) -> Collection[Caller]:
-        """The connections to the servers."""
-        return self._callers.values()
+        gradient = await self.trainer.gradient(parameters, iteration, self.now_and_then(look))
+        if isinstance(gradient, Stopped):
+            return Stopped(share()) if duration_s else gradient
+        if duration_s:
+            self.kernel.catch_up()
+            end = started + nanoseconds(duration_s)
+            while message := await self._mailbox.get_within(seconds(max(0, end - self.now))):
+                if ends_it(message):
+                    return Stopped(share())
+        self.recorder.gradient_computed(self.worker)
+        return gradient
 
     # -- what comes in -------------------------------------------------------------------
 
     def _expected(self, message: WireMessage) -> tuple[str, int] | None:
         if isinstance(message, WireReply):  # the scheduler's, without parameters
             return PHANTOM, 0
-        return self.expected_extras(message)
+        return super()._expected(message)
 
     def _order(self, peer: str, message: WireMessage, block: Block | None) -> None:
         if isinstance(message, WireAbort):
@@ -276,7 +237,7 @@ class Worker(Trainee):
             self._mailbox.put(for_worker(message, block))
         elif isinstance(message, Snapshot):
             assert block is not None
-            self.snapshots.put((message.shard, whole(block)))
+            self._snapshots.put((message.shard, whole(block)))
         elif isinstance(message, Refused):
             raise RunError(f"{peer} refused {self.name}: {message.reason}")
         else:
@@ -286,68 +247,13 @@ class Worker(Trainee):
         raise Lost(self.name, peer)
 
 
-class TaskWorker(Worker):
-    """Trains the task of a configuration."""
-
-    def __init__(
-        self, link: CoordinatorLink, worker: int, experiment: Experiment, workload: Workload
-    ) -> None:
-        super().__init__(link, worker, experiment)
-        self._workload = workload
-        self._gradients = TaskGradients(self, experiment, workload)
-        self._abort_points = AbortPoints(workload.model)
-
-    def must_stop(self, iteration: int) -> bool:
-        return self._gradients.is_over(iteration)
-
-    @property
-    def layout(self) -> str:
-        return self._gradients.layout
-
-    @property
-    def layers(self) -> list[int]:
-        return list(self._workload.layers)
-
-    def cut(self, slices: Sequence[slice]) -> list[Block]:
-        self._workload.cut(slices)
-        return self._workload.initial_parameters()
-
-    def initialize(self, server: int, block: Block) -> Initialize:
-        return Initialize("", [], [], head_of(block))
-
-    async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
-        return await self._gradients.execute(parameters, iteration)
-
-    async def execute_until(
-        self, parameters: Sequence[Block], iteration: int, ends_it: EndsIt
-    ) -> Sequence[Block | None] | Stopped:
-        started = self.now
-        drawn_s = self._gradients.drawn_s(iteration, started)
-        with self._abort_points.stopping_at(self.looked_for(ends_it)) as computation:
-            gradient = self._gradients.at(parameters, iteration)
-        if computation.stopped:
-            done_s = seconds(self.now - started)
-            return Stopped(min(1.0, done_s / drawn_s) if drawn_s else computation.share)
-        if drawn_s and (stopped := await self.stretch_until(started, drawn_s, ends_it)):
-            return stopped
-        self.recorder.gradient_computed(self.worker)
-        return gradient
-
-
-def _expect(server: int, block: Block) -> Callable[[str, WireMessage], tuple[str, int] | None]:
-    """Only the block of this server may come, and only from it."""
+def _expect(server: int, block: Block) -> Expect:
+    """Allow only the block of this server, and only from it."""
     head = head_of(block)
     due = head.dtype, head.elements
 
-    def expected(_: str, message: WireMessage) -> tuple[str, int] | None:
+    def expected(message: WireMessage) -> tuple[str, int] | None:
         named = isinstance(message, WireReply | Snapshot) and message.shard == server
         return due if named else None
 
     return expected
-
-
-def task_worker(link: CoordinatorLink, worker: int, experiment: Experiment) -> None:
-    """Run worker `worker` of this configuration; what goes wrong is told to the coordinator."""
-    workload = task_of(link, experiment)
-    if workload is not None:
-        TaskWorker(link, worker, experiment, workload).run()

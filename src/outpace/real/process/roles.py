@@ -17,17 +17,10 @@ def serve(*arguments: Any) -> None:
 
 
 def work(*arguments: Any) -> None:
-    """A worker that trains a task with servers; arguments of `task_worker`."""
-    from outpace.real.node.worker import task_worker
+    """A worker that trains a task; arguments of `run_task`."""
+    from outpace.real.node.task import run_task
 
-    task_worker(*arguments)
-
-
-def peer(*arguments: Any) -> None:
-    """A worker that trains a task without servers; arguments of `task_peer`."""
-    from outpace.real.node.task_peer import task_peer
-
-    task_peer(*arguments)
+    run_task(*arguments)
 
 
 def script(link: Any, number: int, experiment: Any) -> None:

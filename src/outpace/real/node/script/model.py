@@ -1,28 +1,24 @@
-"""A user's model and optimizer as a worker sees them: flat vectors, and what is beside them."""
+"""A user's model and optimizer as a worker sees them: flat parameters and model buffers."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from outpace.blocks.block import Block, parts, whole
-from outpace.blocks.pieces import Pieces
-from outpace.blocks.sums import Gradient, all_finite
-from outpace.config.experiment import Experiment
-from outpace.errors import DivergenceError
 from outpace.optim.torch_optimizers import Groups, plain_settings
-from outpace.real.net.sparse_log import SparseLog
 from outpace.real.node.packing import packed, unpacked
-from outpace.real.node.parameters import dtype_name, gradient_of, like, shared
+from outpace.real.node.parameters import dtype_name, like, shared
 
 
 class ScriptModel:
-    """What is exchanged are the parameters in the optimizer's groups.
+    """A model of which the parameters in the optimizer's groups are exchanged.
 
-    Raises ConfigError if they cannot be.
+    Raises:
+        ConfigError: if they cannot be exchanged.
     """
 
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -39,12 +35,12 @@ class ScriptModel:
 
     @property
     def layers(self) -> list[int]:
-        """See `Trainee`."""
-        return [p.numel() for p in self.parameters if p.numel()]
+        """See `Trainer`."""
+        return [p.numel() for p in self.parameters]
 
     @property
     def layout(self) -> str:
-        """See `Trainee`; JSON, which `ScriptTraining` reads."""
+        """See `Trainer`; JSON, which `ScriptTraining` reads."""
         dtype = dtype_name(self.dtype)
         return json.dumps(
             {
@@ -52,15 +48,15 @@ class ScriptModel:
                     (name, list(p.shape), dtype)
                     for name, p in zip(self.names, self.parameters, strict=True)
                 ],
-                "extras": self._beside_layout(),
+                "buffers": self._buffer_layout(),
                 "aliases": self._aliases(),
                 "optimizer": type(self.optimizer).__name__,
                 "groups": [len(group) for group in self.groups],
             }
         )
 
-    def beside(self) -> dict[str, torch.Tensor]:
-        """What the model has beside the shared parameters: buffers, frozen parameters."""
+    def _buffers(self) -> dict[str, torch.Tensor]:
+        """What is saved with the model besides the shared parameters; frozen ones belong to it."""
         shared = {id(p) for p in self.parameters}
         named = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
         saved = self.model.state_dict(keep_vars=True)
@@ -70,12 +66,12 @@ class ScriptModel:
             if id(tensor) not in shared and name in saved
         }
 
-    def _beside_layout(self) -> list[tuple[str, list[int], str]]:
-        return [(n, list(t.shape), dtype_name(t.dtype)) for n, t in self.beside().items()]
+    def _buffer_layout(self) -> list[tuple[str, list[int], str]]:
+        return [(n, list(t.shape), dtype_name(t.dtype)) for n, t in self._buffers().items()]
 
     def _aliases(self) -> list[tuple[str, str]]:
-        """Further names of tensors that the model has more than once, with their first ones."""
-        named = dict(zip(self.names, self.parameters, strict=True)) | self.beside()
+        """Further names of tensors that the model has more than once, each with the first name."""
+        named = dict(zip(self.names, self.parameters, strict=True)) | self._buffers()
         first = {id(tensor): name for name, tensor in named.items()}
         return [
             (name, first[id(tensor)])
@@ -83,36 +79,35 @@ class ScriptModel:
             if name not in named and id(tensor) in first
         ]
 
-    @property
-    def extras(self) -> torch.Tensor:
-        """The bytes of what is beside them."""
-        return packed(list(self.beside().values()))
+    def read_buffers(self) -> torch.Tensor:
+        """Return the model buffers as bytes; shape (bytes,), uint8."""
+        return packed(list(self._buffers().values()))
 
-    def take_extras(self, data: torch.Tensor) -> None:
-        """Have these instead."""
-        beside = self.beside()
+    def load_buffers(self, data: torch.Tensor) -> None:
+        """Put such bytes into the model buffers."""
+        buffers = self._buffers()
         with torch.no_grad():
-            for name, value in unpacked(self._beside_layout(), data).items():
-                beside[name].copy_(value)
+            for name, value in unpacked(self._buffer_layout(), data).items():
+                buffers[name].copy_(value)
 
     def settings(self) -> list[dict[str, Any]]:
-        """The optimizer's, of each group. Raises ConfigError if they cannot travel."""
+        """Return the optimizer's, of each group. Raises ConfigError if they cannot travel."""
         known = self.optimizer.defaults
         return [plain_settings(group, known) for group in self.optimizer.param_groups]
 
     def flat(self) -> torch.Tensor:
-        """A copy of the parameters as one vector, where messages come from."""
+        """Return a copy of the parameters as one vector, on the device they are exchanged from."""
         return self.as_one([p.detach() for p in self.parameters])
 
     def as_one(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-        """A copy of tensors like the parameters, as one vector."""
+        """Return a copy of tensors like the parameters, as one vector."""
         if self.device is None:
             tensors = [tensor.cpu() for tensor in tensors]
         flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
         return flat if self.exchanged_there else flat.cpu()
 
     def load(self, blocks: Sequence[Block]) -> None:
-        """Put these into the model."""
+        """Put these parameters into the model."""
         if self.device is not None and self.device.type != "cpu":  # few large copies
             there = [tensor.to(self.device) for block in blocks for tensor in parts(whole(block))]
         else:
@@ -121,7 +116,7 @@ class ScriptModel:
             torch._foreach_copy_(self.parameters, like(self.parameters, there))
 
     def take_step(self) -> None:
-        """The optimizer's own, along the gradients in the model."""
+        """Have the optimizer take its own step, along the gradients in the model."""
         for name in ("grad_scale", "found_inf"):  # GradScaler's, heeded by `ScriptGradients`
             if hasattr(self.optimizer, name):
                 setattr(self.optimizer, name, None)
@@ -129,8 +124,7 @@ class ScriptModel:
             self._own_step(self.optimizer)
 
     def places(self, part: slice) -> Groups:
-        """For each parameter group, (number, low, high) of its parameters in this part of the
-        vector."""
+        """Return (number, low, high) of the parameters in this part, for each parameter group."""
         found = {}
         place = 0
         for number, parameter in enumerate(self.parameters):
@@ -142,98 +136,5 @@ class ScriptModel:
 
     @property
     def unused(self) -> list[int]:
-        """The numbers of those without a gradient."""
+        """The numbers of the parameters without a gradient."""
         return [number for number, p in enumerate(self.parameters) if p.grad is None]
-
-
-class OfScript:
-    """What a `Trainee` says of what it trains, if that is a script's model."""
-
-    _script: ScriptModel
-
-    @property
-    def layers(self) -> list[int]:
-        return self._script.layers
-
-    @property
-    def layout(self) -> str:
-        return self._script.layout
-
-    @property
-    def extras(self) -> torch.Tensor:
-        return self._script.extras
-
-    def take_extras(self, data: torch.Tensor) -> None:
-        self._script.take_extras(data)
-
-
-class ScriptGradients:
-    """Of one worker; those that cannot be used are refused, or end the run.
-
-    name: of the worker. say: tell a person.
-    """
-
-    def __init__(
-        self, script: ScriptModel, experiment: Experiment, name: str, say: Callable[[str], None]
-    ) -> None:
-        self._script, self._name = script, name
-        self._refuse = experiment.non_finite == "refuse"
-        self._log = SparseLog(say)
-
-    def now(self, iteration: int) -> torch.Tensor | None:
-        """The gradient in the model, as one vector; None: it is skipped, or refused.
-
-        Raises DivergenceError if it is not finite and that is not to be refused.
-        """
-        if self._is_skipped:
-            return None
-        script = self._script
-        flat = script.as_one([gradient_of(p) for p in script.parameters])
-        scale = self._scale
-        return (
-            flat if self._may_be_used(flat if scale == 1 else flat.mul_(scale), iteration) else None
-        )
-
-    def in_place(self, iteration: int, *, look: bool = True) -> Pieces | None:
-        """The same where it is, unless it must be scaled. look: is it finite?"""
-        if self._is_skipped:
-            return None
-        tensors = [gradient_of(p).reshape(-1) for p in self._script.parameters]
-        if self._script.device is None:
-            tensors = [tensor.cpu() for tensor in tensors]
-        if self._scale != 1:
-            tensors = list(torch._foreach_mul(tensors, self._scale))
-        pieces = Pieces(tensors)
-        return pieces if not look or self._may_be_used(pieces, iteration) else None
-
-    @property
-    def _is_skipped(self) -> bool:
-        found_inf = getattr(self._script.optimizer, "found_inf", None)  # what GradScaler hands over
-        return found_inf is not None and float(found_inf) > 0
-
-    @property
-    def _scale(self) -> float:
-        """To multiply it by, as GradScaler.unscale_ does."""
-        scale = getattr(self._script.optimizer, "grad_scale", None)
-        return 1.0 if scale is None else float(scale.double().reciprocal().float())
-
-    def _may_be_used(self, gradient: Gradient, iteration: int) -> bool:
-        if all_finite(gradient):
-            return True
-        self.refuse(iteration)
-        return False
-
-    def refuse(self, iteration: int) -> None:
-        """Say that it is not finite. Raises DivergenceError if that is not to be refused."""
-        if not all_finite(Pieces([p.detach().reshape(-1) for p in self._script.parameters])):
-            raise DivergenceError(  # no gradient will ever be
-                f"the parameters of {self._name} stopped being finite before its iteration "
-                f"{iteration}; try a smaller learning rate"
-            )
-        what = f"the gradient of {self._name} is not finite in its iteration {iteration}"
-        if not self._refuse:
-            raise DivergenceError(f"{what}; try a smaller learning rate")
-        self._log.note(
-            f"a gradient of {self._name} is not finite: it is not pushed",
-            first=f" (iteration {iteration})",
-        )

@@ -16,15 +16,15 @@ from outpace.real.node.script.model import ScriptModel
 
 
 class Tail:
-    """What travels behind a gradient: is each parameter used, settings, if asked for, and buffers.
+    """What travels behind a gradient, so that all workers take the same step along the sum.
 
-    Where steps are taken from the sum all must take the same one. A parameter that got no gradient
-    anywhere is left alone, as the optimizer would. Where workers are not in step, neither are
-    their schedules: of the learning rates, momentum and the like, all that are numbers, the mean
-    over the gradients counts. So it does of the model's buffers.
+    For each parameter, whether the worker has a gradient of it: a parameter without one in all
+    workers is left alone, as the optimizer would. Model buffers. And, with `settings`, the numbers
+    among the optimizer's settings, such as learning rates: workers that are not in step differ in
+    their schedules, and the mean over the gradients counts.
     """
 
-    def __init__(self, script: ScriptModel, buffers: Buffers, *, settings: bool) -> None:
+    def __init__(self, script: ScriptModel, buffers: AveragedBuffers, *, settings: bool) -> None:
         self._script, self._buffers = script, buffers
         self._parameters = len(script.parameters)
         self._places = [
@@ -36,7 +36,7 @@ class Tail:
         self.elements = self._parameters + len(self._places) + buffers.elements
 
     def behind(self, gradient: Pieces) -> Pieces:
-        """The gradient with its tail."""
+        """Return the gradient with its tail."""
         used = [float(p.grad is not None) for p in self._script.parameters]
         groups = self._script.optimizer.param_groups
         settings = [float(groups[number][key]) for number, key in self._places]
@@ -44,9 +44,9 @@ class Tail:
         return Pieces([*gradient.parts, torch.cat([numbers, self._buffers.read(numbers)])])
 
     def cut_off(self, value: Value, gradients: int) -> tuple[Sequence[torch.Tensor], StepSettings]:
-        """Of the sum of so many: the gradient, and how to take a step along it.
+        """Split the sum of so many gradients into the gradient and how to take a step along it.
 
-        The mean buffers go into the model.
+        Puts the mean buffers into the model.
         """
         *gradient, last = parts(value)
         if not gradient:
@@ -63,8 +63,8 @@ class Tail:
         return gradient, StepSettings(settings, unused)
 
 
-class Buffers:
-    """The floating-point buffers of a model, such as BatchNorm's averages."""
+class AveragedBuffers:
+    """The floating-point buffers of a model, such as BatchNorm's averages; none unless averaged."""
 
     def __init__(self, script: ScriptModel, averaged: bool) -> None:
         found = [b for b in script.model.buffers() if b.is_floating_point()] if averaged else []
@@ -72,26 +72,27 @@ class Buffers:
         self.elements = sum(buffer.numel() for buffer in found)
 
     def read(self, like: torch.Tensor) -> torch.Tensor:
-        """All of them; shape (elements,)."""
+        """Return all of them in one; shape (elements,)."""
         return torch.cat(
             [like.new_empty(0), *(b.detach().reshape(-1).to(like) for b in self._buffers)]
         )
 
     def load(self, values: torch.Tensor) -> None:
-        """Have these instead."""
+        """Put these into the model."""
         if self._buffers:
             with torch.no_grad():
                 torch._foreach_copy_(self._buffers, split_like(values, self._buffers))
 
 
 class InPlace:
-    """Those in the model, changed there by the script's own optimizer.
+    """The parameters in the model, changed there by the script's own optimizer.
 
-    Implements `CommonParameters` and `OwnParameters`. changed: told how many gradients a commit
-    has. stepped: told of a step of one's own.
+    Implements `CommonParameters` and `OwnParameters`. While the script computes a gradient the
+    model must stay as it is: changes wait until that is over.
 
-    While the script computes a gradient the model must stay as it is: what is to be added to it
-    meanwhile is added when that is over.
+    Args:
+        changed: told how many gradients a commit has.
+        stepped: told of a step on the worker's own parameters.
     """
 
     def __init__(
@@ -111,7 +112,7 @@ class InPlace:
         return flat if self._later is None else flat.add_(self._later)
 
     def begin_gradient(self) -> None:
-        """The script computes one from now on."""
+        """Note that the script computes a gradient from now on."""
         self._is_in_use = True
 
     def end_gradient(self) -> None:
@@ -119,7 +120,7 @@ class InPlace:
         self._add()
 
     def change(self, by: torch.Tensor) -> None:
-        """Add this, which is given away, at once or later; to who reads it is there at once."""
+        """Add this, which is given away; `read` has it at once, the model perhaps later."""
         self._later = by if self._later is None else self._later.add_(by)
         if not self._is_in_use:
             self._add()
@@ -157,12 +158,9 @@ class InPlace:
 
 
 class WithBuffers:
-    """A worker's own, of which the model's buffers are averaged as well.
+    """A worker's own parameters and model buffers. Implements `OwnParameters`."""
 
-    Implements `OwnParameters`.
-    """
-
-    def __init__(self, own: InPlace, buffers: Buffers) -> None:
+    def __init__(self, own: InPlace, buffers: AveragedBuffers) -> None:
         self._own, self._buffers = own, buffers
         self.step = own.step
 
@@ -179,10 +177,10 @@ class WithBuffers:
         self._buffers.load(flat[count:])
 
 
-class Beside:
-    """Those that all have in common, beside the model; changed by an optimizer like the script's.
+class BesideModel:
+    """Common parameters beside the model, changed by an optimizer like the script's.
 
-    Implements `CommonParameters`. changed: as in `InPlace`.
+    Implements `CommonParameters`.
     """
 
     def __init__(
@@ -200,7 +198,7 @@ class Beside:
         self._step = TorchOptimizer(kind, groups, script.settings()).on(initial)
 
     def read(self) -> torch.Tensor:
-        """They change with the next commit."""
+        """Return the parameters, which change with the next commit."""
         return self._flat
 
     def commit(self, gradient: Value, divisor: float, gradients: int) -> None:
@@ -220,7 +218,7 @@ class Beside:
 class ScriptReplica:
     """The parameters in the model. Implements `ReplicaParameters`."""
 
-    def __init__(self, common: Beside, script: ScriptModel) -> None:
+    def __init__(self, common: BesideModel, script: ScriptModel) -> None:
         self._common, self._script = common, script
         self._follows, self._stepped = True, False
         self.version = -1  # what is in the model was common then, apart from own steps
@@ -229,7 +227,7 @@ class ScriptReplica:
         return self._script.flat()
 
     def show(self) -> None:
-        """See that they are in the model."""
+        """Put them into the model, unless they are there."""
         if self._follows and self.version != self._common.version:
             self._script.load([self._common.read()])
             self.version = self._common.version

@@ -1,0 +1,106 @@
+"""The parameters of a worker without servers that trains the model of a user's script."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+
+from outpace.blocks.block import Block, Value
+from outpace.config.experiment import Experiment
+from outpace.real.node.peer import PeerWorker
+from outpace.real.node.script.parameters import (
+    AveragedBuffers,
+    BesideModel,
+    InPlace,
+    ScriptReplica,
+    Tail,
+    WithBuffers,
+)
+from outpace.real.node.script.trainer import ScriptTrainer
+from outpace.sync.parameter_block import copy_of, parameter_block
+from outpace.sync.peers.context import CommonParameters, OwnParameters, Parameters
+from outpace.sync.peers.parameters import Common, SharedModel
+
+
+class ScriptModels:
+    """The script's own optimizer takes the steps, in every worker. Implements `PeerModels`."""
+
+    def __init__(self, process: PeerWorker, experiment: Experiment, trainer: ScriptTrainer) -> None:
+        self.trainer, self._process, self._optimizer = trainer, process, experiment.optimizer
+        self._script, self._strategy = trainer.script, process.strategy
+        self._buffers = AveragedBuffers(self._script, self._strategy.buffers == "average")
+        self._tail = Tail(self._script, self._buffers, settings=self._strategy.uses_replica)
+        self._in_place = InPlace(self._script, self._tail, process.changed, process.stepped)
+        self._common: CommonParameters
+        self._outer: SharedModel | None = None  # common, where the model is the worker's own
+        trainer.take_gradient = self._take_gradient
+
+    @property
+    def tail(self) -> int:
+        return self._buffers.elements if self._strategy.has_own else self._tail.elements
+
+    @property
+    def averages_in_place(self) -> bool:
+        return self._strategy.averages_gradients
+
+    @property
+    def device(self) -> torch.device | None:
+        return self._script.device
+
+    def parameters(self, *, on_gpu: bool = False) -> torch.Tensor:
+        self._script.exchanged_there |= on_gpu
+        return self._script.flat()
+
+    def start_from(self, parameters: torch.Tensor) -> None:
+        self._script.load([parameters])
+
+    def prepare(self) -> None:
+        strategy, script, process = self._strategy, self._script, self._process
+        if strategy.uses_replica:
+            self._common = BesideModel(script, self._tail, script.flat(), process.changed)
+        elif strategy.has_common and strategy.has_own:
+            block = parameter_block(script.flat(), strategy.common_optimizer(self._optimizer))
+            self._outer = SharedModel(block, process.workers, process.changed)
+            self._common = Common(self._outer)
+        else:
+            self._common = self._in_place
+
+    def common(self) -> CommonParameters:
+        return self._common
+
+    def own(self) -> OwnParameters:
+        if self._buffers.elements:
+            return WithBuffers(self._in_place, self._buffers)
+        return self._in_place
+
+    def change_own(self, by: torch.Tensor) -> None:
+        self._in_place.change(by)
+
+    def now_trained(self) -> Value:
+        if self._outer is not None:
+            return self._outer.newest.value
+        return copy_of(self._common.read())
+
+    def version_of(self, at: Parameters) -> int | None:
+        if isinstance(at, ScriptReplica):
+            return at.version
+        return None if self._strategy.has_own else self._process.version
+
+    @contextmanager
+    def computing_at(self, at: Parameters) -> Iterator[Sequence[Block]]:
+        if isinstance(at, ScriptReplica):
+            at.show()
+        self._in_place.begin_gradient()
+        yield []  # they are in the model
+        self._in_place.end_gradient()
+
+    def refused(self) -> None:
+        self.trainer.gradients.refuse(self.trainer.iteration)
+
+    def _take_gradient(self) -> Sequence[Block | None]:
+        """Return the script's gradient, and what travels behind it."""
+        checked_later = self._strategy.averages_gradients  # while it travels
+        found = self.trainer.gradients.in_place(self.trainer.iteration, look=not checked_later)
+        return [found if found is None or self._strategy.has_own else self._tail.behind(found)]

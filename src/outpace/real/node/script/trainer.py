@@ -1,0 +1,87 @@
+"""The model of a user's script, as a worker of a real run trains it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from outpace.blocks.block import Block, StepSettings
+from outpace.config.experiment import Experiment
+from outpace.real.net.messages import Initialize
+from outpace.real.net.wire import head_of
+from outpace.real.node.script.gradients import ScriptGradients
+from outpace.real.node.script.model import ScriptModel
+from outpace.real.node.worker_process import WorkerProcess
+from outpace.sync.programs.context import Stopped
+from outpace.tasks.abort_points import AbortPoints, Computation
+
+
+class ScriptTrainer:
+    """Has the script compute gradients: the kernel stops until it has one. Implements `Trainer`."""
+
+    def __init__(self, process: WorkerProcess, experiment: Experiment, script: ScriptModel) -> None:
+        self._process, self.script = process, script
+        self.layers, self.layout = script.layers, script.layout
+        self.read_buffers, self.load_buffers = script.read_buffers, script.load_buffers
+        self.gradients = ScriptGradients(script, experiment, process.name, process.notice)
+        self._limit = experiment.stop.iterations
+        self.is_over = False  # the script has ended
+        self.iteration = 0  # the one that the script computes a gradient for
+        self.take_gradient: Callable[[], Sequence[Block | None]] = self._take_in_slices
+        self._slices = [slice(0, sum(self.layers))]
+        self._settings: StepSettings | None = None
+        self._abort_points = AbortPoints(script.model)
+        self._must_end: Callable[[], bool] | None = None
+        self._stopped: Stopped | None = None  # the computation of this iteration
+
+    def must_stop(self, iteration: int) -> bool:
+        return self.is_over or (self._limit is not None and iteration >= self._limit)
+
+    def cut(self, slices: Sequence[slice]) -> list[Block]:
+        self._slices = list(slices)
+        flat = self.script.flat()
+        return [flat[part].clone() for part in slices]
+
+    def initialize(self, server: int, block: Block) -> Initialize:
+        script = self.script
+        groups = [list(group) for group in script.places(self._slices[server])]
+        return Initialize(
+            type(script.optimizer).__name__, script.settings(), groups, head_of(block)
+        )
+
+    def settings(self) -> StepSettings | None:
+        return self._settings
+
+    async def gradient(
+        self,
+        parameters: Sequence[Block],
+        iteration: int,
+        must_end: Callable[[], bool] | None = None,
+    ) -> Sequence[Block | None] | Stopped:
+        if parameters:
+            self.script.load(parameters)
+        self.iteration, self._must_end, self._stopped = iteration, must_end, None
+        kernel = self._process.kernel
+        kernel.stop()  # back to the script, once this walker waits
+        gradient: Sequence[Block | None] = await kernel.wait()
+        return self._stopped or gradient
+
+    @contextmanager
+    def stopping(self) -> Iterator[Computation]:
+        """Stop what is computed in this context when a message ends the iteration."""
+        if self._must_end is None:
+            yield Computation()
+            return
+        with self._abort_points.stopping_at(self._must_end) as computation:
+            yield computation
+        if computation.stopped:
+            self._stopped = Stopped(computation.share)
+
+    def _take_in_slices(self) -> Sequence[Block | None]:
+        """Return the script's gradient, one block for each server; note this step's settings."""
+        refused = [None] * len(self._slices)
+        if self._stopped is not None:
+            return refused
+        self._settings = StepSettings(self.script.settings(), self.script.unused)
+        flat = self.gradients.now(self.iteration)
+        return refused if flat is None else [flat[part] for part in self._slices]

@@ -1,0 +1,201 @@
+"""A worker's process: a process of a run, what it trains, and how long that takes.
+
+`ServedWorker` and `PeerWorker` add the context of the programs with and without servers. What is
+trained is a `Trainer`: the task of a configuration, or the model of a user's script.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, Protocol
+
+import torch
+
+from outpace.blocks.block import Block, StepSettings, whole
+from outpace.config.experiment import Experiment
+from outpace.kernel import Mailbox, Walker
+from outpace.real.net.messages import Go, Initialize, ModelBuffers, Plan, Ready, WireMessage
+from outpace.real.net.wire import head_of
+from outpace.real.node.member import CoordinatorLink, Member
+from outpace.support.units import Time, seconds
+from outpace.sync.programs.context import Stopped
+
+_LOOK_EVERY_NS: Final = 1_000_000
+
+
+class Trainer(Protocol):
+    """What a worker trains."""
+
+    layers: list[int]  # number of elements of each trainable parameter
+    layout: str  # names, shapes and dtypes of the parameters: equal in all workers
+
+    def read_buffers(self) -> torch.Tensor:
+        """Return what else must be equal at the start, as bytes; shape (bytes,), uint8."""
+
+    def load_buffers(self, data: torch.Tensor) -> None:
+        """Take the buffers of worker 0."""
+
+    def must_stop(self, iteration: int) -> bool:
+        """True if there is no such iteration."""
+
+    async def gradient(
+        self,
+        parameters: Sequence[Block],
+        iteration: int,
+        must_end: Callable[[], bool] | None = None,
+    ) -> Sequence[Block | None] | Stopped:
+        """Compute the gradient; None for each block: it is refused.
+
+        Args:
+            must_end: asked at each abort point; once it returns True the computation is stopped.
+        """
+
+    # With servers.
+
+    def cut(self, slices: Sequence[slice]) -> list[Block]:
+        """Exchange one block per slice from now on; return the initial ones."""
+
+    def initialize(self, server: int, block: Block) -> Initialize:
+        """Return what worker 0 tells server m to start from."""
+
+    def settings(self) -> StepSettings | None:
+        """Return the optimizer's settings for the next push; None: as they were at the start."""
+
+
+class WorkerProcess(Member):
+    """The process of worker number `worker`."""
+
+    fresh_optimizer = ""  # one that begins without the state of the script's optimizer, in words
+
+    def __init__(self, link: CoordinatorLink, worker: int, experiment: Experiment) -> None:
+        super().__init__(link, self._expected)
+        self.worker, self._experiment = worker, experiment
+        law = experiment.compute
+        self._run_time = law and law.run_time(
+            experiment.seed, experiment.workers, experiment.stop.iterations
+        )
+        self._buffers = Mailbox[torch.Tensor](self.kernel, "worker-0's model buffers")
+        self.trainer: Trainer
+        self.program: Walker[None]
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Have the kernel run this worker's part in the run."""
+        self.program = self.kernel.spawn(work, self.name)
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Work until there is nothing left to do, or the coordinator says stop."""
+        self.spawn(work)
+        self.drive()
+
+    # -- before the run begins -------------------------------------------------------
+
+    async def join_run(self, **what: Any) -> Plan:
+        """Tell the coordinator what this worker trains; return its plan."""
+        trainer = self.trainer
+        self.join(
+            layout=trainer.layout,
+            layers=trainer.layers,
+            buffer_bytes=trainer.read_buffers().numel(),
+            **what,
+        )
+        return await self.order(Plan)
+
+    async def agree_on_buffers(self) -> None:
+        """Take worker 0's model buffers; worker 0 sends them."""
+        buffers = self.trainer.read_buffers()
+        if buffers.numel() and self.worker == 0:
+            self.send_buffers()
+        elif buffers.numel():
+            self.trainer.load_buffers(await self._buffers.get())
+
+    def send_buffers(self) -> None:
+        """Send the model buffers, if there are any, to the coordinator."""
+        buffers = self.trainer.read_buffers()
+        if buffers.numel():
+            self.coordinator.send(ModelBuffers(head_of(buffers)), buffers)
+
+    async def start_run(self) -> None:
+        """Say that this worker is ready; return when the time of the run begins."""
+        self.coordinator.send(Ready())
+        self.start_clock(await self.order(Go))
+        self.kernel.spawn(self.report(), f"{self.name}'s report", daemon=True)
+
+    # -- time --------------------------------------------------------------------------
+
+    @property
+    def now(self) -> Time:
+        return self.clock.now
+
+    def must_stop(self, iteration: int) -> bool:
+        return self.trainer.must_stop(iteration)
+
+    def draw_s(self, iteration: int, started: Time) -> float:
+        """Return the seconds that an iteration takes at least, by the configuration's law."""
+        return self._run_time(self.worker, iteration, started) if self._run_time else 0.0
+
+    async def compute_in_time(
+        self,
+        parameters: Sequence[Block],
+        iteration: int,
+        must_end: Callable[[], bool] | None = None,
+    ) -> Sequence[Block | None]:
+        """Return the gradient after the time that it takes at least; `must_end` only looks."""
+        started = self.now
+        duration_s = self.draw_s(iteration, started)
+        gradient = await self.trainer.gradient(parameters, iteration, must_end)
+        assert not isinstance(gradient, Stopped), "nothing ends this computation"
+        if not self.must_stop(iteration):  # else the script has ended meanwhile
+            self.kernel.catch_up()
+            rest_s = duration_s - seconds(self.now - started)
+            if rest_s > 0:
+                await self.kernel.sleep(rest_s)
+            self.recorder.gradient_computed(self.worker)
+        return gradient
+
+    def now_and_then(self, look: Callable[[], bool]) -> Callable[[], bool]:
+        """Return a function that may be called often: every ms it handles messages and looks."""
+        looked_ns = 0
+
+        def has_come() -> bool:
+            nonlocal looked_ns
+            now = time.monotonic_ns()
+            if now - looked_ns < _LOOK_EVERY_NS:
+                return False
+            looked_ns = now
+            self.kernel.catch_up()
+            return look()
+
+        return has_come
+
+    # -- the end -------------------------------------------------------------------------
+
+    async def leave(self, *, fetch: bool) -> list[Block]:
+        """Leave the run before its end, as the script of this worker has ended.
+
+        Args:
+            fetch: wait until all workers have left.
+
+        Returns:
+            The parameters that the script ends with; empty: those that it has.
+        """
+        raise NotImplementedError
+
+    def say_last(self) -> None:
+        """Send what is part of the run's result."""
+
+    # -- what comes in -------------------------------------------------------------------
+
+    def _expected(self, message: WireMessage) -> tuple[str, int] | None:
+        if isinstance(message, ModelBuffers):
+            return "uint8", self.trainer.read_buffers().numel()
+        return None
+
+    def _order(self, peer: str, message: WireMessage, block: Block | None) -> None:
+        if isinstance(message, ModelBuffers):
+            assert block is not None
+            data = whole(block)
+            assert isinstance(data, torch.Tensor)
+            self._buffers.put(data)
+        else:
+            super()._order(peer, message, block)
