@@ -1,4 +1,4 @@
-"""Buffers of numbers that are added up among workers, and what comes out of them."""
+"""Buffers of values that are added up among workers, and their sums."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from outpace.blocks.block import Block, Phantom, Value, parts
 from outpace.blocks.pieces import Pieces
 from outpace.blocks.sums import all_finite
 
-_AT_ONCE: Final = 1 << 21  # elements that are written before they are sent
+_PIECE: Final = 1 << 21  # elements that are written before they are sent
 
 
 class AccumulatedInBuffer:
@@ -36,13 +36,13 @@ class AccumulatedInBuffer:
 
     def take(self) -> tuple[Block, int]:
         full, other = self._buffers
-        self._buffers = [other, full]  # which is given back when the next is taken
+        self._buffers = [other, full]  # given back when the next sum is taken
         count, self.count = self.count, 0
         return full, count
 
 
 class PhantomSum:
-    """Of what nobody computes with. Implements `BlockSum`."""
+    """The sum of phantoms. Implements `BlockSum`."""
 
     def __init__(self, nbytes: int, count: int) -> None:
         self._block, self.count = Phantom(nbytes), count
@@ -58,26 +58,26 @@ class PhantomSum:
 
 
 class WireBuffer:
-    """What travels: the values, perhaps of two dtypes, and the entries behind them."""
+    """What travels: values, of one or two dtypes, and the entries behind them."""
 
     def __init__(self, buffers: Sequence[torch.Tensor], elements: int) -> None:
         self.buffers = buffers
-        self.is_summed = False  # does it hold the sum already, rather than this worker's part?
+        self.is_summed = False  # True: it holds the sum rather than this worker's value
         rest = elements
         self.values = []  # views
         for buffer in buffers:
             self.values.append(buffer[:rest])
             rest -= len(self.values[-1])
         self.numbers = buffers[-1][len(self.values[-1]) :]
-        self._pieces = [piece for each in self.values for piece in torch.split(each, _AT_ONCE)]
+        self._pieces = [piece for each in self.values for piece in torch.split(each, _PIECE)]
         # The last is sent with the entries.
         self.last = buffers[-1][len(self.values[-1]) - len(self._pieces[-1]) :]
-        self.is_finite = True  # what was written
+        self.is_finite = True  # the value that was written
         self._intact = 0
 
     @property
     def is_intact(self) -> bool:
-        """Is it as it was when this was set? Scripts see views of it as their gradients."""
+        """True if unchanged since this was set; scripts see views of it as their gradients."""
         return self.buffers[0]._version == self._intact
 
     @is_intact.setter
@@ -85,13 +85,13 @@ class WireBuffer:
         self._intact = self.buffers[0]._version
 
     def clear(self) -> Iterator[torch.Tensor]:
-        """Write zeros. The pieces but the last, each when it is written."""
+        """Write zeros; yield each piece but the last once it is written."""
         for piece in self._pieces:
             piece.zero_()
         return iter(self._pieces[:-1])
 
     def write(self, value: Block, share: float) -> Iterator[torch.Tensor]:
-        """The same with so much of the values, which are looked at while they travel."""
+        """Write `share` times the value in the same way, and check it while it travels."""
         self.is_finite = True
         if isinstance(value, Phantom):
             yield from self.clear()
@@ -104,17 +104,20 @@ class WireBuffer:
             self.is_finite = self.is_finite and all(map(_is_finite, written))
 
     def total(self, dtype: torch.dtype) -> torch.Tensor:
-        """A copy of the values."""
+        """Return a copy of the values."""
         if len(self.values) == 1:
             return self.values[0].to(dtype, copy=True)
         return torch.cat([values.to(dtype) for values in self.values])
 
 
 class WireSum:
-    """Leaves the buffers as they are: somebody may need them yet. Implements `BlockSum`.
+    """The sum in a buffer, which stays as it is: others may still need it. Implements `BlockSum`.
 
-    given: by this worker; of pieces the mean comes in pieces. copy: of the sum, if there is one.
-    count: how many gave something. share: what was written of each.
+    Args:
+        given: this worker's value; the mean of pieces comes in pieces.
+        copy: a copy of the sum, if there is one.
+        count: number of workers that gave a value.
+        share: factor with which each value was written.
     """
 
     def __init__(
@@ -145,7 +148,7 @@ class WireSum:
             return self.total().div_(self.count)
         (values,) = self._wire.values
         missing = 1 / (self._share * self.count)
-        if missing != 1:  # who did not give anything
+        if missing != 1:  # not all workers gave a value
             values = values * missing
         return Pieces(split_like(values, self._given.parts)) if self._given else values
 
@@ -153,7 +156,7 @@ class WireSum:
 def _filled(
     piece: torch.Tensor, tensors: deque[torch.Tensor], share: float
 ) -> Iterator[torch.Tensor]:
-    """Fill it with so much of the next numbers of these, which are taken away: what they were."""
+    """Fill a piece with `share` times the next elements, which are removed; yield the originals."""
     while len(piece):
         source = tensors.popleft()
         fits = min(len(piece), len(source))
@@ -173,6 +176,6 @@ def _is_finite(part: torch.Tensor) -> bool:
 
 
 def split_like(block: torch.Tensor, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Consecutive parts of it as long as these are: views of the same shapes."""
+    """Return consecutive parts of a block: views with the shapes of these tensors."""
     flat = torch.split(block, [tensor.numel() for tensor in tensors])
     return [part.view(tensor.shape) for part, tensor in zip(flat, tensors, strict=True)]

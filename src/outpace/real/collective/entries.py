@@ -1,7 +1,7 @@
-"""What workers tell each other along with an all-reduce.
+"""The entries that workers send along with the values of an all-reduce.
 
-Behind the values every worker has a row in which only it writes, so that the sum is a table of
-them all. The numbers are cut into digits that any floating-point type adds to zero without error.
+Behind the values each worker has a row in which it alone writes, so that the sum is a table of all
+entries. Numbers are cut into digits that any floating-point type adds to zero without error.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from typing import Final, NamedTuple
 
 from outpace.support.units import Time
 
-_BASE: Final = 256  # bfloat16 has the whole numbers up to here
+_BASE: Final = 256  # bfloat16 represents all whole numbers up to this one
 _WEIGHT, _TIME = 4, 7  # digits: 4e9 iterations, two years of ns
 DIGITS: Final = 1 + _WEIGHT + _TIME
 
 
 class Contribution(IntEnum):
-    """What a worker has in an all-reduce."""
+    """What a worker contributes to an all-reduce."""
 
     NOTHING = 1
     VALUE = 2
-    SPOILED = 3  # a value that turned out not to be finite when part of it was on its way
+    SPOILED = 3  # a value found not to be finite after part of it was sent
 
 
 class Entry(NamedTuple):
-    """What one worker says."""
+    """The entry of one worker."""
 
     part: Contribution
     weight: int  # iterations in it
@@ -34,12 +34,12 @@ class Entry(NamedTuple):
 
 
 def digits_of(entry: Entry) -> list[float]:
-    """Its row."""
+    """Return the row of an entry."""
     return [entry.part, *_digits(entry.weight, _WEIGHT), *_digits(entry.joined, _TIME)]
 
 
 def entries_in(rows: Sequence[Sequence[float]]) -> dict[int, Entry]:
-    """By worker, of those who took part."""
+    """Return the entries by worker, without workers that did not take part."""
     return {
         worker: Entry(
             Contribution(int(row[0])), _number(row[1 : 1 + _WEIGHT]), _number(row[1 + _WEIGHT :])

@@ -1,12 +1,12 @@
 """A worker's part in averages of two over torch.distributed (gossip).
 
-With each of the others it has a line of its own: one that dies breaks no other line. Both give
-what they have when they are told to, and change what they have when it is over by half of the
-difference: a step taken meanwhile is not lost, and what one gains the other loses, so that the
-mean of both stays.
+A worker has a communication thread and a group for each other worker: one that dies breaks no
+other group. Both partners send their parameters when the coordinator tells them to, and then
+change what they have by half of the difference. So a step taken meanwhile is not lost, and one
+partner gains what the other loses: the mean of both stays.
 
-No worker leaves with an average under way, unless it is ended early: then it, or its partner, may
-keep the half that the other does not take. If the partner goes, see `pairs`.
+No worker leaves with an average under way, unless the run is ended early: then only one of the
+partners may have changed its parameters. What happens when a partner is lost: see `pairs`.
 """
 
 from __future__ import annotations
@@ -36,14 +36,17 @@ from outpace.real.net.messages import (
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.messages import worker_name
 
-_LOOK_EVERY_S: Final = 0.1  # whether the run ends early
+_LOOK_EVERY_S: Final = 0.1  # for an early end of the run
 
 
 class PairwiseExchanges:
-    """Belongs to the thread of the training. me: a worker, of which these are the others.
+    """The averages of worker `me` with `others`. Belongs to the thread of the training.
 
-    read: its parameters as they are, which nobody will change. change: add this to them. tell:
-    the coordinator. ended: told of each that this worker had asked for, and that came about.
+    Args:
+        read: returns a copy of the worker's parameters.
+        change: adds a tensor to the worker's parameters.
+        tell: sends a message to the coordinator.
+        ended: told of each average that this worker had asked for.
     """
 
     def __init__(
@@ -68,13 +71,13 @@ class PairwiseExchanges:
             group = partial(Group, settings, f"{low} and {high}", [low, high], me)
             self._threads[other] = CommunicationThread(waker, group, partial(self._broken, other))
         self._sought: PendingExchange | None = None
-        self._meet: StartAverage | None = None  # the average that is under way
+        self._under_way: StartAverage | None = None
 
     async def connect(self) -> None:
-        """Wait until all others are reached."""
-        for other, line in self._threads.items():
+        """Wait until all others have been reached."""
+        for other, thread in self._threads.items():
             met = Future[None](self._kernel, worker_name(other))
-            line.do(partial(_tell_that, met))
+            thread.do(partial(_tell_that, met))
             await met
 
     def begin(self, iteration: int) -> PendingExchange:
@@ -85,29 +88,29 @@ class PairwiseExchanges:
         return pair
 
     def take(self, message: StartAverage | CancelAverage | NoPartnerLeft) -> None:
-        """What the coordinator says."""
+        """Handle a message of the coordinator."""
         if isinstance(message, StartAverage):
             self._begin(message)
         elif isinstance(message, NoPartnerLeft):
             now = self._clock.now
             self._end(now, now)
-        elif self._meet is not None and self._meet.number == message.number:
-            self._give_up(self._meet)
+        elif self._under_way is not None and self._under_way.number == message.number:
+            self._give_up(self._under_way)
 
     def leave(self, *, in_order: Callable[[], bool]) -> None:
-        """Take part no more, as soon as none is under way; at once if not `in_order`."""
-        while self._meet is not None and in_order():
+        """Take part in no more averages; if `in_order`, wait for the one that is under way."""
+        while self._under_way is not None and in_order():
             self._clock(self._clock.now + nanoseconds(_LOOK_EVERY_S))
-        for line in self._threads.values():
-            line.abandon()
+        for thread in self._threads.values():
+            thread.abandon()
 
     def join(self, limit_s: float) -> None:
-        """After `leave`, wait until what it has begun is over."""
-        for line in self._threads.values():
-            line.join(limit_s)
+        """Wait, after `leave`, until the threads have ended."""
+        for thread in self._threads.values():
+            thread.join(limit_s)
 
     def _begin(self, meet: StartAverage) -> None:
-        self._meet = meet
+        self._under_way = meet
         mine = whole(self._read())
         if isinstance(mine, Phantom):  # travels as bytes
             job = partial(self._swap, meet, torch.zeros(mine.nbytes, dtype=torch.uint8), False)
@@ -119,7 +122,7 @@ class PairwiseExchanges:
         return meet.partner if meet.seeker == self._me else meet.seeker
 
     def _swap(self, meet: StartAverage, mine: torch.Tensor, changes: bool, group: Group) -> Done:
-        """In the thread of the line."""
+        """Swap parameters, in the communication thread."""
         theirs = torch.empty_like(mine)
         group.swap(mine, theirs, self._other(meet), 0)
         ended = self._clock.now
@@ -131,7 +134,7 @@ class PairwiseExchanges:
     ) -> None:
         if change is not None:
             self._change(change)
-        self._meet = None
+        self._under_way = None
         self._tell(AverageEnded(meet.number))
         if meet.seeker == self._me:
             pair = self._end(meet.began, ended)
@@ -147,9 +150,9 @@ class PairwiseExchanges:
         return pair
 
     def _give_up(self, meet: StartAverage) -> None:
-        """Whatever still comes of it; it is with somebody who is never met again."""
+        """Cancel an average with a worker that has gone."""
         self._threads.pop(self._other(meet)).abandon()
-        self._meet = None
+        self._under_way = None
         self._tell(AverageEnded(meet.number))
         if meet.seeker == self._me:
             assert self._sought is not None
@@ -157,8 +160,8 @@ class PairwiseExchanges:
 
     def _broken(self, other: int, reason: str) -> None:
         text = f"{worker_name(other)}: {reason[:1000]}"
-        meet = self._meet
-        if meet is None:  # they have not even met
+        meet = self._under_way
+        if meet is None:  # the workers have not met yet
             self._tell(GroupBroken(0, text))
         else:
             self._tell(AverageFailed(meet.number, text))
@@ -176,7 +179,7 @@ class PendingExchange:
         self.began: Time
         self.ended: Time
         self.number: int
-        self.nbytes: int  # that each sends
+        self.nbytes: int  # sent by each partner
         self.arrived = Future[None](kernel, f"the average beside iteration {iteration}")
 
     async def over(self) -> None:

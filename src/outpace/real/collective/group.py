@@ -1,6 +1,6 @@
-"""Workers that add up what they have: a process group of torch.distributed.
+"""A process group of torch.distributed.
 
-A group lasts until somebody in it is gone. Those who remain make the next one, of a higher
+A group lasts until a worker in it is lost. The workers that remain make the next one, of a higher
 generation. Everything here blocks, without holding the interpreter.
 """
 
@@ -20,14 +20,14 @@ import torch
 from outpace.blocks.sums import TreeSum
 from outpace.errors import ConfigError
 
-dist: Any = torch.distributed  # whose parts are not all declared
+dist: Any = torch.distributed  # not all of its parts have types
 
 Backend: TypeAlias = Literal["gloo", "nccl"]
 
-# How long to wait in an operation is the coordinator's affair, who knows the workers.
-_FOR_EVER: Final = timedelta(days=365)
+# No limit of their own: the coordinator, which knows the workers, ends operations.
+_NO_LIMIT: Final = timedelta(days=365)
 _LONGEST_S: Final = 86_400.0
-_AT_ONCE: Final = 4  # pieces of an all-reduce
+_AT_ONCE: Final = 4  # pieces of an all-reduce that travel at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,10 @@ class GroupSettings:
 
 
 def host_store(host: str) -> tuple[Any, int]:
-    """A store through which workers find each other, at this address alone; and its port.
+    """Return a store through which workers find each other, at this address alone, and its port.
 
-    Raises ConfigError if there can be none.
+    Raises:
+        ConfigError: if nothing can listen at the address.
     """
     try:
         with socket.create_server((host, 0), backlog=1024) as listening:
@@ -66,19 +67,19 @@ def host_store(host: str) -> tuple[Any, int]:
 
 
 def gpu_of(device: torch.device | None) -> str:
-    """A name that no other GPU has; empty for a CPU, or None (several)."""
+    """Return a name that no other GPU has; empty for a CPU, or None (several devices)."""
     if device is None or device.type != "cuda":
         return ""
     return str(torch.cuda.get_device_properties(device).uuid)[:64]
 
 
 def backend_for(gpus: Sequence[str]) -> Backend:
-    """NCCL if each worker has a GPU of its own, which NCCL wants; `gpu_of` each."""
+    """Return NCCL if each worker has a GPU of its own, as NCCL requires (`gpu_of` each)."""
     return "nccl" if all(gpus) and len(set(gpus)) == len(gpus) else "gloo"
 
 
 def own_address(endpoint: str) -> str:
-    """At which this machine is reached by whoever it reaches at that endpoint (tcp://...)."""
+    """Return this machine's address on its way to an endpoint (tcp://...)."""
     host = endpoint.removeprefix("tcp://").rpartition(":")[0]
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((host, 9))  # sends nothing
@@ -88,11 +89,15 @@ def own_address(endpoint: str) -> str:
 
 
 class Group:
-    """One generation, or a pair: `members` (workers' numbers), of whom this is `me`.
+    """A group of `members` (workers' numbers), of which this process is `me`.
 
-    name: they all give it the same, and no other group of the run has it.
+    All methods raise RuntimeError if a member cannot be reached.
 
-    Raises RuntimeError here and in all its methods if somebody cannot be reached.
+    Args:
+        name: the same in all members, and in no other group of the run.
+
+    Raises:
+        RuntimeError: if a member cannot be reached.
     """
 
     def __init__(
@@ -110,19 +115,20 @@ class Group:
         rank = self._members.index(me)
         if settings.backend == "nccl":
             options = dist.ProcessGroupNCCL.Options()
-            options._timeout = _FOR_EVER
+            options._timeout = _NO_LIMIT
             self._group = dist.ProcessGroupNCCL(shared, rank, len(members), options)
             return
         options = dist.ProcessGroupGloo._Options()
         options._devices = [dist.ProcessGroupGloo.create_device(hostname=settings.host)]
-        options._timeout = _FOR_EVER
+        options._timeout = _NO_LIMIT
         options._threads = _AT_ONCE
         self._group = dist.ProcessGroupGloo(shared, rank, len(members), options)
 
     def all_reduce(self, pieces: Iterable[torch.Tensor]) -> None:
-        """Replace each by its sum over all members; the next are made while these are on their way.
+        """Replace each piece by its sum over all members.
 
-        All members must have as many, of the same sizes.
+        Later pieces are made while earlier ones travel. All members must have as many pieces, of
+        the same sizes.
         """
         if self._group is None:
             deque(pieces, maxlen=0)
@@ -144,14 +150,14 @@ class Group:
         values.copy_(total.total())
 
     def broadcast(self, values: torch.Tensor, source: int) -> None:
-        """Replace these by that worker's."""
+        """Replace these values by those of worker `source`."""
         if self._group is not None:
             options = dist.BroadcastOptions()
             options.rootRank = self._members.index(source)
             _wait(self._group.broadcast([values], options), values)
 
     def swap(self, mine: torch.Tensor, theirs: torch.Tensor, other: int, tag: int) -> None:
-        """Give that worker mine, and take theirs."""
+        """Send `mine` to worker `other`, and receive `theirs`."""
         rank = self._members.index(other)
         steps = [(self._group.send, mine), (self._group.recv, theirs)]
         if rank < self._group.rank():  # NCCL does one after the other: the lower gives first

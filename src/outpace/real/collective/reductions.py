@@ -1,8 +1,8 @@
 """A worker's part in all-reduces over torch.distributed.
 
-What goes over the wire is a copy of the values, with an entry of each worker behind them
-(`entries`): so who loses the others in the middle of one still has what it gave, and begins it
-anew with those who remain. If one of these has the result already, the others take it from there.
+A copy of the values travels, with an entry of each worker behind them (`entries`). So a worker
+that loses another one in the middle of an all-reduce still has its value, and begins it anew with
+the workers that remain. If one of these has the result already, the others take it from there.
 """
 
 from __future__ import annotations
@@ -27,13 +27,18 @@ from outpace.sync.peers.context import Reduced
 
 
 class Reductions:
-    """Belongs to the thread of the training. me: of so many workers.
+    """The all-reduces of worker `me`, one at a time. Belongs to the thread of the training.
 
-    like: an empty tensor of the values' dtype, where they are; None: they are phantoms, which
-    travel as bytes. elements: how many. wire: the dtype in which they travel, but for so many at
-    the end that are `exact`. averages: only means are asked for, of gradients in pieces, which
-    need not stay as they are. tell: the coordinator. ended: told of each that is over. least: how
-    long one of these members shall take at least (ns).
+    Args:
+        like: an empty tensor of the values' dtype and device; None: values are phantoms, which
+            travel as bytes.
+        elements: number of elements of a value.
+        exact: number of elements at the end that travel in the dtype of `like`.
+        wire: dtype in which the others travel.
+        averages: only means are asked for, of gradients in pieces, which may be changed in place.
+        tell: sends a message to the coordinator.
+        ended: told of each all-reduce that is over.
+        least: ns that an all-reduce of these members takes at least.
     """
 
     def __init__(
@@ -61,15 +66,15 @@ class Reductions:
         self._tell, self._told_of, self._least = tell, ended, least
         self._thread: CommunicationThread | None = None
         self._wires: list[WireBuffer] = []  # of the last that is over, and of the next
-        self._done = 0  # those whose result is here
+        self._done = 0  # all-reduces whose result has arrived
         self._pending: PendingReduction | None = None
 
     def connect(
         self, settings: GroupSettings, generation: int, members: Sequence[int]
     ) -> Future[None]:
-        """From now on with these. What was begun before and is not over is begun anew.
+        """Work with these members from now on, and begin the pending all-reduce anew with them.
 
-        Done once they have met.
+        Done once the members have met.
         """
         if self._thread is not None:
             self._thread.abandon()
@@ -87,7 +92,7 @@ class Reductions:
         return met
 
     def share(self, values: torch.Tensor, source: int = 0) -> Future[None]:
-        """Have all take that worker's values instead of theirs; done when they are here."""
+        """Replace these values by those of worker `source`; done when they have arrived."""
         shared = Future[None](self._kernel, "the initial parameters")
 
         def take(group: Group) -> Done:
@@ -101,7 +106,7 @@ class Reductions:
         return shared
 
     def begin(self, value: Block | None, weight: int) -> PendingReduction:
-        """Take part in the next; see `PeerContext.begin_all_reduce`."""
+        """Take part in the next all-reduce; see `PeerContext.begin_all_reduce`."""
         assert self._pending is None, "the last one is not over"
         if not self._wires:
             self._wires = [self._new_wire(), self._new_wire()]
@@ -130,12 +135,12 @@ class Reductions:
         )
 
     def leave(self) -> None:
-        """It takes part no more."""
+        """Take part in no more all-reduces."""
         if self._thread is not None:
             self._thread.abandon()
 
     def join(self, limit_s: float) -> None:
-        """After `leave`, wait until what it has begun is over."""
+        """Wait, after `leave`, until the thread has ended."""
         if self._thread is not None:
             self._thread.join(limit_s)
 
@@ -147,9 +152,9 @@ class Reductions:
     def _broken(self, generation: int, reason: str) -> None:
         self._tell(GroupBroken(generation, reason[:1000]))
 
-    # -- in the thread of the line ---------------------------------------------------
+    # -- in the communication thread --------------------------------------------------
 
-    # What it works on it is given: an abandoned one shall not touch the buffers of its successor.
+    # Its buffers are arguments: an abandoned thread must not touch those of its successor.
 
     def _even_out(
         self,
@@ -159,7 +164,7 @@ class Reductions:
         met: Future[None],
         group: Group,
     ) -> Done:
-        """Who has the result of one that others have not gives it to them."""
+        """Have the members with a result that others have not got send it to them."""
         counts = self._new(self._workers, torch.int64).zero_()
         counts[self._me] = done
         group.all_reduce([counts])
@@ -181,7 +186,7 @@ class Reductions:
         while not wire.is_summed:
             group.all_reduce(self._written(part, wire))
             table = self._table_in(wire)
-            # Who has spoilt it has nothing in it the next time.
+            # A worker whose value was not finite gives nothing the next time.
             wire.is_summed = all(entry.part is not Contribution.SPOILED for entry in table.values())
         wire.is_summed = False  # when it is used again
         total = None
@@ -194,7 +199,7 @@ class Reductions:
         return entries_in(rows)
 
     def _written(self, part: PendingReduction, wire: WireBuffer) -> Iterator[torch.Tensor]:
-        """What it has in it, piece by piece, and then its entry."""
+        """Write the value, piece by piece, and then the entry of this worker."""
         kind = Contribution.VALUE
         if part.value is None or not part.is_finite:
             yield from wire.clear()
@@ -208,7 +213,7 @@ class Reductions:
         numbers[self._me] = numbers.new_tensor(digits_of(Entry(kind, part.weight, part.joined)))
         yield wire.last
 
-    # -- and back --------------------------------------------------------------------
+    # -- in the training's thread again -------------------------------------------------
 
     def _finish(
         self,
@@ -219,7 +224,7 @@ class Reductions:
     ) -> None:
         part.wire.is_intact = True
         self._done += 1
-        self._pending = None  # whoever is lost from now on, this one need not begin anew
+        self._pending = None  # a worker lost from now on does not begin this one anew
         began = max(entry.joined for entry in table.values())
         part.ended = max(ended, began + self._least(list(table)))
         if part.ended > self._clock.now:
@@ -250,7 +255,7 @@ class Reductions:
 
 
 class PendingReduction:
-    """This worker's part in one of them. Implements `Reduction`."""
+    """This worker's part in an all-reduce. Implements `Reduction`."""
 
     def __init__(
         self,
@@ -265,8 +270,8 @@ class PendingReduction:
         self.worker, self.number, self.value, self.weight = worker, number, value, weight
         self.wire, self.joined = wire, joined
         self.gives = value is not None
-        self.is_finite = True  # the value; else it was not given
-        self.awaited = False  # is the training waiting for it?
+        self.is_finite = True  # a value that is not finite is not given
+        self.awaited = False  # True once the training waits for the result
         self.began: Time
         self.ended: Time
         self.members: list[int]
@@ -278,7 +283,7 @@ class PendingReduction:
 
     @property
     def bytes_sent(self) -> int:
-        """By this worker, in a ring."""
+        """Bytes that this worker sent, in a ring."""
         size = sum(buffer.nbytes for buffer in self.wire.buffers)
         return 2 * (len(self.members) - 1) * size // len(self.members)
 
