@@ -1,4 +1,4 @@
-"""What servers and workers have in common: a kernel, and a line to the coordinator."""
+"""A process of a run: a kernel, a recorder, and a connection to the coordinator."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from outpace.real.net.messages import (
     Notice,
     ProcessDone,
     ProcessFailed,
+    Ready,
     Refused,
     StopRun,
     TraceReport,
@@ -34,15 +35,14 @@ from outpace.real.net.transport import Handlers, Transport
 from outpace.real.net.wire import Expect, WireError
 from outpace.real.net.zeromq.transport import ZeroMQTransport
 from outpace.record.recorder import Recorder
-from outpace.record.trace import Table
-from outpace.record.trace import TraceRows as TraceRows
+from outpace.record.trace import Table, TraceRows
 from outpace.support.units import nanoseconds
 from outpace.support.version import __version__
 
 COORDINATOR: Final = "coordinator"
 REPORT_EVERY_S: Final = 0.25
-_LAST_WORDS_S: Final = 60.0  # to be delivered over a slow line
-_REACH_S: Final = 60.0  # for a connection: the coordinator may be busy with its task
+_LAST_WORDS_S: Final = 60.0  # to deliver the last messages over a slow connection
+_REACH_S: Final = 60.0  # to reach the coordinator, which may be busy with its task
 _LONGEST_TEXT: Final = 10_000
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -50,12 +50,12 @@ BodyT = TypeVar("BodyT", bound=msgspec.Struct)
 
 
 def expect_nothing(_: WireMessage) -> None:
-    """For connections on which no blocks come."""
+    """Expect no blocks on a connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorLink:
-    """How a process of a run reaches the coordinator, and who it is."""
+    """The name of a process of a run, and how it reaches the coordinator."""
 
     name: str
     endpoint: str
@@ -64,7 +64,7 @@ class CoordinatorLink:
 
 
 def boot_id() -> str:
-    """The same in all processes that share a monotonic clock; empty if that is not known."""
+    """Return an id that processes with one monotonic clock share; empty if it is unknown."""
     try:
         return _BOOT.read_text().strip()
     except OSError:
@@ -72,7 +72,7 @@ def boot_id() -> str:
 
 
 class Member:
-    """A process of a run. Subclasses drive the kernel."""
+    """A process of a run; subclasses give its kernel something to do."""
 
     def __init__(self, link: CoordinatorLink, expect: Expect = expect_nothing) -> None:
         self.name = link.name
@@ -97,32 +97,35 @@ class Member:
         self.kernel.call_at(nanoseconds(_REACH_S), self._require_coordinator, link.endpoint)
 
     def join(self, **what: Any) -> None:
-        """Tell the coordinator that this process is there."""
+        """Tell the coordinator that this process is ready to take part."""
         self.coordinator.send(JoinRun(__version__, os.getpid(), **what))
 
     async def order(self, kind: type[BodyT]) -> BodyT:
-        """The coordinator's next order, which must be of this kind."""
+        """Return the coordinator's next order, which must be of this kind."""
         message = await self.orders.get()
         if not isinstance(message, kind):
             raise RunError(f"{self.name} expected a {kind.__name__} and got {message}")
         return message
 
-    def start_clock(self, go: Go) -> None:
-        """From now on the clock shows the time of the run, which starts with this message."""
+    async def start_run(self) -> None:
+        """Say that this process is ready; return when the time of the run begins."""
+        self.coordinator.send(Ready())
+        go = await self.order(Go)
         if go.boot and go.boot == boot_id():
             self.clock.origin = go.origin
-        else:  # another machine: right up to the time the message took
+        else:  # another machine: off by the time that the message took
             self.clock.origin = time.monotonic_ns()
         self.kernel.set_time(self.clock.now)
+        self.kernel.spawn(self._report(), f"{self.name}'s report", daemon=True)
 
-    async def report(self) -> None:
-        """Send the trace and the sums to the coordinator, now and then. A daemon."""
+    async def _report(self) -> None:
+        """Send the trace and the sums to the coordinator, now and then."""
         while True:
             await self.kernel.sleep(REPORT_EVERY_S)
             self.flush()
 
     def flush(self) -> None:
-        """Send what has gathered since the last time, if anything."""
+        """Send the new rows of the trace, and the sums if they have changed."""
         self._rows.flush()
         totals = msgspec.msgpack.encode(self.recorder.totals)
         if totals != self._reported:
@@ -130,13 +133,13 @@ class Member:
             self.coordinator.send(TraceReport(self.recorder.totals))
 
     def notice(self, text: str) -> None:
-        """Have a person told; the run goes on."""
+        """Have the coordinator print a line for a person; the run goes on."""
         self.coordinator.send(Notice(in_short(text)))
 
     def drive(self) -> None:
-        """Run the kernel to its end, then say so.
+        """Run the kernel to its end, and report that to the coordinator.
 
-        What goes wrong is told to the coordinator, and the process ends with exit code 1.
+        An error is reported too, and the process ends with exit code 1.
         """
         try:
             self.kernel.run()
@@ -151,17 +154,17 @@ class Member:
             self.close()
 
     def tell_failure(self, error: BaseException) -> None:
-        """Tell the coordinator what went wrong, after what happened before it."""
+        """Tell the coordinator what went wrong, after the rows of what happened before."""
         lost = error.peer if isinstance(error, Lost) else ""
-        with contextlib.suppress(WireError):  # it is the coordinator who refuses us
+        with contextlib.suppress(WireError):  # if it is the coordinator that refuses this process
             self.flush()
             self.coordinator.send(ProcessFailed(type(error).__name__[:64], in_short(error), lost))
 
     def finish(self) -> None:
-        """The part in the run is done: send what is left."""
+        """Send what is left at the end of this process's part in the run."""
         self.flush()
         self.coordinator.send(ProcessDone())
-        self._linger_s = _LAST_WORDS_S  # they make the run complete
+        self._linger_s = _LAST_WORDS_S  # without these messages the run is not complete
 
     def close(self) -> None:
         self.closed = True
@@ -215,6 +218,6 @@ def report_failure(link: CoordinatorLink, error: Exception) -> None:
 
 
 def in_short(what: object) -> str:
-    """Its text as it can travel: not too long, and nothing that UTF-8 does not know."""
+    """Return the text of an object, cut to a length that may travel, in valid UTF-8."""
     text = str(what) or type(what).__name__
     return text[:_LONGEST_TEXT].encode("utf-8", "replace").decode()

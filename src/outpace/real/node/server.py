@@ -19,7 +19,6 @@ from outpace.real.net.block_frames import block_elements, head_of
 from outpace.real.net.messages import (
     ChangePolicy,
     Fetch,
-    Go,
     Initialize,
     Plan,
     Ready,
@@ -55,7 +54,12 @@ from outpace.sync.shard import Shard
 
 
 class Server(Member):
-    """Owns shard `index`. Workers call it; `keys` are theirs by name."""
+    """The process of server `index`, which owns that shard.
+
+    Args:
+        keys: public keys of the workers, by name.
+        address: where to listen.
+    """
 
     def __init__(
         self,
@@ -72,11 +76,11 @@ class Server(Member):
         self.shard: Shard | None = None
         self.messages = Mailbox[Message](self.kernel, f"the mailbox of {self.name}")
         self._block: tuple[str, int] | None = None  # dtype and elements, once planned
-        self._asked: dict[int, int] = {}  # version -> the request for it
+        self._asked: dict[int, int] = {}  # version -> the request for its snapshot
         pushes = experiment.policies.strategy.pushes_in_a_row
         self.turns = Turns(most_unanswered(experiment), pushes)
-        self._waiting: set[str] = set()  # who wants the initial parameters
-        self.waiting_for_all: set[str] = set()  # and who the final ones
+        self._waiting: set[str] = set()  # workers that want the initial parameters
+        self.waiting_for_all: set[str] = set()  # workers that want the final ones
         self._has_initial = False
         self._initialized = Mailbox[tuple[Initialize, Block]](self.kernel, "worker-0's parameters")
         self._log = SparseLog(self.notice)
@@ -88,7 +92,7 @@ class Server(Member):
         )
 
     def run(self) -> None:
-        """Serve until the coordinator says stop."""
+        """Serve until the coordinator ends the run."""
         self.kernel.spawn(self._serve(), self.name)
         self.drive()
 
@@ -110,14 +114,12 @@ class Server(Member):
         self.shard = Shard(self.index, block, experiment.workers, policy, self.recorder)
         for name in self._waiting:
             self._send_parameters(name)
-        self.coordinator.send(Ready())
-        self.start_clock(await self.order(Go))
+        await self.start_run()
         self.kernel.spawn(
             server_program(experiment)(_Context(self, self.shard)),
             f"{self.name}'s shard",
             daemon=True,
         )
-        self.kernel.spawn(self.report(), f"{self.name}'s report", daemon=True)
         for at, server, policy in experiment.policies.later():
             if server == self.index:
                 self.kernel.call_at(max(at, self.kernel.now), self._set_policy, policy)
@@ -140,16 +142,16 @@ class Server(Member):
         self._follow(replace(self._followed, base=policy))
 
     def _follow(self, followed: Conditioned) -> None:
-        """From now on, that is after the messages that are here already."""
+        """Change the policy, after the messages that have arrived already."""
         self._followed = followed
         self.messages.put(SetPolicy(followed.policy))
 
     def _optimizer(self, asked: Initialize) -> Optimizer:
-        """The configuration's, or the one that a script attached."""
+        """Return the optimizer of the configuration, or the one that a script attached."""
         optimizer = self._experiment.optimizer
         if not asked.optimizer:
             return optimizer
-        if isinstance(optimizer, PythonOptimizer):  # named by the launch, not by a message
+        if isinstance(optimizer, PythonOptimizer):  # named by the configuration, not by a message
             return optimizer.of_groups(asked.groups, asked.settings)
         return TorchOptimizer(asked.optimizer, asked.groups, asked.settings)
 
@@ -195,7 +197,7 @@ class Server(Member):
             self.messages.put(message)
 
     def _require_finite(self, push: Push) -> None:
-        """A gradient that is not becomes an abstaining push. The worker should have seen it."""
+        """Make a push whose gradient is not finite abstain; the worker should have refused it."""
         gradient = push.gradient
         if not isinstance(gradient, Gradient) or all_finite(gradient):
             return
@@ -210,7 +212,7 @@ class Server(Member):
         push.gradient = push.settings = None
 
     def _lost(self, peer: str) -> None:
-        pass  # the coordinator loses it too, and knows whether it was done
+        pass  # the coordinator sees it too, and knows whether the worker was done
 
     def _updated(self, shard: int, version: int) -> None:
         if version in self._asked:
@@ -221,32 +223,27 @@ class Server(Member):
         return self.shard is not None and self.shard.live == 0
 
     def answer_if_all_left(self) -> None:
-        """Send those who wait for it the final parameters."""
+        """Send the final parameters to the workers that wait for them."""
         if self._all_left:
             for peer in self.waiting_for_all:
                 self._send_parameters(peer)
             self.waiting_for_all.clear()
 
     def _send_parameters(self, peer: str) -> None:
-        shard = self.shard
-        assert shard is not None
-        block = shard.read()
-        message = Snapshot(self.index, shard.version, 0, self.clock.now, 0, head_of(block))
-        self.listener.send(peer, message, block)
+        self.listener.send(peer, *self._snapshot())
 
     def _send_snapshot(self, request: int) -> None:
+        self.coordinator.send(*self._snapshot(request, self.recorder.totals.applied))
+
+    def _snapshot(self, request: int = 0, applied: int = 0) -> tuple[Snapshot, Block]:
         shard = self.shard
         assert shard is not None
-        block = shard.read()
-        applied = self.recorder.totals.applied
-        self.coordinator.send(
-            Snapshot(self.index, shard.version, request, self.clock.now, applied, head_of(block)),
-            block,
-        )
+        block, now = shard.read(), self.clock.now
+        return Snapshot(self.index, shard.version, request, now, applied, head_of(block)), block
 
 
 class _Context:
-    """What the server's program may do."""
+    """The context of the server's program. Implements `ServerContext`."""
 
     def __init__(self, server: Server, shard: Shard) -> None:
         self.shard = shard
@@ -280,7 +277,7 @@ class _Context:
             self._server.answer_if_all_left()
 
     def _may_be_heard(self, message: Message) -> bool:
-        """Its sender may have been refused since it came."""
+        """False if the sender has been refused since the message arrived."""
         if isinstance(message, SetPolicy | Close):  # the coordinator's
             return True
         assert isinstance(message, Push | Pull | Leave)

@@ -27,9 +27,7 @@ from outpace.tasks.abort_points import AbortPoints
 class TaskTrainer:
     """Computes gradients of a task. Implements `Trainer`."""
 
-    def __init__(
-        self, process: WorkerProcess, experiment: Experiment, workload: Workload
-    ) -> None:
+    def __init__(self, process: WorkerProcess, experiment: Experiment, workload: Workload) -> None:
         self._process, self._workload = process, workload
         self.layers = list(workload.layers)
         self.layout = f"parameters of {', '.join(map(str, workload.layers))} elements"

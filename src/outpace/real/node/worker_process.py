@@ -15,7 +15,7 @@ import torch
 from outpace.blocks.block import Block, StepSettings, whole
 from outpace.config.experiment import Experiment
 from outpace.kernel import Mailbox, Walker
-from outpace.real.net.messages import Go, Initialize, ModelBuffers, Plan, Ready, WireMessage
+from outpace.real.net.messages import Initialize, ModelBuffers, Plan, WireMessage
 from outpace.real.net.wire import head_of
 from outpace.real.node.member import CoordinatorLink, Member
 from outpace.support.units import Time, seconds
@@ -114,12 +114,6 @@ class WorkerProcess(Member):
         buffers = self.trainer.read_buffers()
         if buffers.numel():
             self.coordinator.send(ModelBuffers(head_of(buffers)), buffers)
-
-    async def start_run(self) -> None:
-        """Say that this worker is ready; return when the time of the run begins."""
-        self.coordinator.send(Ready())
-        self.start_clock(await self.order(Go))
-        self.kernel.spawn(self.report(), f"{self.name}'s report", daemon=True)
 
     # -- time --------------------------------------------------------------------------
 
