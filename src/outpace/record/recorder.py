@@ -5,7 +5,8 @@ Memory does not grow with the run: there are only sums and histograms.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 from outpace.predict.interface import Wait
 from outpace.record.totals import Totals
@@ -13,6 +14,34 @@ from outpace.record.trace import NONE, TraceRows
 from outpace.support.units import Time
 from outpace.sync.decision import Decision
 from outpace.sync.observer import NOBODY, Outcome
+
+
+class Average(Protocol):
+    """One worker's part in an all-reduce, or in an average of two."""
+
+    @property
+    def number(self) -> int:
+        """Among those of the run, from 0."""
+
+    @property
+    def members(self) -> Sequence[int]:
+        """The workers that took part; of an average of two first the one that asked for it."""
+
+    @property
+    def weight(self) -> int:
+        """Iterations of this worker in it."""
+
+    @property
+    def joined(self) -> Time:
+        """When this worker joined (ns since the start of the run)."""
+
+    @property
+    def began(self) -> Time:
+        """When all members had joined."""
+
+    @property
+    def ended(self) -> Time:
+        """When this worker had the result."""
 
 
 class Recorder:
@@ -71,34 +100,21 @@ class Recorder:
         for each in staleness:
             self._applied(0, each)
 
-    def all_reduced(
-        self,
-        worker: int,
-        iteration: int,
-        joined: Time,
-        began: Time,
-        ended: Time,
-        number: int,
-        members: int,
-        iterations: int,
-        computing: Time,
-        *,
-        counts: bool,
-    ) -> None:
-        """Record that a worker has the result of an all-reduce.
+    def averaged(self, worker: int, iteration: int, average: Average, computing: Time) -> None:
+        """Note that a worker has the result of an all-reduce, or of an average of two.
 
         Args:
-            iterations: of this worker that are in it.
-            computing: how long the worker computed meanwhile.
-            counts: True for one member only, so that each all-reduce is counted once.
+            iteration: the last one before the worker joined.
+            computing: ns that the worker computed meanwhile.
         """
-        totals = self.totals
-        totals.all_reduces += counts
+        joined, began, ended = average.joined, average.began, average.ended
+        members, totals = average.members, self.totals
+        totals.all_reduces += worker == members[0]  # so that each is counted once
         totals.joined += 1
-        totals.windows += iterations
+        totals.windows += average.weight
         totals.reducing += ended - joined
         totals.overlapped += computing
-        self._rows.all_reduce(worker, iteration, joined, began, ended, number, members)
+        self._rows.all_reduce(worker, iteration, joined, began, ended, average.number, len(members))
 
     # -- shards ----------------------------------------------------------------
 

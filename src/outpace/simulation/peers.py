@@ -1,8 +1,7 @@
-"""One run in virtual time without servers: workers average among themselves. An `Engine`.
+"""A run in virtual time without servers: workers average among themselves. An `Engine`.
 
-Wires the workers' program to the kernel, the collectives and the cluster's laws. What is
-evaluated is the model that all have in common, as it is after the newest commit; where
-workers have models of their own, the average of all.
+Connects the workers' program to the kernel, the collectives and the cluster's laws. The common
+model is evaluated as it is after the newest commit; without one, the mean of the workers' own.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from outpace.tasks import Workload
 
 
 class PeerSimulation(VirtualRun):
-    """One without servers."""
+    """A run without servers."""
 
     def _set_up(self, experiment: Experiment, workload: Workload) -> None:
         sync = experiment.peers
@@ -53,9 +52,9 @@ class PeerSimulation(VirtualRun):
         self.model = SharedModel(block, experiment.workers, self._committed, step)
         self._own: dict[int, ParameterBlock] = {}  # by worker
         self._strategy = sync
-        # By all-reduce: at which versions of the common model the gradients in it were computed.
+        # By all-reduce: the versions of the common model at which its gradients were computed.
         self._computed_at: dict[int, list[int]] = {}
-        self._steps = 0  # of workers with parameters of their own
+        self._steps = 0  # of workers on parameters of their own
         self._left: set[int] = set()
         route = self._route()
         self._all_reduces = SimulatedAllReduces(
@@ -65,10 +64,10 @@ class PeerSimulation(VirtualRun):
             sync.wire,
             experiment.workers,
             partial(block.new_sum, experiment.workers),
-            self._all_reduced,
+            self._averaged,
         )
         self._exchanges = SimulatedExchanges(
-            self.kernel, route, initial.nbytes, self._average, self._exchanged
+            self.kernel, route, initial.nbytes, self._average, self._averaged
         )
         run_time = run_time_of(experiment)
         self._control = SimulationControl(experiment, self.kernel, [], [], lambda: self.totals)
@@ -97,7 +96,7 @@ class PeerSimulation(VirtualRun):
 
     @property
     def updates(self) -> int:
-        """Commits to the common model; where there is none, N steps of their own count as one."""
+        """Commits to the common model; without one, N steps of workers count as an update."""
         if self._strategy.has_common:
             return self.model.version
         return self._steps // self.experiment.workers
@@ -113,7 +112,7 @@ class PeerSimulation(VirtualRun):
         pass
 
     def own(self, worker: int) -> Own:
-        """Parameters for this worker alone, as they are at the start."""
+        """Return the model that this worker alone changes."""
         return Own(self._block_of(worker), worker, self._stepped)
 
     def _block_of(self, worker: int) -> ParameterBlock:
@@ -126,7 +125,8 @@ class PeerSimulation(VirtualRun):
     ) -> SimulatedReduction:
         """Let this worker take part in the next all-reduce.
 
-        versions: at which its gradients were computed, if that was the common model.
+        Args:
+            versions: of the common model, at which its gradients were computed.
         """
         part = self._all_reduces.join(worker, value, weight)
         if versions:
@@ -134,7 +134,7 @@ class PeerSimulation(VirtualRun):
         return part
 
     def exchange(self, worker: int, iteration: int) -> SimulatedExchange:
-        """Let it average with another that has not left."""
+        """Let this worker average with another one that has not left."""
         return self._exchanges.begin(worker, self._partner(worker, iteration))
 
     def _partner(self, worker: int, iteration: int) -> int | None:
@@ -152,47 +152,23 @@ class PeerSimulation(VirtualRun):
         average_both(self._block_of(one), self._block_of(other))
 
     def _committed(self, gradients: int) -> None:
-        before = self.model.version - 1  # what came of all-reduce n is commit n
+        before = self.model.version - 1  # the result of all-reduce n is commit n
         versions = self._computed_at.pop(before, ())
         self.recorder.gradients_applied(gradients, (before - version for version in versions))
         self._on_update(0, self.updates)
 
     def _stepped(self) -> None:
         if self._strategy.has_common:
-            return  # what counts is what is committed
+            return  # commits count
         self._steps += 1
         self.recorder.gradients_applied(1)
         if self._steps % self.experiment.workers == 0:
             self._on_update(0, self.updates)
 
-    def _all_reduced(self, part: SimulatedReduction) -> None:
-        context, members = self.contexts[part.worker], part.members
-        self.recorder.all_reduced(
-            part.worker,
-            context.joined_after,
-            part.joined,
-            part.began,
-            part.ended,
-            part.number,
-            len(members),
-            part.weight,
-            context.computed_since_joining,
-            counts=part.worker == members[0],
-        )
-
-    def _exchanged(self, pair: SimulatedExchange) -> None:
-        context = self.contexts[pair.worker]
-        self.recorder.all_reduced(
-            pair.worker,
-            context.joined_after,
-            pair.joined,
-            pair.began,
-            pair.ended,
-            pair.number,
-            2,
-            1,
-            context.computed_since_joining,
-            counts=True,
+    def _averaged(self, average: SimulatedReduction | SimulatedExchange) -> None:
+        context = self.contexts[average.worker]
+        self.recorder.averaged(
+            average.worker, context.joined_after, average, context.computed_since_joining
         )
 
 
@@ -205,10 +181,11 @@ class SimulatedPeer(Computing):
         self.workers = simulation.experiment.workers
         self._common = Common(simulation.model)
         self._iteration = -1  # the last that was computed
-        self._versions: list[int] = []  # since it joined an all-reduce
+        # Since this worker last joined an average: versions it computed at, ns that it computed.
+        self._versions: list[int] = []
+        self._computed: Time = 0
         self._computing_since: Time | None = None
-        self._computed: Time = 0  # how long it has, since it joined an all-reduce
-        self.joined_after = -1  # which iteration; of an exchange: beside which
+        self.joined_after = -1  # the iteration after which it joined; of an exchange: beside which
 
     def common(self) -> Common:
         return self._common
@@ -224,7 +201,7 @@ class SimulatedPeer(Computing):
         if isinstance(at, Common | Replica):
             self._versions.append(at.version)
         (gradient,) = await self.execute([at.read()], iteration)
-        # An all-reduce that is over at this very instant is over when the program looks.
+        # An all-reduce that ends at this instant has ended when the program looks.
         over = Future[None](self._kernel, "the end of this instant")
         self._kernel.call_at(self._kernel.now, over.set, late=True)
         await over
@@ -234,7 +211,7 @@ class SimulatedPeer(Computing):
 
     @property
     def computed_since_joining(self) -> Time:
-        """How long, in ns; of a computation that is under way, what is done of it."""
+        """ns that the worker has computed, a computation that is under way included."""
         since = self._computing_since
         return self._computed + (0 if since is None else self._kernel.now - since)
 

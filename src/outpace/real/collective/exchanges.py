@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Final
+from typing import ClassVar, Final
 
 import torch
 
@@ -139,6 +139,7 @@ class PairwiseExchanges:
         if meet.seeker == self._me:
             pair = self._end(meet.began, ended)
             pair.number, pair.nbytes = meet.number, nbytes
+            pair.members = [self._me, meet.partner]
             self._told_of(pair)
 
     def _end(self, began: Time, ended: Time) -> PendingExchange:
@@ -174,11 +175,14 @@ def _tell_that(met: Future[None], _: Group) -> Done:
 class PendingExchange:
     """An average that this worker has asked for. Implements `Exchange`."""
 
+    weight: ClassVar[int] = 1  # it belongs to one iteration
+
     def __init__(self, kernel: Kernel, iteration: int, joined: Time) -> None:
         self.iteration, self.joined = iteration, joined
         self.began: Time
         self.ended: Time
         self.number: int
+        self.members: list[int]
         self.nbytes: int  # sent by each partner
         self.arrived = Future[None](kernel, f"the average beside iteration {iteration}")
 

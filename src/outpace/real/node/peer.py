@@ -267,41 +267,20 @@ class PeerWorker(WorkerProcess):
             stale = (part.number - version for version in self._given)
             self.recorder.gradients_applied(part.weight, stale)
         self.recorder.totals.bytes_sent += part.bytes_sent
-        self.recorder.all_reduced(
-            self.worker,
-            self._joined_after,
-            part.joined,
-            part.began,
-            part.ended,
-            part.number,
-            len(part.members),
-            part.weight,
-            self._computed_within(part.joined, part.ended),
-            counts=self.worker == part.members[0],
-        )
+        self._averaged(part)
 
     def _exchanged(self, pair: PendingExchange) -> None:
         self.recorder.totals.messages += 2
         self.recorder.totals.bytes_sent += 2 * pair.nbytes
-        self.recorder.all_reduced(
-            self.worker,
-            self._joined_after,
-            pair.joined,
-            pair.began,
-            pair.ended,
-            pair.number,
-            2,
-            1,
-            self._computed_within(pair.joined, pair.ended),
-            counts=True,
-        )
+        self._averaged(pair)
 
-    def _computed_within(self, began: Time, ended: Time) -> Time:
-        """ns between the two times in which this worker computed."""
+    def _averaged(self, average: PendingReduction | PendingExchange) -> None:
+        joined, ended = average.joined, average.ended
         spans = [*self._busy]
         if self._busy_since is not None:
             spans.append((self._busy_since, ended))
-        return sum(max(0, min(end, ended) - max(begin, began)) for begin, end in spans)
+        computing = sum(max(0, min(end, ended) - max(begin, joined)) for begin, end in spans)
+        self.recorder.averaged(self.worker, self._joined_after, average, computing)
 
     # -- what becomes of the parameters --------------------------------------------------
 

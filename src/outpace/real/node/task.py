@@ -11,9 +11,9 @@ from outpace.blocks.block import Block
 from outpace.blocks.sums import Gradient, all_finite
 from outpace.config.experiment import Experiment
 from outpace.errors import DivergenceError
+from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import Initialize
 from outpace.real.net.sparse_log import SparseLog
-from outpace.real.net.wire import head_of
 from outpace.real.node.member import CoordinatorLink, report_failure
 from outpace.real.node.peer import PeerWorker
 from outpace.real.node.task_peer_models import TaskModels

@@ -11,6 +11,7 @@ from outpace.config.experiment import Experiment
 from outpace.engine.servers import has_scheduler, worker_program
 from outpace.errors import RunError
 from outpace.kernel import Mailbox
+from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import (
     PHANTOM,
     Fetch,
@@ -27,8 +28,7 @@ from outpace.real.net.messages import (
     WireReply,
 )
 from outpace.real.net.translation import for_worker
-from outpace.real.net.transport import Caller
-from outpace.real.net.wire import Expect, head_of
+from outpace.real.net.transport import Caller, Handlers
 from outpace.real.node.member import CoordinatorLink, Lost
 from outpace.real.node.worker_process import Trainer, WorkerProcess
 from outpace.support.randomness import RandomStream
@@ -96,9 +96,7 @@ class ServedWorker(WorkerProcess):
                 name,
                 endpoint,
                 plan.keys[server] if plan.keys else "",
-                expect=_expect(server, block),
-                on_message=self._take,
-                on_lost=self._lost,
+                Handlers(_expect(server, block), self._take, self._lost),
             )
 
     async def _fetch(self, request: Fetch) -> list[Block]:
@@ -247,12 +245,12 @@ class ServedWorker(WorkerProcess):
         raise Lost(self.name, peer)
 
 
-def _expect(server: int, block: Block) -> Expect:
+def _expect(server: int, block: Block) -> Callable[[str, WireMessage], tuple[str, int] | None]:
     """Allow only the block of this server, and only from it."""
     head = head_of(block)
     due = head.dtype, head.elements
 
-    def expected(message: WireMessage) -> tuple[str, int] | None:
+    def expected(_: str, message: WireMessage) -> tuple[str, int] | None:
         named = isinstance(message, WireReply | Snapshot) and message.shard == server
         return due if named else None
 

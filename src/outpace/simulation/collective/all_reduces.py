@@ -1,8 +1,8 @@
-"""All-reduces in virtual time: who waits for whom, and what comes out.
+"""All-reduces in virtual time: which workers wait for which, and the results.
 
-One begins when all workers that have not left have joined it; each has its result when its
-messages are through (`routes`). The sum is made in the order of workers, when its
-value is read.
+An all-reduce begins when all workers that have not left have joined it; each worker has the result
+when its messages have arrived (`routes`). The sum is made in the order of workers, when its value
+is read.
 """
 
 from __future__ import annotations
@@ -21,10 +21,13 @@ from outpace.sync.peers.context import Reduced
 
 
 class SimulatedAllReduces:
-    """Those of a run: the n-th that a worker joins is the n-th of all.
+    """The all-reduces of a run: the n-th that a worker joins is the n-th of all workers.
 
-    pattern: of their messages; wire: what they carry. new_sum: makes an empty sum. ended: told
-    when a worker has its result.
+    Args:
+        pattern: route of the messages.
+        wire: precision of the values in them.
+        new_sum: makes an empty sum.
+        ended: told when a worker has its result.
     """
 
     def __init__(
@@ -42,16 +45,16 @@ class SimulatedAllReduces:
         self._new_sum = new_sum if wire == "full" else lambda: RoundedSum(new_sum())
         self._ended = ended
         self._live = set(range(workers))
-        self._joined = [0] * workers  # how many, so far
-        self._gathering: dict[int, _AllReduce] = {}  # by number; not begun
+        self._joined = [0] * workers  # number of all-reduces, by worker
+        self._joining: dict[int, _AllReduce] = {}  # by number; not begun
 
     def join(self, worker: int, value: Block, weight: int) -> SimulatedReduction:
-        """The part that this worker has in its next one."""
+        """Have a worker join its next all-reduce; return its part."""
         number = self._joined[worker]
         self._joined[worker] += 1
-        whole = self._gathering.get(number)
+        whole = self._joining.get(number)
         if whole is None:
-            whole = self._gathering[number] = _AllReduce(number, self._new_sum)
+            whole = self._joining[number] = _AllReduce(number, self._new_sum)
         nbytes = bytes_on_the_wire(value, self._wire)
         part = whole.parts[worker] = SimulatedReduction(
             whole, worker, value, nbytes, weight, self._kernel
@@ -60,15 +63,15 @@ class SimulatedAllReduces:
         return part
 
     def leave(self, worker: int) -> None:
-        """Wait for this worker no more."""
+        """Wait for this worker in no all-reduce."""
         self._live.discard(worker)
-        for whole in list(self._gathering.values()):
+        for whole in list(self._joining.values()):
             self._begin_if_complete(whole)
 
     def _begin_if_complete(self, whole: _AllReduce) -> None:
         if not self._live <= whole.parts.keys():
             return
-        del self._gathering[whole.number]
+        del self._joining[whole.number]
         whole.began = self._kernel.now
         parts = dict(sorted(whole.parts.items()))
         size_bytes = max(part.nbytes for part in parts.values())
@@ -81,7 +84,7 @@ class SimulatedAllReduces:
 
 
 class _AllReduce:
-    """One of them; `parts` by worker."""
+    """An all-reduce; `parts` by worker."""
 
     def __init__(self, number: int, new_sum: Callable[[], BlockSum]) -> None:
         self.number, self._new_sum = number, new_sum
@@ -90,7 +93,7 @@ class _AllReduce:
         self._reduced: Reduced | None = None
 
     def reduced(self) -> Reduced:
-        """What it comes to, made once. Raises what computing a gradient raises."""
+        """Return the result, made once. Raises the errors of computing a gradient."""
         if self._reduced is None:
             total = self._new_sum()
             for worker, part in sorted(self.parts.items()):
@@ -135,7 +138,7 @@ class SimulatedReduction:
 
     @property
     def members(self) -> list[int]:
-        """Who took part."""
+        """The workers that took part."""
         return sorted(self._whole.parts)
 
     @property
@@ -144,8 +147,8 @@ class SimulatedReduction:
 
     @property
     def done(self) -> bool:
-        # One that takes no time is not, to those who look at the instant in which it begins:
-        # else it would depend on who of them is first.
+        # An all-reduce of zero duration counts as done only after the instant in which it starts,
+        # so the order of simultaneous events cannot matter.
         return self._arrived.done and self._kernel.now > self.began
 
     async def result(self) -> Reduced:
@@ -153,11 +156,11 @@ class SimulatedReduction:
         return self._whole.reduced()
 
     def give(self) -> Any:
-        """The value, which is kept no longer."""
+        """Return the value, which is kept no longer."""
         value, self._value = self._value, None  # type: ignore[assignment]
         return value
 
     def end(self) -> None:
-        """The result is there."""
+        """Note that the result has arrived."""
         self.ended = self._kernel.now
         self._arrived.set(None)

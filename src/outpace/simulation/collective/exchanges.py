@@ -1,12 +1,13 @@
-"""Pairwise averages in virtual time. A worker takes part in one at a time.
+"""Averages of two workers in virtual time. A worker takes part in one at a time.
 
 Each is atomic: at the moment at which both have the other's parameters, both go on from the mean of
-what they have then.
+the parameters that they have then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
 from outpace.kernel import Future, Kernel
 from outpace.simulation.collective.routes import Route
@@ -14,7 +15,9 @@ from outpace.support.units import Time
 
 
 class SimulatedExchange:
-    """One of them, begun by `worker`. Implements `Exchange`. other None: nobody is left."""
+    """An average that `worker` began. Implements `Exchange`. other None: no worker is left."""
+
+    weight: ClassVar[int] = 1  # it belongs to one iteration
 
     __slots__ = ("_over", "began", "ended", "joined", "number", "other", "worker")
 
@@ -26,17 +29,27 @@ class SimulatedExchange:
         self.number: int
         self._over = over
 
+    @property
+    def members(self) -> list[int]:
+        assert self.other is not None
+        return [self.worker, self.other]
+
     async def over(self) -> None:
         await self._over
 
     def end(self, now: Time) -> None:
-        """Both have the mean, or nobody is left to average with."""
+        """End it: both have the mean, or no worker is left to average with."""
         self.ended = now
         self._over.set(None)
 
 
 class SimulatedExchanges:
-    """Those of a run. average: has two workers go on from their mean. ended: told of each."""
+    """The averages of a run.
+
+    Args:
+        average: has two workers go on from their mean.
+        ended: told of each average that is over.
+    """
 
     def __init__(
         self,
@@ -53,7 +66,7 @@ class SimulatedExchanges:
         self._count = 0
 
     def begin(self, worker: int, other: int | None) -> SimulatedExchange:
-        """One of these two; it starts when both are free."""
+        """Begin an average of these two, which starts when both are free."""
         kernel = self._kernel
         pair = SimulatedExchange(
             worker, other, kernel.now, Future(kernel, f"the average with worker {other}")
@@ -66,9 +79,11 @@ class SimulatedExchanges:
         return pair
 
     def leave(self, worker: int, instead: Callable[[int], int | None]) -> None:
-        """It takes part in none that has not begun.
+        """Have this worker take part in no average that has not started.
 
-        instead: with whom somebody averages who waits for this worker; None: nobody is left.
+        Args:
+            instead: returns another partner for a worker that waits for this one; None: no worker
+                is left.
         """
         waiting, self._waiting = self._waiting, []
         for pair in waiting:
@@ -82,7 +97,7 @@ class SimulatedExchanges:
         self._start()
 
     def _start(self) -> None:
-        """Those that can."""
+        """Start the averages whose workers are free."""
         waiting, self._waiting = self._waiting, []
         for pair in waiting:
             assert pair.other is not None
@@ -96,8 +111,7 @@ class SimulatedExchanges:
             self._send(pair, both)
 
     def _send(self, pair: SimulatedExchange, missing: set[int]) -> None:
-        assert pair.other is not None
-        members = [pair.worker, pair.other]
+        members = pair.members
 
         def finished(worker: int) -> None:
             missing.discard(worker)

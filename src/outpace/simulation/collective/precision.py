@@ -1,9 +1,9 @@
-"""How exactly values travel where workers average: as they are, or in bfloat16.
+"""The precision in which values travel where workers average: that of the parameters, or bfloat16.
 
-In bfloat16 (a float32 without its lower 16 bits) they take two bytes. Each worker's value is
-rounded, the sum of those is made in the precision of the parameters, and is rounded once
-more on its way back. An all-reduce for real adds in bfloat16 and so rounds at every
-hop: what is computed here is the best that it can do.
+A number in bfloat16 (a float32 without its lower 16 bits) takes two bytes. The value of each worker
+is rounded, the sum is made in the precision of the parameters, and rounded once more on its way
+back. A real all-reduce adds in bfloat16 and so rounds at every hop: the error computed here is the
+least that it can have.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BYTES: Final = 2  # of a number in bfloat16
 
 
 def rounded(value: Value) -> Value:
-    """The same in place, each number rounded to the nearest in bfloat16, ties to even.
+    """Round each number in place to the nearest in bfloat16, ties to even; return the value.
 
     The dtype stays. A float64 is rounded to float32 first.
     """
@@ -30,14 +30,14 @@ def rounded(value: Value) -> Value:
 
 
 def bytes_on_the_wire(block: Block, wire: Wire) -> int:
-    """How many it takes; one that nobody computes with is taken for float32."""
+    """Return the bytes that a block takes on the wire; a phantom counts as float32."""
     if wire == "full":
         return block.nbytes
     return block.nbytes // 2 if isinstance(block, Phantom) else _BYTES * block.numel()
 
 
 class RoundedSum:
-    """Another sum, of what travels in bfloat16. Implements `BlockSum`."""
+    """A sum of values that travel in bfloat16. Implements `BlockSum`."""
 
     def __init__(self, exact: BlockSum) -> None:
         self._exact = exact
@@ -48,7 +48,7 @@ class RoundedSum:
         self._exact.add(worker, rounded(gradient))
 
     def mean(self) -> Value:
-        """The rounded sum divided; the quotient is not rounded to bfloat16 again."""
+        """Return the rounded sum divided; the quotient is not rounded again."""
         total = self.total()
         return total if isinstance(total, Phantom) else total.div_(self.count)
 

@@ -1,9 +1,9 @@
 """How the messages of an average travel in virtual time.
 
-Where connections are not shared (`serialised`: a worker sends one message and receives one at a
-time, which is all that happens here) the rounds follow each other and each takes as long as its
-slowest message: a formula, and a log of messages is made from its rounds. Where they are
-(`fair`), the messages travel.
+With `serialised` contention a worker sends one message and receives one at a time, so rounds
+follow each other and each takes as long as its slowest message: `Formula` computes that, and logs
+messages from its rounds. With `fair` contention connections are shared, and `Messages` sends the
+messages.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from outpace.simulation.network.network import Network
 from outpace.support.units import Time
 from outpace.sync.messages import worker_name
 
-_Turn: TypeAlias = tuple[list[int], int]  # to whom a member sends; how many send to it
+_Turn: TypeAlias = tuple[list[int], int]  # receivers of a member; number of its senders
 Finished: TypeAlias = Callable[[int], None]  # a worker has the result
 
 
 class Route(Protocol):
-    """What carries them."""
+    """Carries the messages of averages."""
 
     def begin(
         self, pattern: Pattern, members: Sequence[int], size_bytes: int, finished: Finished
     ) -> None:
-        """Do one of so many bytes among these workers."""
+        """Begin an average of `size_bytes` among these workers."""
 
 
 class Chunk(Future[None]):
-    """Part of what is averaged, on its way: done when the receiver has it."""
+    """A message with a part of the value: done when the receiver has it."""
 
     __slots__ = ()
 
 
 class Formula:
-    """The time that it takes by itself. paths: None: none at all."""
+    """Lets each average take the time of the formula. paths None: no time."""
 
     def __init__(self, kernel: Kernel, network: Network, paths: Paths | None, workers: int) -> None:
         self._kernel, self._network, self._costs = kernel, network, Costs(paths)
@@ -63,7 +63,7 @@ class Formula:
             self._note(pattern, members, size_bytes)
 
     def _note(self, pattern: Pattern, members: Sequence[int], size_bytes: int) -> None:
-        """Have each message logged when it arrives: all of a round begin when the last one is over.
+        """Log each message when it arrives. A round begins when the last one is over.
 
         Sizes are whole bytes, rounded up.
         """
@@ -84,9 +84,7 @@ class Formula:
 
 
 class Messages:
-    """Sends them. A worker goes on with the next round when what it sent in the last is through
-    and what was sent to it is there.
-    """
+    """Sends the messages: a worker begins a round when all of its messages of the last arrived."""
 
     def __init__(self, kernel: Kernel, network: Network, workers: int) -> None:
         self._kernel, self._network = kernel, network
@@ -127,7 +125,7 @@ def _whole(duration: float) -> Time:
 
 @lru_cache(maxsize=64)
 def _parts_of(pattern: Pattern, members: tuple[int, ...]) -> tuple[dict[int, list[_Turn]], int]:
-    """What each member does, round by round; and the number of chunks."""
+    """Return each member's turns, round by round, and the number of chunks."""
     rounds, chunks = rounds_of(pattern, members)
     parts: dict[int, list[_Turn]] = {
         member: [

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from outpace.blocks.block import Block, StepSettings
 from outpace.config.experiment import Experiment
+from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import Initialize
-from outpace.real.net.wire import head_of
 from outpace.real.node.script.gradients import ScriptGradients
 from outpace.real.node.script.model import ScriptModel
 from outpace.real.node.worker_process import WorkerProcess
