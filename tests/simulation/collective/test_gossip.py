@@ -15,10 +15,10 @@ from tests.support.strategies import MS, networks, timings
 
 from outpace.cluster import LinkLaw, NetworkLaw, Paths
 from outpace.kernel import Kernel
+from outpace.record.recorder import Recorder
 from outpace.simulation.collective.exchanges import SimulatedExchanges
 from outpace.simulation.collective.routes import Formula
 from outpace.simulation.network.serialised import SerialisedNetwork
-from outpace.simulation.peers import PeerSimulation
 from outpace.sync import Gossip
 
 
@@ -91,16 +91,16 @@ def test_who_has_left_is_averaged_with_no_more(lasts, averages):
 )
 def test_an_average_that_waits_for_who_leaves_is_with_another_or_none(table, last, latency_s, seed):
     begun = []
-    exchanged = PeerSimulation._exchanged
+    averaged = Recorder.averaged
 
-    def keep(self, pair):
-        begun.append(pair)
-        exchanged(self, pair)
+    def keep(self, worker, iteration, average, computing):
+        begun.append(average)
+        averaged(self, worker, iteration, average, computing)
 
     # Worker 0 is far away: others can leave while somebody is busy with it.
     network = NetworkLaw(0.001, nodes={"worker-0": LinkLaw(latency_s=latency_s)})
     lasts = dict.fromkeys(range(1, len(table)), min(last, len(table[0])))
-    with mock.patch.object(PeerSimulation, "_exchanged", keep):
+    with mock.patch.object(Recorder, "averaged", keep):
         run = Run(Gossip(), table, network=network, seed=seed, lasts=lasts)
     left = {row["worker"]: row["end_ns"] for row in run.rows("iteration")}  # the last counts
     for pair in begun:
