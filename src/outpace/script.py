@@ -1,10 +1,10 @@
-"""What a user's training script calls: two lines make it a worker of a run.
+"""The functions for a user's training script: two lines make it a worker of a run.
 
     model, optimizer = outpace.attach(model, optimizer)
     loader = DataLoader(data, batch_size, sampler=outpace.sampler(data))
 
-Without Outpace's launcher, or `outpace serve`, there is nobody to talk to, and the script
-trains alone as if these lines were not there.
+Without Outpace's launcher, or `outpace serve`, the script trains alone, as if these lines were not
+there.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from outpace.tasks.abort_points import Computation
 ModelT = TypeVar("ModelT", bound=torch.nn.Module)
 OptimizerT = TypeVar("OptimizerT", bound=torch.optim.Optimizer)
 
-# Where a worker's number and how many there are may stand; CONNECT says where
-# the run is. Outpace's own, torchrun, SLURM, Open MPI.
+# Environment variables with the number of a worker and that of all: Outpace's own, torchrun's,
+# SLURM's, Open MPI's. CONNECT says where the run is.
 _PLACES: Final = (
     ("OUTPACE_RANK", "OUTPACE_WORLD_SIZE"),
     ("RANK", "WORLD_SIZE"),
@@ -36,14 +36,21 @@ _PLACES: Final = (
 
 
 def attach(model: ModelT, optimizer: OptimizerT) -> tuple[ModelT, OptimizerT]:
-    """Make this script a worker. Returns the model and the optimizer, to be used as before.
+    """Make this script a worker of the run; without a launcher nothing changes.
 
-    `optimizer.step()` now pushes the gradients and pulls parameters; the servers take the
-    optimizer's steps, with the settings its groups have at that moment. Its own state
-    stays empty. Alone (no launcher), both come back untouched.
+    With servers, `optimizer.step()` pushes the gradients and pulls parameters: the servers take the
+    optimizer's steps, with the settings of its groups at that moment, and its own state stays
+    empty. Without servers it exchanges gradients or parameters with the other workers.
 
-    Raises ConfigError if this model cannot be shared, or this process's place in the run
-    is not clear.
+    Args:
+        model: of which the parameters in the optimizer's groups are shared.
+        optimizer: with all its parameter groups.
+
+    Returns:
+        The same model and optimizer, to be used as before.
+
+    Raises:
+        ConfigError: if this model cannot be shared, or this process's place in the run is unclear.
     """
     if not _in_a_run():
         return model, optimizer
@@ -55,7 +62,7 @@ def attach(model: ModelT, optimizer: OptimizerT) -> tuple[ModelT, OptimizerT]:
     try:
         HERE.worker = attached(HERE.link, HERE.number, HERE.experiment, model, optimizer)
     except Exception as error:
-        if HERE.outside:  # else whoever runs the script says so
+        if HERE.outside:  # else the process that runs the script reports it
             report_failure(HERE.link, error)
         raise
     HERE.worker.start()
@@ -64,17 +71,17 @@ def attach(model: ModelT, optimizer: OptimizerT) -> tuple[ModelT, OptimizerT]:
 
 @contextmanager
 def abortable() -> Iterator[Computation]:
-    """What is computed in here may be stopped, if the strategy cuts this worker off.
+    """Allow what is computed in this context to be stopped, if the strategy cuts this worker off.
 
         with outpace.abortable() as work:
             loss = criterion(model(inputs), targets)
             loss.backward()
         optimizer.step()  # pushes nothing if it was stopped
 
-    It stops where the next of the model's innermost modules is entered, forward or backward,
-    and the block ends there. `work.stopped` says so: what the block assigns may be missing
-    then. The model's buffers are put back. With `gossip` nothing is stopped: partners
-    are served in here. Without effect with other strategies, or alone.
+    It stops where the next of the model's innermost modules is entered, forward or backward, and
+    the block ends there. Then `work.stopped` is True, variables that the block assigns may be
+    missing, and the model's buffers are put back. With `gossip` nothing is stopped, but other
+    workers need not wait for the end of the block. Without effect with other strategies, or alone.
     """
     if HERE.worker is None:
         yield Computation()
@@ -84,13 +91,13 @@ def abortable() -> Iterator[Computation]:
 
 
 def rank() -> int:
-    """This worker's number, from 0; 0 when the script runs alone."""
+    """Return this worker's number, from 0; 0 when the script runs alone."""
     _in_a_run()
     return HERE.number
 
 
 def world_size() -> int:
-    """The number of workers; 1 when the script runs alone."""
+    """Return the number of workers; 1 when the script runs alone."""
     _in_a_run()
     return HERE.workers
 
@@ -98,7 +105,10 @@ def world_size() -> int:
 def sampler(
     dataset: Sized, *, shuffle: bool = True, seed: int = 0, drop_last: bool = False
 ) -> torch.utils.data.DistributedSampler[Any]:
-    """For a DataLoader: this worker's share of the dataset. Call its `set_epoch` each epoch."""
+    """Return a sampler of this worker's share of the dataset, for a DataLoader.
+
+    Call its `set_epoch` in each epoch. The arguments are those of `DistributedSampler`.
+    """
     return torch.utils.data.DistributedSampler(
         cast("torch.utils.data.Dataset[Any]", dataset),
         num_replicas=world_size(),
@@ -120,7 +130,7 @@ def finish() -> None:
 
 
 def _in_a_run() -> bool:
-    """Look, once, whether this process is part of a run; raises ConfigError if that is unclear."""
+    """True if this process is part of a run. Raises ConfigError if that is unclear."""
     if HERE.link is None and not HERE.looked:
         HERE.looked = True
         place = _place()
@@ -138,7 +148,7 @@ def _in_a_run() -> bool:
 
 
 def _say_errors_in_words() -> None:
-    """What went wrong with the run is no fault of the script's: a line, not a traceback."""
+    """Print errors of the run as a line, not as a traceback: they are no fault of the script."""
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -1,4 +1,4 @@
-"""What a real run trains: the task of a configuration, or a user's script."""
+"""What a real run trains, as the coordinator sees it: a task, or a user's script."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ from outpace.tasks import (
 
 
 class Training(Protocol):
-    """Of one run."""
+    """What one run trains."""
 
     @property
     def initial(self) -> list[Block]:
-        """The blocks it starts from, as far as this process knows them."""
+        """The blocks that the run starts from, if this process knows them."""
 
     @property
     def experiment(self) -> Experiment:
-        """As the servers get it, who do not know the task."""
+        """The configuration for the servers, which do not know the task."""
 
     @property
     def join_s(self) -> float:
-        """How long the workers may take to get ready."""
+        """Seconds that the workers may take to get ready."""
 
     def worker(self, index: int) -> tuple[Callable[..., None], tuple[Any, ...]]:
-        """What the process of worker n runs, and the arguments after its link and number."""
+        """Return what worker `index` runs, and its arguments after link and number."""
 
     def evaluate(self, blocks: Sequence[Block]) -> Evaluation | None:
-        """None: nobody here can evaluate it."""
+        """Evaluate these parameters; None: this process cannot."""
 
     def state_dict(
         self, blocks: Sequence[Block], layout: str, buffers: Block | None
     ) -> dict[str, torch.Tensor]:
-        """The parameters under their names. `layout`, `buffers`: as worker 0 told them."""
+        """Return the parameters by name. `layout`, `buffers`: as worker 0 sent them."""
 
 
 class TaskTraining:
-    """Raises ConfigError where the experiment does not fit its task."""
+    """Trains the task of a configuration. Raises ConfigError if the experiment does not fit it."""
 
     join_s = 120.0
 
@@ -78,10 +78,10 @@ class TaskTraining:
 
 
 class ScriptTraining:
-    """The model is made in the workers; here its layout is known once worker 0 has joined."""
+    """Trains a script's model, of which the coordinator knows the layout that worker 0 sends."""
 
     initial: list[Block] = []  # noqa: RUF012  # never changed
-    join_s = 1800.0  # what a script does before it calls attach is its own affair
+    join_s = 1800.0  # a script may take long before it calls attach
 
     def __init__(self, experiment: Experiment) -> None:
         assert isinstance(experiment.task, Script)

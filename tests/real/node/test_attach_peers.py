@@ -229,7 +229,11 @@ def test_what_workers_have_in_common_is_the_same_whatever_their_pace_and_schedul
 @pytest.mark.parametrize(
     ("case", "kind", "words"),
     [
-        ("shapes", ConfigError, r"worker-1 trains other parameters .*\[3, 3\].* where that has"),
+        (
+            "shapes",
+            ConfigError,
+            r"worker-1 trains other parameters .*\[3, 3\].* where worker-0 has",
+        ),
         ("raises", RunError, r"worker 1: .*wrong.py raised ValueError: no luck .*line \d+"),
         (
             "lr",

@@ -1,4 +1,4 @@
-"""What a model has beside the shared parameters, as bytes and back."""
+"""Tensors as bytes, and back."""
 
 from __future__ import annotations
 
@@ -9,13 +9,20 @@ import torch
 
 
 def packed(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The bytes of tensors, one after another; shape (bytes,), uint8."""
+    """Return the bytes of tensors, one after another; shape (bytes,), uint8."""
     parts = [tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for tensor in tensors]
     return torch.cat(parts) if parts else torch.empty(0, dtype=torch.uint8)
 
 
 def unpacked(layout: Sequence[tuple[str, list[int], str]], data: torch.Tensor) -> dict[str, Any]:
-    """The tensors of these names, shapes and dtypes. Raises ValueError if the size differs."""
+    """Return the tensors by name.
+
+    Args:
+        layout: names, shapes and dtypes.
+
+    Raises:
+        ValueError: if the data has another size.
+    """
     found, place = {}, 0
     for name, shape, dtype in layout:
         kind = getattr(torch, dtype)
@@ -29,7 +36,7 @@ def unpacked(layout: Sequence[tuple[str, list[int], str]], data: torch.Tensor) -
 
 
 def product(shape: Sequence[int]) -> int:
-    """The number of elements of this shape."""
+    """Return the number of elements of a shape."""
     size = 1
     for length in shape:
         size *= length

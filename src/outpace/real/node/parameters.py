@@ -1,4 +1,4 @@
-"""A user's model seen as one flat vector: which parameters, their gradients, where they lie."""
+"""A user's model as one flat vector: which parameters it has, and where they lie."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from outpace.real.net.messages import DTYPES
 def shared(
     model: torch.nn.Module, groups: Sequence[Sequence[torch.Tensor]]
 ) -> tuple[list[str], list[torch.Tensor]]:
-    """The optimizer's parameters, in the order in which the model names them, and the names.
+    """Return names and parameters of the optimizer's groups, in the order of the model.
 
-    Raises ConfigError if they cannot be exchanged.
+    Raises:
+        ConfigError: if they cannot be exchanged.
     """
     owned = {id(p): p for group in groups for p in group}
     named = [(name, p) for name, p in model.named_parameters() if id(p) in owned]
@@ -37,9 +38,9 @@ def shared(
 
 
 def like(parameters: Iterable[torch.Tensor], blocks: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """What the blocks have for each parameter: views, but where one lies in several blocks."""
+    """Return the values of each parameter: views, unless several blocks have parts of it."""
     found = []
-    server = place = 0  # of what comes next
+    server = place = 0  # of the next part
     for parameter in parameters:
         parts: list[torch.Tensor] = []
         missing = parameter.numel()
@@ -56,7 +57,7 @@ def like(parameters: Iterable[torch.Tensor], blocks: Sequence[torch.Tensor]) -> 
 
 
 def gradient_of(parameter: torch.Tensor) -> torch.Tensor:
-    """Its gradient, zeros if it has none. Raises ConfigError if that is sparse."""
+    """Return the gradient, or zeros if there is none. Raises ConfigError for a sparse one."""
     gradient = parameter.grad
     if gradient is None:
         return torch.zeros_like(parameter)
@@ -66,5 +67,5 @@ def gradient_of(parameter: torch.Tensor) -> torch.Tensor:
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """As it is called on the wire."""
+    """Return the name of a dtype in wire messages."""
     return str(dtype).removeprefix("torch.")

@@ -1,4 +1,4 @@
-"""A user's optimizer whose steps somebody else takes."""
+"""A user's optimizer whose steps are taken elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Closure: TypeAlias = Callable[[], Any] | None
 
 
 def has_taken_steps(optimizer: torch.optim.Optimizer) -> bool:
-    """Or was given the state of one that has."""
+    """True if it has taken steps, or was given the state of an optimizer that has."""
     return any(
         float(state.get("step", 1)) > 0 and any(value is not None for value in state.values())
         for state in optimizer.state.values()
@@ -25,12 +25,14 @@ def take_over(
     take_step: Callable[[Closure], Any],
     state_is_lost: Callable[[], None],
 ) -> None:
-    """Have `optimizer.step` call `take_step`, and everything else stay as it is.
+    """Have `optimizer.step` call `take_step`; everything else stays as it is.
 
-    `state_is_lost` is called when it is given the state of one that has taken steps.
+    The optimizer gets a class of its own rather than an attribute, because schedulers and hooks
+    wrap the step of the class. A scheduler made earlier has wrapped the old step as an attribute,
+    which is removed.
 
-    A class of its own rather than an attribute: schedulers and hooks wrap what the class
-    has. One that was made before has wrapped the old step, as an attribute that goes.
+    Args:
+        state_is_lost: called when the state of an optimizer that has taken steps is loaded.
     """
     kind: Any = type(optimizer)
     optimizer.__dict__.pop("step", None)
@@ -40,7 +42,7 @@ def take_over(
         return take_step(closure)
 
     def add_param_group(self: Any, group: dict[str, Any]) -> None:
-        raise ConfigError("add all parameter groups before outpace.attach: the servers share them")
+        raise ConfigError("add all parameter groups before outpace.attach, which shares them")
 
     def load_state_dict(self: Any, state: dict[str, Any]) -> None:
         kind.load_state_dict(self, state)
@@ -48,12 +50,12 @@ def take_over(
             state_is_lost()
 
     def reduce(self: Any, _: Any) -> Any:
-        """A copy is an optimizer as it was before. (Protocols from 2 on check the class.)"""
+        """Copy as an optimizer of the original class. (Protocols from 2 on check the class.)"""
         make, (_, *arguments), *rest = kind.__reduce_ex__(self, 0)
         return (make, (kind, *arguments), *rest)
 
     hooked: Any = torch.optim.Optimizer.profile_hook_step(step)
-    hooked.hooked = hooked._wrapped_by_lr_sched = True  # by all who would do so
+    hooked.hooked = hooked._wrapped_by_lr_sched = True  # so that nothing wraps it again
     members = {
         "step": hooked,
         "add_param_group": add_param_group,
