@@ -11,6 +11,7 @@ from tests.support.tables import assert_same, table
 from outpace.errors import ConfigError
 from outpace.experiment.running import simulate
 from outpace.record import folder as files
+from outpace.record.recorder import Recorder
 from outpace.record.run_times import Of, read_source
 from outpace.record.sinks import ParquetSink
 from outpace.record.trace import Trace
@@ -51,10 +52,13 @@ def handmade(folder, pushes, kind, *, iterations=(), workers=2):
     files.write_config(folder, {"sync": {"kind": kind}, "workers": workers})
     sink = ParquetSink(folder / files.TRACE)
     trace = Trace(sink)
+    recorder = Recorder(trace, lambda shard, version: None)
     for worker, shard, iteration, arrived, settled, outcome in pushes:
-        trace.push(shard, worker, iteration, round(arrived * S), round(settled * S), 0, outcome, 0)
+        recorder.push_settled(
+            shard, worker, iteration, round(arrived * S), round(settled * S), 0, outcome, 0
+        )
     for worker, iteration, began, computed in iterations:
-        trace.iteration(
+        recorder.iteration_finished(
             worker, iteration, round(began * S), round(computed * S), round(computed * S), 0, 0
         )
     trace.flush()

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from outpace.record import folder as files
 from outpace.record.metrics import METRICS
+from outpace.record.recorder import Recorder
 from outpace.record.sinks import ParquetSink
 from outpace.record.trace import Trace
 from outpace.sync.decision import Decision, Reason
@@ -58,13 +59,14 @@ def write_waiting_trace(folder: Path) -> None:
     """Worker 1 waits at server 0 from 110 to 300 ms for worker 0; both compute alone before."""
     sink = ParquetSink(folder / files.TRACE)
     trace = Trace(sink)
+    recorder = Recorder(trace, lambda shard, version: None)
     held = Decision(4, Reason.BEYOND_BOUND, lead=3, bound=3)
     at_once = Decision(None, Reason.WITHIN_BOUND, lead=0, bound=3)
-    trace.push(0, 1, 3, 110 * MS, 110 * MS, 0, Outcome.APPLIED, 0)
-    trace.pull(0, 0, 0, 300 * MS, 300 * MS, 1, 1, at_once, NOBODY)
-    trace.pull(0, 1, 3, 110 * MS, 300 * MS, 1, 4, held, 0)
-    trace.iteration(0, 0, 0, 290 * MS, 310 * MS, 0, 0)
-    trace.iteration(1, 3, 0, 100 * MS, 310 * MS, 190 * MS, 0)
+    recorder.push_settled(0, 1, 3, 110 * MS, 110 * MS, 0, Outcome.APPLIED, 0)
+    recorder.pull_answered(0, 0, 0, 300 * MS, 300 * MS, 1, 1, at_once, NOBODY)
+    recorder.pull_answered(0, 1, 3, 110 * MS, 300 * MS, 1, 4, held, 0)
+    recorder.iteration_finished(0, 0, 0, 290 * MS, 310 * MS, 0, 0)
+    recorder.iteration_finished(1, 3, 0, 100 * MS, 310 * MS, 190 * MS, 0)
     trace.flush()
     sink.close()
 

@@ -5,13 +5,14 @@ Memory does not grow with the run: there are only sums and histograms.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from outpace.predict.interface import Wait
 from outpace.record.totals import Totals
-from outpace.record.trace import NONE, TraceRows
-from outpace.support.units import Time
+from outpace.record.trace import ALL_REDUCE, CUT_OFF, ITERATION, NONE, PULL, PUSH, TraceRows
+from outpace.support.units import Time, nanoseconds
 from outpace.sync.decision import Decision
 from outpace.sync.observer import NOBODY, Outcome
 
@@ -53,7 +54,7 @@ class Recorder:
 
     def __init__(self, rows: TraceRows, on_update: Callable[[int, int], None]) -> None:
         self.totals = Totals()
-        self._rows, self._on_update = rows, on_update
+        self._row, self._on_update = rows.row, on_update
 
     # -- workers ---------------------------------------------------------------
 
@@ -79,7 +80,7 @@ class Recorder:
         totals.compute += computed - started
         totals.wait += held
         totals.communicate += finished - computed - held
-        self._rows.iteration(worker, iteration, started, computed, finished, held, last_shard)
+        self._row(ITERATION, worker, last_shard, iteration, started, finished, computed, held)
 
     def iteration_closed(
         self, iteration: int, opened: Time, closed: Time, wait: Wait, count: int
@@ -88,7 +89,10 @@ class Recorder:
         totals.closed += 1
         totals.counted += count
         totals.open += closed - opened
-        self._rows.cut_off(iteration, opened, closed, wait, count)
+        due = opened + nanoseconds(wait.until_s) if wait.until_s < 1e9 else NONE
+        bound = int(wait.count) if math.isfinite(wait.count) else NONE
+        span = iteration, opened, closed, due
+        self._row(CUT_OFF, NONE, NONE, *span, NONE, NONE, NONE, NONE, count, NONE, NONE, bound)
 
     def gradients_applied(self, count: int, staleness: Iterable[int] = ()) -> None:
         """Count gradients that were applied without servers.
@@ -114,7 +118,9 @@ class Recorder:
         totals.windows += average.weight
         totals.reducing += ended - joined
         totals.overlapped += computing
-        self._rows.all_reduce(worker, iteration, joined, began, ended, average.number, len(members))
+        span = iteration, joined, ended, began
+        number = average.number
+        self._row(ALL_REDUCE, worker, NONE, *span, NONE, number, NONE, NONE, len(members))
 
     # -- shards ----------------------------------------------------------------
 
@@ -137,7 +143,9 @@ class Recorder:
             totals.dropped += shard == 0
         elif outcome is Outcome.ABSTAINED:
             totals.abstained += shard == 0
-        self._rows.push(shard, worker, iteration, arrived, settled, version, outcome, staleness)
+        stale = staleness if staleness >= 0 else NONE
+        span = iteration, arrived, settled, NONE
+        self._row(PUSH, worker, shard, *span, NONE, version, stale, outcome)
 
     def _applied(self, shard: int, staleness: int) -> None:
         histogram = self.totals.staleness.get(shard)
@@ -159,15 +167,18 @@ class Recorder:
     ) -> None:
         if released_by != NOBODY:
             self._delay(shard)
-        self._rows.pull(
-            shard, worker, iteration, arrived, answered, version, clock, decision, released_by
-        )
+        by = NONE if released_by == NOBODY else released_by
+        judged = decision.reason, decision.lead, decision.bound
+        span = iteration, arrived, answered, NONE
+        self._row(PULL, worker, shard, *span, NONE, version, NONE, NONE, clock, *judged, by)
 
     def pull_abandoned(
         self, shard: int, worker: int, iteration: int, arrived: Time, decision: Decision
     ) -> None:
         self._delay(shard)
-        self._rows.pull(shard, worker, iteration, arrived, NONE, NONE, NONE, decision, NOBODY)
+        judged = decision.reason, decision.lead, decision.bound
+        span = iteration, arrived, NONE, NONE
+        self._row(PULL, worker, shard, *span, NONE, NONE, NONE, NONE, NONE, *judged)
 
     def _delay(self, shard: int) -> None:
         delayed = self.totals.delayed

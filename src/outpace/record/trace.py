@@ -27,7 +27,6 @@ The digest is over those integers: it depends on what happened and not on how it
 from __future__ import annotations
 
 import hashlib
-import math
 from array import array
 from collections.abc import Callable
 from typing import Final, TypeAlias
@@ -35,15 +34,13 @@ from typing import Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from outpace.predict.interface import Wait
-from outpace.support.units import Time, nanoseconds
-from outpace.sync.decision import Decision, Reason
-from outpace.sync.observer import NOBODY, Outcome
+from outpace.sync.decision import Reason
+from outpace.sync.observer import Outcome
 
 NONE: Final = -(2**63)  # a null among the integers
 CHUNK: Final = 1 << 15
 _EVENTS: Final = ("iteration", "push", "pull", "cut-off", "all-reduce")
-_ITERATION, _PUSH, _PULL, _CUT_OFF, _ALL_REDUCE = range(5)
+ITERATION, PUSH, PULL, CUT_OFF, ALL_REDUCE = range(5)
 
 _INT = pa.int64()
 _NAMES = pa.dictionary(pa.int8(), pa.string())
@@ -93,75 +90,13 @@ class TraceRows:
         self._take = take
         self._rows = array("q")  # _WIDTH numbers for each row
 
-    def iteration(
-        self,
-        worker: int,
-        iteration: int,
-        started: Time,
-        computed: Time,
-        finished: Time,
-        held: Time,
-        last_shard: int,
-    ) -> None:
-        self._add(_ITERATION, worker, last_shard, iteration, started, finished, computed, held)
+    def row(self, event: int, *values: int) -> None:
+        """Append a row; columns that are left out at the end are null."""
+        self._rows.append(event)
+        self._rows.extend(values)
+        self._rows.extend(_NULLS[1 + len(values)])
         if len(self._rows) >= CHUNK * _WIDTH:
             self.flush()
-
-    def push(
-        self,
-        shard: int,
-        worker: int,
-        iteration: int,
-        arrived: Time,
-        settled: Time,
-        version: int,
-        outcome: Outcome,
-        staleness: int,
-    ) -> None:
-        stale = staleness if staleness >= 0 else NONE
-        row = _PUSH, worker, shard, iteration, arrived, settled, NONE, NONE, version, stale, outcome
-        self._add(*row)
-
-    def pull(
-        self,
-        shard: int,
-        worker: int,
-        iteration: int,
-        arrived: Time,
-        answered: Time,
-        version: int,
-        clock: int,
-        decision: Decision,
-        released_by: int,
-    ) -> None:
-        by = NONE if released_by == NOBODY else released_by
-        judged = decision.reason, decision.lead, decision.bound
-        row = _PULL, worker, shard, iteration, arrived, answered, NONE, NONE, version, NONE, NONE
-        self._add(*row, clock, *judged, by)
-
-    def cut_off(self, iteration: int, opened: Time, closed: Time, wait: Wait, count: int) -> None:
-        due = opened + nanoseconds(wait.until_s) if wait.until_s < 1e9 else NONE
-        bound = int(wait.count) if math.isfinite(wait.count) else NONE
-        row = _CUT_OFF, NONE, NONE, iteration, opened, closed, due, NONE, NONE, NONE, NONE
-        self._add(*row, count, NONE, NONE, bound)
-
-    def all_reduce(
-        self,
-        worker: int,
-        iteration: int,
-        joined: Time,
-        began: Time,
-        ended: Time,
-        number: int,
-        members: int,
-    ) -> None:
-        row = _ALL_REDUCE, worker, NONE, iteration, joined, ended, began, NONE, number, NONE, NONE
-        self._add(*row, members)
-
-    def _add(self, *row: int) -> None:
-        """Append a row; columns that are left out at the end are null."""
-        self._rows.extend(row)
-        self._rows.extend(_NULLS[len(row)])
 
     def flush(self) -> None:
         """Hand over the rows that are still here."""

@@ -15,6 +15,7 @@ from tests.support.run_folders import MS, Page, make_run
 from outpace.experiment.running import simulate
 from outpace.predict.interface import Wait
 from outpace.record import folder as files
+from outpace.record.recorder import Recorder
 from outpace.record.sinks import ParquetSink
 from outpace.record.trace import Trace
 from outpace.report import write_report
@@ -104,8 +105,9 @@ def test_a_closing_that_makes_no_sense_is_the_files_fault(tmp_path):
     folder = make_run(tmp_path / "a")
     sink = ParquetSink(folder / files.TRACE)
     trace = Trace(sink)
-    trace.iteration(0, 0, 0, MS, MS, 0, 0)
-    trace.cut_off(0, 2 * MS, MS, Wait(), 1)
+    recorder = Recorder(trace, lambda shard, version: None)
+    recorder.iteration_finished(0, 0, 0, MS, MS, 0, 0)
+    recorder.iteration_closed(0, 2 * MS, MS, Wait(), 1)
     trace.flush()
     sink.close()
     with pytest.raises(Unreadable, match=r"trace\.parquet: .* closed before it started"):

@@ -17,6 +17,7 @@ from outpace.cli import app
 from outpace.errors import ConfigError
 from outpace.experiment.running import simulate
 from outpace.record import folder as files
+from outpace.record.recorder import Recorder
 from outpace.record.sinks import ParquetSink
 from outpace.record.trace import Trace
 from outpace.report.perfetto.export import PERFETTO, write_perfetto
@@ -160,12 +161,15 @@ def test_the_clock_of_a_server_may_differ_from_that_of_its_workers(tmp_path):
     run = make_run(tmp_path / "run")
     sink = ParquetSink(run / files.TRACE)
     trace = Trace(sink)
+    recorder = Recorder(trace, lambda shard, version: None)
     held = Decision(1, Reason.BEYOND_BOUND, lead=1, bound=1)
     for worker, skew in enumerate((-1000, 1000)):
-        trace.pull(0, worker, 0, (skew + 1110) * MS, (skew + 1150) * MS, 1, 1, held, 9)
-        trace.iteration(worker, 0, 1000 * MS, 1100 * MS, 1200 * MS, 40 * MS, 0)
-    trace.push(0, 9, 0, 5, 2**62, 0, Outcome.DROPPED, -1)
-    trace.pull(0, 9, 0, 5, 2**62, 0, -1, Decision(None, Reason.UNBOUNDED, lead=-1), NOBODY)
+        recorder.pull_answered(0, worker, 0, (skew + 1110) * MS, (skew + 1150) * MS, 1, 1, held, 9)
+        recorder.iteration_finished(worker, 0, 1000 * MS, 1100 * MS, 1200 * MS, 40 * MS, 0)
+    recorder.push_settled(0, 9, 0, 5, 2**62, 0, Outcome.DROPPED, -1)
+    recorder.pull_answered(
+        0, 9, 0, 5, 2**62, 0, -1, Decision(None, Reason.UNBOUNDED, lead=-1), NOBODY
+    )
     trace.flush()
     sink.close()
     write_perfetto(run, tmp_path / "out.gz")
