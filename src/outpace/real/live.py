@@ -64,10 +64,10 @@ class _Watch:
 
     async def _gather(self) -> None:
         coordinator = self._coordinator
-        everybody, joined = coordinator.servers + coordinator.workers, coordinator.reports.joined
+        names, joined = coordinator.servers + coordinator.workers, coordinator.reports.joined
         try:
             while not coordinator.started:
-                self._live.update(gathering(everybody, list(joined)), refresh=True)
+                self._live.update(gathering(names, list(joined)), refresh=True)
                 await coordinator.kernel.sleep(EVERY_S)
         finally:
             if not coordinator.started:

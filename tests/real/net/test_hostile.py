@@ -549,8 +549,8 @@ BAD = {
         (Initialize("", [], [], DUE), START),
         "Initialize is not accepted from this worker",
     ),
-    "a reply": ((WireReply(0, 2, 0, 0, 0, 0, DUE), START), "may not come with a block"),
-    "a snapshot": ((Snapshot(0, 0, 0, 0, 0, DUE), START), "may not come with a block"),
+    "a reply": ((WireReply(0, 2, 0, 0, 0, 0, DUE), START), "must not come with a block"),
+    "a snapshot": ((Snapshot(0, 0, 0, 0, 0, DUE), START), "must not come with a block"),
     "a stop": ((JoinRun("", 1), None), "JoinRun is not accepted from this worker"),
 }
 

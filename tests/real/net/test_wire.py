@@ -314,7 +314,7 @@ def push(dtype: str, elements: int, *pieces: bytes) -> list[bytes]:
         (push("float32", 3, bytes(11)), "first piece has 11 bytes"),
         (push("float32", 3, bytes(13)), "first piece has 13 bytes"),
         ([pack("pull", 0, 0, 0.5), b""], "bytes that it does not announce"),
-        ([pack("snapshot", 0, 0, 0, 0, 0, ["float32", 3]), bytes(12)], "may not come"),
+        ([pack("snapshot", 0, 0, 0, 0, 0, ["float32", 3]), bytes(12)], "must not come"),
         ([pack("more", 0), bytes(12)], "without the block"),
         ([pack("more", 0)], "without the block"),
     ],

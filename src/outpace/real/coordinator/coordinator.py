@@ -19,6 +19,7 @@ import contextlib
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
+from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError, RunError
 from outpace.kernel import Kernel, WalkerError
@@ -119,27 +120,13 @@ class Coordinator:
         except ConfigError:
             self._transport.close()
             raise
-        self._losses = Losses(
-            self.kernel,
-            self.listener,
-            self.servers,
-            session.lease_s,
-            self._go_on_without,
-            self._announced.add,
-        )
+        self.snapshots: Snapshots = self._architecture.snapshots
+        go_on, announce = self._go_on_without, self._announced.add
+        lease_s = session.lease_s
+        self._losses = Losses(self.kernel, self.listener, self.servers, lease_s, go_on, announce)
         self.reports = Reports(
-            self.listener,
-            self._architecture,
-            self._losses,
-            self._announced,
-            totals_of,
-            trace,
-            log,
+            self.listener, self._architecture, self._losses, announce, totals_of, trace, log
         )
-
-    @property
-    def snapshots(self) -> Snapshots:
-        return self._architecture.snapshots
 
     # -- the phases ------------------------------------------------------------------
 
@@ -188,16 +175,18 @@ class Coordinator:
             raise error.error from None
 
     async def _conduct(self) -> None:
-        everybody, limit_s = self.servers + self.workers, self._join_s
+        all_names, limit_s = self.servers + self.workers, self._join_s
         all_say = self._announced.all
-        await all_say(everybody, JoinRun, "join", limit_s)
+        await all_say(all_names, JoinRun, "join", limit_s)
         plan = self.reports.plan = self._make_plan()
         self._tell(self.servers, plan)
         await all_say(self.servers, Ready, "be ready for the parameters", limit_s)
         self._tell(self.workers, plan)
         if self.reports.joined[self.workers[0]].buffer_bytes:
             await all_say(self.workers[:1], ModelBuffers, "send its buffers", limit_s)
-            self._forward_buffers()
+            buffers = self.reports.buffers
+            assert buffers is not None
+            self._tell(self.workers[1:], ModelBuffers(head_of(buffers)), buffers)
         await all_say(self.workers, Ready, "be ready", limit_s)
         await all_say(self.servers, Ready, "have the parameters", limit_s, times=2)
         self.kernel.catch_up()
@@ -205,7 +194,7 @@ class Coordinator:
         self.kernel.set_time(0)
         self.started = True
         self._architecture.start()
-        self._tell(everybody, Go(self.clock.origin, boot_id()))
+        self._tell(all_names, Go(self.clock.origin, boot_id()))
         for action in self.when_started:
             action()
         self._schedule_end_and_evaluations()
@@ -273,15 +262,9 @@ class Coordinator:
             await self.kernel.sleep(period_s)
             self.snapshots.ask_now()
 
-    def _tell(self, names: list[str], message: WireMessage) -> None:
+    def _tell(self, names: list[str], message: WireMessage, block: Block | None = None) -> None:
         for name in names:
-            self.listener.send(name, message)
-
-    def _forward_buffers(self) -> None:
-        buffers = self.reports.buffers
-        assert buffers is not None
-        for name in self.workers[1:]:
-            self.listener.send(name, ModelBuffers(head_of(buffers)), buffers)
+            self.listener.send(name, message, block)
 
     def _go_on_without(self, lost: Mapping[str, RunError]) -> bool:
         if not self._architecture.can_spare(lost):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,6 @@ import torch
 from outpace.blocks.block import Block, whole
 from outpace.errors import ConfigError
 from outpace.real.coordinator.losses import Losses
-from outpace.real.coordinator.waiting import Announcements
 from outpace.real.coordinator.with_servers import WithServers
 from outpace.real.coordinator.without_servers import WithoutServers
 from outpace.real.net.block_frames import block_elements
@@ -42,7 +42,8 @@ _FIRST = worker_name(0)
 class Reports:
     """Takes in all messages to the coordinator.
 
-    totals_of: the sums that each process has reported.
+    announce: called with messages that say how far a process has come. totals_of: the sums that
+    each process has reported.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class Reports:
         listener: Listener,
         architecture: WithServers | WithoutServers,
         losses: Losses,
-        announced: Announcements,
+        announce: Callable[[str, WireMessage], None],
         totals_of: dict[str, Totals],
         trace: Trace,
         log: Log,
@@ -61,7 +62,7 @@ class Reports:
         self.buffers: Block | None = None  # worker 0's model buffers, as it sent them last
         self.plan: Plan | None = None  # once it is made
         self._listener, self._architecture, self._losses = listener, architecture, losses
-        self._announced, self._trace, self._log = announced, trace, log
+        self._announce, self._trace, self._log = announce, trace, log
 
     @property
     def totals(self) -> Totals:
@@ -96,7 +97,7 @@ class Reports:
             self._losses.process_failed(name, message)
         elif not self._architecture.take(name, message, block):
             self._take_announcement(name, message, block)
-            self._announced.add(name, message)
+            self._announce(name, message)
 
     def _take_announcement(self, name: str, message: WireMessage, block: Block | None) -> None:
         if isinstance(message, JoinRun):

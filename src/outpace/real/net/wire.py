@@ -140,7 +140,7 @@ class Incoming:
             raise WireError(f"{_kind(message)}: dtype {head.dtype!r} is not known")
         expected = self._expect(message)
         if expected is None:
-            raise WireError(f"{_kind(message)} may not come with a block here")
+            raise WireError(f"{_kind(message)} must not come with a block here")
         if (head.dtype, head.elements) != expected:
             raise WireError(
                 f"{_kind(message)} has {head.elements} elements of {head.dtype} "

@@ -40,7 +40,7 @@ class ZeroMQCaller(MonitoredSocket):
         self._outgoing = Outgoing(session.run, session.epoch)
         self._up = False
         self._failed = 0  # handshakes in a row
-        # ZeroMQ listens to the first of two sockets with the same identity: nobody can guess this.
+        # ZeroMQ serves only the first of two sockets with the same identity, so it is random.
         self._socket.routing_id = f"{name}{NAME_END}{secrets.token_hex(8)}".encode()
         if session.keys is not None:
             self._socket.curve_serverkey = key.encode()
