@@ -1,4 +1,4 @@
-"""The evaluations of a run, and when they came to what."""
+"""The evaluations of a run as a curve over time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Of one run. error: why it ended early, or None. Gradients are per worker."""
+    """Evaluations of one run. error: why it ended early, or None. gradients: per worker."""
 
     name: str
     workers: int
@@ -28,12 +28,12 @@ class Curve:
 
     @property
     def final(self) -> float:
-        """The mean loss over the last quarter; infinite for a run that failed."""
+        """Mean loss over the last quarter; infinite for a run that failed."""
         last = self.loss[-max(1, len(self.loss) // 4) :]
         return math.inf if self.error else sum(last) / len(last)
 
     def seconds_above(self, loss: float) -> float:
-        """How long the loss was larger, in all; infinite if it never got down to that.
+        """Return how long the loss was larger in all, infinite if it was never that small.
 
         For a curve that falls, the time when it gets there. Unlike the first time below, it
         does not take one lucky evaluation of a curve that goes up and down for the rest.
@@ -41,11 +41,11 @@ class Curve:
         return self._above(self.seconds, loss)
 
     def gradients_above(self, loss: float) -> float:
-        """The same in gradients of each worker."""
+        """Return the gradients per worker during which the loss was larger; see `seconds_above`."""
         return self._above(self.gradients, loss)
 
     def _above(self, axis: list[float], loss: float) -> float:
-        """Between evaluations along straight lines."""
+        """Interpolate linearly between evaluations."""
         if self.error is not None or min(self.loss) > loss:
             return math.inf
         total = 0.0
@@ -57,7 +57,7 @@ class Curve:
 
 
 def read_curve(folder: Path) -> Curve:
-    """From the folder of a run."""
+    """Read the curve of a run from its folder."""
     summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
     rows = pq.read_table(folder / "metrics.parquet").to_pydict()
     workers = len(summary["iterations"])

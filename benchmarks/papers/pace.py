@@ -1,4 +1,4 @@
-"""What a run took per iteration of a worker, and what it came to."""
+"""Seconds per iteration of a worker, and accuracy, of a run."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from benchmarks.papers.curves import Curve
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Of one run: the means over its workers, and the delayed pulls of all servers together.
+    """Means over the workers of a run, and the delayed pulls of all its servers.
 
-    Per 100 iterations. The mean over workers, and not the last one's time: without a bound
+    All are per 100 iterations. Means over workers rather than the last one's time: without a bound
     a fast worker is done long before the slowest.
     """
 
@@ -26,12 +26,12 @@ class Pace:
     accuracy: float  # the mean over the last quarter of the evaluations
 
     def faster_than(self, other: Pace) -> float:
-        """How many times."""
+        """Return how many times faster this pace is."""
         return other.seconds / self.seconds
 
 
 def pace(curve: Curve) -> Pace:
-    """Raises RuntimeError if the run failed: there is nothing to judge then."""
+    """Return the pace of a run. Raises RuntimeError if the run failed."""
     if curve.error is not None:
         raise RuntimeError(f"{curve.name} failed: {curve.error}")
     iterations = sum(curve.summary["iterations"]) / curve.workers / 100
@@ -47,13 +47,13 @@ def pace(curve: Curve) -> Pace:
 
 
 def mean_pace(curves: Sequence[Curve]) -> Pace:
-    """Of runs that differ in their seeds."""
+    """Return the mean pace of runs with different seeds."""
     paces = [pace(curve) for curve in curves]
     return Pace(*(fmean(getattr(one, entry.name) for one in paces) for entry in fields(Pace)))
 
 
 def accuracy(curve: Curve) -> float:
-    """The mean over the last quarter of the evaluations; nan for a task that has none."""
+    """Return the mean accuracy over the last quarter of the evaluations, NaN without accuracies."""
     last = curve.accuracy[-max(1, len(curve.accuracy) // 4) :]
     return math.nan if None in last else sum(last) / len(last)
 
@@ -67,6 +67,6 @@ def listed(values: Iterable[float], digits: int = 1) -> str:
 
 
 def accuracy_between(curve: Curve, start_s: float, end_s: float) -> float:
-    """The mean of the curve between two times, along straight lines and then as it ended."""
+    """Return the mean accuracy between two times, interpolated linearly, constant after the end."""
     times = np.linspace(start_s, end_s, 101)
     return float(np.interp(times, curve.seconds, curve.accuracy).mean())

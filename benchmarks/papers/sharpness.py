@@ -1,4 +1,4 @@
-"""How sharp a loss is, and how fast delayed gradient descent then grows."""
+"""Sharpness of a loss, and stability of delayed gradient descent."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _STEPS = 12
 
 
 def sharpness(task: Task, samples: torch.Tensor) -> float:
-    """The largest eigenvalue of the Hessian of the mean loss of these training samples.
+    """Return the largest eigenvalue of the Hessian of the mean loss of these training samples.
 
-    Where the model is; by power iteration. samples: their numbers, int64.
+    It is taken at the model's parameters, by power iteration. samples: indices, int64.
     """
     assert isinstance(task.train, tuple)
     inputs, targets = (data[samples] for data in task.train)
@@ -40,12 +40,12 @@ def _dot(these: Sequence[torch.Tensor], those: Sequence[torch.Tensor]) -> torch.
 
 
 def bound(delay: int) -> float:
-    """The largest stable learning rate times eigenvalue, all gradients `delay` updates old."""
+    """Return the largest stable rate times eigenvalue if gradients are `delay` updates old."""
     return 2 * math.sin(math.pi / (2 * (2 * delay + 1)))
 
 
 def growth(rate: float, delay: int) -> float:
-    """By how much w ← w − rate·w(delay updates ago) grows with each update, in the long run."""
+    """Return by which factor w ← w − rate·w(delay updates ago) grows per update in the long run."""
     polynomial = np.zeros(delay + 2)
     polynomial[0], polynomial[1] = 1, -1
     polynomial[-1] += rate

@@ -1,4 +1,4 @@
-"""What judges the experiments of the papers, against closed forms."""
+"""The judges of the papers' experiments, against closed forms."""
 
 from __future__ import annotations
 

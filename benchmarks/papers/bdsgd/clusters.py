@@ -65,7 +65,7 @@ def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
 
 
 def _keep(results: Mapping[str, Rows], out: Path) -> None:
-    """Of a run that is interrupted, too, what has been measured by then."""
+    """Write the results so far, so that an interrupted run keeps them."""
     plain = {
         title: {rule: row.plain() for rule, row in rows.items()} for title, rows in results.items()
     }

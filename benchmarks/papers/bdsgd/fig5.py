@@ -34,7 +34,7 @@ PICTURE: Final = "figure-5.html"
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Of one strategy at one speed: one entry for each repetition."""
+    """Results of one strategy at one speed, one entry for each repetition."""
 
     seconds: list[float]  # to the last iteration
     accuracy: list[float]  # at the time that was fixed
@@ -45,7 +45,7 @@ Rows = Mapping[str, Found]
 
 
 def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
-    """Train, draw out/figure-5.html, keep all in out/results.json."""
+    """Train, draw out/figure-5.html, and write all results to out/results.json."""
     torch.set_num_threads(1)
     results: dict[str, Rows] = {}
     for speed, setting in data["speeds"].items():
@@ -72,12 +72,12 @@ def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
 
 
 def _part(run: Recorded, workers: int) -> Recorded:
-    """Of the cluster, its first workers, of whole nodes if that is what they are."""
+    """Return the first workers of the cluster."""
     return Recorded(run.seconds[:, :workers], run.node[:workers])
 
 
 def found(repetitions: Sequence[Curves], at_s: float) -> dict[str, Found]:
-    """By strategy; the accuracy at that time along straight lines between evaluations."""
+    """Return the results by strategy, with the accuracy at a time interpolated linearly."""
     return {
         name: Found(
             [run.seconds[-1] for run in runs],
@@ -90,13 +90,13 @@ def found(repetitions: Sequence[Curves], at_s: float) -> dict[str, Found]:
 
 
 def faster(row: Found, than: Found) -> list[float]:
-    """Per cent less time, each repetition by itself."""
+    """Return by how many per cent `row` took less time, for each repetition."""
     pairs = zip(row.seconds, than.seconds, strict=True)
     return [100 * (1 - mine / theirs) for mine, theirs in pairs]
 
 
 def claims(speed: str, rows: Rows) -> list[Claim]:
-    """The published gain, without saying over whom, beside those measured."""
+    """Compare the published gain with those over both other strategies: the paper names neither."""
     where, said = f"figure 5, {speed} s", f"predicted cut-offs take {FASTER[speed]:g} % less time"
     mine = rows[BDSGD]
     over_all, over_chen = faster(mine, rows[ALL]), faster(mine, rows[CHEN])
@@ -145,7 +145,7 @@ def _show(title: str, rows: Rows) -> None:
 
 
 def draw(results: Mapping[str, Rows], path: Path) -> None:
-    """A box for each strategy and speed: gradients per second, time, accuracy."""
+    """Draw a box for each strategy and speed: gradients per second, time, accuracy."""
     rows = {
         "gradients/s": "gradients_per_s",
         "s to the last iteration": "seconds",

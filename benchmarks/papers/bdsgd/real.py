@@ -36,7 +36,7 @@ SOON_S: Final = 0.05  # a sleep that is aborted ends so soon; uncut it lasts for
 
 
 def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
-    """Record, fit, train for real; draw out/real.html, keep all in out/results.json."""
+    """Record, fit, train for real; write out/real.html and out/results.json."""
     torch.set_num_threads(1)
     experiment = data["experiment"]
     first = data["seed"]
@@ -65,7 +65,7 @@ def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
 
 
 def _train(experiment: Plain, sync: Plain, times: Path, out: Path) -> Curve:
-    """For real, with the run times of that file."""
+    """Train for real with the run times of a file."""
     law = {"kind": "trace", "path": str(times.resolve())}
     data = {**experiment, "workers": WORKERS, "compute": law, "sync": sync}
     run_for_real(experiment_from(data, "bdsgd-real", Path(__file__).parent), out)
@@ -78,7 +78,7 @@ def _written(seed: int, path: Path) -> Path:
 
 
 def _late(run: Curve) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """How long after the end of an iteration those computed who were cut off, s."""
+    """Return how long workers that were cut off went on computing, in seconds."""
     assert run.folder is not None
     rows = pq.read_table(run.folder / TRACE)
     rows = rows.set_column(rows.column_names.index("event"), "event", rows["event"].cast("string"))
@@ -110,7 +110,7 @@ def claims(
         *found,
         Claim(
             "8 processes",
-            f"(ours) who is cut off stops, asleep or not, within {1e3 * SOON_S:.0f} ms",
+            f"(ours) a worker that is cut off stops, asleep or not, within {1e3 * SOON_S:.0f} ms",
             f"{len(late)} times; median, 99 %, longest: {soon} ms",
             bool(quantiles[1] <= SOON_S),
         ),

@@ -36,7 +36,7 @@ Rows = Mapping[str, Measured]
 
 
 def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
-    """Train, draw out/CLUSTER.html, keep all in out/results.json."""
+    """Train, draw out/CLUSTER.html, and write all results to out/results.json."""
     torch.set_num_threads(1)
     results: dict[str, Rows] = {}
     for name in data["clusters"]:
@@ -57,7 +57,7 @@ def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
 
 
 def claims(where: str, rows: Rows) -> list[Claim]:
-    """What the paper says of its figure of loss against time, and what we set out to do."""
+    """Judge the paper's claims about loss against time, and our own goals."""
     found = []
     if BDSGD in rows:
         others = [name for name in (ALL, *STATIC) if name in rows]

@@ -1,4 +1,4 @@
-"""Strategies that train on the same run times: their models, their runs, what they came to."""
+"""Strategies that train on the same run times: their models, runs and results."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def table(run: Recorded) -> RunTimes:
 def with_models(
     strategies: Mapping[str, Plain], times: Sequence[RunTimes], out: Path, name: str, seed: int
 ) -> dict[str, Plain]:
-    """The strategies, each that needs a model with one fitted to these, kept in out/NAME-KIND."""
+    """Return the strategies with the files of models fitted to these times, in out/NAME-KIND."""
     found = {}
     for strategy, sync in strategies.items():
         kind = sync.get("model")
@@ -51,7 +51,7 @@ def with_models(
 def train(
     experiment: Plain, strategies: Mapping[str, Plain], times: RunTimes, out: Path
 ) -> dict[str, Curve]:
-    """Every strategy in virtual time on these run times, in out/STRATEGY."""
+    """Train with every strategy in virtual time on these run times, in out/STRATEGY."""
     path = out.parent / f"{out.name}.parquet"
     write(times, path)
     law = {"kind": "trace", "path": str(path.resolve())}
@@ -63,7 +63,7 @@ def train(
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What whoever waits for all has come to around nine tenths of that run."""
+    """Loss and accuracy of waiting for all, around nine tenths of its run."""
 
     loss: float
     accuracy: float
@@ -78,7 +78,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Of one strategy: one entry for each repetition."""
+    """Results of one strategy, one entry for each repetition."""
 
     seconds_to_loss: list[float]  # infinite if it never came that far
     seconds_to_accuracy: list[float]
@@ -88,13 +88,13 @@ class Measured:
     count: list[float]  # gradients per iteration
 
     def faster(self, other: Measured) -> list[float]:
-        """How many times, to the loss; each repetition by itself."""
+        """Return how many times faster this strategy reaches the loss, for each repetition."""
         pairs = zip(other.seconds_to_loss, self.seconds_to_loss, strict=True)
         return [theirs / mine for theirs, mine in pairs]
 
 
 def measured(repetitions: Sequence[Curves]) -> dict[str, Measured]:
-    """By strategy. The target is each repetition's own."""
+    """Return the results by strategy. Each repetition has a target of its own."""
     targets = [Target.of(curves) for curves in repetitions]
     found = {}
     for name in repetitions[0]:
@@ -144,14 +144,14 @@ def show(title: str, rows: Mapping[str, Measured]) -> None:
 
 
 def with_error(values: Iterable[float], digits: int) -> str:
-    """Mean and its standard error, in words; of one value the value alone."""
+    """Return the mean and its standard error in words, without the error for a single value."""
     found = list(values)
     mean, apart = float(np.mean(found)), error(found)
     return f"{mean:.{digits}f}" + (f" ± {apart:.{digits}f}" if np.isfinite(apart) else "")
 
 
 def keep(results: Mapping[str, Mapping[str, Measured]], out: Path) -> None:
-    """All of it in out/results.json."""
+    """Write all results to out/results.json."""
     plain = {
         title: {name: asdict(row) for name, row in rows.items()} for title, rows in results.items()
     }
@@ -159,7 +159,7 @@ def keep(results: Mapping[str, Mapping[str, Measured]], out: Path) -> None:
 
 
 def draw(title: str, curves: Curves, path: Path) -> None:
-    """Loss and accuracy against time; dotted: those that are looked for."""
+    """Draw loss and accuracy against time, and the targets as dotted lines."""
     figure = make_subplots(rows=1, cols=2, subplot_titles=("test loss", "test accuracy"))
     for place, (name, run) in enumerate(curves.items()):
         line = {"color": colour(place), "dash": dash(place)}

@@ -22,7 +22,7 @@ ALIKE = 0.015
 
 
 def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -> list[Claim]:
-    """What the paper says of its figures, against these runs."""
+    """Judge the paper's claims about its figures by these runs."""
     small, large = (
         {model: mean_pace(_runs(curves, workers, model)) for model in MODELS} for workers in SIZES
     )
@@ -69,7 +69,7 @@ def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -
 
 
 def _rows(workers: int, paces: Mapping[str, Pace]) -> Claim:
-    """For information."""
+    """Return the measured numbers, for information."""
     return Claim(
         f"{workers} workers",
         "curves; no numbers are published",
@@ -101,7 +101,7 @@ def _speed(paces: Mapping[str, Pace]) -> list[Claim]:
 
 
 def _lost(paces: Mapping[str, Pace]) -> float:
-    """Accuracy that ASP is below the better one of two PSSP."""
+    """Return by how much the accuracy of ASP is below that of the better one of two PSSP."""
     return max(paces["PSSP 0.3"].accuracy, paces["PSSP 0.5"].accuracy) - paces["ASP"].accuracy
 
 
@@ -114,6 +114,6 @@ def _runs(curves: Mapping[str, Curve], workers: int, model: str) -> list[Curve]:
 
 
 def _age(runs: list[Curve]) -> float:
-    """Mean staleness of gradients, in iterations."""
+    """Return the mean staleness of gradients, in iterations."""
     means = [run.summary["staleness"]["mean"] / run.workers for run in runs]
     return sum(means) / len(means)

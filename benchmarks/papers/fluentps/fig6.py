@@ -19,7 +19,7 @@ ONE_AFTER_THE_OTHER = {"PS-Lite": 6, "FluentPS": 2}  # messages of an iteration
 
 
 def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -> list[Claim]:
-    """What the paper says of its figure, against these runs."""
+    """Judge the paper's claims about its figure by these runs."""
     paces = {name: pace(curve) for name, curve in curves.items()}
     return [
         *_by_workers(paces),
@@ -56,7 +56,7 @@ def _by_workers(paces: Mapping[str, Pace]) -> list[Claim]:
 def _saved(
     paces: Mapping[str, Pace], what: str, before: str, after: str, less: float, times: float
 ) -> Claim:
-    """Up to so many per cent less communication, and as many times faster as a whole."""
+    """Judge a gain: at most `less` per cent less communication, and `times` faster."""
     pairs = [(paces[f"{before} {network}"], paces[f"{after} {network}"]) for network in NETWORKS]
     saved = [percent_less(b.communicate_s, a.communicate_s) for a, b in pairs]
     faster = [b.faster_than(a) for a, b in pairs]
@@ -70,7 +70,7 @@ def _saved(
 
 
 def _messages(paces: Mapping[str, Pace], experiments: Mapping[str, Experiment]) -> Claim:
-    """The seconds that each second of latency costs."""
+    """Judge how many seconds each second of latency costs."""
 
     def ends(system: str) -> tuple[float, float]:
         """Return the latency and the seconds of communication, at 200 ms beyond those at 1 ms."""
@@ -89,7 +89,7 @@ def _messages(paces: Mapping[str, Pace], experiments: Mapping[str, Experiment]) 
     limit = percent_less(slopes["FluentPS"], slopes["PS-Lite"])
     return Claim(
         "why (not in the paper)",
-        "overlap saves messages that wait for each other, 2 in the place of 6, and no bytes: at "
+        "overlap saves messages that wait for each other, 2 instead of 6, and no bytes: at "
         "most 67 % of the communication",
         f"a second of latency costs {listed(slopes.values(), 2)} s: {limit:.0f} % where it is all",
         all(abs(slopes[system] - n) < 0.3 for system, n in ONE_AFTER_THE_OTHER.items()),

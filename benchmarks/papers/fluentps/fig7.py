@@ -22,7 +22,7 @@ SHARPNESS_SAMPLES = 1000
 
 
 def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -> list[Claim]:
-    """What the paper says of its figures, against these runs."""
+    """Judge the paper's claims about its figures by these runs."""
     table = [accuracy(curves[f"SSPtable {n}"]) for n in WORKERS]
     ours = [accuracy(curves[f"FluentPS {n}"]) for n in WORKERS]
     lost = [b - a for a, b in zip(table, ours, strict=True)][:2]
@@ -63,7 +63,7 @@ def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -
 
 
 def _explained(curves: Mapping[str, Curve], experiment: Experiment) -> Claim:
-    """Delayed gradient descent in the steepest direction of the loss that training starts at."""
+    """Explain it by delayed gradient descent along the steepest direction of the initial loss."""
     with one_thread_own_randomness():
         workload = experiment.task.workload(1, SHARPNESS_SAMPLES, experiment.seed)
         assert isinstance(workload, SupervisedWorkload)

@@ -15,7 +15,7 @@ MIDWAY = (16500 / 29800, 23500 / 29800)  # of the time that soft takes for all
 
 
 def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -> list[Claim]:
-    """What the paper says of its figure, against these runs."""
+    """Judge the paper's claims about its figure by these runs."""
     soft, lazy = curves["soft"], curves["lazy"]
     ratio = pace(lazy).faster_than(pace(soft))
     start, end = (share * soft.seconds[-1] for share in MIDWAY)

@@ -22,7 +22,7 @@ ALIKE = 0.015  # of accuracies
 
 
 def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -> list[Claim]:
-    """What the paper says of its figure, against these runs."""
+    """Judge the paper's claims about its figure by these runs."""
     paces = {name: pace(curve) for name, curve in curves.items()}
     soft, lazy = (
         [(paces[f"{buffer} {a}"], paces[f"{buffer} {b}"]) for a, b in PAIRS]
@@ -98,8 +98,8 @@ def _lazy(soft: list[tuple[Pace, Pace]], lazy: list[tuple[Pace, Pace]]) -> list[
         ),
         Claim(
             "why (not in the paper)",
-            "with lazy execution it cannot: a lead grows by at most one per iteration of "
-            "one's own, so PSSP(s, c) holds a worker on average at a lead of at most "
+            "with lazy execution it cannot: a lead grows by at most one per own "
+            "iteration, so PSSP(s, c) holds a worker on average at a lead of at most "
             "s + 1/c − 1 = s', no later than SSP(s'), and each time all of the lead is gone",
             f"{_delays(lazy)}: PSSP delays more in each pair",
             all(a.delayed > b.delayed for a, b in lazy),
@@ -119,7 +119,7 @@ def _accuracy(paces: Mapping[str, Pace]) -> Claim:
 
 
 def _saved(pairs: list[tuple[Pace, Pace]]) -> tuple[list[float], list[float]]:
-    """Per cent of delayed pulls and of time that PSSP saves."""
+    """Return the per cent of delayed pulls and of time that PSSP saves."""
     return (
         [percent_less(pssp.delayed, ssp.delayed) for pssp, ssp in pairs],
         [percent_less(pssp.seconds, ssp.seconds) for pssp, ssp in pairs],

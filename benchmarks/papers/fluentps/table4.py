@@ -40,7 +40,7 @@ ALIKE = 0.015  # of accuracies, published: within 0.009
 
 
 def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -> list[Claim]:
-    """The table's rows, and what must hold between them."""
+    """Judge the rows of the table and the relations between them."""
     found: list[Claim] = []
     for cluster in CLUSTERS:
         measured = {row: pace(curves[f"{cluster} {row}"]) for row in ROWS}
@@ -52,7 +52,7 @@ _ENDS = ("asp", "soft 1", "lazy 1")
 
 
 def _rows(cluster: str, measured: Mapping[str, Pace]) -> list[Claim]:
-    """For information: the numbers, in columns as the paper's."""
+    """Return the numbers in the columns of the paper, for information."""
     return [
         Claim(
             f"table IV, {CLUSTERS[cluster]}: {column}",
@@ -157,5 +157,5 @@ def _within(value: float, other: float, factor: float) -> bool:
 
 
 def _excess_kept(measured: float, published: float) -> bool:
-    """Slower at all, and at least by half of what was published."""
+    """True if the excess over 1 is at least half of the published one."""
     return measured - 1 >= 0.5 * (published - 1)

@@ -37,7 +37,7 @@ EVEN, SLOW, BURSTS = "even", "two slow", "two in bursts"
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """What a worker did until then, on average. communicate_s: all that is neither."""
+    """A worker's mean seconds of each activity. communicate_s: all but computing and waiting."""
 
     seconds: float  # infinite if the accuracy was not reached; then the others are nan
     compute_s: float
@@ -61,7 +61,7 @@ _SPANS: Final = ("start_ns", "computed_ns", "held_ns")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Of one strategy: one entry for each repetition."""
+    """Results of one strategy, one entry for each repetition."""
 
     splits: dict[str, list[Split]]  # by accuracy
     final_accuracy: list[float]  # the mean over the last tenth of the time
@@ -76,7 +76,7 @@ Rows = Mapping[str, Found]  # by strategy
 
 
 def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
-    """Train, draw out/accuracy.html, keep all in out/results.json."""
+    """Train, draw out/accuracy.html, and write all results to out/results.json."""
     torch.set_num_threads(1)
     results, first = {}, {}
     for case in data["cases"]:
@@ -97,7 +97,7 @@ def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
 
 
 def _train(data: Mapping[str, Any], case: str, seed: int, out: Path) -> dict[str, Curve]:
-    """Each strategy, in out/STRATEGY."""
+    """Train with each strategy, in out/STRATEGY."""
     step_s, workers = data["step_s"], data["workers"]
     compute: dict[str, Any] = {"kind": "lognormal", "mean_s": step_s, "cv": bursts.NOISE}
     if case == SLOW:
@@ -118,7 +118,7 @@ def _train(data: Mapping[str, Any], case: str, seed: int, out: Path) -> dict[str
 
 
 def found(repetitions: Sequence[Mapping[str, Curve]], targets: Sequence[float]) -> dict[str, Found]:
-    """By strategy."""
+    """Return the results by strategy."""
     ends = [min(run.gradients[-1] for run in curves.values()) for curves in repetitions]
     return {
         name: _found([curves[name] for curves in repetitions], ends, targets)
@@ -147,7 +147,7 @@ def _found(runs: Sequence[Curve], ends: Sequence[float], targets: Sequence[float
 
 
 def claims(case: str, rows: Rows) -> list[Claim]:
-    """What is published, of workers that are alike, and the same with stragglers."""
+    """Judge the published claims for equal workers, and the same claims with stragglers."""
     low, high = next(iter(rows.values())).splits
     of_hpsgd, least = rows[HPSGD], rows[SSGD]
     where = case if case == EVEN else f"{case} (not in the paper)"
@@ -206,7 +206,7 @@ def _s(row: Found, target: str) -> str:
 
 
 def _shares(row: Found, target: str) -> str:
-    """Per cent of the time: compute / communicate / wait."""
+    """Return compute / communicate / wait in per cent of the time."""
     splits = [split for split in row.splits[target] if math.isfinite(split.seconds)]
     if not splits:
         return "never"
@@ -232,7 +232,7 @@ def _show(case: str, rows: Rows) -> None:
 
 
 def draw(cases: Mapping[str, Mapping[str, Curve]], path: Path) -> None:
-    """Accuracy over time: a panel for each case."""
+    """Draw accuracy over time, a panel for each case."""
     figure = make_subplots(rows=1, cols=len(cases), subplot_titles=list(cases), shared_yaxes=True)
     for column, curves in enumerate(cases.values(), 1):
         for place, (name, run) in enumerate(curves.items()):

@@ -26,7 +26,7 @@ IN_STEP: Final = ("SSGD", "Local SGD", "PSGD")
 
 
 class Pair(NamedTuple):
-    """One strategy with one seed."""
+    """Results of one strategy with one seed, in virtual time and for real."""
 
     virtual_s: float
     wall_s: float
@@ -36,7 +36,7 @@ class Pair(NamedTuple):
 
 
 def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
-    """Both, for every seed; draw out/real.html and out/virtual.html of the first."""
+    """Run every seed in both ways; draw out/real.html and out/virtual.html of the first seed."""
     torch.set_num_threads(1)
     rows: dict[str, list[Pair]] = {name: [] for name in data["strategies"]}
     for seed in range(data["seed"], data["seed"] + data["repeats"]):
@@ -90,7 +90,7 @@ def claims(rows: Mapping[str, list[Pair]]) -> list[Claim]:
         ),
         Claim(
             "4 workers",
-            "HPSGD waits for nobody before its last step",
+            "HPSGD never waits before its last step",
             f"{waits:.2f} s of waiting in all, per worker; virtual time: "
             f"{max(p.virtual['seconds']['wait'] for p in rows['HPSGD']):.2f} s",
             None,

@@ -30,19 +30,19 @@ PUBLISHED: Final = {4: {SSGD: 133, LOCAL: 0}, 16: {SSGD: 250, LOCAL: 75}}  # per
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """An all-reduce in a ring of so many bytes; `scale`: as much dearer than the network is."""
+    """An all-reduce in a ring. scale: how many times dearer it is than on this network."""
 
     latency_s: float
     bandwidth_bytes_per_s: float
     scale: float = 1.0
 
     def seconds(self, workers: int, size_bytes: int) -> float:
-        """2(N−1)·(L + m/(N·B)): Patarasu and Yuan, 2009."""
+        """Return 2(N−1)·(L + m/(N·B)), as in Patarasu and Yuan (2009)."""
         share_s = size_bytes / workers / self.bandwidth_bytes_per_s
         return 2 * (workers - 1) * (self.latency_s + share_s) * self.scale
 
     def costing(self, seconds: float, workers: int, size_bytes: int) -> Ring:
-        """The same network, as much slower as it takes for that."""
+        """Return a ring that is slower by the factor at which an all-reduce takes `seconds`."""
         scale = self.scale * seconds / self.seconds(workers, size_bytes)
         return Ring(self.latency_s, self.bandwidth_bytes_per_s, scale)
 
@@ -55,32 +55,32 @@ class Ring:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """A step of the cost model (section 3.2), in steps that are not interrupted.
+    """A step of the cost model (section 3.2), in units of a step without communication.
 
-    k: how long a synchronization takes. every: Local SGD's steps between two, γ + 1.
+    k: duration of a synchronization. every: steps of Local SGD between two averages, γ + 1.
     """
 
     k: float
     every: int
 
     def of(self, strategy: str) -> float:
-        """1 + k for SSGD, 1 + k/(γ + 1) for Local SGD; nobody else waits."""
+        """Return 1 + k for SSGD, 1 + k/(γ + 1) for Local SGD, 1 for strategies that never wait."""
         return 1 + {SSGD: self.k, LOCAL: self.k / self.every}.get(strategy, 0.0)
 
     @property
     def in_a_round(self) -> float:
-        """HPSGD's steps in the time in which Local SGD averages once: γ + 1 + k."""
+        """Steps of HPSGD in the time of one round of Local SGD: γ + 1 + k."""
         return self.every + self.k
 
     @property
     def synchronizations(self) -> float:
-        """HPSGD's in that time, if one follows the other without a gap: (γ + 1)/k + 1."""
+        """Synchronizations of HPSGD in that time, if they follow without a gap: (γ + 1)/k + 1."""
         return self.every / self.k + 1
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Of one strategy. efficiency: steps per second, of those of a worker by itself."""
+    """Results of one strategy. efficiency: steps per second, relative to a worker by itself."""
 
     efficiency: float
     mean_window: float | None  # steps in a synchronization
@@ -91,7 +91,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """All strategies with so many workers, a synchronization taking k steps."""
+    """Results of all strategies with some number of workers; a synchronization takes k steps."""
 
     workers: int
     k: float
@@ -99,12 +99,12 @@ class Row:
     found: Mapping[str, Found]
 
     def percent_over(self, other: str) -> float:
-        """More steps per second of HPSGD."""
+        """Return by how many per cent HPSGD makes more steps per second than another strategy."""
         return self.found[HPSGD].percent_over(self.found[other])
 
     @property
     def in_order(self) -> bool:
-        """SSGD is slower than Local SGD, that slower than HPSGD; nobody is faster than PSGD."""
+        """True if SSGD < Local SGD < HPSGD <= PSGD in steps per second."""
         found = [self.found[name].efficiency for name in (SSGD, LOCAL, HPSGD, PSGD)]
         return found[0] < found[1] < found[2] < 1.005 * found[3]
 
@@ -149,7 +149,7 @@ def _bytes(model: str) -> int:
 def _row(
     data: Mapping[str, Any], model: str, workers: int, ring: Ring, step_s: float, out: Path
 ) -> Row:
-    """Each strategy, in out/MODEL-WORKERS."""
+    """Run each strategy, in out/MODEL-WORKERS."""
     experiment = {
         "seed": data["seed"],
         "task": {"kind": "timing", "layers": model},
@@ -174,8 +174,8 @@ def _row(
 
 
 def _found(folder: Path, step_s: float, steps: int) -> Found:
-    """Of the first so many steps: whole rounds of Local SGD, without the last one, in which all
-    synchronise what is left.
+    """Read the results of the first steps: whole rounds of Local SGD without the last one, in which
+    workers synchronize the rest.
     """
     table = pq.read_table(folder / TRACE, columns=["event", "iteration", "end_ns"])
     is_step = pc.equal(pc.cast(table["event"], "string"), "iteration")
@@ -185,7 +185,7 @@ def _found(folder: Path, step_s: float, steps: int) -> Found:
 
 
 def claims(rows: Rows) -> list[Claim]:
-    """What is published of 4 and of 16 workers, in one network."""
+    """Judge what is published of 4 and of 16 workers, in one network."""
     found = []
     for workers, published in PUBLISHED.items():
         of_all = {
@@ -211,7 +211,7 @@ def claims(rows: Rows) -> list[Claim]:
 
 
 def _efficiencies(rows: Rows) -> list[Claim]:
-    """How they change from few workers to many."""
+    """Judge how efficiencies change from few workers to many."""
     workers = ", ".join(str(row.workers) for row in next(iter(rows.values())))
     words = []
     for model, of_model in rows.items():
@@ -252,7 +252,7 @@ def _efficiencies(rows: Rows) -> list[Claim]:
 
 
 def explained(ratios: Sequence[Mapping[str, Any]], rows: Sequence[Row]) -> list[Claim]:
-    """Each ratio at the cost that explains it, and what the other one is then."""
+    """Judge each ratio at the cost that explains it, and show the other ratio at that cost."""
     found = []
     for ratio, row in zip(ratios, rows, strict=True):
         than, percent = ratio["than"], ratio["percent"]
@@ -272,7 +272,7 @@ def explained(ratios: Sequence[Mapping[str, Any]], rows: Sequence[Row]) -> list[
 
 
 def _together(every: int) -> Claim:
-    """With one cost both ratios of 16 workers cannot be: what it would take."""
+    """Show what one cost would have to be for both ratios of 16 workers."""
     over_ssgd, over_local = (1 + percent / 100 for percent in PUBLISHED[16].values())
     local = over_ssgd / over_local  # over SSGD: (1 + k)/(1 + k/every)
     k = (local - 1) / (1 - local / every)
@@ -288,7 +288,7 @@ def _together(every: int) -> Claim:
 
 
 def cost_model(rows: Rows) -> list[Claim]:
-    """Section 3.2 in closed form: steps, and synchronizations of HPSGD."""
+    """Judge section 3.2 in closed form: steps, and synchronizations of HPSGD."""
     all_rows = [row for of_model in rows.values() for row in of_model]
     apart = {
         name: max(abs(row.found[name].efficiency * row.model.of(name) - 1) for row in all_rows)
@@ -329,7 +329,7 @@ def cost_model(rows: Rows) -> list[Claim]:
 
 
 def draw(rows: Rows, path: Path) -> None:
-    """Scaling efficiency over workers: a panel for each model."""
+    """Draw the scaling efficiency over workers, a panel for each model."""
     figure = make_subplots(rows=1, cols=len(rows), subplot_titles=list(rows), shared_yaxes=True)
     for column, of_model in enumerate(rows.values(), 1):
         for place, name in enumerate((SSGD, LOCAL, HPSGD, PSGD)):

@@ -30,7 +30,7 @@ ABOUT = 0.25  # curves that basically coincide get there within this share of ea
 
 
 def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -> list[Claim]:
-    """What the paper says of its figures, against these runs."""
+    """Judge the paper's claims about its figures by these runs."""
     return [
         *_by_time(curves),
         *_by_iterations(curves),
@@ -140,7 +140,7 @@ def _many_workers(curves: Mapping[str, Curve]) -> list[Claim]:
 
 
 def _explained(curves: Mapping[str, Curve], experiment: Experiment) -> list[Claim]:
-    """Delayed gradient descent in the steepest direction of the loss that training starts at."""
+    """Explain it by delayed gradient descent along the steepest direction of the initial loss."""
     with one_thread_own_randomness():
         workload = experiment.task.workload(1, SHARPNESS_SAMPLES, experiment.seed)
         assert isinstance(workload, SupervisedWorkload)

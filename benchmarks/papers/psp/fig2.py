@@ -30,14 +30,14 @@ Seconds = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 @dataclass(frozen=True, slots=True)
 class PullDelays:
-    """Of all pulls between machines, s: from the pull to its reply, and of that the reply's way."""
+    """Seconds from each pull between machines to its reply, and the reply's share of that."""
 
     whole: Seconds
     way: Seconds
 
 
 def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -> list[Claim]:
-    """The law that was put in, against the messages of these runs."""
+    """Judge the law of late replies by the messages of these runs."""
     normal, delayed = (pull_delays(curves[name].folder) for name in SCENARIOS)
     law = late_replies(experiments[DELAYED])
     late = delayed.way >= law.seconds
@@ -76,7 +76,7 @@ def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -
         ),
         Claim(
             "why (not in the paper)",
-            "in synchronous training one late reply holds up everybody's next pull",
+            "in synchronous training one late reply holds up the next pulls of all workers",
             f"{waiting:.0%} of the pulls took {law.seconds:g} s or more, {waiting / share:.0f} "
             "times as many as the replies that were late",
             bool(waiting >= 10 * share),
@@ -86,7 +86,7 @@ def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -
 
 
 def draw(curves: Mapping[str, Curve], out: Path) -> list[Path]:
-    """The densities, as a picture of its own beside the reports."""
+    """Draw the densities; return the path of the picture."""
     import plotly.graph_objects as go
 
     figure = go.Figure()
@@ -111,7 +111,7 @@ def draw(curves: Mapping[str, Curve], out: Path) -> list[Path]:
 
 
 def pull_delays(folder: Path | None) -> PullDelays:
-    """From the messages of a run in which each pull is answered before the next."""
+    """Read the delays from the messages of a run in which each pull is answered before the next."""
     assert folder is not None
     table = pq.read_table(folder / MESSAGES)
     pulls = _in_order(table.filter(pc.field("kind") == "pull"), "sender", "receiver")
@@ -126,13 +126,13 @@ def pull_delays(folder: Path | None) -> PullDelays:
 
 
 def _in_order(messages: pa.Table, worker: str, server: str) -> pa.Table:
-    """Those of one worker and server together, one after the other."""
+    """Sort messages by worker, server and time."""
     keys = [(worker, "ascending"), (server, "ascending"), ("requested_ns", "ascending")]
     return messages.sort_by(keys)
 
 
 def _machine(names: pa.ChunkedArray) -> np.ndarray[tuple[int], np.dtype[np.str_]]:
-    """Server m is beside worker m."""
+    """Return the machine of each node: server m is beside worker m."""
     return np.array([name.rpartition("-")[2] for name in names.to_pylist()])
 
 

@@ -17,7 +17,7 @@ FASTER = 0.15  # the share of the time that may be saved where nothing is late
 
 
 def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -> list[Claim]:
-    """What the figure shows, against these runs."""
+    """Judge the claims of the figure by these runs."""
     del experiments
     runs = [curves[setting.name] for setting in SETTINGS]
     sync, *partial = runs
@@ -50,6 +50,6 @@ def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -
 
 
 def later_gap(run: Curve, other: Curve) -> float:
-    """The largest difference of the errors after the first third, iteration for iteration."""
+    """Return the largest difference of the errors after the first third, iteration by iteration."""
     pairs = list(zip(run.accuracy, other.accuracy, strict=False))
     return max((abs(a - b) for a, b in pairs[len(pairs) // 3 :]), default=1.0)

@@ -25,7 +25,7 @@ ALMOST = 0.05  # 28/90 takes almost the same time as without delays
 
 
 def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -> list[Claim]:
-    """What the figure and its text say, against these runs."""
+    """Judge the claims of the figure and its text by these runs."""
     del experiments
     runs = {setting: curves[setting.name] for setting in SETTINGS}
     target = max(final_error(runs[setting]) for setting in (SYNC, PUSH, PULL)) + ABOVE

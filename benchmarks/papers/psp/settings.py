@@ -1,4 +1,4 @@
-"""What the experiments of PSP-SGD share: settings, Table 1, and what late replies cost.
+"""Settings of PSP-SGD's experiments, Table 1, and the cost of late replies.
 
 Partially Synchronous Parallelism SGD, section 4: 32 workers beside 32 servers, of whose replies
 to pulls 0.16 % come 4 s late.
@@ -36,23 +36,23 @@ SYNC, PUSH, PULL, LEAST = SETTINGS
 
 
 def runs_of(setting: Setting, curves: Mapping[str, Curve]) -> list[Curve]:
-    """Its repetitions, which differ in the seed."""
+    """Return the repetitions of a setting, which differ in the seed."""
     return [curve for name, curve in curves.items() if name.rpartition(" seed ")[0] == setting.name]
 
 
 def final_error(curve: Curve) -> float:
-    """Top-1, on the test data, at the end; all wrong if the run failed."""
+    """Return the top-1 error on the test data at the end, 1 if the run failed."""
     return 1.0 if curve.error is not None else 1 - curve.accuracy[-1]
 
 
 def seconds_to_error(curve: Curve, error: float) -> float:
-    """How long the top-1 error was larger; infinite if it never got down to that."""
+    """Return how long the top-1 error was larger, infinite if it was never that small."""
     return replace(curve, loss=[1 - share for share in curve.accuracy]).seconds_above(error)
 
 
 @dataclass(frozen=True, slots=True)
 class LateReplies:
-    """Which iterations meet a late reply, in closed form.
+    """The share of iterations that a late reply delays, in closed form.
 
     For computations that all take the same time, longer than a reply is late, and a network in
     which nothing else does. A server beside a worker answers it without the network, in time.
@@ -65,18 +65,18 @@ class LateReplies:
 
     @property
     def of_a_worker(self) -> float:
-        """The share of its iterations that a worker begins late, if it waits for all servers."""
+        """Share of its iterations that a worker begins late, if it waits for all servers."""
         return 1 - (1 - self.probability) ** (self.servers - 1)
 
     @property
     def of_all(self) -> float:
-        """The share of iterations that somebody begins late: all then wait, if synchronous."""
+        """Share of iterations that any worker begins late: all wait in synchronous training."""
         return 1 - (1 - self.of_a_worker) ** self.workers
 
     def of_quorum(self, quorum: int) -> float:
-        """The share of iterations in which the servers have to wait for a late worker.
+        """Return the share of iterations in which the servers have to wait for a late worker.
 
-        Who is late stays late: its gradient is dropped, and it begins the next iteration as late
+        A late worker stays late: its gradient is dropped, and it begins the next iteration as late
         again, until more are late than may be dropped. Then all begin together. So it is one in
         as many iterations as it takes until more than workers − quorum are late; with `left[n]`
         still to go where n are, left[n] = 1 + Σ P(k more become late) · left[n + k].
@@ -94,7 +94,7 @@ class LateReplies:
 
 
 def late_replies(experiment: Experiment) -> LateReplies:
-    """Of a configuration with one rule of delays."""
+    """Return the law of an experiment with one rule of delays."""
     assert experiment.network is not None
     (rule,) = experiment.network.delays
     return LateReplies(experiment.workers, experiment.servers, rule.probability, rule.seconds)

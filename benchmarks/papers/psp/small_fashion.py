@@ -12,7 +12,7 @@ _SAMPLES = 10_000  # a fifth of CIFAR-10: with a fifth of the batch, epochs as l
 
 
 def task() -> Task:
-    """Two 3×3 convolutions (8, 16 channels), normalised, and a linear layer, 9,146 parameters."""
+    """Return two normalised 3×3 convolutions (8, 16 channels), a linear layer: 9,146 parameters."""
     whole = fashion_mnist_cnn()
     assert isinstance(whole.train, tuple)
     assert isinstance(whole.test, tuple)
@@ -37,6 +37,6 @@ def task() -> Task:
 
 
 def _halved(pictures: torch.Tensor) -> torch.Tensor:
-    """Bytes of shape (n, 1, 28, 28) → numbers of mean 0 and variance 1, (n, 1, 14, 14)."""
+    """Return bytes (n, 1, 28, 28) as numbers (n, 1, 14, 14) of mean 0 and variance 1."""
     small = nn.functional.avg_pool2d(pictures.float(), 2)
     return (small - small.mean()) / small.std()

@@ -31,7 +31,7 @@ WORSE = 0.03  # by so much 20/75 is worse than all others at least; published 0.
 
 
 def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -> list[Claim]:
-    """What the table says, against these runs; means over the seeds."""
+    """Judge the claims of the table by means over the seeds of these runs."""
     runs = {setting: runs_of(setting, curves) for setting in SETTINGS}
     times = {setting: fmean(run.seconds[-1] for run in of) for setting, of in runs.items()}
     errors = {setting: fmean(map(final_error, of)) for setting, of in runs.items()}
@@ -75,7 +75,7 @@ def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -
 
 
 def _explained(times: Mapping[Setting, float], experiments: Mapping[str, Experiment]) -> Claim:
-    """Against 28/90, which hardly ever waits for a late reply: three servers may be late."""
+    """Compare with 28/90, which hardly ever waits for a late reply: three servers may be late."""
     experiment = experiments[f"{SYNC.name} seed 0"]
     partial = experiments[f"{PUSH.name} seed 0"].sync
     iterations = experiment.stop.iterations
@@ -86,8 +86,8 @@ def _explained(times: Mapping[Setting, float], experiments: Mapping[str, Experim
     longest, longer = law.seconds * law.of_all, law.seconds * law.of_quorum(partial.quorum)
     return Claim(
         "why (not in the paper)",
-        f"32/100 waits for somebody late in {law.of_all:.1%} of its iterations, 28/100 in "
-        f"{law.of_quorum(partial.quorum):.1%} unless who is late catches up: {longest:.2f} and "
+        f"32/100 waits for a late worker in {law.of_all:.1%} of its iterations, 28/100 in "
+        f"{law.of_quorum(partial.quorum):.1%} unless late workers catch up: {longest:.2f} and "
         f"{longer:.2f} s per iteration, at most",
         f"{sync - pull:.2f} and {push - pull:.2f} s more than the {pull:.2f} of 28/90",
         MEASURED * longest <= sync - pull <= longest and 0 < push - pull <= longer,
@@ -96,7 +96,7 @@ def _explained(times: Mapping[Setting, float], experiments: Mapping[str, Experim
 
 
 def _as_printed(curves: Mapping[str, Curve]) -> list[Claim]:
-    """Which the small configuration has beside the table."""
+    """Judge the variants that only the small configuration has."""
     names = f"{PULL.name} as printed", f"{LEAST.name} as printed", f"{LEAST.name} slow servers"
     if not all(name in curves for name in names):
         return []

@@ -38,7 +38,7 @@ class Recorded:
 
 
 def four_nodes(iterations: int, seed: int, events: Sequence[Event] = (PAPERS_EVENT,)) -> Recorded:
-    """Cluster i."""
+    """Return a run of cluster i."""
     node = np.repeat(np.arange(4), [40, 40, 39, 39])
     speed = np.random.default_rng(158).normal(0, 0.02, len(node))
     factor = np.ones((iterations, 4))
@@ -51,7 +51,7 @@ def four_nodes(iterations: int, seed: int, events: Sequence[Event] = (PAPERS_EVE
 
 
 def random_events(iterations: int, random: np.random.Generator) -> list[Event]:
-    """Of a run to learn from: one or two, anywhere, of any node."""
+    """Return one or two slow times of random nodes, for a run that models are fitted to."""
     events = []
     for _ in range(random.integers(1, 3)):
         first = 0 if random.random() < 0.4 else int(random.integers(0, iterations - 40))
@@ -61,7 +61,7 @@ def random_events(iterations: int, random: np.random.Generator) -> list[Event]:
 
 
 def _four_nodes_law(usual: Array, node: NDArray[np.int64], factor: Array, t: int) -> Law:
-    """Of runs with random events: a slow node recovers, a normal one slows down, now and then."""
+    """Return the law of iteration t if nodes slow down and recover at random."""
     was = factor[max(t - 1, 0)]
     slower = np.linspace(1.6, 2.4, 9)
     change = np.where(was > 1, 1 / 70, 1.5 / 4 / len(factor))
@@ -74,7 +74,7 @@ def _four_nodes_law(usual: Array, node: NDArray[np.int64], factor: Array, t: int
 
 
 def switching_nodes(iterations: int, seed: int) -> Recorded:
-    """Cluster iii."""
+    """Return a run of cluster iii."""
     nodes, each = 16, 10
     node = np.repeat(np.arange(nodes), each)
     habits = np.random.default_rng(160)
@@ -106,7 +106,7 @@ def switching_nodes(iterations: int, seed: int) -> Recorded:
 
 @dataclass(frozen=True)
 class Speed:
-    """Of cluster ii: mean time, its relative spread; stragglers: share and slowdown."""
+    """Speed of cluster ii: mean time, relative spread, and share and slowdown of stragglers."""
 
     mean_s: float
     spread: float
@@ -125,7 +125,7 @@ _STAY: Final = 0.3  # a straggler straggles again
 
 
 def drifting(iterations: int, seed: int, speed: Speed) -> Recorded:
-    """Cluster ii: what all share, nodes and workers drift; the share of stragglers too."""
+    """Return a run of cluster ii, whose speeds and share of stragglers drift."""
     workers, nodes = 2175, 32
     node = np.arange(workers) // 68
     prone = np.random.default_rng(2175).gamma(4, 1 / 4, nodes)
@@ -172,7 +172,7 @@ def drifting(iterations: int, seed: int, speed: Speed) -> Recorded:
 
 
 def _law(usual: Array, node: NDArray[np.int64], regimes: Array, p: Array) -> Law:
-    """Of nodes with so many times slower regimes, and workers as in clusters i and iii."""
+    """Return the law of nodes with these regimes, and workers as in clusters i and iii."""
     factors = 1.3 + 0.7 * (np.arange(8) + 0.5) / 8
     offsets_p = np.append(1 - STRAGGLE, np.full(8, STRAGGLE / 8))
     with np.errstate(divide="ignore"):
@@ -191,7 +191,7 @@ def _law(usual: Array, node: NDArray[np.int64], regimes: Array, p: Array) -> Law
 
 
 def _own(random: np.random.Generator, shape: tuple[int, int]) -> Array:
-    """What each worker's time is multiplied by, by itself."""
+    """Return the independent random factor of each worker's time."""
     straggles = random.random(shape) < STRAGGLE
     return np.exp(random.normal(0, NOISE, shape)) * np.where(
         straggles, random.uniform(1.3, 2, shape), 1
@@ -201,7 +201,7 @@ def _own(random: np.random.Generator, shape: tuple[int, int]) -> Array:
 def _drift(
     random: np.random.Generator, iterations: int, shape: tuple[int, ...], deviation: float
 ) -> Array:
-    """A stationary autoregression, from the iteration before the first."""
+    """Return a stationary autoregression that starts one iteration early."""
     noise = random.normal(0, deviation, (iterations + 1, *shape))
     noise[1:] *= sqrt(1 - _KEEP**2)
     for t in range(iterations):
@@ -210,6 +210,6 @@ def _drift(
 
 
 def _share(mood: Array, speed: Speed) -> Array:
-    """Of workers that straggle."""
+    """Return the share of workers that straggle."""
     between = torch.special.ndtr(torch.as_tensor(mood)).numpy()
     return speed.fewest + (speed.most - speed.fewest) * between

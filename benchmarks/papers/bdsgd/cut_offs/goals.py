@@ -1,4 +1,4 @@
-"""What the paper says of cut-offs and what is wanted here, against what was measured."""
+"""The paper's claims about cut-offs, and our goals, against what was measured."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Rows = Mapping[str, Row]  # by rule
 
 
 def goals(title: str, cluster: str, workers: int, rows: Rows) -> list[Claim]:
-    """Of one cluster and observation; those whose rules were not measured are left out."""
+    """Return the claims for one cluster and observation whose rules were measured."""
     return [
         *(_papers(title, rows) if cluster in PAPERS else []),
         *_models(title, cluster, rows),
@@ -46,7 +46,7 @@ def _papers(title: str, rows: Rows) -> list[Claim]:
 
 
 def _models(title: str, cluster: str, rows: Rows) -> list[Claim]:
-    """A model's count against the count of whoever knows the law."""
+    """Compare the count of a model with the count of the true law."""
     wanted = {"deep-markov": 0.3} if cluster != "iii" else {"deep-markov": None, "pooled": 1.0}
     return [
         _within(title, rows, f"{model} count", "true count", within)
@@ -87,7 +87,7 @@ def _hedges(title: str, rows: Rows) -> list[Claim]:
 
 
 def _speed(title: str, workers: int, rows: Rows) -> list[Claim]:
-    """Medians, one core's time, which a busy machine makes longer all the same."""
+    """Judge median times of one core, which are longer on a busy machine."""
     ready_ms, all_ms = (3, 30) if workers <= LARGE else (15, 100)
     learned = [f"{model} {plan}" for model in ("deep-markov", "pooled") for plan in _PLANS]
     ready = {rule: rows[rule].numbers["ready ms"] for rule in learned if rule in rows}
@@ -119,7 +119,7 @@ def _best(rows: Rows, among: set[str]) -> str:
 
 
 def _within(title: str, rows: Rows, rule: str, other: str, within: float | None) -> Claim:
-    """within None: shown for information."""
+    """Compare two rules. within: points that `rule` may be below, None for information only."""
     points, error = rows[rule].more_than(rows[other])
     goal = "compared with" if within is None else f"at most {within:g} below"
     both = f"{rows[rule].of_oracle:.2f} against {rows[other].of_oracle:.2f}"

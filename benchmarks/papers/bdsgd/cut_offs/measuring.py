@@ -1,4 +1,4 @@
-"""Cut-off rules against clusters: who is fitted to what, tested on what, and how it went."""
+"""Cut-off rules measured on clusters: runs to fit to, runs to test on, and their results."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FIT_SHARE: Final = 0.6  # of a recording
 
 @dataclass(frozen=True, eq=False)
 class Cluster:
-    """Runs to fit to, and run number n to test on. real: one recording, so one run."""
+    """Runs to fit to, and run number n to test on. real: True for a recording, which is one run."""
 
     fit: Callable[[], list[RunTimes]]
     test: Callable[[int], Recorded]
@@ -47,7 +47,7 @@ class Cluster:
 
 
 def clusters(folder: str) -> dict[str, Cluster]:
-    """By name. folder: of the data sets."""
+    """Return the clusters by name. folder: where the data sets are."""
     found = {"i": Cluster(_four_nodes_fit, partial(four_nodes, 200, events=[PAPERS_EVENT]))}
     for name, speed in SPEEDS.items():
         run = partial(drifting, 200, speed=speed)
@@ -116,7 +116,7 @@ class Settings:
 
 
 class Fits:
-    """Models fitted to a cluster, each once; how long that took, of one core."""
+    """Models fitted to a cluster, each once, and the CPU seconds of each fit."""
 
     def __init__(self, cluster: Cluster, seed: int) -> None:
         self._cluster = cluster
@@ -125,7 +125,7 @@ class Fits:
         self.seconds: dict[str, float] = {}
 
     def model(self, kind: str) -> Model | None:
-        """None: this Outpace has no such model."""
+        """Return the fitted model, or None if this version of Outpace has no such model."""
         if kind not in self._models:
             histories = self._cluster.fit()
             start = time.thread_time()
@@ -140,7 +140,7 @@ class Fits:
 def measure(
     cluster: Cluster, name: str, fits: Fits, settings: Settings, *, censored: bool
 ) -> list[Replay] | None:
-    """The rule of that name on every test run, without the warm-up; None if there is no such."""
+    """Replay this rule on every test run, without the warm-up; None if there is no such rule."""
     found = []
     for repeat in range(1 if cluster.real else settings.repeats):
         run = cluster.test(settings.seed + repeat)

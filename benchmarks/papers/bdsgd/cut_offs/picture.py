@@ -1,4 +1,4 @@
-"""The cut-offs that rules chose beside the oracle's, and how much of its throughput they had."""
+"""Pictures of cut-offs beside the oracle's, and of their share of its throughput."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _QUIET: Final = "#8a8f98"
 
 
 def draw(results: Mapping[str, Rows], out: Path) -> Path:
-    """One page, a row of three figures for each cluster and observation."""
+    """Write a page with three figures for each cluster and observation; return its path."""
     figures = [
         _figure(title, rows).to_html(
             full_html=False, include_plotlyjs=number == 0, default_height="560px"
@@ -95,7 +95,7 @@ def _histogram(
     colour: str,
     **look: Any,
 ) -> None:
-    """What lies outside is counted at the ends."""
+    """Count values in bins, those outside the range in the outermost ones."""
     values = np.clip(list(often), edges[0], edges[-1])
     heights, _ = np.histogram(values, edges, weights=list(often.values()))
     figure.add_scatter(
@@ -111,7 +111,7 @@ def _histogram(
 
 
 def _edges(several: list[dict[int, int]]) -> Any:
-    """Bins of as many whole numbers each, with nought in the middle of one."""
+    """Return edges of bins of equally many integers, with 0 in the middle of one."""
     low = min(min(often) for often in several)
     high = max(max(often) for often in several)
     width = -(-(high - low + 1) // _BINS) | 1

@@ -1,4 +1,4 @@
-"""What came of a rule on a cluster: numbers for the table, cut-offs for the pictures."""
+"""Results of a rule on a cluster: numbers for the table, cut-offs for the pictures."""
 
 from __future__ import annotations
 
@@ -53,27 +53,27 @@ class Row:
 
     @property
     def error(self) -> float:
-        """Standard error of that."""
+        """Standard error of `of_oracle`."""
         return error(self.parts)
 
     def more_than(self, other: Row) -> tuple[float, float]:
-        """By how many points, and the standard error of that: both had the same times."""
+        """Return the difference in points and its standard error; both had the same run times."""
         return float(np.subtract(self.parts, other.parts).mean()), error(
             np.subtract(self.parts, other.parts)
         )
 
     def plain(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return plain data for JSON."""
         return {"of oracle": self.of_oracle, "error": self.error, **asdict(self)}
 
 
 def error(values: Sequence[float] | NDArray[np.float64]) -> float:
-    """Of their mean, the standard error; NaN of a single value."""
+    """Return the standard error of the mean of these values, NaN for a single one."""
     return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else np.nan
 
 
 def blocks(run: Replay, count: int = BLOCKS) -> list[float]:
-    """Per cent of the oracle of one run, by blocks of consecutive iterations.
+    """Return the per cent of the oracle of blocks of consecutive iterations of one run.
 
     The per cent are a ratio of means, R; a block's is R + mean(Ω − R Ω*) / mean(Ω*), with the
     first mean over the block and the other over the run. So their mean is R, and they vary as

@@ -1,9 +1,9 @@
-"""What a perfect model would predict: the law that made the run times, its state known.
+"""The prediction of a perfect model, which knows the law of the run times and its state.
 
 A worker's log run time is what is usual for it, plus what all share, plus its node's regime,
-plus one of a few offsets (a straggler's), plus normal noise. What is shared and the regimes
-take one of finitely many values each, so that conditioning on who has come and who has not
-is exact: given these values workers are independent.
+plus one of a few offsets (a straggler's), plus normal noise. The shared part and the regimes take
+one of finitely many values each. Given these values workers are independent, so that conditioning
+on the workers that have arrived, and on those that have not, is exact.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Law:
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """The law, conditioned."""
+    """The law, conditioned on what has arrived by now."""
 
     law: Law
     random: np.random.Generator
@@ -97,7 +97,7 @@ class Known:
 
 
 class Knowing:
-    """A filter that is told the law of each iteration."""
+    """A filter that knows the law of each iteration."""
 
     def __init__(self, law: Callable[[int], Law], seed: int) -> None:
         self._law = law
@@ -117,6 +117,6 @@ def _log_above(z: Array) -> Array:
 
 
 def _draw(logp: Array, random: np.random.Generator) -> NDArray[np.int64]:
-    """One of the last axis, by probabilities that need not be normalised."""
+    """Draw an index of the last axis, by log probabilities that need not be normalised."""
     p = np.exp(logp - logp.max(axis=-1, keepdims=True)).cumsum(axis=-1)
     return (p < random.random((*p.shape[:-1], 1)) * p[..., -1:]).sum(axis=-1)
