@@ -1,4 +1,4 @@
-"""What a real run trains, as the coordinator sees it: a task, or a user's script."""
+"""The task or script that a real run trains, as the coordinator sees it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from outpace.tasks import (
 
 
 class Training(Protocol):
-    """What one run trains."""
+    """The task or script of one run."""
 
     @property
     def initial(self) -> list[Block]:

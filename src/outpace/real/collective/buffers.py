@@ -58,7 +58,7 @@ class PhantomSum:
 
 
 class WireBuffer:
-    """What travels: values, of one or two dtypes, and the entries behind them."""
+    """Values on the wire, of one or two dtypes, and the entries behind them."""
 
     def __init__(self, buffers: Sequence[torch.Tensor], elements: int) -> None:
         self.buffers = buffers

@@ -18,7 +18,7 @@ DIGITS: Final = 1 + _WEIGHT + _TIME
 
 
 class Contribution(IntEnum):
-    """What a worker contributes to an all-reduce."""
+    """The kind of a worker's contribution to an all-reduce."""
 
     NOTHING = 1
     VALUE = 2

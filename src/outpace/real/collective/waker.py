@@ -1,4 +1,4 @@
-"""How other threads have a function called in the thread of a clock, which may be asleep."""
+"""Calls from other threads into the thread of a clock, which may be asleep."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker without servers needs of the parameters that it trains."""
+"""The interface of the parameters that a worker without servers trains."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _LOOK_EVERY_NS: Final = 1_000_000
 
 
 class Trainer(Protocol):
-    """What a worker trains."""
+    """The task, or the script's model, that a worker trains."""
 
     layers: list[int]  # number of elements of each trainable parameter
     layout: str  # names, shapes and dtypes of the parameters: equal in all workers

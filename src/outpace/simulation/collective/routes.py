@@ -1,4 +1,4 @@
-"""How the messages of an average travel in virtual time.
+"""Routes of the messages of an average in virtual time.
 
 With `serialised` contention a worker sends one message and receives one at a time, so rounds
 follow each other and each takes as long as its slowest message: `Formula` computes that, and logs

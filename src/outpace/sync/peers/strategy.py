@@ -22,7 +22,7 @@ MOST_ITERATIONS: Final = 2**31
 
 
 class PeerStrategy(ABC):
-    """What every worker does in a run without servers."""
+    """A strategy without servers: options, program and traits."""
 
     __slots__ = ()
 
@@ -69,7 +69,7 @@ class PeerStrategy(ABC):
 
     @property
     def buffers(self) -> Buffers:
-        """What workers do with the buffers of a script's model, such as BatchNorm's averages."""
+        """Treatment of the buffers of a script's model, such as BatchNorm's averages."""
         return "own"
 
 

@@ -69,7 +69,7 @@ class DataSet:
                 f"sha256:{self.checksums[name]}",
                 fname=name,
                 path=cache,
-                downloader=pooch.HTTPDownloader(progressbar=_Bar(name), timeout=30),
+                downloader=pooch.HTTPDownloader(progressbar=_ProgressBar(name), timeout=30),
             )
         except Exception as error:  # of requests, urllib3 or pooch
             raise ConfigError(
@@ -109,7 +109,7 @@ def _first(places: Sequence[Path], name: str) -> Path | None:
     return next((path for place in places if (path := place / name).is_file()), None)
 
 
-class _Bar:
+class _ProgressBar:
     """Shows a download; a progress bar as pooch wants it."""
 
     def __init__(self, name: str) -> None:

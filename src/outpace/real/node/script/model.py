@@ -56,7 +56,7 @@ class ScriptModel:
         )
 
     def _buffers(self) -> dict[str, torch.Tensor]:
-        """What is saved with the model besides the shared parameters; frozen ones belong to it."""
+        """Return the saved tensors besides the shared parameters, frozen parameters among them."""
         shared = {id(p) for p in self.parameters}
         named = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
         saved = self.model.state_dict(keep_vars=True)

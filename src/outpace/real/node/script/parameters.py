@@ -1,4 +1,4 @@
-"""The parameters of a user's script without servers: where they are, and who changes them."""
+"""The parameters of a user's script without servers: where they are, and what changes them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from outpace.real.node.script.model import ScriptModel
 
 
 class Tail:
-    """What travels behind a gradient, so that all workers take the same step along the sum.
+    """The numbers that travel behind a gradient, so that all workers take the same step.
 
     For each parameter, whether the worker has a gradient of it: a parameter without one in all
     workers is left alone, as the optimizer would. Model buffers. And, with `settings`, the numbers
