@@ -7,6 +7,7 @@ trained is a `Trainer`: the task of a configuration, or the model of a user's sc
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, Protocol
 
@@ -63,7 +64,7 @@ class Trainer(Protocol):
         """Return the optimizer's settings for the next push; None: as they were at the start."""
 
 
-class WorkerProcess(Member):
+class WorkerProcess(Member, ABC):
     """The process of worker number `worker`."""
 
     fresh_optimizer = ""  # one that begins without the state of the script's optimizer, in words
@@ -134,7 +135,11 @@ class WorkerProcess(Member):
         iteration: int,
         must_end: Callable[[], bool] | None = None,
     ) -> Sequence[Block | None]:
-        """Return the gradient after the time that it takes at least; `must_end` only looks."""
+        """Compute the gradient; return it once the iteration has taken the time drawn for it.
+
+        Args:
+            must_end: asked at abort points; never returns True here.
+        """
         started = self.now
         duration_s = self.draw_s(iteration, started)
         gradient = await self.trainer.gradient(parameters, iteration, must_end)
@@ -164,8 +169,9 @@ class WorkerProcess(Member):
 
     # -- the end -------------------------------------------------------------------------
 
+    @abstractmethod
     async def leave(self, *, fetch: bool) -> list[Block]:
-        """Leave the run before its end, as the script of this worker has ended.
+        """Leave the run, as the script of this worker has ended.
 
         Args:
             fetch: wait until all workers have left.
@@ -173,7 +179,6 @@ class WorkerProcess(Member):
         Returns:
             The parameters that the script ends with; empty: those that it has.
         """
-        raise NotImplementedError
 
     def say_last(self) -> None:
         """Send what is part of the run's result."""
