@@ -197,7 +197,9 @@ class Coordinator:
         self._tell(all_names, Go(self.clock.origin, boot_id()))
         for action in self.when_started:
             action()
-        self._schedule_end_and_evaluations()
+        self._set_end()
+        evaluate = self.experiment.evaluate
+        self.snapshots.schedule(self.kernel, evaluate.every_s, evaluate.every_updates)
         await self._finish(self.workers, WIND_DOWN_S, or_left=True)
         await self._hand_in(WIND_DOWN_S)
         self._ending = None  # scripts may take their time after the training
@@ -247,20 +249,10 @@ class Coordinator:
             log=self._log,
         )
 
-    def _schedule_end_and_evaluations(self) -> None:
-        stop, evaluate = self.experiment.stop, self.experiment.evaluate
-        if stop.virtual_time_s is not None:
-            end = nanoseconds(stop.virtual_time_s)
-            self.kernel.call_at(end, lambda _: self.end("its time is over"))
-        if evaluate.every_s is not None:
-            self.kernel.spawn(self._read_every(evaluate.every_s), "evaluation", daemon=True)
-        if evaluate.every_updates is not None:
-            self.snapshots.ask_each(evaluate.every_updates)
-
-    async def _read_every(self, period_s: float) -> None:
-        while True:
-            await self.kernel.sleep(period_s)
-            self.snapshots.ask_now()
+    def _set_end(self) -> None:
+        limit_s = self.experiment.stop.virtual_time_s
+        if limit_s is not None:
+            self.kernel.call_at(nanoseconds(limit_s), lambda _: self.end("its time is over"))
 
     def _tell(self, names: list[str], message: WireMessage, block: Block | None = None) -> None:
         for name in names:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 from outpace.blocks.block import Block
+from outpace.kernel import Kernel
 from outpace.real.net.messages import Snapshot, TakeSnapshot
 
 # Called with blocks, the snapshot that stands for them, and what to call when it is done.
@@ -43,6 +44,18 @@ class Snapshots:
     def _put_together(self, parts: Mapping[int, Part]) -> tuple[list[Block], Snapshot]:
         """Return the parameters, and the snapshot that stands for them."""
         return [parts[server][1] for server in self._servers], parts[0][0]
+
+    def schedule(self, kernel: Kernel, every_s: float | None, every_updates: int | None) -> None:
+        """From now on have the parameters evaluated at these intervals."""
+        if every_s is not None:
+            kernel.spawn(self._ask_every(kernel, every_s), "evaluation", daemon=True)
+        if every_updates is not None:
+            self.ask_each(every_updates)
+
+    async def _ask_every(self, kernel: Kernel, period_s: float) -> None:
+        while True:
+            await kernel.sleep(period_s)
+            self.ask_now()
 
     def ask_now(self) -> None:
         """Have the current parameters evaluated, unless such an evaluation is under way."""
