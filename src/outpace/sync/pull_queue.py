@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from outpace.support.units import Time
 from outpace.sync.decision import ANYBODY, ASK_AGAIN, Decision
 from outpace.sync.messages import Pull
 
-
-class Held(NamedTuple):
-    """A pull that waits."""
-
-    pull: Pull
-    arrived: Time
-    decision: Decision  # the one that holds it
-
-
+Held: TypeAlias = tuple[Pull, Time, Decision]  # a pull, when it came, and what holds it
 _Filed: TypeAlias = dict[tuple[int, int], Held]  # by worker and iteration
 _NOTHING: Final[_Filed] = {}
 
@@ -37,7 +29,7 @@ class PullQueue:
         """Iterate over all pulls, by worker and iteration."""
         filed = [*self._by_clock.values(), *self._by_watch.values()]
         every = [held for each in filed for held in each.values()]
-        return iter(sorted(every, key=lambda held: (held.pull.worker, held.pull.iteration)))
+        return iter(sorted(every, key=lambda held: (held[0].worker, held[0].iteration)))
 
     @property
     def is_watching(self) -> bool:
@@ -55,7 +47,7 @@ class PullQueue:
         if filed is None:
             filed = where[key] = {}
         worker_and_iteration = pull.worker, pull.iteration
-        filed[worker_and_iteration] = Held(pull, arrived, decision)
+        filed[worker_and_iteration] = pull, arrived, decision
         self._known.add(worker_and_iteration)
 
     def take_clock(self, clock: int) -> Collection[Held]:

@@ -24,7 +24,7 @@ its application.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from outpace.blocks.block import Value, value_of
@@ -122,7 +122,7 @@ class Shard:
         self._updates.close(now)
         for _, held_back in sorted(self._held_back.items()):
             for push, arrived in held_back.values():
-                self._updates.settle(push, arrived, now, Outcome.PENDING)
+                self._settle(push, arrived, now, Outcome.PENDING)
         self._held_back.clear()
         self._abandon(self._queue.take_all())
 
@@ -151,15 +151,15 @@ class Shard:
 
     def _on_push(self, push: Push, now: Time) -> list[Reply]:
         if self._is_repeated(push):
-            self._updates.settle(push, now, now, Outcome.REPEATED)
+            self._settle(push, now, now, Outcome.REPEATED)
             return []
         late = push.iteration < self._view.clock
         self._view.push(push.worker, push.iteration, now)
         on_arrival = self._policy.apply is Apply.ON_ARRIVAL
         if push.gradient is None:
-            self._updates.settle(push, now, now, Outcome.ABSTAINED)
+            self._settle(push, now, now, Outcome.ABSTAINED)
         elif late and not on_arrival:  # the gradient is never computed
-            self._updates.settle(push, now, now, Outcome.DROPPED)
+            self._settle(push, now, now, Outcome.DROPPED)
         elif self._is_cut_off:
             self._hold_back(push, now)
         else:
@@ -219,7 +219,7 @@ class Shard:
             assert push.gradient is not None
             self._take_gradient(push, value_of(push.gradient), False, arrived)
         else:
-            self._updates.settle(push, arrived, now, Outcome.DROPPED)
+            self._settle(push, arrived, now, Outcome.DROPPED)
 
     def _on_close(self, close: Close, now: Time) -> list[Reply]:
         iteration = close.iteration
@@ -271,7 +271,7 @@ class Shard:
         """
         view, cause = self._view, mover
         replies: list[Reply] = []
-        released: list[tuple[int, Held]] = []
+        released: list[tuple[int, Collection[Held]]] = []
         while view.clock <= view.fastest and self._is_time(cause, now, at_end):
             if self._ripe is not None:  # an earlier message began the wait that is over
                 cause = self._ripe[1]
@@ -279,9 +279,10 @@ class Shard:
             self._updates.apply_iteration(view.clock, cause, now)
             self._counting.pop(view.clock, None)
             view.advance()
-            released += [(cause, held) for held in self._queue.take_clock(view.clock)]
-        for by, (pull, arrived, decision) in released:
-            replies.append(self._answer(pull, arrived, now, decision, by))
+            released.append((cause, self._queue.take_clock(view.clock)))
+        for by, held in released:
+            for pull, arrived, decision in held:
+                replies.append(self._answer(pull, arrived, now, decision, by))
         if self._queue.is_watching:
             replies += self._judge_again(self._queue.take_watching(mover), mover, now)
         return replies
@@ -329,6 +330,9 @@ class Shard:
             self._updates.apply(push, gradient, scale, now)
         else:
             self._updates.collect(push, gradient, scale, now)
+
+    def _settle(self, push: Push, arrived: Time, now: Time, outcome: Outcome) -> None:
+        self._updates.settle(push.worker, push.iteration, push.version, arrived, now, outcome)
 
     def _progress(self) -> float:
         """How far training has come, in iterations; N updates on arrival are one iteration."""

@@ -46,7 +46,7 @@ class Updates:
                 divisor = max(1, self.version - push.version)
             case Scale.SUM:
                 divisor = 1
-        self.settle(push, now, now, Outcome.APPLIED)
+        self.settle(push.worker, push.iteration, push.version, now, now, Outcome.APPLIED)
         self._step(gradient, divisor, push.worker, push.iteration, push.settings)
 
     def collect(self, push: Push, gradient: Value, scale: Scale, arrived: Time) -> None:
@@ -65,22 +65,17 @@ class Updates:
         total = self._sums.pop(iteration, None)
         if total is None:
             return
-        for push, arrived in total.contributions:
-            self.settle(push, arrived, now, Outcome.APPLIED)
+        for worker, version, arrived in total.contributions:
+            self.settle(worker, iteration, version, arrived, now, Outcome.APPLIED)
         self._step(total.gradient(), 1, cause, iteration, total.settings)
 
-    def settle(self, push: Push, arrived: Time, now: Time, outcome: Outcome) -> None:
-        """Report what became of a push."""
-        staleness = self.version - push.version if outcome is Outcome.APPLIED else -1
+    def settle(
+        self, worker: int, iteration: int, version: int, arrived: Time, now: Time, outcome: Outcome
+    ) -> None:
+        """Report what became of a push; `version` is the one it read."""
+        staleness = self.version - version if outcome is Outcome.APPLIED else -1
         self._observer.push_settled(
-            self._shard,
-            push.worker,
-            push.iteration,
-            arrived,
-            now,
-            push.version,
-            outcome,
-            staleness,
+            self._shard, worker, iteration, arrived, now, version, outcome, staleness
         )
 
     def significance(self, gradient: Value) -> float:
@@ -91,9 +86,9 @@ class Updates:
 
     def close(self, now: Time) -> None:
         """End the run: report the pushes whose iteration was not finished."""
-        for _, total in sorted(self._sums.items()):
-            for push, arrived in total.contributions:
-                self.settle(push, arrived, now, Outcome.PENDING)
+        for iteration, total in sorted(self._sums.items()):
+            for worker, version, arrived in total.contributions:
+                self.settle(worker, iteration, version, arrived, now, Outcome.PENDING)
         self._sums.clear()
 
     def _step(
@@ -120,14 +115,14 @@ class _IterationSum:
 
     def __init__(self, total: BlockSum, scale: Scale) -> None:
         self._total, self._scale = total, scale
-        self.contributions: list[tuple[Push, Time]] = []  # without their gradients
+        self.contributions: list[tuple[int, int, Time]] = []  # worker, version, arrived
         self._lowest: int | None = None  # worker of those that sent settings
         self._groups: list[dict[str, Any]] = []
         self._unused: set[int] = set()
 
     def add(self, push: Push, gradient: Value, arrived: Time) -> None:
         self._total.add(push.worker, gradient)
-        self.contributions.append((Push(push.worker, push.iteration, push.version), arrived))
+        self.contributions.append((push.worker, push.version, arrived))
         if push.settings is None:
             return
         unused = set(push.settings.unused)
