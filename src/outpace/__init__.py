@@ -17,7 +17,7 @@ TYPE_CHECKING = False  # not from typing: until the command guards itself, littl
 if TYPE_CHECKING:
     from typing import Any
 
-    from outpace.config.experiment import Evaluate, Experiment, Stop
+    from outpace.config.experiment import Evaluate, Experiment, Stop, Target
     from outpace.config.reading import experiment_from
     from outpace.engine.control import Control
     from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError
@@ -41,6 +41,7 @@ _HOME = {
     "RunError": "errors",
     "Simulator": "simulation.by_hand",
     "Stop": "config.experiment",
+    "Target": "config.experiment",
     "Task": "tasks",
     "Variant": "experiment.comparison",
     "Worker": "simulation.by_hand",
@@ -85,6 +86,7 @@ __all__ = [
     "RunError",
     "Simulator",
     "Stop",
+    "Target",
     "Task",
     "Variant",
     "Worker",

@@ -233,3 +233,13 @@ def test_runs_that_reached_the_target_in_the_same_moment_are_all_named(tmp_path)
         make_run(tmp_path / "ASP", accuracy=[(0, 0.1), (4, 0.82)], config=goal),
     )
     assert first.startswith("SSP and ASP reached 80 % accuracy 2.0× sooner than BSP: 4.00 s ")
+
+
+def test_a_reference_that_missed_the_target_is_not_replaced_by_another_run(tmp_path):
+    goal = {"target": {"accuracy": 0.8}}
+    first, *_ = said(
+        make_run(tmp_path / "BSP", accuracy=[(0, 0.1), (9, 0.7)], config=BSP | goal),
+        make_run(tmp_path / "SSP", accuracy=[(0, 0.1), (3, 0.5), (4, 0.81)], config=goal),
+        make_run(tmp_path / "ASP", accuracy=[(0, 0.1), (7, 0.5), (8, 0.82)], config=goal),
+    )
+    assert first == "SSP reached 80 % accuracy after 4.00 s of virtual time. BSP did not reach it."

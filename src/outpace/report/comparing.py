@@ -44,14 +44,16 @@ def _sooner(runs: Sequence[Run], target: ReportTarget | None) -> str:
     if not reached:
         return f"No run reached {target.words}, the target."
     compared = on_one_clock([run for run in runs if run.name in reached])
-    if len(compared) > 1:
-        said = _against(compared, reached, target)
-    elif missed:
-        (first,) = compared
-        said = f"{first.name} reached {target.words} after {seconds(reached[first.name])}"
-        said = f"{said} of {clock([first])}."
-    else:
+    first = min(compared, key=lambda run: reached[run.name])
+    alike = [run for run in runs if run.real == first.real]
+    if len(alike) < 2:
         return ""
+    if _reference(first, alike).name in reached:
+        said = _against(compared, reached, target)
+    else:
+        same = listed([run.name for run in compared if reached[run.name] == reached[first.name]])
+        said = f"{same} reached {target.words} after {seconds(reached[first.name])}"
+        said = f"{said} of {clock([first])}."
     if missed:
         names = listed(missed) if len(missed) <= _NAMED else f"{len(missed)} other runs"
         said += f" {names} did not reach it."

@@ -64,7 +64,8 @@ def size(count: float) -> str:
 
 def times(factor: float) -> str:
     """Format a factor: `1.6×`."""
-    return f"{factor:.1f}×" if factor < 10 else f"{factor:.0f}×"
+    digits = 2 if factor < 1.095 else 1 if factor < 9.95 else 0
+    return f"{factor:.{digits}f}×"
 
 
 def plural(count: int, noun: str) -> str:
