@@ -1,0 +1,32 @@
+"""Experiments of papers that no other test runs: from the command to the verdict, in seconds."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from benchmarks.papers.__main__ import main
+
+TIMES_ONLY = "task={kind: timing, parameters: 1000}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "overrides"),
+    [
+        ("bdsgd-clusters", ["repeats=1", "clusters=[i]", "rules=[last-5, rolling hedge]"]),
+        ("fluentps-fig7", ["stop.iterations=2"]),
+        ("fluentps-fig9", [TIMES_ONLY, "stop.iterations=40", "compute.worker_cv=0.4"]),
+        ("fluentps-fig10", [TIMES_ONLY, "stop.iterations=3"]),
+        ("fluentps-table4", [TIMES_ONLY, "stop.iterations=50"]),
+        ("hybrid_simulator", ["task={kind: digits-mlp}", "stop={iterations: 2}"]),
+        ("hpsgd-real", ["repeats=1", "experiment.stop={iterations: 2}"]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_an_experiment_runs_and_every_claim_is_judged(name, overrides, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "claims.json"
+    assert main([name, *overrides, "--json", str(path)]) in (0, 1)
+    rows = json.loads(path.read_text("utf-8"))
+    assert {row["paper"] for row in rows} == {name}
