@@ -1,4 +1,4 @@
-"""Cut-offs: an iteration ends when a rule says so, without those who are not done by then.
+"""Cut-offs: an iteration ends when a rule says so, without the workers that are not done by then.
 
 Every worker reports to the scheduler when it has finished computing. The scheduler measures
 run times from the moment at which it closed the iteration before, so they contain the
