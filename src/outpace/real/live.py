@@ -135,8 +135,8 @@ def overview(experiment: Experiment, now: Sample, before: Sample) -> str:
     if span_s > 0:
         parts[-1] += f" ({(late.applied - early.applied) / span_s:,.1f}/s)"
     histogram = late.whole_histogram()
-    if count := sum(histogram.values()):
-        mean = sum(staleness * n for staleness, n in histogram.items()) / count
+    if gradients := sum(histogram.values()):
+        mean = sum(staleness * n for staleness, n in histogram.items()) / gradients
         parts.append(f"mean staleness {mean:.2f}")
     if late.dropped:
         parts.append(f"{late.dropped:,} dropped")

@@ -1,6 +1,7 @@
 """Random numbers that depend on their use and not on when they are drawn.
 
-`RandomStream(seed, purpose, worker)[i]` is a pure function of these four. The generator is
+Each number of a `RandomStream` is a pure function of seed, purpose, worker and iteration (and of
+the law that draws it). The generator is
 Philox, which is counter-based (Salmon et al., SC 2011): its key is seed and purpose, its counter
 the worker and a chunk of iterations. Numbers do not change if workers overtake each other, or if
 work is done later, in parallel, or never.

@@ -1,7 +1,6 @@
 """The answer of a policy: a decision with its reason, as data.
 
-The reason is a code and two numbers, because it is made millions of times; `describe`
-makes a sentence of it.
+The reason is a code and two numbers, because it is made millions of times.
 """
 
 from __future__ import annotations
@@ -19,27 +18,11 @@ class Reason(enum.IntEnum):
     """Why a pull was answered or held. The numbers are in traces: never reuse one."""
 
     UNBOUNDED = 0  # the policy never holds a pull
-    WITHIN_BOUND = 1
-    BEYOND_BOUND = 2
+    WITHIN_BOUND = 1  # lead < bound
+    BEYOND_BOUND = 2  # lead ≥ bound
     SPARED = 3  # beyond the bound, but its coin let it pass
     CONDITION = 4  # a condition of the user was true
     NO_CONDITION = 5  # a condition of the user was false
-
-    def describe(self, lead: int, bound: int) -> str:
-        """Return the reason in words; `lead` and `bound` as in `Decision`."""
-        match self:
-            case Reason.UNBOUNDED:
-                return f"lead {lead}, no bound"
-            case Reason.WITHIN_BOUND:
-                return f"lead {lead} < bound {bound}"
-            case Reason.BEYOND_BOUND:
-                return f"lead {lead} ≥ bound {bound}"
-            case Reason.SPARED:
-                return f"lead {lead} ≥ bound {bound}, but its coin let it pass"
-            case Reason.CONDITION:
-                return f"the pull condition held, lead {lead}"
-            case Reason.NO_CONDITION:
-                return f"the pull condition did not hold, lead {lead}"
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):

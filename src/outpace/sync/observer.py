@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from outpace.support.units import Time
 from outpace.sync.decision import Decision
 
-NOBODY: Final = -1  # released by: the pull was answered at once
+NOBODY: Final = -1  # released by no message: at once, by time, or by a change of policy
 
 
 class Outcome(enum.IntEnum):

@@ -1,7 +1,8 @@
 """What a policy of servers is, and what it may know of its shard.
 
-To add a policy: a file in `policies/`, a line in the list of `sync/__init__.py`, and a line
-in `CASES` of tests/contracts/test_policies.py. A policy of a user's file needs no entry.
+To add a policy: a file in `policies/`, its class in the list of `sync/__init__.py`, a line in
+`CASES` of tests/contracts/test_policies.py and in `SYNCS` of tests/support/runtimes.py, and its
+options in docs/configuration.md. A policy of a user's file needs none of these.
 """
 
 from __future__ import annotations
@@ -128,8 +129,9 @@ class Policy(ABC):
 
     A policy is a frozen dataclass whose fields are its configuration, `kind`, `apply` and
     `scale` among them. It has no clock, randomness, socket or tensor: it judges a view of
-    the shard and returns a decision. Only `may_answer` has to be written. The other members
-    are for policies that need more than the usual programs of workers and servers.
+    the shard and returns a decision. Only `may_answer` has to be written, and `kind` if the
+    policy is in the list. The other members are for policies that need more than the usual
+    programs of workers and servers.
     """
 
     __slots__ = ()
@@ -146,6 +148,9 @@ class Policy(ABC):
     The keys are those of `Experiment`; `sync` means a list of policies, `conditions.pull` and
     `conditions.push` mean conditions of that kind.
     """
+
+    lockstep: ClassVar[bool] = False
+    """True if every worker waits until an iteration is closed, so all start the next together."""
 
     acknowledges: ClassVar[bool] = False
     """True if servers confirm every push with an `Ack`."""

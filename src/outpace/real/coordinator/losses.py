@@ -1,9 +1,10 @@
 """What happens when a process of the run dies or can no longer be reached.
 
 A loss is known in three ways: the launcher says that the process has ended, its connection to the
-coordinator is gone, or another process has lost the connection to it. The run does not end at
-once: a message that says what went wrong may still be on its way, and a more direct report may
-follow, which then names the cause. Without servers the others go on, if any remain.
+coordinator is gone, or, for a server, a worker has lost the connection to it. The run does not end
+at once: a message that says what went wrong may still be on its way, and a more direct report may
+follow, which then names the cause. Once a run without servers has started, the other workers go on,
+if any remain; any other run ends.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Which workers form the group of the next all-reduces.
 
 A worker that leaves in order is missed only when the others wait for it: then those who remain
-form a group without it. A worker that is lost is replaced by a new group at once. A worker that is
+form a group without it. When a worker is lost, the others form a group without it at
+once. A worker that is
 still there and does not enter an all-reduce in time ends the run.
 """
 

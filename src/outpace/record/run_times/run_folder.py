@@ -23,10 +23,11 @@ from outpace.predict.recorded.table import (
 )
 from outpace.record.folder import TRACE, read_config
 from outpace.record.run_times.server_view import Ints, Pushes, as_servers_saw
+from outpace.sync import POLICIES
 
 CUTOFF: Final = "cutoff"
-# Workers start every iteration together, so that an iteration has a start.
-LOCKSTEP: Final = ("bsp", "drop-stragglers", "partial-push", CUTOFF)
+# In lockstep workers start every iteration together, so that an iteration has a start.
+LOCKSTEP: Final = tuple(kind for kind, policy in POLICIES.items() if policy.lockstep)
 
 
 class Of(StrEnum):

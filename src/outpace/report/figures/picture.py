@@ -258,7 +258,7 @@ def _row(columns: Columns, at: Any) -> dict[str, int]:
 
 
 def _judgement(reason: str, lead: int, bound: int) -> str:
-    """Describe a decision in brackets, as `Reason.describe` does."""
+    """Return the reason of a decision in brackets."""
     sign = _SIGNS.get(reason)
     if sign is None:
         return f" ({reason.replace('-', ' ')}, lead {lead}, bound {bound})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from outpace.sync.decision import Decision, Reason
 from outpace.sync.messages import Pull
@@ -21,6 +21,8 @@ class Bsp(Policy):
     buffer: Buffer = Buffer.LAZY
     apply: Apply = Apply.ON_ADVANCE
     scale: Scale = Scale.MEAN
+
+    lockstep: ClassVar[bool] = True
 
     def may_answer(self, pull: Pull, view: ShardView) -> Decision:
         return once_finished(pull, view)

@@ -30,6 +30,8 @@ class CutOff(CutOffSettings, Policy):
     kind: Literal["cutoff"] = "cutoff"
     scale: Scale = Scale.MEAN
 
+    lockstep: ClassVar[bool] = True
+
     apply: ClassVar[Apply] = Apply.ON_ADVANCE
     everywhere: ClassVar[str] = _AT_ONCE
     excludes: ClassVar[Mapping[str, str]] = {"barrier": _AT_ONCE, "conditions": _AT_ONCE}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from outpace.support.checks import require
 from outpace.sync.decision import Decision
@@ -25,6 +25,8 @@ class DropStragglers(Policy):
     kind: Literal["drop-stragglers"] = "drop-stragglers"
     apply: Apply = Apply.ON_ADVANCE
     scale: Scale = Scale.MEAN
+
+    lockstep: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         require_quorum(self.quorum)
