@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests.support.command import outpace, refused
-from tests.support.run_folders import Page
+from tests.support.reports.run_folders import Page
 from tests.support.tables import assert_same, table
 
 from outpace.experiment.running import simulate

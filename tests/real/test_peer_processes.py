@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from tests.support.paths import SCRIPTS
-from tests.support.perfetto import read
-from tests.support.timelines import by_name, drawn
+from tests.support.reports.perfetto import read
+from tests.support.reports.timelines import by_name, drawn
 
 from outpace.errors import RunError
 from outpace.experiment.results import Result

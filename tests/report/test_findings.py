@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.support.run_folders import make_run, write_waiting_trace
+from tests.support.reports.run_folders import make_run, write_waiting_trace
 
 from outpace.report.findings import findings
 from outpace.report.read.runs import read_runs

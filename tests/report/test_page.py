@@ -9,7 +9,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 import pytest
-from tests.support.run_folders import Page, make_run, write_waiting_trace
+from tests.support.reports.run_folders import Page, make_run, write_waiting_trace
 
 from outpace.errors import ConfigError
 from outpace.record import folder as files

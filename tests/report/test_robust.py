@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from tests.support.run_folders import Page, make_run, write_waiting_trace
+from tests.support.reports.run_folders import Page, make_run, write_waiting_trace
 from typer.testing import CliRunner, Result
 
 from outpace.cli import app

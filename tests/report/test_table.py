@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.run_folders import Page, make_run
+from tests.support.reports.run_folders import Page, make_run
 
 from outpace.report import write_report
 from outpace.report.read.runs import Run, strategies

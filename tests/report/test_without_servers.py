@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from tests.support.perfetto import read
-from tests.support.run_folders import MS, Page
-from tests.support.timelines import by_name, drawn
+from tests.support.reports.perfetto import read
+from tests.support.reports.run_folders import MS, Page
+from tests.support.reports.timelines import by_name, drawn
 
 from outpace.experiment.running import simulate
 from outpace.record import folder as files

@@ -22,7 +22,7 @@ from outpace.errors import ConfigError, OutpaceError
 from outpace.predict.interface import Model, Rule
 from outpace.real.control import RealControl
 from outpace.real.coordinator.coordinator import Coordinator
-from outpace.real.coordinator.evaluations import Evaluations
+from outpace.real.coordinator.evaluation.evaluations import Evaluations
 from outpace.real.coordinator.fitting import FittingBeside
 from outpace.real.net.messages import Snapshot
 from outpace.real.net.session import Keys, Session, new_keys

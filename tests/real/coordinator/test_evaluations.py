@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from outpace.errors import RunError
-from outpace.real.coordinator.evaluations import Evaluations
+from outpace.real.coordinator.evaluation.evaluations import Evaluations
 from outpace.real.net.clock import RealClock
 
 

@@ -7,8 +7,8 @@ import torch
 
 from outpace.errors import RunError
 from outpace.kernel import Kernel
+from outpace.real.coordinator.evaluation.peer_snapshots import PeerSnapshots
 from outpace.real.coordinator.membership import Membership
-from outpace.real.coordinator.peer_snapshots import PeerSnapshots
 from outpace.real.net.messages import (
     BlockHead,
     EnterAllReduce,

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from tests.support.perfetto import read
-from tests.support.run_folders import MS, Page, make_run
+from tests.support.reports.perfetto import read
+from tests.support.reports.run_folders import MS, Page, make_run
 
 from outpace.experiment.running import simulate
 from outpace.predict.interface import Wait

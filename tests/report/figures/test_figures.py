@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow.parquet as pq
 import pytest
-from tests.support.run_folders import make_run
+from tests.support.reports.run_folders import make_run
 
 from outpace.record import folder as files
 from outpace.report.figures.figure import colour, dash

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from tests.support.run_folders import MS, make_run, write_waiting_trace
-from tests.support.timelines import by_name, drawn, totals
+from tests.support.reports.run_folders import MS, make_run, write_waiting_trace
+from tests.support.reports.timelines import by_name, drawn, totals
 
 from outpace.record import folder as files
 from outpace.report.figures.lanes import MOST, choose_lanes, first_span, span_around

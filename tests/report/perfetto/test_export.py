@@ -9,8 +9,8 @@ from collections import Counter
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from tests.support.perfetto import read
-from tests.support.run_folders import MS, make_run, write_waiting_trace
+from tests.support.reports.perfetto import read
+from tests.support.reports.run_folders import MS, make_run, write_waiting_trace
 from typer.testing import CliRunner, Result
 
 from outpace.cli import app

@@ -24,11 +24,11 @@ from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError, RunError
 from outpace.kernel import Kernel, WalkerError
 from outpace.predict.interface import Rule
+from outpace.real.coordinator.evaluation.snapshots import Evaluate, Snapshots
 from outpace.real.coordinator.losses import Losses
 from outpace.real.coordinator.plan import make_plan
 from outpace.real.coordinator.reports import Reports
 from outpace.real.coordinator.scheduler import SchedulerResources
-from outpace.real.coordinator.snapshots import Evaluate, Snapshots
 from outpace.real.coordinator.waiting import Announcements
 from outpace.real.coordinator.with_servers import WithServers
 from outpace.real.coordinator.without_servers import WithoutServers

@@ -7,13 +7,13 @@ from collections.abc import Collection
 from outpace.blocks.block import Block
 from outpace.engine.servers import has_scheduler
 from outpace.predict.interface import Rule
+from outpace.real.coordinator.evaluation.snapshots import Evaluate, Snapshots
 from outpace.real.coordinator.scheduler import (
     CutOffScheduler,
     Scheduler,
     SchedulerResources,
     ShardScheduler,
 )
-from outpace.real.coordinator.snapshots import Evaluate, Snapshots
 from outpace.real.net.messages import Snapshot, TakeSnapshot, WireMessage
 from outpace.record.totals import Totals
 from outpace.sync.messages import SCHEDULER, server_name

@@ -9,10 +9,10 @@ from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
 from outpace.kernel import Kernel
 from outpace.real.collective.group import host_store
+from outpace.real.coordinator.evaluation.peer_snapshots import PeerSnapshots
+from outpace.real.coordinator.evaluation.snapshots import Evaluate
 from outpace.real.coordinator.membership import Membership
 from outpace.real.coordinator.pairs import Pairs
-from outpace.real.coordinator.peer_snapshots import PeerSnapshots
-from outpace.real.coordinator.snapshots import Evaluate
 from outpace.real.net.messages import Snapshot, TakeSnapshot, WireMessage
 from outpace.real.net.transport import Listener
 from outpace.sync.messages import worker_name

@@ -13,7 +13,7 @@ import torch
 
 from outpace.blocks.block import Block, whole
 from outpace.blocks.sums import tree_sum
-from outpace.real.coordinator.snapshots import Evaluate, Part, Snapshots, Tell
+from outpace.real.coordinator.evaluation.snapshots import Evaluate, Part, Snapshots, Tell
 from outpace.real.net.messages import Snapshot
 
 
