@@ -1,7 +1,7 @@
-"""How the computer that simulates a run computes its gradients.
+"""Executors: how the host computes the gradients of a simulated run.
 
-The choice changes how long the simulation takes, never the virtual time of the run. All
-but `batched` give bitwise the same results.
+The executor changes how long the simulation takes, never the virtual time of the run. All
+executors except `batched` give bitwise equal results.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ _MOST = 1024
 
 @dataclass(frozen=True, slots=True)
 class Auto:
-    """Serial at first, and in processes once the run proves to be a long one."""
+    """Computes gradients serially at first, and in processes once the run proves long."""
 
     kind: Literal["auto"] = "auto"
 
 
 @dataclass(frozen=True, slots=True)
 class Serial:
-    """One gradient after the other, when its value is needed. The reference."""
+    """Computes each gradient when its value is needed: the reference for other executors."""
 
     kind: Literal["serial"] = "serial"
 
 
 @dataclass(frozen=True, slots=True)
 class Processes:
-    """Ahead of time in other processes, one thread each.
+    """Computes gradients ahead of time in other processes, one thread each.
 
-    processes: None: one for each core, at most one for each worker.
+    processes: number of processes; None: one per core, at most one per worker.
     """
 
     processes: int | None = None
@@ -45,10 +45,10 @@ class Processes:
 
 @dataclass(frozen=True, slots=True)
 class Batched:
-    """Up to `width` gradients at once, by `torch.func.vmap`.
+    """Computes up to `width` gradients at once by `torch.func.vmap`.
 
-    Not bitwise equal to the others, and not always faster. device: for instance cuda; None:
-    the model's.
+    The results differ from other executors' in rounding, and it is not always faster.
+    device: for instance cuda; None: the model's device.
     """
 
     width: int = 64
@@ -61,7 +61,7 @@ class Batched:
 
 @dataclass(frozen=True, slots=True)
 class Fastest:
-    """`batched` if that is faster in a short measurement, else `auto`."""
+    """Uses `batched` if a short measurement shows it to be faster, else `auto`."""
 
     width: int = 64
     kind: Literal["fastest"] = "fastest"

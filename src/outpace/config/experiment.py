@@ -1,7 +1,7 @@
-"""The whole configuration of a run as frozen dataclasses: `Experiment`.
+"""`Experiment`, the configuration of a run, as frozen dataclasses.
 
-Ranges and contradictions are checked in `__post_init__`, for an Experiment written in Python
-as for one that `reading` makes of plain data.
+`__post_init__` checks ranges and contradictions, whether an Experiment is written in Python
+or read from plain data by `reading`.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ _OF_SERVERS: Final = (
     "pull_time",
     "slicing",
 )
-_NODES: Final = 10**6  # at most so many of either
+_NODES: Final = 10**6  # largest number of workers, and of servers
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """When the run ends: at the first of the limits that are given.
+    """Limits of a run, which ends when the first of them is reached.
 
     Attributes:
-        iterations: a worker leaves instead of starting this iteration.
+        iterations: a worker leaves before it would start this iteration (counted from 0).
         virtual_time_s: seconds of virtual time.
-        target_accuracy: the run ends when an evaluation reaches it.
+        target_accuracy: test accuracy of an evaluation, in (0, 1].
     """
 
     iterations: int | None = None
@@ -76,10 +76,10 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The quality that a comparison is judged by: exactly one of the two is given.
+    """The quality of the model that a comparison is judged by: an accuracy or a loss.
 
-    A run reaches it when an evaluation shows it first. The run goes on;
-    `Stop.target_accuracy` ends one.
+    A run reaches the target at the first evaluation that shows it, and continues; only
+    `Stop.target_accuracy` ends a run. Exactly one argument must be given.
 
     Args:
         accuracy: lowest test accuracy that reaches the target, in (0, 1].
@@ -100,13 +100,13 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Evaluate:
-    """When the model is evaluated besides the end of the run. It takes no virtual time.
+    """When the model is evaluated, besides at the end of the run; takes no virtual time.
 
     Attributes:
         every_updates: versions of shard 0 from one evaluation to the next.
         every_s: seconds of virtual time from one evaluation to the next.
-        samples: at most so many samples, evenly spaced, of the training data (never more than
-            1,000) and of the test data (None: all).
+        samples: largest number of samples, evenly spaced, from the training data (never more
+            than 1,000) and from the test data (None: all).
     """
 
     every_updates: int | None = None
@@ -129,8 +129,8 @@ class Experiment:
     task: TaskKind
     workers: int
     sync: Syncs
-    stop: Stop = field(default_factory=Stop)  # a script ends by itself
-    compute: ComputeLaw | None = None  # None: as long as it really takes; real runs only
+    stop: Stop = field(default_factory=Stop)  # a script needs none
+    compute: ComputeLaw | None = None  # None: no delay is added; real runs only
     seed: int = 0
     servers: int = 1
     network: NetworkLaw | None = None  # None: instantaneous
@@ -140,17 +140,17 @@ class Experiment:
     pull: PartialPull | None = None  # None: a worker waits for all servers
     # global: a scheduler that sees whole iterations lets workers pull (PS-Lite)
     barrier: Literal["per-server", "global"] = "per-server"
-    push_time: ServiceLaw | None = None  # a server's time per push, in virtual time; None: 0
-    pull_time: ServiceLaw | None = None  # and per pull
+    push_time: ServiceLaw | None = None  # a server's virtual time per push; None: 0
+    pull_time: ServiceLaw | None = None  # a server's virtual time per pull; None: 0
     slicing: Slicing = Slicing.EVEN
     optimizer: UpdaterKind | PythonOptimizer = field(default_factory=Sgd)
     batch_size: int = 32  # per worker
     evaluate: Evaluate = field(default_factory=Evaluate)
-    target: Target | None = None  # what the report measures the time to
-    executor: Executor = field(default_factory=Auto)  # of virtual time
+    target: Target | None = None  # the report measures the time to reach it
+    executor: Executor = field(default_factory=Auto)  # in virtual time only
     # For real runs; virtual time is always deterministic, and stops at a non-finite gradient.
-    deterministic: bool = False  # add gradients up in the order of workers, not of arrival
-    non_finite: Literal["refuse", "stop"] = "refuse"  # gradients; refused: that push abstains
+    deterministic: bool = False  # sum gradients in order of workers, not of arrival
+    non_finite: Literal["refuse", "stop"] = "refuse"  # refuse: the push abstains
 
     def __post_init__(self) -> None:
         require(0 <= self.seed < 2**63, "seed", "from 0 to 2^63 − 1", self.seed)
@@ -165,14 +165,14 @@ class Experiment:
 
     @property
     def machines(self) -> Machines:
-        """The machines of the run, and which nodes are on them."""
+        """The machines of the run and the nodes on each."""
         has_one = self.peers is None and not isinstance(self.sync, tuple)
         scheduler = has_one and self.policies.strategy.scheduler is not None
         return Machines(self.workers, self.servers_in_run, self.colocate, scheduler)
 
     @property
     def peers(self) -> PeerStrategy | None:
-        """The strategy, if it is one without servers."""
+        """The strategy if it has no servers, else None."""
         if isinstance(self.sync, tuple):
             return None
         strategy = strategy_of(self.sync)
@@ -180,14 +180,14 @@ class Experiment:
 
     @property
     def accuracies(self) -> dict[str, float]:
-        """The accuracies to be reached, by their keys."""
+        """The target accuracies by configuration key."""
         goal = None if self.target is None else self.target.accuracy
         keys = {"stop.target_accuracy": self.stop.target_accuracy, "target.accuracy": goal}
         return {key: accuracy for key, accuracy in keys.items() if accuracy is not None}
 
     @property
     def policies(self) -> Policies:
-        """What the servers follow."""
+        """The policies and conditions of the servers."""
         barrier = self.barrier == "global"
         return Policies(
             self.sync, self.sync_changes, self.conditions, barrier, self.servers, self.workers
@@ -195,18 +195,18 @@ class Experiment:
 
     @property
     def cut_off(self) -> CutOffSettings | None:
-        """The settings of the rule that ends iterations for all servers at once, if any."""
+        """The settings of the cut-off rule, if the policy has one."""
         return None if self.peers is not None else self.policies.strategy.cut_off
 
     @property
     def servers_in_run(self) -> int:
-        """The number of servers: 0 if workers average among themselves."""
+        """The number of servers; 0 for a strategy without servers."""
         return 0 if self.peers is not None else self.servers
 
     def load_user_code(self) -> None:
-        """Load the strategies and conditions of the user's files, and check them.
+        """Load and check the strategies and conditions in the user's files.
 
-        Raises ConfigError naming all that is wrong.
+        Raises ConfigError listing all problems.
         """
         contradictions = list(self._contradictions(load=True))
         if contradictions:
@@ -215,17 +215,17 @@ class Experiment:
             self.policies.initial()
 
     def slices(self, layers: Sequence[int]) -> list[slice]:
-        """Return each server's part of the flat vector of parameter tensors of these sizes.
+        """Return each server's slice of the flat parameter vector.
 
-        Raises ConfigError if a server would own nothing.
+        layers: sizes of the parameter tensors. Raises ConfigError if a slice would be empty.
         """
         return slices_of(self.slicing, layers, self.servers)
 
     def optimizer_in_run(self, samples: int | None) -> UpdaterKind | PythonOptimizer:
-        """Return the optimizer as servers use it: its schedule counts in iterations.
+        """Return the optimizer for this run, with a schedule in iterations.
 
-        samples: of the training data; None: the task has none. Raises ConfigError if the schedule
-        counts in epochs and there are none.
+        samples: number of training samples; None: the task has no data. Raises ConfigError if
+        the schedule is in epochs and the task has no data.
         """
         optimizer = self.optimizer
         if isinstance(optimizer, PythonOptimizer):
@@ -244,7 +244,7 @@ class Experiment:
             yield "optimizer: a script brings its own (only kind: python can replace it)"
 
     def _excluded(self, load: bool) -> Iterator[str]:
-        """Yield keys that cannot be combined with what the servers follow."""
+        """Yield keys that cannot be combined with the servers' policies."""
         for key, why in self.policies.excludes(load).items():
             if key == "sync":
                 is_given = isinstance(self.sync, tuple)
@@ -257,7 +257,7 @@ class Experiment:
                 yield f"{key}: {why}"
 
     def _without_servers(self, sync: PeerStrategy) -> Iterator[str]:
-        """Yield keys that are about servers, where there are none."""
+        """Yield keys that a strategy without servers cannot have."""
         none = without_servers(sync)
         for key in _OF_SERVERS:
             if getattr(self, key) != _USUAL[key]:

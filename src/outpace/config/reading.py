@@ -1,8 +1,8 @@
-"""Makes an `Experiment` of plain data, and plain data of an `Experiment`.
+"""Converts plain data, such as YAML, to an `Experiment` and back.
 
-Keys and kinds are checked against the dataclasses (a misspelt one gets its nearest
-neighbour), types by pydantic, ranges by the dataclasses' own `__post_init__`. All problems
-that can be seen at once are reported at once.
+Keys and kinds are checked against the dataclasses (an error suggests the nearest known name),
+types by pydantic, and ranges by `__post_init__` of the dataclasses. One error lists as many
+problems as can be found in one pass.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from outpace.sync.assignment import Sync
 
 
 def experiment_from(data: Mapping[str, Any], source: str, folder: Path | None = None) -> Experiment:
-    """Return the Experiment of plain data, such as YAML.
+    """Return the Experiment that plain data, such as YAML, describe.
 
     Args:
         source: names the data in errors.
-        folder: paths of files are relative to it; None: to the current folder.
+        folder: folder of relative file paths; None: the current one.
 
     Raises:
-        ConfigError: listing all that is wrong.
+        ConfigError: listing all problems.
     """
     problems: list[str] = []
     experiment: Any = _UNREADABLE
@@ -56,7 +56,7 @@ def experiment_from(data: Mapping[str, Any], source: str, folder: Path | None = 
 
 
 def sync_from(data: Any, source: str) -> Sync:
-    """Return a strategy from plain data. Raises ConfigError listing all that is wrong."""
+    """Return the strategy that plain data describe. Raises ConfigError listing all problems."""
     problems: list[str] = []
     sync: Any = _read(Sync, _whole(data), "sync", problems)
     if problems:
@@ -81,7 +81,7 @@ def plain(value: Any) -> Any:
 
 
 def _whole(value: Any) -> Any:
-    """Replace whole floats by ints: 1e6 is a float in YAML, and is allowed as a count."""
+    """Convert integral floats to ints, because YAML reads the count 1e6 as a float."""
     if isinstance(value, Mapping):
         return {k: v if k == "arguments" else _whole(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
@@ -101,7 +101,7 @@ def _with_absolute_paths(experiment: Experiment, folder: Path) -> Experiment:
 
 
 # -- reading -------------------------------------------------------------------------
-# Each function adds to `problems`, and returns _UNREADABLE if there is no value.
+# These functions append errors to `problems` and return _UNREADABLE for unreadable data.
 
 _UNREADABLE: Final = object()
 _WORDS: Final = {
@@ -118,11 +118,11 @@ _WORDS: Final = {
 def _read(
     expected: Any, data: Any, path: str, problems: list[str], usual: type | None = None
 ) -> Any:
-    """Return the value of this type for plain data; of kind `usual` if the data name none."""
+    """Return the data as a value of type `expected`; `usual`: the dataclass if no kind is given."""
     arguments = typing.get_args(expected)
     options = _options(expected)
     several = [member for member in arguments if typing.get_origin(member) is tuple]
-    if options and several and isinstance(data, list):  # a single one is allowed, too
+    if options and several and isinstance(data, list):  # a list where one entry would do
         return _read(several[0], data, path, problems)
     if options:
         if data is None and types.NoneType in arguments:
@@ -153,7 +153,10 @@ def _read(
 
 
 def _narrowed(expected: Any, data: Any) -> Any:
-    """Return the members of a union that the data may be, so that errors name only these."""
+    """Return the list or the non-list types of a union, whichever can match the data.
+
+    Errors then do not mention types that could not match.
+    """
     if typing.get_origin(expected) not in (typing.Union, types.UnionType):
         return expected
     members = typing.get_args(expected)
@@ -162,14 +165,14 @@ def _narrowed(expected: Any, data: Any) -> Any:
 
 
 def _options(expected: Any) -> list[type]:
-    """Return the dataclasses that a value of this type may be."""
+    """Return the dataclasses in `expected`, which may be a union."""
     union = typing.get_origin(expected) in (typing.Union, types.UnionType)
     members = typing.get_args(expected) if union else (expected,)
     return [m for m in members if isinstance(m, type) and dataclasses.is_dataclass(m)]
 
 
 def _chosen(options: list[type], data: Any, path: str, problems: list[str]) -> type | None:
-    """Return the option of the kind that the data name."""
+    """Return the dataclass selected by the key `kind`; None if there is none."""
     if len(options) == 1:
         return options[0]
     kinds = {_kind(option): option for option in options}
@@ -189,13 +192,16 @@ def _kind(option: type) -> str:
 
 
 def _made(option: type, data: dict[str, Any], path: str, problems: list[str]) -> Any:
-    """Return the dataclass with these keys; its own checks see all that can be read."""
+    """Return an instance of the dataclass `option` made from `data`.
+
+    If some keys cannot be read, the checks of the dataclass still run on the others.
+    """
     hints = typing.get_type_hints(option)
     prefix = f"{path}." if path else ""
     values = {}
     usual = {entry.name: type(_default(entry)) for entry in dataclasses.fields(option)}
     for key, entry in data.items():
-        if key in usual:  # hints also has class variables, which are no keys
+        if key in usual:  # `hints` also contains class variables, which are not keys
             values[key] = _read(hints[key], entry, prefix + key, problems, usual[key])
         else:
             problems.append(f"{prefix}{key}: unknown key.{did_you_mean(key, usual)}")
@@ -211,10 +217,10 @@ def _made(option: type, data: dict[str, Any], path: str, problems: list[str]) ->
                 made = option(**values)
             else:
                 _check_what_there_is(option, values)
-        except ValueError as error:  # of a partial value this may follow from what is missing
+        except ValueError as error:  # for a partial value, a missing key may be the cause
             complaints += str(error).split("\n") if whole else ()
         except Exception:
-            if whole and not complaints:  # else it follows from a problem that is reported
+            if whole and not complaints:  # otherwise a reported problem may be the cause
                 raise
     for complaint in complaints:
         separator = "" if not path else ": " if complaint.startswith("needs") else "."
@@ -223,7 +229,7 @@ def _made(option: type, data: dict[str, Any], path: str, problems: list[str]) ->
 
 
 def _check_what_there_is(option: type, values: dict[str, Any]) -> None:
-    """Run the checks with defaults for what cannot be read, as far as there are defaults."""
+    """Run `__post_init__` on the readable values, with defaults for unreadable ones."""
     partial: Any = object.__new__(option)
     for entry in dataclasses.fields(option):
         value = values.get(entry.name, _UNREADABLE)
@@ -245,7 +251,7 @@ def _adapter(expected: Any) -> pydantic.TypeAdapter[Any]:
 
 
 def _in_words(found: Sequence[Any], path: str) -> list[str]:
-    """Return a line for each place; a single line for the members of a union."""
+    """Return pydantic's errors as text: one line per location, one for a whole union."""
     if len(found) > 1 and all(problem["input"] == found[0]["input"] for problem in found):
         either = " or ".join(_must(problem).removeprefix("must be ") for problem in found)
         return [f"{path} must be {either}, not {_short(found[0]['input'])}"]

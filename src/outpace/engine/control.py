@@ -1,4 +1,4 @@
-"""Looking at a run and changing it by code while it goes on, in every runtime.
+"""Control: user code that inspects and changes a run while it goes on, in every runtime.
 
     def control(run):
         run.at(10.0, lambda: run.set_policy("*", Asp()))
@@ -6,8 +6,8 @@
 
     outpace.simulate("experiment.yaml", control=control)
 
-`control` is called once, when the run starts. The actions that it gives to `at` are called
-between two events of the run. After a change, pulls that wait are judged again.
+`control` is called once, when the run starts. Actions passed to `at` are called between two
+events of the run. After a change, waiting pulls are judged again.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ ConditionLike: TypeAlias = Callable[..., Any] | str | None
 
 
 class Control(ABC):
-    """A run that goes on. `keys` are patterns of servers' names: `server-0`, `server-*`, `*`.
+    """A run in progress. `keys` are patterns of servers' names: `server-0`, `server-*`, `*`.
 
-    All methods raise ConfigError, before anything has changed, for keys that match no server
-    and for changes that the run does not allow.
+    All methods raise ConfigError, without any change, for keys that match no server and for
+    changes that the run does not allow.
     """
 
     def __init__(self, experiment: Experiment) -> None:
@@ -50,7 +50,7 @@ class Control(ABC):
         return [server_name(server) for server in range(self._experiment.servers)]
 
     def at(self, time_s: float, action: Callable[[], None]) -> None:
-        """Call `action()` at that time of the run, or now if the time has passed."""
+        """Call `action()` at `time_s` seconds of the run, or now if that time has passed."""
         if not isinstance(time_s, int | float) or not not_negative(time_s):
             raise ConfigError(f"the time of an action must be from 0 to 1e9 s, not {time_s}")
 
@@ -65,7 +65,7 @@ class Control(ABC):
         self._call_at(max(self._now(), nanoseconds(time_s)), act)
 
     def set_policy(self, keys: str, sync: Sync) -> None:
-        """From now on these servers follow this policy. Conditions stay in force."""
+        """Replace the policy of the servers that match `keys`; they keep their conditions."""
         self._require_changeable()
         if not isinstance(sync, Sync):
             known = ", ".join(kind.__name__ for kind in get_args(Sync))
@@ -80,15 +80,19 @@ class Control(ABC):
             self._set_policy(server, sync)
 
     def set_pull_condition(self, keys: str, condition: ConditionLike) -> None:
-        """From now on these servers answer a pull if condition(pull, view) is true.
+        """Make the servers that match `keys` answer a pull if condition(pull, view) is true.
 
         condition: a function or its target (see `sync.conditions.Conditions`); None: the
-        policy's own. In a real run only targets that the configuration's `conditions` name.
+        policy's own condition. A real run accepts only targets in the configuration's
+        `conditions`.
         """
         self._set_conditions(keys, "pull", condition)
 
     def set_push_condition(self, keys: str, condition: ConditionLike) -> None:
-        """From now on these servers advance if condition(view) is true; as for pulls."""
+        """Make the servers that match `keys` advance if condition(view) is true.
+
+        condition: as for `set_pull_condition`.
+        """
         self._set_conditions(keys, "push", condition)
 
     @abstractmethod

@@ -29,10 +29,10 @@ def cut_off_rule(
     truth: Callable[[], Seconds] | None = None,
     clock: Callable[[], float] = lambda: 0.0,
 ) -> Rule:
-    """Return the rule that says how long to wait in each iteration.
+    """Return the rule that decides how long to wait in each iteration.
 
-    The other arguments are those of `make_rule`. Raises ConfigError if there is no such rule,
-    and for a model file that does not fit the run.
+    The keyword arguments are those of `make_rule`. Raises ConfigError if the rule cannot be
+    made or the model file does not match the run.
     """
     make = partial(
         make_rule,
@@ -55,7 +55,7 @@ def cut_off_rule(
 
 
 def _nodes(experiment: Experiment, per_node: int | None) -> Nodes:
-    """Return the machine of each worker; if nothing says so, each has its own."""
+    """Return the machine of each worker; by default each has its own."""
     compute = experiment.compute
     if per_node is None and isinstance(compute, Recorded):
         recorded = compute.nodes(experiment.workers)

@@ -1,4 +1,4 @@
-"""The interface of what drives a run: the simulation, or real processes."""
+"""The interface of engines, which drive a run: in simulation or with real processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from outpace.record.totals import Totals
 
 
 class Engine(Protocol):
-    """A run, which can be driven once."""
+    """A run that can be driven once."""
 
     @property
     def totals(self) -> Totals: ...
@@ -25,17 +25,17 @@ class Engine(Protocol):
     def run(self) -> None:
         """Drive the run to its end. Raises RunError if it fails.
 
-        `close` must be called afterwards in any case.
+        `close` must be called afterwards, also after an error.
         """
 
     def close(self) -> None:
-        """Stop everything and write the rest of the trace. Idempotent."""
+        """Stop the run and write the rest of the trace. Idempotent."""
 
     def times(self, host_s: float) -> dict[str, Any]:
-        """Return the times in the summary; host_s: how long `run` took on the host."""
+        """Return the times for the summary; host_s: duration of `run` on the host."""
 
     def parameters(self) -> Sequence[Block]:
-        """Return the present blocks of the shards."""
+        """Return the current blocks of the shards."""
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return the parameters under the model's own names; empty for `timing`."""

@@ -25,7 +25,7 @@ ServerProgram: TypeAlias = Callable[[ServerContext], Coroutine[Any, Any, None]]
 
 
 def worker_program(experiment: Experiment) -> AbortableProgram:
-    """Return what every worker does."""
+    """Return the program of the workers."""
     strategy = experiment.policies.strategy
     optimizer = None if isinstance(experiment.task, Script) else experiment.optimizer
     program = strategy.worker_program(experiment.workers, optimizer)
@@ -41,12 +41,12 @@ async def _cut_off(program: WorkerProgram, me: AbortableContext) -> None:
 
 
 def server_program(experiment: Experiment) -> ServerProgram:
-    """Return what every server does."""
+    """Return the program of the servers."""
     return partial(parameter_server, acknowledge=experiment.policies.strategy.acknowledges)
 
 
 def most_unanswered(experiment: Experiment) -> int:
-    """Return how many pulls of one worker a server may leave unanswered at a time."""
+    """Return the number of pulls of one worker that a server may leave unanswered."""
     return 1 if experiment.pull is None else experiment.pull.ahead
 
 
@@ -59,8 +59,9 @@ def has_scheduler(experiment: Experiment) -> bool:
 def scheduler_shard(experiment: Experiment, observer: ShardObserver) -> Shard | None:
     """Return the shard of a scheduler that lets workers through; None if there is none.
 
-    It keeps the progress of all workers, and no parameters. Its number is the one after the
-    servers'. The observer hears of pulls alone, because the pushes there are reports of pushes.
+    The shard keeps the progress of all workers and has no parameters. Its number follows those
+    of the servers. The observer receives only pulls, because pushes to this shard carry no
+    gradients and only report progress.
     """
     policy = experiment.policies.initial()[0].scheduler
     if policy is None:
@@ -70,7 +71,7 @@ def scheduler_shard(experiment: Experiment, observer: ShardObserver) -> Shard | 
 
 
 class _PullsOnly:
-    """A `ShardObserver` that passes on what becomes of pulls."""
+    """A `ShardObserver` that passes on the outcomes of pulls only."""
 
     def __init__(self, observer: ShardObserver) -> None:
         self.pull_answered = observer.pull_answered

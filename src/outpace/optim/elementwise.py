@@ -1,6 +1,6 @@
-"""Optimizers that treat each element alone, so it does not matter how parameters are cut.
+"""Element-wise optimizers, for which it does not matter how parameters are sliced.
 
-They are those of torch, applied to the flat tensor of a block in the unfused single-tensor
+They are torch's optimizers, applied to the flat tensor of a block in the unfused single-tensor
 form, so that a shard takes bitwise the steps of a plain PyTorch process.
 """
 
@@ -24,7 +24,7 @@ _PLAIN: Final[dict[str, Any]] = {"foreach": False, "fused": False}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Elementwise(Updater):
-    """An optimizer of torch, whose learning rate is set before each step."""
+    """A torch optimizer whose learning rate is set before each step."""
 
     def on(self, parameters: torch.Tensor, layers: Sequence[slice] = ()) -> Step:
         variable = torch.nn.Parameter(parameters)  # shares the memory

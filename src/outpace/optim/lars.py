@@ -22,8 +22,8 @@ class Lars(Updater):
     β = weight_decay: v ← momentum·v + lr·λ·(g + β·w) and w ← w − v, where
     λ = c·‖w‖ / (‖g‖ + β·‖w‖). Where w is zero, λ is 1; otherwise w would stay zero.
 
-    The norms are those of the part of a layer that one server owns. With `slicing: layers`
-    that is all of it; with `even` a layer that is cut counts as several.
+    The norms are of the part of a layer that one server owns. With `slicing: layers` a server
+    owns whole layers; with `even`, each part of a divided layer counts as a layer.
     Raises ValueError unless 0 <= momentum < 1 and trust_coefficient > 0.
     """
 

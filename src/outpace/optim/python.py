@@ -1,4 +1,4 @@
-"""An optimizer made by a function of the user's, which the launch configuration names."""
+"""An optimizer made by a user's function, which the configuration names."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from outpace.support.user_code import absolute_target, brief, load_target, requi
 
 @dataclass(frozen=True, slots=True)
 class PythonOptimizer:
-    """An optimizer of the user's: `target` is `file.py:function` or `module:function`.
+    """An optimizer written by the user: `target` is `file.py:function` or `module:function`.
 
-    The function takes parameter groups and returns an optimizer. The groups of a script have
-    the settings that they have in the script. The optimizer must work element by element,
+    The function takes parameter groups and returns an optimizer. The groups of a script keep
+    the settings of the script. The optimizer must work element by element,
     because a server may own half of a tensor.
     """
 
@@ -32,14 +32,14 @@ class PythonOptimizer:
         require_target(self.target)
 
     def absolute(self, folder: Path) -> PythonOptimizer:
-        """Return this optimizer with the path of its file seen from `folder`."""
+        """Return this optimizer with the path of its file made absolute, relative to `folder`."""
         return replace(self, target=absolute_target(self.target, folder))
 
     def refusal(self, settings: StepSettings | None) -> str:
         return "" if settings is None else "the optimizer of this run takes no settings"
 
     def on(self, parameters: torch.Tensor, layers: Sequence[slice] = ()) -> Step:
-        """Return what takes one step on these parameters (1-D, changed in place)."""
+        """Return the function that takes a step on these parameters (1-D, changed in place)."""
         whole = [[(0, 0, parameters.numel())]]
         return self.of_groups(whole, [{}]).on(parameters)
 

@@ -1,7 +1,7 @@
 """Schedules of the learning rate: pure functions of progress.
 
-Progress counts iterations of all workers from 0, with fractions. A configuration may count
-in epochs, that is, passes through the training data; `in_iterations` converts them for a run.
+Progress counts iterations of all workers from 0, with fractions. A configuration may give
+epochs, that is, passes through the training data; `in_iterations` converts them for a run.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _WarmUp(ABC):
         require(0 <= self.warmup_from <= 1, "warmup_from", "in [0, 1]", self.warmup_from)
 
     def at(self, iterations: float) -> float:
-        """Return the factor of the learning rate after so many iterations."""
+        """Return the factor of the learning rate after `iterations` iterations."""
         assert self.warmup_epochs is None  # see `in_iterations`
         factor = self._after(iterations)
         length = self.warmup_iterations
@@ -54,7 +54,7 @@ class _WarmUp(ABC):
             batch: samples per iteration.
 
         Raises:
-            ConfigError: if the schedule counts in epochs and there are no samples.
+            ConfigError: if the schedule is in epochs and the task has no training samples.
         """
         changes: dict[str, Any] = {}
         for key in (entry.name for entry in fields(self) if entry.name.endswith("epochs")):
@@ -68,7 +68,7 @@ class _WarmUp(ABC):
                     f"epochs; use {instead}"
                 )
             many = isinstance(epochs, tuple)
-            # Divided last, so that an epoch that ends with an iteration gives that exact number.
+            # Division comes last, so that an epoch of whole iterations gives an exact integer.
             counted = tuple(n * samples / batch for n in (epochs if many else [epochs]))
             changes |= {key: None, instead: counted if many else counted[0]}
         return replace(self, **changes)
@@ -90,7 +90,7 @@ class ConstantRate(_WarmUp):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepDecay(_WarmUp):
-    """Multiplied by `factor` again at each of these times."""
+    """Multiplies the learning rate by `factor` at each of the given times."""
 
     kind: Literal["step"] = "step"
     at_epochs: tuple[float, ...] | None = None
@@ -119,7 +119,7 @@ class StepDecay(_WarmUp):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cosine(_WarmUp):
-    """Half a cosine from 1 down to `final`, where it stays after `epochs` or `iterations`.
+    """Half a cosine from 1 down to `final`, reached after `epochs` or `iterations`, then constant.
 
     final + (1 − final)·(1 + cos(π·t/T)) / 2 (Loshchilov and Hutter, SGDR, 2017, equation
     5, without restarts).

@@ -1,4 +1,4 @@
-"""The interface of optimizers: they take steps along aggregated gradients."""
+"""The interface of optimizers, which take steps along aggregated gradients."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from outpace.support.checks import not_negative, positive, require
 
 # (gradient, divisor, settings, progress): changes the parameters in place by a step along
 # gradient / divisor, with the settings of a user's optimizer, if any. progress: iterations so
-# far, with fractions where each gradient is a step.
+# far, with fractions if each gradient is a step.
 Step: TypeAlias = Callable[[Gradient, float, StepSettings | None, float], None]
 
 
@@ -26,24 +26,24 @@ class Optimizer(Protocol):
     """Makes the function that takes steps."""
 
     def refusal(self, settings: StepSettings | None) -> str:
-        """Return why a push cannot have these settings; empty if it can."""
+        """Return why these settings of a push are refused; empty if they are accepted."""
 
     def on(self, parameters: torch.Tensor, layers: Sequence[slice] = ()) -> Step:
-        """Return what takes one step on these parameters (1-D, changed in place).
+        """Return the function that takes a step on these parameters (1-D, changed in place).
 
-        layers: the parts that belong to one parameter tensor each; empty: they are one tensor.
+        layers: the slice of each parameter tensor; empty: the parameters are one tensor.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Updater(ABC):
-    """The base of the optimizers of a configuration.
+    """The base class of optimizers in a configuration.
 
     The learning rate is `lr` times the schedule's factor.
 
     Args:
-        reference_batch: the samples per iteration that `lr` is meant for; with more it grows in
-            proportion (the linear scaling rule of Goyal et al., Accurate, Large Minibatch SGD,
+        reference_batch: samples per iteration that `lr` is meant for; the rate grows in proportion
+            to the batch (the linear scaling rule of Goyal et al., Accurate, Large Minibatch SGD,
             2017, section 2.1).
 
     Raises:
@@ -64,9 +64,10 @@ class Updater(ABC):
         require(batch is None or batch > 0, "reference_batch", "at least 1", batch)
 
     def in_run(self, workers: int, batch_size: int, samples: int | None) -> Self:
-        """Return this optimizer with lr for the batch of this run, and no epochs in its schedule.
+        """Return this optimizer with lr for the batch of this run and its schedule in iterations.
 
-        samples: of the training data; None: the task has none. Raises ConfigError if it needs them.
+        samples: number of training samples; None: the task has no data. Raises ConfigError if
+        the schedule is in epochs and the task has no data.
         """
         batch = workers * batch_size
         factor = 1.0 if self.reference_batch is None else batch / self.reference_batch
@@ -77,7 +78,7 @@ class Updater(ABC):
             raise ConfigError(f"optimizer: with {batch} samples per iteration {error}") from error
 
     def rate(self, progress: float) -> float:
-        """Return the learning rate after so many iterations."""
+        """Return the learning rate after `progress` iterations."""
         return self.lr * self.schedule.at(progress)
 
     def refusal(self, settings: StepSettings | None) -> str:
@@ -89,5 +90,5 @@ class Updater(ABC):
 
 
 def in_one(gradient: Gradient) -> torch.Tensor:
-    """Return the gradient in one piece."""
+    """Return the gradient as one tensor."""
     return gradient.whole() if isinstance(gradient, Pieces) else gradient

@@ -4,8 +4,8 @@
 optimizer for its part of the parameters. It must work element by element, as the listed ones
 do, because a server may own half of a tensor. The step is torch's, unfused and one tensor at
 a time. In float32 and float64 it is bitwise that of a single process, unless that process
-uses a fused step, which rounds differently. So do torch's bfloat16 and float16 kernels on
-the last few elements of a tensor.
+uses a fused step, which rounds differently. In bfloat16 and float16, torch's kernels round the
+last few elements of a tensor differently, too.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Factory: TypeAlias = Callable[[list[dict[str, Any]]], torch.optim.Optimizer]
 
 
 def require_known(kind: type[torch.optim.Optimizer]) -> None:
-    """Raise ConfigError unless servers know this very class, not only its name."""
+    """Raise ConfigError unless servers know this class; the name alone is not enough."""
     if KNOWN.get(kind.__name__) is not kind:
         raise ConfigError(_unknown(kind.__name__))
 
@@ -103,7 +103,7 @@ class TorchOptimizer:
         settings: Sequence[dict[str, Any]],
         factory: Factory | None = None,
     ) -> None:
-        """Raises ConfigError if there is no such optimizer, or none with these settings.
+        """Raises ConfigError if the optimizer is unknown or refuses these settings.
 
         groups: for each parameter group, (parameter number, low, high) of its pieces.
         """
@@ -113,7 +113,7 @@ class TorchOptimizer:
         self._make: Factory = factory or partial(_known, KNOWN[name], settings)
         self._like: Sequence[dict[str, Any]] = [{}] * len(
             groups
-        )  # new values must be of the same kind
+        )  # new values must have the same type
         if factory is None:
             self._learn(KNOWN[name]([torch.nn.Parameter(torch.empty(1))]).defaults)
         if refusal := self.refusal(StepSettings(list(settings))):
@@ -125,7 +125,7 @@ class TorchOptimizer:
         self._like = [{**group, **defaults} for group in self.settings]
 
     def _made(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
-        """Return an optimizer of groups with their settings. Raises ConfigError."""
+        """Return the optimizer of the groups with their settings. Raises ConfigError."""
         for group, settings in zip(groups, self.settings, strict=True):
             group.update({key: _as(value, None) for key, value in settings.items()})
         try:
@@ -150,7 +150,7 @@ class TorchOptimizer:
         return ""
 
     def on(self, parameters: torch.Tensor, layers: Sequence[slice] = ()) -> Step:
-        """Return what takes one step on these parameters (1-D, changed in place)."""
+        """Return the function that takes a step on these parameters (1-D, changed in place)."""
         pieces: dict[int, list[tuple[torch.nn.Parameter, slice]]] = {}
         groups: list[dict[str, Any]] = []
         for ranges in self.groups:
@@ -196,19 +196,19 @@ def _known(
 
 
 def _set(optimizer: torch.optim.Optimizer, settings: Sequence[dict[str, Any]]) -> None:
-    """Give each group those of its settings that the optimizer has."""
+    """Set each group's settings, leaving out those that the optimizer does not have."""
     for group, wanted in zip(optimizer.param_groups, settings, strict=True):
         group.update({key: _as(v, group[key]) for key, v in wanted.items() if key in group})
         group.update({key: value for key, value in _FORCED.items() if key in group})
 
 
 def _as(value: Any, like: Any) -> Any:
-    """Return a list as the tuple it was before it travelled."""
+    """Convert a list to a tuple unless `like` is a list: messages turn tuples into lists."""
     return tuple(value) if isinstance(value, list) and not isinstance(like, list) else value
 
 
 def _is_like(value: Any, default: Any) -> bool:
-    """True if the value is of the default's kind: no peer can set a learning rate of NaN."""
+    """True if the value is of a kind that the default allows; numbers must be finite."""
     if isinstance(default, bool) or default is None:
         text = default is None and isinstance(value, str)
         return text or value is None or _is_number(value)

@@ -1,9 +1,9 @@
 """Synchronization strategies.
 
-Start with `policies/ssp.py`, a strategy with servers: it is a policy, which says when a shard
-may answer a pull and when it may advance (`policy.py` is the interface, `shard.py` the state
-machine that asks it, `programs/` what workers and servers do). Start with `peers/ssgd.py` for
-a strategy without servers, whose workers average among themselves.
+For a strategy with servers, start with `policies/ssp.py`: a policy decides when a shard may
+answer a pull and when it may advance. `policy.py` is the interface of policies, `shard.py` the
+state machine that calls them, and `programs/` has the programs of workers and servers. For a
+strategy without servers, whose workers average among themselves, start with `peers/ssgd.py`.
 
 `ServerPolicy` and `Peers` are the lists of built-in strategies.
 """

@@ -1,4 +1,4 @@
-"""Which policy each server follows, from the start and later, as a configuration says."""
+"""Assigns policies to servers, from the start and at later times of a run."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from outpace.sync.messages import server_name
 from outpace.sync.python import PythonStrategy
 
 Sync: TypeAlias = ServerPolicy | PythonStrategy | Peers
-Syncs: TypeAlias = Sync | tuple[Sync, ...]  # of all servers, or one for each
+Syncs: TypeAlias = Sync | tuple[Sync, ...]  # for all servers, or one per server
 
 
 @dataclass(frozen=True, slots=True)
 class SyncChange:
-    """From `at_s` (seconds of the run) on, the servers that `keys` names follow `sync`.
+    """Changes the policy of the servers that match `keys` to `sync`, `at_s` seconds into the run.
 
-    Conditions stay in force. Raises ValueError if the time is negative.
+    The servers keep their conditions. Raises ValueError if the time is negative.
     """
 
     at_s: float
@@ -38,13 +38,13 @@ class SyncChange:
         require(not_negative(self.at_s), "at_s", "from 0 to 1e9", self.at_s)
 
     def absolute(self, folder: Path) -> SyncChange:
-        """Return this change with paths of files seen from `folder`."""
+        """Return this change with file paths made absolute, relative to `folder`."""
         return replace(self, sync=with_paths(self.sync, folder))
 
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """The part of a configuration that says what servers do; see `config.Experiment`."""
+    """The policies and conditions of all servers in a run; see `config.Experiment`."""
 
     sync: Syncs
     changes: tuple[SyncChange, ...]
@@ -55,11 +55,11 @@ class Policies:
 
     @property
     def strategy(self) -> Policy:
-        """The policy that chooses the programs of the run. Raises ConfigError."""
+        """The policy that determines the programs of the run. Raises ConfigError."""
         return self._behind_barrier(traits_of(self._spread(self.sync)[0]))
 
     def initial(self) -> list[Conditioned]:
-        """Return what each server follows from the start. Raises ConfigError."""
+        """Return each server's policy, with conditions, at the start. Raises ConfigError."""
         followed = [
             Conditioned(self._behind_barrier(policy_of(sync))) for sync in self._spread(self.sync)
         ]
@@ -69,7 +69,7 @@ class Policies:
         return followed
 
     def later(self) -> list[tuple[Time, int, Policy]]:
-        """Return (when, server, its policy from then on), ordered by time. Raises ConfigError."""
+        """Return the policy changes as (time, server, policy), by time. Raises ConfigError."""
         return [
             (nanoseconds(change.at_s), server, policy_of(self._spread(change.sync)[server]))
             for change in self.changes
@@ -77,14 +77,14 @@ class Policies:
         ]
 
     def python(self) -> list[PythonStrategy]:
-        """Return the strategies of the user's files."""
+        """Return the strategies that come from the user's files."""
         return [sync for sync in self._every() if isinstance(sync, PythonStrategy)]
 
     def _behind_barrier(self, policy: Policy) -> Policy:
         return GlobalBarrier(policy) if self.barrier else policy
 
     def _spread(self, syncs: Syncs) -> Sequence[Sync]:
-        """One for each server."""
+        """Return one strategy per server."""
         return syncs if isinstance(syncs, tuple) else (syncs,) * self.servers
 
     def excludes(self, load: bool) -> dict[str, str]:
@@ -104,13 +104,13 @@ class Policies:
         for syncs in (self.sync, *(change.sync for change in self.changes)):
             yield from self._spread(syncs)
 
-    # -- what may be wrong with it ---------------------------------------------------
+    # -- contradictions --------------------------------------------------------------
 
     def contradictions(self, load: bool) -> Iterator[str]:
-        """Yield what is wrong with it, key by key.
+        """Yield the contradictions in the configuration, each with its key.
 
-        load: whether the user's files are loaded, which may raise ConfigError; else nothing is
-        said about their strategies.
+        load: True to load the user's files, which may raise ConfigError; otherwise strategies
+        in these files are not checked.
         """
         yield from self.problems("sync", self.sync, load)
         kinds = {sync.kind for sync in self._every()}
@@ -160,17 +160,17 @@ class Policies:
 
 
 def without_servers(sync: PeerStrategy) -> str:
-    """Return what is wrong with this strategy where a policy of servers is needed."""
+    """Return the error message for a strategy without servers where a policy is needed."""
     return f"{sync.kind} has no servers"
 
 
 def strategy_of(sync: Sync) -> Policy | PeerStrategy:
-    """Return a strategy as it was written. Raises ConfigError if it cannot be loaded."""
+    """Return the strategy, loaded if it is the user's. Raises ConfigError if loading fails."""
     return sync.strategy if isinstance(sync, PythonStrategy) else sync
 
 
 def traits_of(sync: Sync) -> Policy:
-    """Return a policy as it was written. Raises ConfigError if it has no servers."""
+    """Return the policy without checks of its answers. Raises ConfigError if it has no servers."""
     strategy = strategy_of(sync)
     if isinstance(strategy, PeerStrategy):
         raise ConfigError(f"sync: {without_servers(strategy)}")
@@ -178,7 +178,7 @@ def traits_of(sync: Sync) -> Policy:
 
 
 def policy_of(sync: Sync) -> Policy:
-    """Return what a server follows: of a user's policy, with its answers checked.
+    """Return the policy that a server follows; answers of a user's policy are checked.
 
     Raises ConfigError.
     """
@@ -189,7 +189,7 @@ def policy_of(sync: Sync) -> Policy:
 def matching(keys: str, servers: int) -> list[int]:
     """Return the servers whose names match a pattern: `server-0`, `server-[12]`, `*`.
 
-    Raises ConfigError if there are none.
+    Raises ConfigError if no server matches.
     """
     names = {server_name(server): server for server in range(servers)}
     found = [server for name, server in names.items() if fnmatchcase(name, keys)]

@@ -1,6 +1,6 @@
-"""Conditions that a user has written, in place of a policy's own.
+"""Conditions written by the user, in place of a policy's own.
 
-What a condition answers is checked, and errors name the condition.
+The answers of a condition are checked, and errors name the condition.
 """
 
 from __future__ import annotations
@@ -21,19 +21,22 @@ from outpace.sync.decision import ASK_AGAIN, Decision, Reason
 from outpace.sync.messages import Pull
 from outpace.sync.policy import Apply, Policy, Scale, ShardView
 
-_MOST: Final = 2**62  # the trace keeps numbers in 64 bits
+_MOST: Final = 2**62  # the trace stores 64-bit numbers
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A function of the user's, and its name for errors."""
+    """A function written by the user, and its name for errors."""
 
     name: str
     function: Callable[..., Any]
 
     @staticmethod
     def of(function: Callable[..., Any] | str) -> Condition:
-        """Return a condition from a function or its target. Raises ConfigError."""
+        """Return the condition of a function, or of a target such as `file.py:function`.
+
+        Raises ConfigError.
+        """
         if isinstance(function, str):
             return Condition(function, load_target(function, "condition"))
         return Condition(getattr(function, "__qualname__", repr(function)), function)
@@ -48,7 +51,7 @@ class Condition:
 
     def truth(self, answer: Any, what: str, server: int) -> bool:
         """Return the answer as a bool. Raises PolicyError if it is something else."""
-        if type(answer).__name__ in ("bool", "bool_"):  # numpy has its own
+        if type(answer).__name__ in ("bool", "bool_"):  # numpy has a bool of its own
             return bool(answer)
         raise PolicyError(
             f"the condition {self.name} of server {server} must answer true or false, "
@@ -56,7 +59,7 @@ class Condition:
         )
 
     def checked(self, decision: Decision, what: str, view: ShardView) -> Decision:
-        """Return the decision. Raises PolicyError if a field of it is out of range."""
+        """Return the decision. Raises PolicyError if one of its fields is out of range."""
         release, watch = decision.release_clock, decision.watch
         numbers = (decision.lead, decision.bound, watch, 0 if release is None else release)
         if (
@@ -73,16 +76,17 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Conditioned(Policy):
-    """What a server follows: a policy, and conditions of the user's that replace its own.
+    """A policy whose pull or push condition may be replaced by the user's.
 
     Attributes:
         base: the policy.
-        pull: pull(pull, view) answers with True, False or a Decision. After False it is asked
+        pull: pull(pull, view) returns True, False or a Decision. After False it is called
             again whenever a worker has pushed or left.
-        push: push(view) answers with True or False, whether the shard may finish iteration V,
-            or with a float, the patience in seconds (`Policy.patience_s`).
+        push: push(view) returns True if the shard may finish iteration V, else False; or a
+            float, the patience in seconds (`Policy.patience_s`).
 
-    Both methods raise PolicyError if a condition raises, or answers something else.
+    `may_answer` and `patience_s` raise PolicyError if a condition raises an exception or returns
+    something else.
     """
 
     base: Policy
@@ -91,7 +95,7 @@ class Conditioned(Policy):
 
     @property
     def policy(self) -> Policy:
-        """This policy, or the base alone if there are no conditions."""
+        """This policy, or only its base if there are no conditions."""
         return self.base if self.pull is None and self.push is None else self
 
     @property
@@ -100,7 +104,7 @@ class Conditioned(Policy):
 
     @property
     def apply(self) -> Apply:
-        return Apply(self.base.apply)  # text, perhaps, from the arguments of a user's class
+        return Apply(self.base.apply)  # a user's class may have it as text
 
     @property
     def scale(self) -> Scale:
@@ -108,7 +112,7 @@ class Conditioned(Policy):
 
     @property
     def uses_significance(self) -> bool:
-        return True  # a condition may
+        return True  # a condition may call `view.significance`
 
     @property
     def cut_off(self) -> CutOffSettings | None:
@@ -148,10 +152,10 @@ class Conditions:
 
     Attributes:
         keys: pattern of the servers' names (`assignment.matching`).
-        pull, push: `file.py:function` or `module:function`, called as `Conditioned` says, with
+        pull, push: `file.py:function` or `module:function`, called as in `Conditioned`, with
             `arguments` in addition; None: the policy's own condition.
-        active: True if they hold from the start of the run; else they only become known to
-            it, for `Control.set_pull_condition` and `set_push_condition`.
+        active: True if the conditions apply from the start of the run; otherwise they are only
+            available to `Control.set_pull_condition` and `set_push_condition`.
     """
 
     keys: str = "*"
@@ -172,12 +176,12 @@ class Conditions:
         )
 
     def absolute(self, folder: Path) -> Conditions:
-        """Return these conditions with the paths of their files seen from `folder`."""
+        """Return these conditions with file paths made absolute, relative to `folder`."""
         pull, push = (t and absolute_target(t, folder) for t in (self.pull, self.push))
         return replace(self, pull=pull, push=push)
 
     def on(self, before: Conditioned) -> Conditioned:
-        """Return what a server follows under these conditions. Raises ConfigError."""
+        """Return the policy with these conditions in place of its own. Raises ConfigError."""
         pull, push = self._loaded("pull", self.pull), self._loaded("push", self.push)
         return replace(before, pull=pull or before.pull, push=push or before.push)
 

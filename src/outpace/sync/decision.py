@@ -1,6 +1,6 @@
-"""The answer of a policy: a decision with its reason, as data.
+"""The decision of a policy about a pull, with its reason.
 
-The reason is a code and two numbers, because it is made millions of times.
+The reason is a code and two numbers, because a run makes millions of decisions.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-ASK_AGAIN: Final = -1  # no clock releases it: judge the pull again when the view has changed
+ASK_AGAIN: Final = -1  # no clock releases the pull: judge it again when the view has changed
 ANYBODY: Final = -1
 
 
@@ -20,13 +20,13 @@ class Reason(enum.IntEnum):
     UNBOUNDED = 0  # the policy never holds a pull
     WITHIN_BOUND = 1  # lead < bound
     BEYOND_BOUND = 2  # lead ≥ bound
-    SPARED = 3  # beyond the bound, but its coin let it pass
+    SPARED = 3  # beyond the bound, but let through by the coin
     CONDITION = 4  # a condition of the user was true
     NO_CONDITION = 5  # a condition of the user was false
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):
-    """Answer a pull now (`release_clock` None), or when the shard's clock reaches a value.
+    """Says whether to answer a pull now (`release_clock` is None) or at a later clock.
 
     With ASK_AGAIN the pull is judged again whenever `watch` (a worker, or ANYBODY) has pushed
     or left.
@@ -35,5 +35,5 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     release_clock: int | None
     reason: Reason
     lead: int  # iterations by which the puller is ahead of the shard's clock, i − V
-    bound: int = 0  # what the lead was compared with
+    bound: int = 0  # the bound that the lead was compared with
     watch: int = ANYBODY

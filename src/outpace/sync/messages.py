@@ -43,7 +43,7 @@ class Pull(msgspec.Struct, gc=False):
 
 
 class Leave(msgspec.Struct, gc=False):
-    """`worker` has finished the run; it is no longer waited for."""
+    """`worker` has left the run; servers no longer wait for it."""
 
     worker: int
 
@@ -61,7 +61,7 @@ class Reply(msgspec.Struct, gc=False):
 
 
 class SetPolicy(msgspec.Struct, gc=False):
-    """From now on the shard follows this `sync.Policy`. Workers must not send it."""
+    """Replaces the policy of the shard by this `sync.Policy`. Workers must not send it."""
 
     policy: Any
 
@@ -69,7 +69,7 @@ class SetPolicy(msgspec.Struct, gc=False):
 class Done(msgspec.Struct, gc=False):
     """Tells the scheduler that `worker` has computed its gradient of `iteration`, or stopped.
 
-    seconds: how long it computed. share: the part of the computation that is done; NaN: unknown.
+    seconds: duration of the computation. share: part of the computation done; NaN: unknown.
     finished: True if there is a gradient.
     """
 
@@ -81,9 +81,9 @@ class Done(msgspec.Struct, gc=False):
 
 
 class Close(msgspec.Struct, gc=False):
-    """The iteration is over, and only the gradients of these workers count.
+    """Closes the iteration: only the gradients of these workers count.
 
-    by: the worker whose message ended it; -1: none. Workers must not send it.
+    by: the worker whose message ended the iteration; -1: none. Workers must not send it.
     """
 
     iteration: int
@@ -92,13 +92,13 @@ class Close(msgspec.Struct, gc=False):
 
 
 class Abort(msgspec.Struct, gc=False):
-    """Tells a worker not to compute this iteration and earlier ones, because they are over."""
+    """Tells a worker that this iteration and earlier ones are over and need no computation."""
 
     iteration: int
 
 
 class Ack(msgspec.Struct, gc=False):
-    """A shard has received a push, and has applied it or keeps it until its iteration ends."""
+    """Confirms that a shard has received a push, and has applied or stored it."""
 
     shard: int
     worker: int

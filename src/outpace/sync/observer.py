@@ -1,4 +1,4 @@
-"""What a shard reports of its work; the trace listens."""
+"""The interface through which a shard reports its work, for instance to the trace."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Final, Protocol
 from outpace.support.units import Time
 from outpace.sync.decision import Decision
 
-NOBODY: Final = -1  # released by no message: at once, by time, or by a change of policy
+NOBODY: Final = -1  # not released by a message: at once, by time-out, or by a change of policy
 
 
 class Outcome(enum.IntEnum):
-    """What became of a push. The numbers are in traces: never reuse one."""
+    """The outcome of a push. The numbers are in traces: never reuse one."""
 
     APPLIED = 0
-    DROPPED = 1  # too late: its iteration was finished without it
+    DROPPED = 1  # too late: the shard had finished its iteration
     ABSTAINED = 2  # it carried no gradient
     REPEATED = 3  # seen before
     PENDING = 4  # the run ended before it was applied
 
 
 class ShardObserver(Protocol):
-    """Hears what a shard does."""
+    """Receives reports of what a shard does."""
 
     def push_settled(
         self,
@@ -35,7 +35,11 @@ class ShardObserver(Protocol):
         outcome: Outcome,
         staleness: int,
     ) -> None:
-        """A push got its outcome. `version` is the one it read; staleness is -1 if unapplied."""
+        """Report the outcome of a push.
+
+        version: of the parameters that its gradient was computed from. staleness: -1 if the
+        push was not applied.
+        """
 
     def pull_answered(
         self,
@@ -49,12 +53,12 @@ class ShardObserver(Protocol):
         decision: Decision,
         released_by: int,
     ) -> None:
-        """A pull was answered; `released_by` is the worker whose message did it, or NOBODY."""
+        """Report an answered pull; released_by: the worker whose message released it, or NOBODY."""
 
     def pull_abandoned(
         self, shard: int, worker: int, iteration: int, arrived: Time, decision: Decision
     ) -> None:
-        """The run ended, or its worker left, while this pull was held."""
+        """Report a held pull that gets no answer, because the run ended or its worker left."""
 
     def updated(self, shard: int, version: int) -> None:
-        """The parameters have a new version."""
+        """Report a new version of the parameters."""

@@ -24,22 +24,25 @@ class ParameterBlock(Protocol):
     def update(
         self, gradient: Value, divisor: float, settings: StepSettings | None, progress: float
     ) -> None:
-        """Take one step along gradient / divisor; the gradient may be changed.
+        """Take one step along gradient / divisor; may overwrite the gradient.
 
         progress: iterations since the start of training.
         """
 
     def new_sum(self, workers: int) -> BlockSum:
-        """Return an empty sum of gradients of so many workers."""
+        """Return an empty sum for the gradients of `workers` workers."""
 
     def is_finite(self) -> bool:
         """False once a parameter is infinite or not a number."""
 
     def read(self) -> Value:
-        """Return a copy that is never changed; it is the same one until the next update."""
+        """Return a copy that is never changed; calls between two updates return the same copy."""
 
     def replace(self, parameters: Value) -> None:
-        """Replace the parameters by an unchanging value; the optimizer keeps its state."""
+        """Replace the parameters by a value that the caller never changes.
+
+        The optimizer keeps its state.
+        """
 
 
 class BlockSum(Protocol):
@@ -50,14 +53,14 @@ class BlockSum(Protocol):
     def add(self, worker: int, gradient: Value) -> None: ...
 
     def mean(self) -> Value:
-        """Return the sum divided by the number of gradients, rounded as a division is."""
+        """Return the sum divided by the number of gradients."""
 
     def total(self) -> Value:
         """Return the sum."""
 
 
 class _RealBlock:
-    """The part of a block that does not depend on how steps are taken."""
+    """The part of a real block that does not depend on how steps are taken."""
 
     def __init__(self, parameters: torch.Tensor, optimizer: Optimizer, deterministic: bool) -> None:
         self._elements, self._dtype = parameters.numel(), parameters.dtype
@@ -118,15 +121,15 @@ class TensorBlock(_RealBlock):
 
 
 class FreshBlock(_RealBlock):
-    """Plain SGD that writes each step into other memory, so that readers need no copy.
+    """Plain SGD that writes each step to new memory, so that readers need no copy.
 
-    A large gradient that came in pieces becomes the next parameters itself. It is read from
-    memory once, piece by piece, each small enough for a cache, and checked at the same time.
+    The memory of a large gradient that arrives in pieces becomes the next parameters. Each piece
+    fits into a cache and is checked in the same pass, so the gradient is read from memory once.
     (torch's step, a check and a copy for readers would read it three times.)
     """
 
     def __init__(self, parameters: torch.Tensor, optimizer: Sgd, deterministic: bool = True):
-        # torch's optimizer is not used: its imports take a second.
+        # torch's optimizer is not used, because importing it takes a second.
         super().__init__(parameters, optimizer, deterministic)
         self._parameters: Gradient = parameters.detach().clone()
         self._rate, self._finite = optimizer.rate, True
@@ -143,7 +146,7 @@ class FreshBlock(_RealBlock):
         after: Gradient
         if isinstance(gradient, Pieces):
             steps, after = gradient, gradient
-        else:  # perhaps a view, which would keep a larger tensor in memory
+        else:  # the gradient may be a view that keeps a larger tensor in memory
             steps, after = Pieces(torch.split(gradient, _AT_ONCE)), torch.empty_like(gradient)
         finite = True
         for old, step, new in zip(
@@ -184,7 +187,7 @@ class _ArrivalBlockSum(ArrivalSum):
 
 
 class PhantomBlock:
-    """Parameters that have a size and no values (task `timing`)."""
+    """Parameters with a size but no values (task `timing`)."""
 
     def __init__(self, nbytes: int) -> None:
         self._block = Phantom(nbytes)
@@ -228,14 +231,14 @@ class _PhantomSum:
 
 
 def copy_of(value: Value) -> Value:
-    """Return a copy in other memory."""
+    """Return a copy in new memory."""
     if isinstance(value, Pieces):
         return Pieces([part.clone() for part in value.parts], value.finite)
     return value if isinstance(value, Phantom) else value.clone()
 
 
 def difference(one: Value, other: Value) -> Value:
-    """Return the first minus the second, in other memory."""
+    """Return `one` minus `other`, in new memory."""
     first, second = whole(one), whole(other)
     if isinstance(first, Phantom) or isinstance(second, Phantom):
         return first
@@ -243,7 +246,7 @@ def difference(one: Value, other: Value) -> Value:
 
 
 def plus(one: Value, other: Value) -> Value:
-    """Return the sum; the first value is given away and may be changed."""
+    """Return the sum; may overwrite `one`, which the caller must not use again."""
     first, second = whole(one), whole(other)
     if isinstance(first, Phantom) or isinstance(second, Phantom):
         return first
@@ -260,8 +263,8 @@ def parameter_block(
     """Return the block that starts from these parameters.
 
     Args:
-        deterministic: whether gradients are added up in the order of the workers, not of arrival.
-        layers: the parts that belong to one parameter tensor each; some optimizers need them.
+        deterministic: True to add gradients in the order of workers, not of arrival.
+        layers: the slice of each parameter tensor; some optimizers need them.
     """
     initial = whole(initial)
     if isinstance(initial, Phantom):

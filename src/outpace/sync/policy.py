@@ -1,8 +1,9 @@
-"""What a policy of servers is, and what it may know of its shard.
+"""The interface of server policies, and the view of a shard that a policy judges.
 
-To add a policy: a file in `policies/`, its class in the list of `sync/__init__.py`, a line in
-`CASES` of tests/contracts/test_policies.py and in `SYNCS` of tests/support/runtimes.py, and its
-options in docs/configuration.md. A policy of a user's file needs none of these.
+To add a policy, write a file in `policies/`, add the class to the list in `sync/__init__.py`,
+a line to `CASES` in tests/contracts/test_policies.py and to `SYNCS` in
+tests/support/runtimes.py, and describe its options in docs/configuration.md. A policy in a
+user's file needs none of these steps.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 class Buffer(StrEnum):
     """The clock under which a delayed pull is filed (FluentPS, section III-C).
 
-    LAZY: answered when the shard has finished the puller's own iteration i, at clock
+    LAZY: the pull is answered when the shard has finished the puller's iteration i, at clock
     i+1, so with every gradient up to i. SOFT: as early as the policy's bound allows.
     """
 
@@ -34,7 +35,7 @@ class Buffer(StrEnum):
     SOFT = "soft"
 
     def release_clock(self, pull: Pull, view: ShardView, bound: int) -> int:
-        """Return the clock that releases a pull which leads V by `bound` or more."""
+        """Return the clock that releases a pull whose lead over V is `bound` or more."""
         if self is Buffer.LAZY:
             return pull.iteration + 1
         return max(view.clock + 1, pull.iteration - bound + 1)
@@ -43,14 +44,14 @@ class Buffer(StrEnum):
 class Apply(StrEnum):
     """When a gradient changes the parameters."""
 
-    ON_ARRIVAL = "on-arrival"  # each alone, as it comes (FluentPS, algorithm 1)
-    ON_ADVANCE = "on-advance"  # all of an iteration in one update, when the clock advances
+    ON_ARRIVAL = "on-arrival"  # each gradient separately (FluentPS, algorithm 1)
+    ON_ADVANCE = "on-advance"  # one update per iteration, when the clock advances
 
 
 class Scale(StrEnum):
-    """What the gradients are divided by."""
+    """The divisor of gradients."""
 
-    MEAN = "mean"  # on arrival: N, the number of workers; on advance: the number that came
+    MEAN = "mean"  # on arrival: N, the number of workers; on advance: the number of gradients
     SUM = "sum"  # 1
     # On arrival only: the gradient's staleness, at least 1 (Zhang, Gupta, Lian and Liu,
     # Staleness-aware Async-SGD, IJCAI 2016, equation 5).
@@ -58,9 +59,9 @@ class Scale(StrEnum):
 
 
 class ShardView(Protocol):
-    """What a policy, or a condition of the user, may know of its shard.
+    """The state of a shard that a policy, or a user's condition, may read.
 
-    Iterations count from 0; a worker's progress is the last iteration that it has pushed.
+    Iterations count from 0; a worker's progress is the highest iteration that it has pushed.
     """
 
     @property
@@ -85,11 +86,11 @@ class ShardView(Protocol):
 
     @property
     def slowest(self) -> int:
-        """The lowest progress of a live worker; -1: it has pushed none yet."""
+        """The lowest progress of a live worker; -1: that worker has not pushed yet."""
 
     @property
     def fastest(self) -> int:
-        """The highest iteration pushed; -1: none yet."""
+        """The highest iteration pushed by any worker; -1: none yet."""
 
     def progress(self, worker: int) -> int:
         """Return the highest iteration that this worker has pushed; -1: none yet."""
@@ -102,9 +103,9 @@ class ShardView(Protocol):
 
     @property
     def awaited(self) -> int | None:
-        """The number of workers whose gradient counts for iteration V and has not come yet.
+        """The number of gradients that count for iteration V and have not arrived yet.
 
-        None until the scheduler has said which gradients count. Only for policies with a
+        None until the scheduler has decided which gradients count. Only for policies with a
         `cut_off`.
         """
 
@@ -115,23 +116,23 @@ class ShardView(Protocol):
         """
 
     def laggard(self) -> int:
-        """Return a live worker that has not pushed iteration V, while there is one."""
+        """Return a live worker that has not pushed iteration V, if there is one."""
 
     def last_push(self, worker: int) -> Time:
-        """Return when this worker's last push came, in ns since the start of the run."""
+        """Return the time of this worker's last push, in ns since the start of the run."""
 
     def step_time(self, worker: int) -> Time:
-        """Return the ns from the last answer to this worker until the push that followed it."""
+        """Return the ns between this worker's last push and the answer before it."""
 
 
 class Policy(ABC):
-    """When a shard may answer a pull, and when it may finish an iteration.
+    """Decides when a shard may answer a pull and when it may finish an iteration.
 
-    A policy is a frozen dataclass whose fields are its configuration, `kind`, `apply` and
-    `scale` among them. It has no clock, randomness, socket or tensor: it judges a view of
-    the shard and returns a decision. Only `may_answer` has to be written, and `kind` if the
-    policy is in the list. The other members are for policies that need more than the usual
-    programs of workers and servers.
+    A policy is a frozen dataclass whose fields, such as `kind`, `apply` and `scale`, are its
+    configuration. It has no clock, randomness, socket or tensor: it judges a view of the shard
+    and returns a decision. A policy must implement `may_answer`, and `kind` if it is built in.
+    The other members are for policies that need more than the usual programs of workers and
+    servers.
     """
 
     __slots__ = ()
@@ -167,7 +168,7 @@ class Policy(ABC):
 
     @property
     def scale(self) -> Scale:
-        """What gradients are divided by."""
+        """The divisor of gradients."""
         return Scale.MEAN
 
     @property
@@ -185,7 +186,7 @@ class Policy(ABC):
 
     @property
     def scheduler(self) -> Policy | None:
-        """The policy by which a scheduler lets workers through, for all servers at once.
+        """The policy of a scheduler that lets workers through, for all servers at once.
 
         Its shard has no parameters; workers push their progress to it. None: no scheduler.
         """
@@ -193,7 +194,7 @@ class Policy(ABC):
 
     @property
     def pushes_in_a_row(self) -> int:
-        """How many pushes a worker may send to a server without a pull between them."""
+        """The number of pushes that a worker may send to a server without a pull in between."""
         return 1
 
     @abstractmethod
@@ -203,23 +204,23 @@ class Policy(ABC):
     def patience_s(self, view: ShardView) -> float:
         """Return how many seconds the shard still waits for pushes before it finishes iteration V.
 
-        0.0: it finishes now. Infinite: it waits until another worker has pushed or left. A time
-        counts from the moment when the answer was first finite for this V. By default the shard
-        waits for all live workers.
+        0.0: the shard finishes it now. Infinite: it waits until another worker has pushed or left.
+        A finite time counts from the moment of the first finite answer for this V. By default
+        the shard waits for all live workers.
         """
         return everyone_arrived(view)
 
     def worker_program(self, workers: int, optimizer: Optimizer | None) -> WorkerProgram | None:
-        """Return the program of the workers; None for the usual one.
+        """Return the program of the workers; None: the usual program.
 
         Args:
-            workers: how many workers the run has.
-            optimizer: takes the servers' steps; None if a script brings its own.
+            workers: number of workers in the run.
+            optimizer: the servers' optimizer; None if a script brings its own.
         """
         return None
 
     def problems(self, workers: int) -> Iterator[str]:
-        """Yield what is wrong with this policy in a run of so many workers, each as `key: why`."""
+        """Yield the problems of this policy in a run with `workers` workers, as `key: why`."""
         if self.scale is Scale.STALENESS and self.apply is not Apply.ON_ARRIVAL:
             yield "scale: staleness belongs to a single gradient: it needs apply: on-arrival"
 
@@ -227,13 +228,13 @@ class Policy(ABC):
 def everyone_arrived(view: ShardView) -> float:
     """Return the patience of the push condition count[V] = N (FluentPS, table III).
 
-    Workers that have left are not counted in N.
+    N does not include workers that have left.
     """
     return 0.0 if view.reached >= view.live else math.inf
 
 
 def quorum_arrived(view: ShardView, quorum: int, timeout_s: float = 0.0) -> float:
-    """Return the patience of waiting for a quorum of workers and then for `timeout_s` seconds."""
+    """Return the patience for a quorum of workers and then `timeout_s` seconds."""
     if view.reached >= view.live:
         return 0.0
     return timeout_s if view.reached >= quorum else math.inf

@@ -1,4 +1,4 @@
-"""Pulls that a shard holds, filed under what they wait for."""
+"""The queue of pulls that a shard holds."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from outpace.support.units import Time
 from outpace.sync.decision import ANYBODY, ASK_AGAIN, Decision
 from outpace.sync.messages import Pull
 
-Held: TypeAlias = tuple[Pull, Time, Decision]  # a pull, when it came, and what holds it
-_Filed: TypeAlias = dict[tuple[int, int], Held]  # by worker and iteration
+Held: TypeAlias = tuple[Pull, Time, Decision]  # pull, time of arrival, decision that holds it
+_Filed: TypeAlias = dict[tuple[int, int], Held]  # (worker, iteration) -> held pull
 _NOTHING: Final[_Filed] = {}
 
 
 class PullQueue:
-    """Pulls by release clock, or by the worker whose next push or leave may release them."""
+    """Held pulls by release clock, or by the worker whose next push or leave may release them."""
 
     def __init__(self) -> None:
         self._by_clock: dict[int, _Filed] = {}
-        self._by_watch: dict[int, _Filed] = {}  # a worker, or ANYBODY
+        self._by_watch: dict[int, _Filed] = {}  # watched worker, or ANYBODY -> pulls
         self._known: set[tuple[int, int]] = set()  # worker and iteration of each pull
 
     def __contains__(self, pull: Pull) -> bool:
         return (pull.worker, pull.iteration) in self._known
 
     def __iter__(self) -> Iterator[Held]:
-        """Iterate over all pulls, by worker and iteration."""
+        """Iterate over all pulls, ordered by worker and iteration."""
         filed = [*self._by_clock.values(), *self._by_watch.values()]
         every = [held for each in filed for held in each.values()]
         return iter(sorted(every, key=lambda held: (held[0].worker, held[0].iteration)))
 
     @property
     def is_watching(self) -> bool:
-        """True if a pull may be released by something else than the clock."""
+        """True if a pull is held until a worker pushes or leaves, not until a clock."""
         return bool(self._by_watch)
 
     def add(self, pull: Pull, arrived: Time, decision: Decision) -> None:
@@ -60,7 +60,7 @@ class PullQueue:
             yield from self._by_watch.pop(watched, _NOTHING).values()
 
     def take_worker(self, worker: int) -> Iterator[Held]:
-        """Remove and yield the pulls of a worker, which leaves."""
+        """Remove and yield the pulls of a worker that leaves."""
         for where in (self._by_clock, self._by_watch):
             for filed in where.values():
                 for key in [key for key in filed if key[0] == worker]:
@@ -68,12 +68,12 @@ class PullQueue:
                     yield filed.pop(key)
 
     def take_all(self) -> list[Held]:
-        """Remove and return all pulls, by worker and iteration."""
+        """Remove and return all pulls, ordered by worker and iteration."""
         every = list(self)
         self._by_clock.clear()
         self._by_watch.clear()
         return every
 
     def forget(self, pull: Pull) -> None:
-        """A pull that was taken has been answered; another one like it is no repetition."""
+        """Forget an answered pull, so that an equal pull is not treated as a repetition."""
         self._known.discard((pull.worker, pull.iteration))

@@ -1,4 +1,4 @@
-"""A strategy of a user's file."""
+"""A strategy in a user's file."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from outpace.sync.conditions import Condition, Conditioned
 
 @dataclass(frozen=True)
 class PythonStrategy:
-    """A strategy of the user's: `target` is `file.py:Class` or `module:Class`.
+    """A strategy written by the user: `target` is `file.py:Class` or `module:Class`.
 
-    The class is called with `arguments`. It is written as the built-in strategies are: a frozen
-    dataclass that derives from `sync.Policy`, or from `sync.PeerStrategy` for a strategy without
-    servers. For a policy any class will do that has may_answer(pull, view) and patience_s(view);
-    they may answer as conditions do (see `Conditioned`).
+    The class is called with `arguments`. Like the built-in strategies, it is a frozen dataclass
+    that derives from `sync.Policy`, or from `sync.PeerStrategy` for a strategy without servers.
+    A policy can also be any class with the methods may_answer(pull, view) and
+    patience_s(view), whose return values may be those of conditions (see `Conditioned`).
     """
 
     target: str
@@ -31,22 +31,22 @@ class PythonStrategy:
         require_target(self.target)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Without what is cached: each process loads the user's file itself.
+        # Cached properties are left out: each process loads the user's file itself.
         return type(self), (self.target, self.arguments)
 
     def absolute(self, folder: Path) -> PythonStrategy:
-        """Return this strategy with the path of its file seen from `folder`."""
+        """Return this strategy with the path of its file made absolute, relative to `folder`."""
         return replace(self, target=absolute_target(self.target, folder))
 
     @property
     def strategy(self) -> Policy | PeerStrategy:
-        """The strategy as the user has written it. Raises ConfigError if it cannot be made."""
+        """The user's strategy. Raises ConfigError if it cannot be loaded or made."""
         made = self._made
         return made.base if isinstance(made, Conditioned) else made
 
     @property
     def policy(self) -> Conditioned:
-        """The policy, with its answers checked; only of a strategy with servers."""
+        """The user's policy, with its answers checked; only for a strategy with servers."""
         made = self._made
         assert isinstance(made, Conditioned)
         return made

@@ -5,13 +5,13 @@ message raises ProtocolError before anything has changed.
 
 The shard keeps a *watermark* per worker: the highest iteration pushed. Iterations of a
 worker must increase; they may skip. A push equal to the watermark is a repetition, such as
-a network's second try, and is not applied again. The *clock* V is the number of iterations
+a retry of the network, and is not applied again. The *clock* V is the number of iterations
 that the shard has finished; the policy says when it may advance. A pull that must wait is
-filed under a *release clock* and answered when V gets there. Where no clock decides, the
-pull is judged again when the worker that it watches has pushed or left. A policy may let the
-shard wait for some seconds: `next_deadline` says when `on_time` is due. SetPolicy replaces
-the policy at any time: waiting pulls are judged again, and collected gradients are applied
-as before.
+filed under a *release clock* and answered when V gets there. A pull whose
+release depends on no clock is judged again when the worker that it watches has pushed or left.
+A policy may make the shard wait for some seconds: `next_deadline` is the time at which
+`on_time` must be called. SetPolicy replaces the policy at any time: waiting pulls are judged
+again, and collected gradients are applied as before.
 
 With a policy that has a `cut_off`, a scheduler decides for all shards at once which
 gradients count. Gradients of an iteration are then held back until a Close names its workers.
@@ -39,11 +39,11 @@ from outpace.sync.pull_queue import Held, PullQueue
 from outpace.sync.updates import Updates
 from outpace.sync.view import View
 
-_LARGEST_SKIP: Final = 100_000  # iterations by which a push may lie before all others
+_LARGEST_SKIP: Final = 100_000  # iterations by which a push may be ahead of all others
 
 
 class Shard:
-    """The state machine of one server; see the head of this file."""
+    """The state machine of one server; see the docstring of this module."""
 
     def __init__(
         self,
@@ -60,9 +60,9 @@ class Shard:
         self._updates = Updates(index, block, workers, observer, self._progress)
         self._pushes, self._furthest = 0, 0.0
         self._held_back: dict[int, dict[int, tuple[Push, Time]]] = {}  # iteration -> worker ->
-        self._counting: dict[int, frozenset[int]] = {}  # iteration -> whose gradients count
+        self._counting: dict[int, frozenset[int]] = {}  # iteration -> workers whose gradients count
         self._queue = PullQueue()
-        self._ripe: tuple[Time, int] | None = None  # when patience began, and by whose message
+        self._ripe: tuple[Time, int] | None = None  # start of the wait, its worker
         self._deadline: Time | None = None
         self._uses_significance = policy.uses_significance
         self._is_cut_off = policy.cut_off is not None
@@ -89,7 +89,7 @@ class Shard:
 
     @property
     def next_deadline(self) -> Time | None:
-        """When to call `on_time`, unless a message comes first; None: no need."""
+        """When to call `on_time` unless a message arrives first; None: never."""
         return self._deadline
 
     def read(self) -> Value:
@@ -97,9 +97,9 @@ class Shard:
         return self._updates.block.read()
 
     def receive(self, message: Message, now: Time) -> list[Reply]:
-        """Take a message in; return the replies due, their parameters still to be filled in.
+        """Process a message and return the replies that are due, without their parameters.
 
-        Raises ProtocolError (and nothing has changed), DivergenceError.
+        Raises ProtocolError, without any change to the shard, and DivergenceError.
         """
         if isinstance(message, Push):
             return self._on_push(message, now)
@@ -114,7 +114,7 @@ class Shard:
         raise ProtocolError(f"shard {self.index} cannot take a {type(message).__name__}")
 
     def on_time(self, now: Time) -> list[Reply]:
-        """Return the replies due at `next_deadline`, or later. Raises as `receive` does."""
+        """Return the replies due at `next_deadline` or later; raises the errors of `receive`."""
         return self._advance(NOBODY, now)
 
     def close(self, now: Time) -> None:
@@ -158,14 +158,14 @@ class Shard:
         on_arrival = self._policy.apply is Apply.ON_ARRIVAL
         if push.gradient is None:
             self._settle(push, now, now, Outcome.ABSTAINED)
-        elif late and not on_arrival:  # the gradient is never computed
+        elif late and not on_arrival:  # a deferred gradient is not computed
             self._settle(push, now, now, Outcome.DROPPED)
         elif self._is_cut_off:
             self._hold_back(push, now)
         else:
             self._take_gradient(push, value_of(push.gradient), on_arrival, now)
         self._pushes += 1
-        # A push at the very end of a wait counts, and others may come at the same instant.
+        # A push at the instant of the deadline counts, and more may arrive at that instant.
         return self._advance(push.worker, now, at_end=False)
 
     def _on_pull(self, pull: Pull, now: Time) -> list[Reply]:
@@ -173,15 +173,15 @@ class Shard:
         if pull.iteration < 0:
             raise ProtocolError(f"worker {pull.worker} pulled iteration {pull.iteration}")
         if pull in self._queue:
-            return []  # a repetition, which may be judged otherwise: one answer is enough
+            return []  # a repetition gets no second answer
         decision = self._judged(pull)
         if decision.release_clock is not None:
             self._queue.add(pull, now, decision)
             return []
         if self._deadline is None or now < self._deadline:
             return [self._answer(pull, now, now, decision, NOBODY)]
-        # It came between the deadline and `on_time`, and is answered as after it. (Behind a
-        # global barrier the scheduler's own deadline, of the same time, may have sent it.)
+        # The deadline has passed but `on_time` has not been called: call it first. (With a global
+        # barrier, the scheduler's deadline at the same time may have caused this pull.)
         replies = self.on_time(now)
         return [*replies, self._answer(pull, now, now, self._judged(pull), NOBODY)]
 
@@ -204,10 +204,10 @@ class Shard:
         self._advance(NOBODY, now)
         return self._judge_again(held, NOBODY, now)
 
-    # -- whose gradients count -----------------------------------------------------
+    # -- cut-offs: which gradients count -------------------------------------------
 
     def _hold_back(self, push: Push, now: Time) -> None:
-        """Keep a gradient, uncomputed, until it is known whether it counts."""
+        """Keep a gradient, not yet computed, until it is known whether it counts."""
         counting = self._counting.get(push.iteration)
         if counting is None:
             self._held_back.setdefault(push.iteration, {})[push.worker] = push, now
@@ -264,16 +264,16 @@ class Shard:
     # -- progress --------------------------------------------------------------
 
     def _advance(self, mover: int, now: Time, *, at_end: bool = True) -> list[Reply]:
-        """Finish the iterations that may be finished and answer the pulls that waited for it.
+        """Finish the iterations that may be finished and answer the pulls that this releases.
 
-        mover: the worker that pushed or left, or NOBODY. at_end: True if no other message can
-        still come at this instant, so that a wait that ends now is over.
+        mover: the worker that pushed or left, or NOBODY. at_end: True to finish an iteration
+        whose deadline is now; False if more pushes may arrive at this instant.
         """
         view, cause = self._view, mover
         replies: list[Reply] = []
         released: list[tuple[int, Collection[Held]]] = []
         while view.clock <= view.fastest and self._is_time(cause, now, at_end):
-            if self._ripe is not None:  # an earlier message began the wait that is over
+            if self._ripe is not None:  # the wait was begun by an earlier message
                 cause = self._ripe[1]
                 self._ripe = self._deadline = None
             self._updates.apply_iteration(view.clock, cause, now)
@@ -289,7 +289,7 @@ class Shard:
 
     def _is_time(self, cause: int, now: Time, at_end: bool) -> bool:
         """True if the shard may finish iteration V now; else `_deadline` says when, if known."""
-        # When all workers have left, no iteration need be finished.
+        # When all workers have left, no iteration needs to be finished.
         patience_s = self._policy.patience_s(self._view) if self._view.live else math.inf
         if patience_s == 0.0 or patience_s == math.inf:
             self._ripe = self._deadline = None
@@ -306,7 +306,7 @@ class Shard:
         self._view.answer(pull.worker, now)
         self._queue.forget(pull)
         if decision.release_clock is not None and released_by == NOBODY:
-            released_by = pull.worker  # another policy, or a time-out, released it
+            released_by = pull.worker  # released by a change of policy or by a time-out
         self._observer.pull_answered(
             self.index,
             pull.worker,
@@ -335,17 +335,17 @@ class Shard:
         self._updates.settle(push.worker, push.iteration, push.version, arrived, now, outcome)
 
     def _progress(self) -> float:
-        """How far training has come, in iterations; N updates on arrival are one iteration."""
+        """Return the progress of training in iterations; on arrival, N pushes count as one."""
         progress: float = self._view.clock
         if self._policy.apply is Apply.ON_ARRIVAL:
             progress = max(progress, self._pushes / self._view.workers)
-        self._furthest = max(self._furthest, progress)  # another policy may count otherwise
+        self._furthest = max(self._furthest, progress)  # policies count differently
         return self._furthest
 
     # -- refusals --------------------------------------------------------------
 
     def _is_repeated(self, push: Push) -> bool:
-        """True if the push repeats the worker's last one. Raises ProtocolError for illegal ones."""
+        """True if the push repeats the worker's last one. Raises ProtocolError if it is illegal."""
         self._require_member(push.worker, "pushed")
         seen = self._view.progress(push.worker)
         if push.iteration < 0 or push.iteration < seen:

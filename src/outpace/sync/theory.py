@@ -1,15 +1,16 @@
 """Regret bounds of bounded staleness (FluentPS, section III-E).
 
-Of T updates by N workers, SGD on convex losses that are L-Lipschitz, over parameters with
-½‖w − w'‖² ≤ F² for any two, the mean regret is at most
+For SGD with T updates by N workers, on convex L-Lipschitz losses over parameters with
+½‖w − w'‖² ≤ F² for any two w, w', the mean regret is at most
 
     4 F L sqrt(2 (s + 1) N / T)      SSP with staleness bound s (proposition 1; Ho et al. 2013)
     4 F L sqrt(2 (s + 1/c) N / T)    PSSP that blocks beyond s with probability c (theorem 1)
-    4 F L sqrt(2 (s + 2/α) N / T)    PSSP that does so with α / (1 + e^(s−k)) at lead k (theorem 2)
+    4 F L sqrt(2 (s + 2/α) N / T)    PSSP with probability α / (1 + e^(s−k)) at lead k (theorem 2)
 
-the last two in expectation. With c a worker gets 1/c − 1 iterations beyond s on average
-before it is blocked, and α / (1 + e^(s−k)) is at least α/2. `equivalent_staleness` gives SSP
-and PSSP with equal bounds. All functions raise ValueError for arguments out of range.
+where the last two bounds hold in expectation. With probability c a worker gets 1/c − 1
+iterations beyond s on average before it is blocked; α / (1 + e^(s−k)) is at least α/2.
+`equivalent_staleness` relates SSP and PSSP with equal bounds. All functions raise ValueError
+for arguments out of range.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from outpace.support.checks import require
 def ssp_regret(
     *, distance: float, lipschitz: float, staleness: float, workers: int, updates: int
 ) -> float:
-    """Return the bound of SSP; with s = 0 of BSP. `staleness` need not be whole."""
+    """Return the bound of SSP, or of BSP with s = 0; `staleness` may have a fraction."""
     _require_staleness(staleness)
     return _bound(distance, lipschitz, staleness + 1, workers, updates)
 
@@ -59,7 +60,7 @@ def dynamic_pssp_regret(
 def equivalent_staleness(staleness: float, block_probability: float) -> float:
     """Return s' = s + 1/c − 1: SSP with s' has the regret bound of PSSP with s and c.
 
-    It is the lead that a worker reaches on average before it is blocked.
+    s' is the lead that a worker reaches on average before it is blocked.
     """
     _require_staleness(staleness)
     require(

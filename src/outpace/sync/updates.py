@@ -1,4 +1,4 @@
-"""How gradients become versions of a shard's parameters."""
+"""Applies gradients to a shard's parameters and counts the versions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from outpace.sync.policy import Scale
 class Updates:
     """Applies gradients to a block, one by one or an iteration at a time.
 
-    `version` is the number of updates. `progress` returns how far training has come, in
+    `version` is the number of updates. `progress` returns the progress of training in
     iterations.
     """
 
@@ -35,7 +35,7 @@ class Updates:
         self._shard, self._workers, self._observer = shard, workers, observer
         self._progress = progress
         self._sums: dict[int, _IterationSum] = {}  # iteration -> gradients that await its end
-        self._norm: tuple[int, float] = (-1, 0.0)  # of the parameters at a version
+        self._norm: tuple[int, float] = (-1, 0.0)  # version, norm of the parameters
 
     def apply(self, push: Push, gradient: Value, scale: Scale, now: Time) -> None:
         """Take a step along one gradient."""
@@ -50,7 +50,7 @@ class Updates:
         self._step(gradient, divisor, push.worker, push.iteration, push.settings)
 
     def collect(self, push: Push, gradient: Value, scale: Scale, arrived: Time) -> None:
-        """Add a gradient to the sum of its iteration, in which the scale of the first one holds."""
+        """Add a gradient to the sum of its iteration; the first gradient sets the scale."""
         total = self._sums.get(push.iteration)
         if total is None:
             total = _IterationSum(self.block.new_sum(self._workers), scale)
@@ -58,7 +58,7 @@ class Updates:
         total.add(push, gradient, arrived)
 
     def apply_iteration(self, iteration: int, cause: int, now: Time) -> None:
-        """Take a step along the sum of an iteration, if a gradient of it has come.
+        """Take a step along the sum of an iteration, if it has a gradient.
 
         cause: the worker whose message ended the iteration; -1: none.
         """
@@ -72,14 +72,14 @@ class Updates:
     def settle(
         self, worker: int, iteration: int, version: int, arrived: Time, now: Time, outcome: Outcome
     ) -> None:
-        """Report what became of a push; `version` is the one it read."""
+        """Report the outcome of a push; version: as in `Push`."""
         staleness = self.version - version if outcome is Outcome.APPLIED else -1
         self._observer.push_settled(
             self._shard, worker, iteration, arrived, now, version, outcome, staleness
         )
 
     def significance(self, gradient: Value) -> float:
-        """Return |g| / |w|; 0 if the parameters are 0, or a `Phantom`."""
+        """Return |g| / |w|; 0 if w is 0 or a `Phantom`."""
         if self._norm[0] != self.version:
             self._norm = self.version, norm_of(self.block.read())
         return norm_of(gradient) / self._norm[1] if self._norm[1] else 0.0
@@ -116,7 +116,7 @@ class _IterationSum:
     def __init__(self, total: BlockSum, scale: Scale) -> None:
         self._total, self._scale = total, scale
         self.contributions: list[tuple[int, int, Time]] = []  # worker, version, arrived
-        self._lowest: int | None = None  # worker of those that sent settings
+        self._lowest: int | None = None  # lowest worker that sent settings
         self._groups: list[dict[str, Any]] = []
         self._unused: set[int] = set()
 
@@ -135,5 +135,5 @@ class _IterationSum:
 
     @property
     def settings(self) -> StepSettings | None:
-        """The lowest worker's settings, and the parameters that no worker used."""
+        """The settings of the lowest worker, and the parameters that no worker used."""
         return None if self._lowest is None else StepSettings(self._groups, sorted(self._unused))

@@ -1,7 +1,7 @@
-"""The view that a policy has of its shard (`sync.policy.ShardView`), updated by the shard.
+"""The policy's view of its shard (`sync.policy.ShardView`), updated by the shard.
 
-Everything is counted as messages come, so that a judgement costs the same with any number of
-workers.
+Counts are updated with each message, so that the cost of a decision does not depend on the
+number of workers.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class View:
         self.reached = 0
         self.slowest = self.fastest = -1
         self._progress = [-1] * workers  # watermarks
-        self._at = {-1: workers}  # watermark -> live workers that have it
+        self._at = {-1: workers}  # watermark -> number of live workers
         self._gone: set[int] = set()
-        self._closed: dict[int, set[int]] = {}  # iteration -> whose gradient has still to come
+        self._closed: dict[int, set[int]] = {}  # iteration -> workers whose gradients are missing
         self._significance: dict[int, float] = {}
-        self._pushed: list[Time] = [0] * workers  # when, the last time
+        self._pushed: list[Time] = [0] * workers  # time of the last push
         self._answered: list[Time] = [0] * workers
         self._steps: list[Time] = [0] * workers
         self._laggard = 0
@@ -72,7 +72,7 @@ class View:
         return self._steps[worker]
 
     def laggard(self) -> int:
-        for _ in range(self.workers):  # a worker that was found stays the laggard until it pushes
+        for _ in range(self.workers):  # the laggard found stays the same until it pushes
             if self._progress[self._laggard] < self.clock and self._laggard not in self._gone:
                 break
             self._laggard = (self._laggard + 1) % self.workers
@@ -115,7 +115,7 @@ class View:
             missing.discard(worker)
 
     def _uncount(self, watermark: int) -> None:
-        """Note that one live worker fewer has this watermark, and update `slowest`."""
+        """Remove one live worker from this watermark, and update `slowest`."""
         if self._at[watermark] > 1:
             self._at[watermark] -= 1
             return

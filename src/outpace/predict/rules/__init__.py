@@ -1,1 +1,1 @@
-"""Rules that say how long to wait for workers, iteration by iteration."""
+"""Cut-off rules: how long each iteration waits for workers."""

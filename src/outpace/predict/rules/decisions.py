@@ -1,4 +1,4 @@
-"""How long to wait, decided from draws of an iteration's run times."""
+"""Decides how long to wait, from sampled run times of an iteration."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from outpace.predict.rules.objective import Objective
 
 @dataclass(frozen=True, slots=True)
 class CutOffPlan:
-    """A count, a deadline (s) or both; `score` is the mean objective over the draws."""
+    """A number of workers, a deadline (s) or both; `score`: mean objective over the draws."""
 
     score: float
     count: float = math.inf
@@ -46,10 +46,10 @@ _TIMES: Final = 20_000  # candidates; more would not change the score noticeably
 def best_deadline(draws: Seconds, objective: Objective, *, after_s: float = 0.0) -> CutOffPlan:
     """Return the time s with the largest E[n(s) / s], where n(s) workers have come by then.
 
-    Candidates are the draws' own times after `after_s`, because between two of them scores
-    only fall. A time is inf for a worker that will not come. As `Wait` says, a draw ends at its
-    first arrival if that is later than s, and at its last if that is earlier: its score is then
-    known. The other draws are scored by the sum of their arrivals, in one pass over all times.
+    Candidates are the draws' times after `after_s`, because the score only falls between two
+    of them. The time of a worker that will not come is inf. As defined by `Wait`, a draw ends
+    at its first arrival if s is earlier, and at its last arrival if s is later; its score is
+    then known. The scores of the other draws come from one pass over all sorted times.
     """
     workers = draws.shape[1]
     pooled = np.sort(draws, axis=None)
@@ -72,7 +72,7 @@ def best_deadline(draws: Seconds, objective: Objective, *, after_s: float = 0.0)
 
 
 def _sums(times: Seconds, events: Seconds, values: Seconds) -> tuple[Seconds, Seconds]:
-    """Return the number of events by each of the times (ascending), and the sum of their values."""
+    """Return the number of events up to each time (ascending), and the sum of their values."""
     place = np.searchsorted(times, events)
     size = len(times) + 1
     count = np.bincount(place, minlength=size)[:-1].cumsum()
@@ -107,7 +107,7 @@ def best_count_or_deadline(
 def best_ends(
     draws: Seconds, objective: Objective, *, beyond: int = 0
 ) -> tuple[NDArray[np.int64], Seconds]:
-    """Return the count and the time at which it is best to stop each of the draws."""
+    """Return, for each draw, the count and the time with the best score."""
     scores = objective.score(np.arange(beyond + 1, draws.shape[1] + 1), draws[:, beyond:])
     places = beyond + scores.argmax(axis=1)
     return places + 1, draws[np.arange(len(draws)), places]
@@ -132,7 +132,7 @@ def _best_pair(
 
 
 def _few(values: NDArray[_T]) -> NDArray[_T]:
-    """Return at most 40 of the values, ascending; the last value given and the ends are kept."""
+    """Return at most 40 of the values, ascending, with both extremes and the last one given."""
     known = np.unique(values)
     if len(known) <= _CANDIDATES:
         return known

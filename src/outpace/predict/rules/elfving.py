@@ -1,4 +1,4 @@
-"""A count fixed after a first window, as if run times were normal (a baseline of BDSGD)."""
+"""A fixed count from normally distributed run times (a baseline of BDSGD)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Elfving:
     """Waits for all workers during the window, then for the best count by Elfving's formula.
 
     E[x_(j)] ≈ μ + σ E[z_(j)], with μ and σ by maximum likelihood from all times of the window.
-    No order statistic is taken to be below the smallest time of the window: for times with two
-    modes σ is so large that the formula would let the first worker come at once, or before the
-    beginning, and waiting for one worker would seem best.
+    Order statistics are at least the smallest time of the window: for bimodal times σ is so
+    large that the formula would give a first arrival near or below zero, and waiting for one
+    worker would seem best.
     """
 
     def __init__(self, *, window: int = 20) -> None:

@@ -1,4 +1,4 @@
-"""A rule that waits alike in every iteration: for all workers, or for a share of them."""
+"""A rule with the same wait in every iteration: for all workers, or for a share of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from outpace.support.checks import require
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """`Fixed(Wait())` waits for all workers."""
+    """Returns the same `Wait` in every iteration; `Fixed(Wait())` waits for all workers."""
 
     wait: Wait
 
@@ -26,6 +26,6 @@ class Fixed:
 
 
 def share_of(workers: int, share: float) -> Fixed:
-    """Return a rule that waits for this share of the workers, rounded; at least for one."""
+    """Return a rule that waits for this share of the workers, rounded, at least for one."""
     require(0 < share <= 1, "share", "above 0 and at most 1", share)
     return Fixed(Wait(count=max(1, round(share * workers))))

@@ -1,4 +1,4 @@
-"""Follows the one of several rules that has done best lately."""
+"""Follows whichever of several rules has performed best recently."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from outpace.predict.recorded.table import Mask, Seconds
 from outpace.predict.rules.iteration import Ended, came, play
 from outpace.support.checks import require
 
-_WHOLE: Final = 20  # iterations without a cut-off whose times are remembered
+_WHOLE: Final = 20  # remembered iterations without a cut-off
 _FAST: Final = 0.2  # times are taken relative to this quantile of their iteration
 
 
 class Guess:
-    """How long workers that were cut off would have taken.
+    """Guesses how long workers that were cut off would have taken.
 
-    The workers are spread over the times, relative to the fast workers of their iteration,
-    that were longer than they computed, in the last 20 iterations without a cut-off (perhaps
-    those of the warm-up). They are ordered by their last known times, and none takes less than
-    its own. If no time was longer, they are taken to have been about to come.
+    The guesses come from the last 20 iterations without a cut-off (possibly the warm-up), as
+    times relative to the fast workers of the iteration. The workers that were cut off, ordered
+    by their last uncensored times, are spread evenly over the times that exceed their bounds.
+    A guess is never below the worker's last uncensored time. If no time exceeds the bound, the
+    guess is the bound.
     """
 
     def __init__(self) -> None:
@@ -33,7 +34,7 @@ class Guess:
         self._last: Seconds | None = None  # uncensored times
 
     def observe(self, seconds: Seconds, censored: Mask) -> Seconds:
-        """Return the iteration's times with the guesses, shape (N,); NaN: absent."""
+        """Return the times with guesses in place of bounds, shape (N,); NaN: absent."""
         there = ~np.isnan(seconds)
         last = np.zeros_like(seconds) if self._last is None else self._last
         self._last = np.where(there & ~censored, seconds, last)
@@ -52,7 +53,7 @@ class Guess:
         return np.where(censored, np.maximum(row, last), row)
 
     def _spread(self, bound: Seconds) -> Seconds:
-        """Return times spread evenly over those above each bound, or the bound if there is none."""
+        """Return relative times spread evenly over those above each bound, else the bound."""
         place = np.searchsorted(self._relative, bound, "right")
         beyond = len(self._relative) - place
         level = (np.arange(len(bound)) + 0.5) / len(bound)
@@ -60,9 +61,10 @@ class Guess:
         return np.where(beyond > 0, longer, bound)
 
 
-_MEMORY: Final = 40  # iterations after which a comparison counts for 1/e
-# Iterations after which a rule that is only guessed at is tried, and what trying it may cost, as a
-# share of the throughput: up to _LATEST, and beyond.
+_MEMORY: Final = 40  # iterations after which a comparison has weight 1/e
+# A rule whose results have only been guessed is tried after so many iterations that the trial
+# costs the share _EXPLORING of the throughput, but after _SOONEST at the earliest and _LATEST at
+# the latest; later only if it would cost more than the share _AT_MOST.
 _SOONEST: Final = 8
 _LATEST: Final = 128
 _EXPLORING: Final = 5e-4
@@ -71,33 +73,33 @@ _AGAIN: Final = 10**9
 
 
 class Hedge:
-    """The leader decides; the other rules are asked too, and observe everything.
+    """Uses the decisions of a leading rule, and compares all rules after each iteration.
 
-    What another rule would have achieved is computed from the times (`play`): exactly if it
-    would have ended no later than the leader did; otherwise with times from `Guess` for
-    workers that were cut off. Without such iterations the rules would be compared only where
-    the longer wait happened to be short. (A guess cannot distinguish counts that differ by one
-    where the next worker comes much later.) Rules are compared in pairs by the mean of
-    Ω_i − Ω_j, with exponential forgetting. The leader is the rule whose worst comparison is best.
+    `play` computes the result of another rule from the observed times: exactly if the rule
+    would have ended no later than the leader, otherwise with times from `Guess` for workers
+    that were cut off. Without guesses, rules would be compared only in iterations in which the
+    longer wait happened to be short. (A guess cannot distinguish counts that differ by one if
+    the next worker comes much later.) Rules are compared in pairs by the mean of Ω_i − Ω_j,
+    with exponential forgetting. The leader is the rule whose worst comparison is best.
 
-    While the first iterations wait for all workers, what a rule would have done is known; the
-    rules are compared in the later half of them. After that, a rule that has long been guessed
-    at leads one iteration, and goes on as long as it does better than the others. It leads the
-    sooner the closer it is to the leader: after 20 iterations if it is 1 % worse, after 100 if
-    5 %, after 128 at most unless it is more than 25 % worse. So exploring costs 0.05 % for each
-    rule, and at most 0.2 % for a very bad one.
+    During the warm-up all workers are waited for, so the result of every rule is known; rules
+    are compared in its second half. After the warm-up, a rule whose results have only been
+    guessed for long leads one iteration, and keeps leading as long as it beats the others.
+    The closer a rule is to the leader, the sooner it leads: after 20 iterations if it is 1 %
+    worse, 100 if 5 %, and at most 128 unless it is more than 25 % worse. So exploring costs
+    about 0.05 % of the throughput per rule, and at most 0.2 % for a very bad rule.
     """
 
     def __init__(self, rules: Sequence[Rule], *, warmup: int = 20) -> None:
-        """rules: ordered by preference while nothing is known. Each must be able to begin after
-        half of the warm-up."""
+        """rules: in order of preference while nothing is known. `begin` of each rule must work
+        after half of the warm-up."""
         require(len(rules) >= 1, "rules", "at least one", len(rules))
         require(warmup >= 0, "warmup", "at least 0", warmup)
         self._rules = list(rules)
         n = len(rules)
         self._sums, self._weight = np.zeros((n, n)), 0.0
         self._unknown = np.zeros(n, dtype=np.int64)
-        self._level = 0.0  # the leader's throughput, about
+        self._level = 0.0  # approximate throughput of the leader
         self._warmup = self._left = warmup
         self._leader: int | None = None
         self._exploring = False
@@ -106,7 +108,7 @@ class Hedge:
 
     @property
     def leader(self) -> int | None:
-        """The index of the rule that decides this iteration; None: it waits for all workers."""
+        """The index of the rule that decides this iteration; None during the warm-up."""
         return self._leader
 
     def begin(self) -> Wait:

@@ -1,4 +1,4 @@
-"""One iteration under a rule, played with known times: the meaning of `Wait`."""
+"""Plays one iteration of a rule with known run times: the definition of `Wait`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from outpace.predict.recorded.table import Mask, Seconds
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How many gradients an iteration has, and after how many seconds it ended."""
+    """The number of gradients of an iteration, and the seconds after which it ended."""
 
     count: int
     ended_s: float
@@ -28,10 +28,10 @@ class Shown:
 
 
 def play(rule: Rule, wait: Wait, seconds: Seconds) -> Ended:
-    """Return how an iteration ends that begins with this `Wait`; the rule reviews it as it goes.
+    """Return the end of an iteration that starts with `wait` and is reviewed by `rule`.
 
-    seconds: the workers' times, shape (N,); NaN for an absent worker. A time or count for a
-    review that has passed already is ignored.
+    seconds: the workers' times, shape (N,); NaN for an absent worker. A review whose time or
+    count has already passed is ignored.
     """
     order = np.sort(seconds[~np.isnan(seconds)])
     now = 0.0
@@ -45,7 +45,7 @@ def play(rule: Rule, wait: Wait, seconds: Seconds) -> Ended:
 
 
 def shown(seconds: Seconds, ended: Ended, *, censored: bool) -> Shown:
-    """Return the times of an iteration; if censored, only bounds for workers that came too late."""
+    """Return the times of an iteration; censored: replace those after the end by bounds."""
     cut = seconds > ended.ended_s
     if not censored:
         return Shown(seconds, np.zeros_like(cut))
@@ -53,7 +53,7 @@ def shown(seconds: Seconds, ended: Ended, *, censored: bool) -> Shown:
 
 
 def came(seconds: Seconds, censored: Mask, ended_s: float) -> int:
-    """Return how many workers had come by the end; arguments of `Rule.observe`."""
+    """Return how many workers had finished at `ended_s`; arguments as in `Rule.observe`."""
     return int((seconds[~censored] <= ended_s).sum())
 
 
@@ -68,5 +68,5 @@ def _again(wait: Wait, order: Seconds, now: float) -> float:
 
 
 def _arrival(count: float, order: Seconds) -> float:
-    """Return when so many workers have come; infinite if there are fewer."""
+    """Return the time of the count-th arrival; infinite if there are fewer workers."""
     return float(order[max(1, math.ceil(count)) - 1]) if count <= len(order) else math.inf

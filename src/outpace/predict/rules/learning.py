@@ -1,4 +1,4 @@
-"""A cold start: a model is fitted to the beginning of the run that it is used for."""
+"""Cold start: fits a model to the beginning of the run that uses it."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from outpace.predict.fitting import Fitting
 from outpace.predict.interface import Model, Rule, Wait
 from outpace.predict.recorded.table import Mask, Nodes, RunTimes, Seconds
 
-AGAIN: Final = 3  # a fit is repeated after so many times as many iterations
-LONGEST: Final = 1000  # a model is fitted to at most so many iterations, the last ones
-_SHOWN: Final = 100  # iterations that a new rule observes; older ones say nothing of the next
+AGAIN: Final = 3  # a fit is repeated when the run is this many times as long
+LONGEST: Final = 1000  # a model is fitted to at most the last 1,000 iterations
+_SHOWN: Final = 100  # most recent iterations that a new rule observes
 
 
 class Learning:
-    """Waits for all workers in the warm-up; then follows a rule whose model is fitted to it.
+    """Waits for all workers in the warm-up, then follows a rule with a model fitted to it.
 
-    The fit is repeated when the run is three times as long, and so on, because the warm-up does
-    not show what begins later.
+    The fit is repeated each time the run is three times as long as at the last fit, because the
+    cluster may change after the warm-up.
 
     Args:
         make: makes the rule from a model; the rule then observes the last 100 iterations.
-        meanwhile: decides while the first fit goes on, and for good if it fails.
-        note: called with the iteration from which the rule decides.
+        meanwhile: decides during the first fit, and for the rest of the run if it fails.
+        note: called with a message once the rule decides, with its first iteration.
         say: called with the reason if a fit fails.
     """
 
@@ -65,7 +65,7 @@ class Learning:
         self._rule.observe(seconds, censored, ended_s)
 
     def _learn(self) -> None:
-        """Begin a fit, or use it if it is done."""
+        """Start a fit if one is due, and use a finished one."""
         try:
             if not self._fits:
                 self._fit_at, self._fits = AGAIN * self._seen, True

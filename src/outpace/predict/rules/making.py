@@ -1,4 +1,4 @@
-"""Makes the rule that settings describe."""
+"""Makes a cut-off rule from its settings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PLANS: Final[dict[str, Decision]] = {
     "deadline": best_deadline,
     "count-or-deadline": best_count_or_deadline,
 }
-_WINDOWS: Final = {  # iterations, and the decision that the model is meant for
+_WINDOWS: Final = {  # model -> number of iterations, usual decision
     "last": (1, "count"),
     "mean-5": (5, "count"),
     "last-20": (20, "count"),
@@ -56,19 +56,19 @@ def make_rule(
     """Return a new rule for one run.
 
     Args:
-        settings: which rule; its `file` is not read here.
+        settings: of the rule; the model file is not read here.
         node: the machine of each worker, shape (N,).
-        seed: of the model's draws.
+        seed: seeds the model's draws.
         fitted: a learned model.
-        fitting: fits a learned model to the warm-up, where `fitted` is None.
+        fitting: fits a learned model to the warm-up if `fitted` is None.
         truth: returns the run times of the next iteration, for the oracle.
-        say: called once if the last-20 rule takes over, because the learned rule raised or is
-            late by `clock` (see `Fallback`).
-        note: called with what the rule does by itself (see `Learning` and `Replan`).
-        clock: in seconds; measures how long predictions take.
+        say: called once with the reason if the last-20 rule takes over, because the learned
+            rule raised an exception or is late (see `Fallback`).
+        note: called with messages for the log (see `Learning` and `Replan`).
+        clock: returns seconds; measures how long predictions take.
 
     Raises:
-        ConfigError: if the rule needs a model or the true times, and there are none.
+        ConfigError: if the rule needs a model or the true times and they are not given.
     """
     maker = _Maker(settings, node, seed, say, note, clock)
     if settings.model in INDEPENDENT:

@@ -1,4 +1,4 @@
-"""What a cut-off rule maximises, of n gradients that take s seconds."""
+"""Objectives that cut-off rules maximise, for n gradients in s seconds."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from outpace.predict.rules.settings import ObjectiveName
 
 
 class Objective(Protocol):
-    """A score that is linear in n, so that draws at the same time can be scored by their sum."""
+    """A score that is linear in n, so that draws with equal s can be scored together."""
 
     def score(self, n: ArrayLike, s: ArrayLike, draws: ArrayLike = 1) -> Seconds:
-        """Return the total score of `draws` draws with n gradients in all, each after s seconds."""
+        """Return the sum of the scores of `draws` draws: n gradients in all, s seconds each."""
 
     def observe(self, n: int, s: float) -> None:
         """Note that an iteration ended after s seconds with n gradients."""
@@ -24,7 +24,7 @@ class Objective(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ThroughputObjective:
-    """Ω = n / s, for each iteration by itself (BDSGD, section 3)."""
+    """Ω = n / s of each iteration separately (BDSGD, section 3)."""
 
     def score(self, n: ArrayLike, s: ArrayLike, draws: ArrayLike = 1) -> Seconds:
         return np.asarray(np.asarray(n) / np.asarray(s), dtype=np.float64)
@@ -37,9 +37,9 @@ class ThroughputObjective:
 class Rate:
     """Gradients per second over the whole run: n − λ s with λ = gradients / seconds so far.
 
-    The mean of n / s is not the run's rate: in the mean, a short iteration with few gradients
-    weighs as much as a long one with many. The rate Σn / Σs is largest where E[n] − λ E[s] is,
-    for λ the largest rate itself (Dinkelbach 1967); the running rate approaches it.
+    The mean of n / s differs from the run's rate, because it weighs a short iteration with few
+    gradients as much as a long one with many. The rate Σn / Σs is largest where E[n] − λ E[s]
+    is, with λ the largest rate (Dinkelbach 1967); the running rate approaches λ.
     """
 
     gradients: float = 0.0

@@ -1,4 +1,4 @@
-"""The best possible rule: it knows the run times beforehand."""
+"""The rule that knows the next run times: an upper limit for other rules."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from outpace.predict.rules.objective import Objective
 
 
 class Oracle:
-    """Waits for the best count.
+    """Waits for the best count, given the true run times.
 
-    `times` returns the times of the next iteration, shape (N,), at each call. In a run they
-    are the times of computing alone. Messages and servers are taken to add as much as in the
-    iteration before: the median over the workers that came.
+    Each call of `times` returns the times of the next iteration, shape (N,). In a run they
+    contain computation only; the rule adds the time of messages and servers in the previous
+    iteration, as the median over the workers that finished.
     """
 
     def __init__(self, times: Callable[[], Seconds], objective: Objective) -> None:

@@ -19,9 +19,10 @@ from outpace.support.checks import require
 
 
 class Predicted:
-    """Decides once, at the beginning of an iteration.
+    """Decides once, at the beginning of each iteration.
 
-    The filter must have observed as much as it needs before the first `begin` (see `WarmUp`).
+    The model's filter must have observed enough iterations before the first `begin` (see
+    `WarmUp`).
     """
 
     def __init__(
@@ -46,25 +47,25 @@ class Predicted:
 
 
 REVIEWS: Final = 8  # per iteration
-_SHARE: Final = 0.05  # of an iteration's time may be spent on its reviews
-_COSTS: Final = 5  # predictions whose median cost counts; a single one may be held up
-_LEVELS: Final = (0.1, 0.5, 0.9)  # quantiles of the draws' best ends, at which it reviews
+_SHARE: Final = 0.05  # largest share of an iteration's time spent on reviews
+_COSTS: Final = 5  # the cost is the median of the last 5 predictions
+_LEVELS: Final = (0.1, 0.5, 0.9)  # reviews take place at these quantiles of the draws' best ends
 
 
 class Replan:
-    """Plans at the beginning, and again in the course of the iteration.
+    """Plans at the beginning of each iteration and revises the plan during it.
 
-    It plans from a prediction (`best_count_or_deadline`). When the plan would end, and before
-    that at times at which some of the draws should end, it conditions the prediction on which
-    workers have come, and plans again. It stops when the gradients that have come score at
-    least as much as the best plan for going on. So it stops early when workers that the plan
-    counted on do not come, and goes on when other workers are about to come. After the last
-    review it waits no longer than in the longest of the draws.
+    A plan comes from a prediction (`best_count_or_deadline`). The rule reviews it when it would
+    end, and earlier at times at which some draws should end: it conditions the prediction on
+    the workers that have finished, and plans again. The iteration ends when the gradients
+    received score at least as much as the best plan for waiting longer. So it ends early if
+    workers that the plan expected do not finish, and continues if other workers are about to.
+    After the last review the rule waits no longer than the longest draw.
 
     Args:
-        clock: measures, in seconds, what predictions cost. If the reviews would take more than
-            a twentieth of an iteration there are fewer of them, down to none. Without a clock
-            predictions cost nothing, so that virtual time is reproducible.
+        clock: returns seconds, to measure the cost of predictions. Reviews that would take more
+            than a twentieth of an iteration are made less often or not at all. Without a
+            clock predictions cost nothing, so that virtual time is reproducible.
         note: called once if iterations are too short for reviews.
     """
 
@@ -133,9 +134,9 @@ class Replan:
 
     def _until(self, plan: CutOffPlan, draws: Seconds, now: float) -> Wait:
         until_s = plan.until_s
-        if until_s == math.inf:  # by then the count has come in every draw
+        if until_s == math.inf:  # the count is reached by then in every draw
             until_s = float(draws[:, int(plan.count) - 1].max())
-        if not self._left:  # no later review would find that it never comes
+        if not self._left:  # no later review could detect that the count is never reached
             return Wait(plan.count, until_s)
         if self._left > 1:
             ends = best_ends(draws, self._objective)[1]

@@ -1,4 +1,4 @@
-"""Rules that expect the next iteration to be like one of the last few, without a model."""
+"""Rules without a model: the next iteration is expected to be like one of the last few."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from outpace.predict.rules.decisions import Decision
 from outpace.predict.rules.iteration import came
 from outpace.predict.rules.objective import Objective
 
-_REFUTED: Final = 0.25  # share of the workers that it counted on
+_REFUTED: Final = 0.25  # share of the expected workers; with fewer, the memory is out of date
 
 
 class Rolling:
-    """Decides from the last `iterations` as draws; before there are any it waits for all workers.
+    """Decides from the last `iterations` as draws; the first iteration waits for all workers.
 
-    When fewer than a quarter of the workers that it counted on come by its deadline, what it
-    remembers is no longer true: it forgets it, and waits for all workers once. Otherwise a
-    cluster that slows down as a whole could be cut off after its first gradient from then on,
-    because the other workers would never be seen to finish.
+    When fewer than a quarter of the expected workers finish by the deadline, the remembered
+    times are out of date: the rule forgets them and waits for all workers once. Otherwise every
+    iteration of a cluster that becomes slower as a whole could end after its first gradient,
+    because the other workers would never be observed to finish.
 
-    averaged: whether it decides from a single draw, each worker's mean time.
+    averaged: True to use a single draw, the mean time of each worker.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Rolling:
         self._objective = objective
         self._averaged = averaged
         self._until_s = math.inf
-        self._counted_on = 0.0  # gradients by then
+        self._counted_on = 0.0  # gradients expected by the deadline
 
     def begin(self) -> Wait:
         self._until_s = math.inf
@@ -60,7 +60,7 @@ class Rolling:
         self._objective.observe(came(seconds, censored, ended_s), ended_s)
 
     def _is_refuted(self, seconds: Seconds, censored: Mask, ended_s: float) -> bool:
-        """True if too few workers came by the deadline, and the iteration lasted so long."""
+        """True if the iteration reached the deadline and too few workers had finished by then."""
         by_then = came(seconds, censored, self._until_s)
         return self._until_s <= ended_s and by_then < _REFUTED * self._counted_on
 
@@ -68,11 +68,12 @@ class Rolling:
 class Window:
     """The last iterations, with a guess where a worker was cut off.
 
-    A worker that was cut off gets its last uncensored time, or the time that it computed if
-    that is longer: the least that agrees with what is known. So a count rises until its rule
-    has seen the true times. A deadline does not rise, because all workers seem to come when the
-    last iteration was cut off (see `Rolling`). A larger guess (`Guess`) would raise it, and cost
-    3 to 4 points on clusters whose nodes become fast again. An absent worker never comes.
+    The guess is the worker's last uncensored time, or the time that it had computed if that is
+    longer: the smallest time consistent with the observations. So a rule's count rises until
+    the true times have been observed. Its deadline does not rise, because all workers seem to
+    finish when the last iteration was cut off (see `Rolling`). A larger guess (`Guess`) would
+    raise the deadline, and cost 3 to 4 points on clusters whose nodes become fast again. The
+    time of an absent worker is infinite.
     """
 
     def __init__(self, iterations: int) -> None:

@@ -7,8 +7,8 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from outpace.support.checks import require
 
-IndependentName: TypeAlias = Literal["all", "fixed", "elfving", "oracle"]  # need no decision
-RollingName: TypeAlias = Literal["last", "mean-5", "last-20", "last-5"]  # the last iterations
+IndependentName: TypeAlias = Literal["all", "fixed", "elfving", "oracle"]  # used without a decision
+RollingName: TypeAlias = Literal["last", "mean-5", "last-20", "last-5"]  # from the last iterations
 LearnedName: TypeAlias = Literal["deep-markov", "pooled"]  # fitted to run times
 ModelName: TypeAlias = Literal[IndependentName, RollingName, LearnedName]
 PlanName: TypeAlias = Literal["count", "deadline", "count-or-deadline"]  # made once per iteration
@@ -20,8 +20,8 @@ ROLLING: Final = get_args(RollingName)
 LEARNED: Final = get_args(LearnedName)
 PLANS: Final = get_args(PlanName)
 DECISIONS: Final = get_args(DecisionName)
-WARM_UP: Final = 20  # iterations; learned models can be fitted to no fewer
-CHEN: Final = 0.943  # Chen et al. 2016 as BDSGD quotes them: 2051 of 2175 workers
+WARM_UP: Final = 20  # iterations; the fewest that a learned model can be fitted to
+CHEN: Final = 0.943  # Chen et al. 2016, quoted by BDSGD: 2051 of 2175 workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,20 +30,20 @@ class CutOffSettings:
 
     Attributes:
         model: predicts the run times of the next iteration.
-        decision: what is done with a prediction; None: the decision the model is meant for.
+        decision: how a wait is chosen from a prediction; None: the usual one for the model.
         file: a model of kind pooled or deep-markov, made by `outpace runtimes fit`; None: the
             model is fitted to the warm-up.
-        share: of the workers, that model `fixed` waits for (Chen et al. 2016: 0.943).
-        warmup: number of first iterations that wait for all workers; None: 20, or with a file
-            as few as the model needs.
+        share: share of the workers that model `fixed` waits for (Chen et al. 2016: 0.943).
+        warmup: number of iterations at the start that wait for all workers; None: 20, or with
+            a model file as few as the model needs.
         samples: joint draws per prediction.
         every: number of iterations for which a decision holds.
-        objective: what is maximised: gradients per second of each iteration (Ω), or of the run.
-        workers_per_node: how many consecutive workers share a machine; None: as `colocate` and
-            `compute` say, else one.
+        objective: maximise gradients per second of each iteration (Ω), or of the whole run.
+        workers_per_node: number of consecutive workers that share a machine; None: as given by
+            `colocate` and `compute`, else one.
 
     Raises:
-        ValueError: for values out of range, and for names that do not go together.
+        ValueError: for values out of range, and for names that cannot be combined.
     """
 
     model: ModelName = "pooled"

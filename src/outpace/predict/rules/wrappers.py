@@ -1,4 +1,4 @@
-"""Rules around a rule: a warm-up, decisions that hold for a while, a stand-in."""
+"""Rules that wrap another rule: a warm-up, decisions kept for a while, a fallback."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from outpace.support.checks import require
 
 
 class WarmUp:
-    """Waits for all workers in the first iterations, which the rule observes; then it decides."""
+    """Waits for all workers in the first iterations, then lets the rule decide.
+
+    The rule observes the first iterations, too.
+    """
 
     def __init__(self, rule: Rule, iterations: int) -> None:
         require(iterations >= 0, "warmup", "at least 0", iterations)
@@ -35,8 +38,8 @@ class WarmUp:
 class Every:
     """Asks the rule in every k-th iteration and repeats its answer in the others.
 
-    For rules whose decision takes about as long as an iteration. The rule must not ask to be
-    reviewed, because a review holds for one iteration.
+    For a rule whose decision takes about as long as an iteration. The rule must not ask for
+    reviews, because a review holds for one iteration only.
     """
 
     def __init__(self, rule: Rule, iterations: int) -> None:
@@ -61,19 +64,19 @@ class Every:
 
 
 _T = TypeVar("_T")
-_LATE: Final = 3  # iterations in a row: a single one may be the host's fault
+_LATE: Final = 3  # iterations in a row: one late iteration may be due to the host
 
 
 class Fallback:
     """Follows `rule` until it raises, or is late three iterations in a row; then `other`.
 
-    The rule is late if it takes longer, to observe an iteration and to begin the next, than
-    the first gradient took to come; its answer is used all the same.
+    The rule is late if observing an iteration and beginning the next takes longer than the
+    first gradient took to arrive. A late answer is still used.
 
     Args:
-        other: observes everything, and must be able to begin at any time.
+        other: observes every iteration; its `begin` must work at any time.
         say: called once, with the reason, when `other` takes over.
-        clock: in seconds; without one the rule is never late.
+        clock: returns seconds; without a clock the rule is never late.
     """
 
     def __init__(
@@ -108,7 +111,7 @@ class Fallback:
         return answer or self._other.begin()
 
     def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
-        self._spent_s = 0.0  # reviews are not counted: they have their own budget
+        self._spent_s = 0.0  # reviews are not counted, because they have their own budget
         self._first_s = float(np.nanmin(seconds, initial=math.inf, where=~censored))
         self._other.observe(seconds, censored, ended_s)
         self._first(lambda rule: rule.observe(seconds, censored, ended_s))

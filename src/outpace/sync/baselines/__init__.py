@@ -1,5 +1,5 @@
-"""Strategies that only the papers' experiments use, as baselines.
+"""Strategies that serve only as baselines in the papers' experiments.
 
-Each is one file: configuration and program, behind the interface that a strategy of a
-user's file has (`sync.policy.Policy`).
+Each file has the configuration and the program of one strategy, with the same interface as a
+strategy in a user's file (`sync.policy.Policy`).
 """

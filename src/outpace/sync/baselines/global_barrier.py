@@ -1,9 +1,9 @@
-"""A global barrier, as in PS-Lite: the baseline that FluentPS compares with.
+"""A global barrier, as in PS-Lite: a baseline of FluentPS.
 
-A worker pushes to all servers, waits until each has acknowledged that, and reports to the
-scheduler. The scheduler sees whole iterations, of all servers together, and applies the
-strategy's pull condition to them: it lets the worker through when the condition holds. Only
-then the worker pulls, and the servers answer at once. So no server's answer overlaps with
+A worker pushes to all servers, waits until each has acknowledged the push, and reports to the
+scheduler. The scheduler sees whole iterations of all servers together. When the strategy's
+pull condition holds for them, it lets the worker through. Only then does the worker pull, and
+the servers answer at once. So no server's answer overlaps with
 another server's pushes, and the messages to and from the scheduler take extra time.
 
 The scheduler is a shard without parameters, behind the same program as a server.
@@ -28,9 +28,9 @@ _ONE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class GlobalBarrier(Policy):
-    """Advances and applies as `policy` does, whose pull condition the scheduler applies.
+    """Behaves as `policy` does, except that the scheduler applies its pull condition.
 
-    Servers answer every pull at once: the scheduler has let its worker through already.
+    Servers answer every pull at once, because the scheduler has already let the worker through.
     """
 
     policy: Policy
@@ -80,7 +80,7 @@ class GlobalBarrier(Policy):
 async def _global_barrier_worker(me: WorkerContext) -> None:
     """Compute, push, report, pull, until `me.must_stop`."""
     worker, servers = me.worker, me.servers
-    scheduler = len(servers)  # its number, after the shards'
+    scheduler = len(servers)  # its number follows those of the shards
     parameters = me.initial_parameters()
     versions = [0] * scheduler
     iteration = 0
@@ -93,7 +93,7 @@ async def _global_barrier_worker(me: WorkerContext) -> None:
         for _ in servers:
             ack = await me.recv()
             assert isinstance(ack, Ack)
-        # Without gradient: the scheduler only needs the worker's progress.
+        # No gradient: the scheduler needs only the worker's progress.
         me.send(SCHEDULER, Push(worker, iteration, 0), Pull(worker, iteration, me.coin(iteration)))
         passed = await me.recv()
         assert isinstance(passed, Reply)

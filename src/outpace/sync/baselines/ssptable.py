@@ -1,12 +1,12 @@
 """SSPtable: stale synchronous parallel with tables that workers cache (Petuum, Bösen).
 
-FluentPS takes it as its baseline (figures 1 and 7); Ho et al., NIPS 2013. Each iteration
-pushes its update to every server. The cached block of a server has a clock: the server's
-when the block was pulled. The block serves for iteration i+1 as long as its clock is at
-least i+1−s; it then lacks updates of other workers from up to s iterations. Otherwise the
-worker pulls, and the server answers when its own clock is that far. A worker sees its own
-updates in its cache at once (read-my-writes). The last iteration pulls from all servers, so
-that no push of the worker is on its way when it leaves.
+A baseline of FluentPS (figures 1 and 7); Ho et al., NIPS 2013. In each iteration a worker
+pushes its update to every server. A cached block has the clock that its server had when the
+block was pulled. The block can be used for iteration i+1 if its clock is at least i+1−s; it may
+then lack other workers' updates of up to s iterations. Otherwise the worker pulls, and the
+server answers when its own clock is at least i+1−s. A worker sees its own updates in its cache
+at once (read-my-writes). The last iteration pulls from all servers, so that no push of the
+worker is on its way when it leaves.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ _OWN: Final = "ssptable has workers of its own, which pull what is too old"
 
 @dataclass(frozen=True, slots=True)
 class SspTable(Policy):
-    """SSP with reads from a cache.
+    """SSP with a cache of parameters in each worker.
 
-    The servers' condition is that of SSP with a soft buffer: i < V + s, else released at clock
-    i−s+1. Updates are applied on arrival.
+    Servers use the condition of SSP with a soft buffer: i < V + s, otherwise a pull is released
+    at clock i−s+1. Updates are applied on arrival.
 
     Raises:
         ValueError: if the staleness is negative, or `scale` is staleness.
     """
 
-    staleness: int  # s: iterations of other workers that a read may miss
+    staleness: int  # s: iterations of other workers that a cached block may lack
     kind: Literal["ssptable"] = "ssptable"
     scale: Scale = Scale.MEAN
 
@@ -56,7 +56,7 @@ class SspTable(Policy):
 
     def __post_init__(self) -> None:
         require_staleness(self.staleness)
-        # A worker sees its own updates before they have a staleness.
+        # A worker applies its own updates before their staleness is known.
         require(self.scale is not Scale.STALENESS, "scale", "mean or sum", self.scale)
 
     @property
@@ -79,10 +79,10 @@ class SspTable(Policy):
 async def _cached_table_worker(
     me: WorkerContext, *, staleness: int, own_step: _OwnStep | None
 ) -> None:
-    """Compute, push, and pull what is too old, until `me.must_stop`.
+    """Compute, push, and pull blocks that are too old, until `me.must_stop`.
 
-    own_step: what the server will do with a gradient, here for the cached block; it must not
-    change either. None: the worker does not see its own updates until it pulls.
+    own_step: applies a gradient to a cached block as the server will, without changing its
+    arguments. None: the worker does not see its own updates until it pulls.
     """
     worker, servers = me.worker, me.servers
     parameters = me.initial_parameters()
@@ -97,7 +97,7 @@ async def _cached_table_worker(
         for server, name in enumerate(servers):
             block = gradient[server]
             if own_step is not None and block is not None:
-                block = value_of(block)  # a deferred one can be read once, and the server reads
+                block = value_of(block)  # a deferred gradient can be read only once
                 parameters[server] = own_step(parameters[server], block)
             push = Push(worker, iteration, versions[server], block)
             if last or clocks[server] < iteration + 1 - staleness:
@@ -110,7 +110,7 @@ async def _cached_table_worker(
             reply = await me.recv()
             assert isinstance(reply, Reply)
             assert reply.parameters is not None
-            # The server applied this worker's pushes before it answered the pull behind them.
+            # The server applied this worker's pushes before it answered the pull that followed.
             server, parameters[reply.shard] = reply.shard, reply.parameters
             versions[server], clocks[server] = reply.version, reply.clock
             held, answered = reply.held, server
@@ -121,7 +121,7 @@ async def _cached_table_worker(
 
 
 def _own_step(optimizer: Optimizer | None, divisor: int) -> _OwnStep | None:
-    """Return what servers do with one gradient; None if it depends on what they have stored."""
+    """Return the servers' step with one gradient; None unless they use plain SGD."""
     if not isinstance(optimizer, Sgd) or optimizer != Sgd(lr=optimizer.lr):
         return None
     alpha = -optimizer.lr / divisor

@@ -12,7 +12,7 @@ from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView
 
 @dataclass(frozen=True, slots=True)
 class Bsp(Policy):
-    """Answers iteration i when all gradients of i are in: i < V (FluentPS, table III).
+    """Answers iteration i when all gradients of i have arrived: i < V (FluentPS, table III).
 
     The earliest clock at which the bound holds is i+1, so both buffers behave alike.
     """

@@ -1,8 +1,8 @@
-"""Makes more random numbers from the one that comes with a pull.
+"""Derives random numbers from the coin of a pull.
 
-A policy has no randomness, so that a run can be replayed from its messages. Further numbers
-are derived from the pull's coin by the finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA
-2014), whose outputs for successive inputs pass for independent.
+A policy has no randomness, so that a run can be replayed from its messages. Numbers are
+derived from the pull's coin by the finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA
+2014), whose outputs for successive inputs are statistically independent.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ def coin_of(pull: Pull, server: int) -> float:
 
 
 def sample_of(pull: Pull, size: int, workers: int) -> Sequence[int]:
-    """Return `size` workers other than the puller, without replacement; or all others."""
+    """Return a sample of `size` workers, without the puller; all others if there are fewer."""
     drawn = _kept if size <= _FEW else _sample
     return drawn(_bits(pull.coin), pull.worker, size, workers)
 
 
 def _sample(state: int, puller: int, size: int, workers: int) -> Sequence[int]:
-    moved: dict[int, int] = {}  # the beginning of a shuffle of all other workers
+    moved: dict[int, int] = {}  # the start of a shuffle of all other workers
     chosen = []
     others, digits = workers - 1, 0
     for place in range(min(size, others)):
         left = others - place
-        if digits < left << 20:  # one number has the digits for several draws
+        if digits < left << 20:  # one random number is enough for several draws
             state += _GOLDEN
             digits = _mixed(state)
         digits, drawn = divmod(digits, left)
@@ -46,7 +46,7 @@ def _sample(state: int, puller: int, size: int, workers: int) -> Sequence[int]:
     return tuple(chosen)
 
 
-_kept = lru_cache(maxsize=1 << 12)(_sample)  # a pull that waits is judged several times
+_kept = lru_cache(maxsize=1 << 12)(_sample)  # a waiting pull is judged several times
 
 
 def _bits(coin: float) -> int:

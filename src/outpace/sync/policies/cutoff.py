@@ -1,4 +1,4 @@
-"""A scheduler ends each iteration, for all servers at once: predicted cut-offs (BDSGD)."""
+"""Predicted cut-offs (BDSGD): a scheduler ends each iteration for all servers at once."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _AT_ONCE: Final = "with cutoff the scheduler ends iterations for all servers at 
 class CutOff(CutOffSettings, Policy):
     """Answers i < V, and advances when all gradients that count for iteration V are in.
 
-    The scheduler (`programs.cutoff`) decides which gradients count: it hears which workers
+    The scheduler (`programs.cutoff`) decides which gradients count: it is told which workers
     have finished, closes the iteration, and makes the other workers stop computing. A rule of
-    `predict.rules`, made from the settings, says how long it waits.
+    `predict.rules`, made from the settings, decides how long the scheduler waits.
     """
 
     kind: Literal["cutoff"] = "cutoff"
@@ -47,7 +47,7 @@ class CutOff(CutOffSettings, Policy):
         return self
 
     def absolute(self, folder: Path) -> CutOff:
-        """Return this policy with the path of its file made absolute, seen from `folder`."""
+        """Return this policy with the path of its file made absolute, relative to `folder`."""
         if self.file is None:
             return self
         return replace(self, file=str((folder / self.file).resolve()))

@@ -17,7 +17,7 @@ from outpace.sync.policy import Apply, Policy, Scale, ShardView, quorum_arrived
 class DropStragglers(Policy):
     """Answers i < V and advances once N_t workers have pushed V (FluentPS, table III).
 
-    A worker whose gradient was dropped goes on with the iteration that the shard is at.
+    A worker whose gradient was dropped continues with the shard's current iteration.
     Raises ValueError unless the quorum is at least 1.
     """
 
@@ -48,6 +48,6 @@ def require_quorum(quorum: int) -> None:
 
 
 def quorum_problems(quorum: int, workers: int) -> Iterator[str]:
-    """Yield `quorum: why` unless there are so many workers."""
+    """Yield `quorum: why` if the quorum exceeds the number of workers."""
     if quorum > workers:
         yield f"quorum: {quorum} of {workers} workers can never have come"

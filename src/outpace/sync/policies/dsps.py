@@ -17,18 +17,18 @@ class Dsps(Policy):
     """SSP whose bound s(t) moves between `staleness` and `staleness + extra`.
 
     FluentPS, table III, leaves the rule open; this is the rule of Zhao et al. (Dynamic Stale
-    Synchronous Parallel, ICDCS 2019): a worker that gets to the bound may do r* more
-    iterations first, if it would then be held for less time. With t the time of the last push
-    and d the time of the last step, of the puller p and of a worker q that the clock waits for,
+    Synchronous Parallel, ICDCS 2019): a worker that reaches the bound may first do r* more
+    iterations if it would then be held for less time. With t the time of the last push and d
+    the duration of the last step, for the puller p and a worker q that the clock waits for,
 
         r* = argmin over r = 0 ... R of  min {h ≥ 0 : h = t_q + j·d_q − (t_p + r·d_p), j ≥ 1}
 
     and s(t) = max(staleness, min(k + r*, staleness + extra)), where k = i − V is the
-    puller's lead and R what is left up to the upper end. The bound is computed anew at every pull.
+    puller's lead and R its distance from the upper end. Every pull computes the bound anew.
     Raises ValueError if `staleness` or `extra` is negative.
     """
 
-    staleness: int  # the least bound
+    staleness: int  # the lowest bound
     extra: int = 12  # iterations
     kind: Literal["dsps"] = "dsps"
     buffer: Buffer = Buffer.LAZY
@@ -53,7 +53,7 @@ class Dsps(Policy):
 
 
 def _worthwhile(puller: int, view: ShardView, most: int) -> int:
-    """Return r*, the number of further iterations after which the puller is held shortest."""
+    """Return r*, the number of further iterations after which the wait is shortest."""
     slow = view.laggard()
     period, start = view.step_time(slow), view.last_push(slow)
     step, pushed = view.step_time(puller), view.last_push(puller)
@@ -62,7 +62,7 @@ def _worthwhile(puller: int, view: ShardView, most: int) -> int:
     best, shortest = 0, None
     for extra in range(most + 1):
         elapsed = pushed + extra * step - start
-        behind = max(1, -(-elapsed // period))  # the laggard's first push from then on
+        behind = max(1, -(-elapsed // period))  # number of the laggard's first push after that
         held = behind * period - elapsed
         if shortest is None or held < shortest:
             best, shortest = extra, held

@@ -1,4 +1,4 @@
-"""Partial push: waits for a quorum of workers, and for the other workers some time longer."""
+"""Partial push: waits for a quorum of workers, then a limited time for the others."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from outpace.sync.policy import Apply, Policy, Scale, ShardView, quorum_arrived
 
 @dataclass(frozen=True, slots=True)
 class PartialPush(Policy):
-    """Advances when all have pushed V, or c have and τ1 seconds have passed since (PSP-SGD).
+    """Advances when all workers have pushed V, or τ1 seconds after c of them have (PSP-SGD).
 
     Later gradients are dropped. The paper's step is η times the sum: `scale: sum`.
-    Raises ValueError unless the quorum is at least 1 and the timeout not negative.
+    Raises ValueError if the quorum is below 1 or the timeout negative.
     """
 
     quorum: int  # c

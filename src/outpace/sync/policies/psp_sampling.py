@@ -19,9 +19,10 @@ class PspSampling(Policy):
     """Answers iteration i while i < V' + s, where V' is the clock of β random other workers.
 
     Wang, Catterall and Mortier, Probabilistic Synchronous Parallel (2017): s = 0 is their
-    pBSP, s > 0 their pSSP. No sample is ASP, all others are SSP with a soft buffer. The
-    sample is drawn once per pull and is the same for all servers; workers that have left are
-    not waited for. Raises ValueError if `sample` or `staleness` is negative.
+    pBSP, s > 0 their pSSP. An empty sample gives ASP, and a sample of all other workers SSP
+    with a soft buffer. The sample is drawn once per pull and is the same for all servers.
+    Workers in it that have left are ignored.
+    Raises ValueError if `sample` or `staleness` is negative.
     """
 
     sample: int  # β: number of other workers

@@ -16,22 +16,22 @@ from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView
 
 
 class Coin(StrEnum):
-    """Where the random number comes from that decides about a pull."""
+    """The source of the random number that decides about a pull."""
 
-    WORKER = "worker"  # one number for all servers: they agree, unless their clocks differ
-    SERVER = "server"  # one per server: any of M holds the pull with probability 1 − (1 − P)^M
+    WORKER = "worker"  # one number for all servers, which agree if their clocks do
+    SERVER = "server"  # one per server: M servers delay a worker with probability 1 − (1 − P)^M
 
 
 @dataclass(frozen=True, slots=True)
 class Pssp(Policy):
-    """SSP that holds a worker beyond the bound only with some probability.
+    """SSP that holds a worker beyond the bound only with probability P.
 
-    FluentPS, table III, with the constant probability P = c: 0 is ASP, 1 is SSP. Its regret
-    is that of SSP with s' = s + 1/c − 1 (`theory.equivalent_staleness`).
+    FluentPS, table III, with the constant P = c: 0 gives ASP, 1 gives SSP. The regret bound is
+    that of SSP with s' = s + 1/c − 1 (`theory.equivalent_staleness`).
     Raises ValueError if the staleness is negative or the probability outside [0, 1].
     """
 
-    staleness: int  # iterations a worker may lead the slowest without being at risk
+    staleness: int  # lead over the slowest worker below which no pull is held
     block_probability: float  # in [0, 1]
     kind: Literal["pssp"] = "pssp"
     buffer: Buffer = Buffer.LAZY

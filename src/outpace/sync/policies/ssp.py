@@ -18,7 +18,7 @@ class Ssp(Policy):
     """Answers iteration i while i < V + s (FluentPS, table III).
 
     A pull beyond the bound is released at clock i+1 (lazy) or as soon as the bound
-    allows, max(V+1, i−s+1) (soft). With s = 0 it is BSP's condition.
+    allows, max(V+1, i−s+1) (soft). With s = 0 the condition is that of BSP.
     Raises ValueError if the staleness is negative.
     """
 

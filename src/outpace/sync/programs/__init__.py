@@ -1,1 +1,1 @@
-"""Programs: coroutines that say how workers and servers talk, in any runtime."""
+"""Programs: coroutines of workers, servers and schedulers that run in every runtime."""

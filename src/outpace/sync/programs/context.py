@@ -1,7 +1,7 @@
-"""The contexts of programs with servers: all that a program may use, in every runtime.
+"""Contexts: the interfaces that a runtime offers to programs with servers.
 
-Programs are coroutines over these methods and nothing else. A runtime implements the
-methods; the kernel resumes the programs.
+Programs are coroutines that await nothing but these methods. A runtime implements the methods;
+the kernel resumes the programs.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from outpace.sync.messages import Message
 
 
 class Context(Protocol):
-    """The methods of every program."""
+    """The methods that every program may use."""
 
     @property
     def now(self) -> Time:
-        """ns since the start of the run."""
+        """The time in ns since the start of the run."""
 
     def send(self, to: str, *messages: Message) -> None:
-        """Hand messages over for delivery in this order; does not block.
+        """Send messages, to be delivered in this order; does not block.
 
-        Messages of one call may travel as one.
+        Messages of one call may be sent as one.
         """
 
     async def recv(self) -> Message:
         """Return the next message for this node."""
 
     async def recv_within(self, timeout_s: float) -> Message | None:
-        """Return the next message, or None if none comes in that time.
+        """Return the next message, or None if none arrives within `timeout_s` seconds.
 
-        In virtual time a message that comes at the very end of the time counts; with 0,
-        everything that is due now is delivered first. Raises ValueError if the time is negative
-        or not finite.
+        In virtual time, a message that arrives at the instant of the time-out is returned; with
+        0, all messages that are due now are delivered first. Raises ValueError if the time
+        is negative or not finite.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """A gradient that was not computed to its end. share: the part computed; NaN: unknown."""
+    """A gradient whose computation was stopped. share: the part computed; NaN: unknown."""
 
     share: float
 
@@ -60,16 +60,16 @@ class WorkerContext(Context, Protocol):
         """The servers' addresses; server m owns block m."""
 
     def recv_nowait(self) -> Message | None:
-        """Return the next message if it is there already, else None."""
+        """Return the next message if one has arrived, else None."""
 
     def initial_parameters(self) -> list[Block]:
-        """Return the blocks that all workers start from, made of the seed at no cost."""
+        """Return the blocks that all workers start from, made from the seed without messages."""
 
     def coin(self, iteration: int) -> float:
-        """Return this worker's random number in [0, 1) for its pulls of that iteration."""
+        """Return this worker's random number in [0, 1) for its pulls of the iteration."""
 
     def must_stop(self, iteration: int) -> bool:
-        """True if this worker must leave instead of starting that iteration."""
+        """True if this worker must leave instead of starting the iteration."""
 
     async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
         """Return the gradient, one block for each server; None: abstain."""
@@ -83,7 +83,7 @@ class WorkerContext(Context, Protocol):
         held: Time,
         last_server: int,
     ) -> None:
-        """Note an iteration in the trace. held: time that the last server kept the pull."""
+        """Record an iteration in the trace. held: time for which the last server held the pull."""
 
 
 class AbortableContext(WorkerContext, Protocol):
@@ -92,9 +92,9 @@ class AbortableContext(WorkerContext, Protocol):
     async def execute_until(
         self, parameters: Sequence[Block], iteration: int, ends_it: Callable[[Message], bool]
     ) -> Sequence[Block | None] | Stopped:
-        """Do as `execute`, but stop when `ends_it` is true of a message that comes meanwhile.
+        """Compute as `execute` does, but stop when `ends_it(message)` is true.
 
-        `ends_it` is called with every such message.
+        `ends_it` is called with every message that arrives during the computation.
         """
 
 
@@ -107,7 +107,7 @@ class SchedulerContext(Context, Protocol):
     def iteration_closed(
         self, iteration: int, opened: Time, ended: Time, wait: Wait, count: int
     ) -> None:
-        """Note in the trace that an iteration is over, with so many gradients."""
+        """Record in the trace that an iteration was closed with `count` gradients."""
 
     def refuse(self, message: Message, error: ProtocolError) -> None:
-        """Ignore the sender of a message that broke the protocol from now on, or raise."""
+        """Ignore the sender of an illegal message from now on, or raise the error."""

@@ -1,15 +1,15 @@
-"""Cut-offs: an iteration ends when a rule says so, without the workers that are not done by then.
+"""Cut-offs: a rule ends each iteration, without the workers that have not finished by then.
 
 Every worker reports to the scheduler when it has finished computing. The scheduler measures
-run times from the moment at which it closed the iteration before, so they contain the
-network, the servers and all that a worker waits for. When the rule says so, it closes the
-iteration: it tells all servers alike which gradients count, and makes the other workers stop
-computing. These push without a gradient, go on with the next iteration, and report how far
-they had come.
+run times from the moment at which it closed the previous iteration, so they include the
+network, the servers and all waits of a worker. When the rule ends an iteration, the scheduler
+closes it: it tells all servers which gradients count, and makes the other workers stop
+computing. The stopped workers push without a gradient, report the part that they computed, and
+continue with the next iteration.
 
-Such a report may still be on its way when the next iteration begins. The rule observes an
-ended iteration as late as possible: when all workers have reported, or when the first
-gradient of the next iteration is there.
+Such a report may still be on its way when the next iteration begins. The rule observes a closed
+iteration as late as possible: when all workers have reported, or when the first gradient of the
+next iteration has arrived.
 
 Any program of a worker with servers can be cut off: `CutOffWorker` stands between the program
 and its context.
@@ -43,15 +43,15 @@ from outpace.sync.programs.context import AbortableContext, SchedulerContext, St
 
 
 class CutOffWorker:
-    """The context of a worker's program when iterations may be cut off.
+    """The context of a worker's program in a run with cut-offs.
 
     A gradient whose computation was stopped is None for every server: the worker abstains.
     """
 
     def __init__(self, me: AbortableContext) -> None:
         self._me = me
-        self._closed = -1  # the last iteration that is over without this worker
-        self._read: deque[Message] = deque()  # came while it computed; for the program
+        self._closed = -1  # last iteration closed without this worker
+        self._read: deque[Message] = deque()  # arrived during a computation; for the program
         self._has_left = False
         self.worker, self.servers = me.worker, me.servers
         self.initial_parameters, self.coin = me.initial_parameters, me.coin
@@ -107,7 +107,7 @@ class CutOffWorker:
         return self._read.popleft() if self._read else None
 
     def _is_for_program(self, message: Message) -> bool:
-        """Keep a message for the program, and return True; or note that an iteration is over."""
+        """Keep a message for the program and return True, or record that an iteration is over."""
         if isinstance(message, Abort):
             self._closed = max(self._closed, message.iteration)
             return False
@@ -120,9 +120,9 @@ class _Iteration:
 
     def __init__(self, number: int, opened: Time, workers: int) -> None:
         self.number, self.opened = number, opened
-        self.arrived = np.full(workers, math.nan)  # seconds since it was opened
-        self.reported: dict[int, Done] = {}  # of workers done with it, with a gradient or not
-        self.last = -1  # the worker that came last
+        self.arrived = np.full(workers, math.nan)  # seconds since the iteration was opened
+        self.reported: dict[int, Done] = {}  # by worker, with a gradient or not
+        self.last = -1  # the worker that finished last
 
     def take(self, done: Done, now: Time) -> None:
         self.reported[done.worker] = done
@@ -136,7 +136,7 @@ class _Iteration:
 
 
 class _Ended:
-    """An iteration that is over, while reports of it may still come."""
+    """A closed iteration, of which reports may still arrive."""
 
     def __init__(self, iteration: _Iteration, ended: Time, live: set[int]) -> None:
         self._iteration = iteration
@@ -156,9 +156,9 @@ class _Ended:
         return not self._missing
 
     def observed(self) -> tuple[Seconds, Mask]:
-        """Return the run times in seconds and which of them are only a bound. Shapes (N,)."""
+        """Return the run times (s), and True for those that are lower bounds. Shapes (N,)."""
         arrived, reported = self._iteration.arrived, self._iteration.reported
-        # Beside computing, a run time has the way of the parameters and of the report.
+        # Besides computing, a run time includes sending the parameters and the report.
         came = np.flatnonzero(~np.isnan(arrived))
         beside = [arrived[worker] - reported[worker].seconds for worker in came.tolist()]
         beside_s = float(np.median(beside)) if beside else 0.0
@@ -166,12 +166,12 @@ class _Ended:
         for worker in self._live.difference(came.tolist()):
             report = reported.get(worker)
             found[worker] = max(self.ended_s, beside_s + report.seconds if report else 0.0)
-            censored[worker] = report is None or report.share < 1.0  # else it was only late
+            censored[worker] = report is None or report.share < 1.0  # otherwise it finished late
         return found, censored
 
 
 async def cut_off(me: SchedulerContext, rule: Rule, workers: int, servers: int) -> None:
-    """Close one iteration after another, as the rule says. Never ends by itself."""
+    """Close one iteration after another when the rule ends it. Never returns."""
     await _Scheduler(me, rule, workers, servers).work()
 
 
@@ -191,13 +191,13 @@ class _Scheduler:
             while not self._is_over(wait):
                 if not self._asks_again(wait):
                     await self._hear(self._open.opened + _ns(min(wait.until_s, wait.again_s)))
-                elif not await self._drain():  # no worker came while the rule was asked
+                elif not await self._drain():  # no message arrived during the rule's decision
                     wait = self._review()
             await self._drain()
             self._close(wait)
 
     async def _begin(self) -> Wait:
-        """Return how long the next iteration stays open, once the last one has been observed."""
+        """Observe the last iteration and return how long the next one stays open."""
         while self._ended is not None and not self._ended.complete and not self._open.reported:
             await self._hear(None)
         if self._ended is not None:
@@ -220,7 +220,7 @@ class _Scheduler:
         return came > 0 and (came >= count or self._elapsed >= _ns(time_s))
 
     def _review(self) -> Wait:
-        elapsed = self._elapsed  # the rule takes real time: its answer may be due at once
+        elapsed = self._elapsed  # a decision takes real time and may be due at once
         wait = self._rule.review(self._open.arrived, seconds(elapsed))
         if _ns(wait.again_s) <= elapsed or wait.again_count <= self._open.count:
             wait = replace(wait, again_s=math.inf, again_count=self._open.count + 1)
@@ -231,9 +231,9 @@ class _Scheduler:
         return self._me.now - self._open.opened
 
     async def _hear(self, due: Time | None) -> None:
-        """Take in the next message, if one comes until `due` (ns)."""
+        """Process the next message, if one arrives until `due` (ns)."""
         me = self._me
-        if due is None or self._open.count == 0:  # an iteration never ends before a worker has come
+        if due is None or self._open.count == 0:  # an iteration needs at least one gradient
             message: Message | None = await me.recv()
         else:
             message = await me.recv_within(seconds(max(0, due - me.now)))
@@ -241,7 +241,7 @@ class _Scheduler:
             self._take(message)
 
     async def _drain(self) -> bool:
-        """Take in the messages that have come by now; return whether there were any."""
+        """Process the messages that have arrived; return True if there were any."""
         found = False
         while message := await self._me.recv_within(0.0):
             self._take(message)

@@ -1,8 +1,8 @@
 """The parameter-server program (FluentPS, algorithm 1), for any policy.
 
-A worker pushes its gradient to every server and pulls with its iteration i; each server
-answers by its own condition. When all have answered, the worker goes on with iteration
-max(i+1, V): it skips iterations that the shards have finished without it.
+A worker pushes its gradient of iteration i to every server and pulls; each server answers
+according to its own condition. When all servers have answered, the worker continues with
+iteration max(i+1, V): it skips iterations that the shards have finished without it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ async def parameter_server_worker(me: WorkerContext) -> None:
         gradient = await me.execute(parameters, iteration)
         computed = me.now
         coin = me.coin(iteration)
-        # Push and pull server by server: the first can answer while the last is written to.
+        # Push and pull server by server, so that one can answer while others are written to.
         for server, name in enumerate(servers):
             me.send(
                 name,
@@ -56,13 +56,13 @@ class ServerContext(Context, Protocol):
     def shard(self) -> Shard: ...
 
     def refuse(self, message: Message, error: ProtocolError) -> None:
-        """Stop listening to the sender, whose message broke the protocol, or raise."""
+        """Ignore the sender of an illegal message from now on, or raise the error."""
 
 
 async def parameter_server(me: ServerContext, *, acknowledge: bool = False) -> None:
-    """Give every message to the shard and send the replies. Never ends by itself.
+    """Pass every message to the shard and send the replies. Never returns.
 
-    acknowledge: whether to confirm each push.
+    acknowledge: True to confirm each push.
     """
     shard = me.shard
     while True:
@@ -76,7 +76,7 @@ async def parameter_server(me: ServerContext, *, acknowledge: bool = False) -> N
         else:
             try:
                 replies = shard.receive(message, me.now)
-            except ProtocolError as error:  # the shard is as it was
+            except ProtocolError as error:  # the shard has not changed
                 me.refuse(message, error)
                 continue
         if acknowledge and isinstance(message, Push):
@@ -88,10 +88,10 @@ async def parameter_server(me: ServerContext, *, acknowledge: bool = False) -> N
 
 
 def _one_each(replies: Sequence[Reply]) -> Collection[Reply]:
-    """Keep for each worker the reply to its latest pull, which answers its earlier pulls, too.
+    """Return, for each worker, the reply to its latest pull, which also answers earlier pulls.
 
-    A worker that does not wait for all servers may have several. They would carry the same
-    parameters, because they all leave now.
+    A worker that does not wait for all servers may have several pulls answered at once, all
+    with the same parameters.
     """
     if len(replies) < 2:
         return replies

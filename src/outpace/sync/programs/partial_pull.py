@@ -1,16 +1,16 @@
-"""Partial pull (PSP-SGD): a worker goes on when enough servers have answered.
+"""Partial pull (PSP-SGD): a worker continues when enough servers have answered.
 
-In each iteration it pushes to and pulls from every server. It goes on when a quorum of the
-servers has answered this pull and a time has passed since then, or when all have answered.
-Blocks of the other servers keep their old values. A late reply, which comes during the
+In each iteration the worker pushes to and pulls from every server. It continues when all
+servers have answered, or a given time after a quorum of them has. Blocks of the other servers
+keep their old values. A late reply, which comes during the
 computation or a later wait, is used if its version is newer than the block held. A worker
-takes in all replies that have arrived before it computes, and each gradient says which
-versions it was computed from. With `late: drop`, as in the paper (algorithm 1, lines 10 and
-11), late replies are not used; the blocks of a server that is always among the last are then
-never renewed.
+processes all replies that have arrived before it computes, and pushes carry the versions that
+the gradient was computed from. With `late: drop`, as in the paper (algorithm 1, lines 10 and
+11), late replies are not used; the block of a server that is always among the last is then
+never updated.
 
 A worker waits for a server that has left `ahead` of its pulls unanswered, whatever the quorum,
-so that its lead and the messages it can pile up there are bounded. After its last iteration it
+so that its lead and the number of messages queued there are bounded. After its last iteration it
 waits for all servers, so that none of its pushes is on its way when it leaves.
 """
 
@@ -30,13 +30,13 @@ from outpace.sync.programs.context import WorkerContext
 
 @dataclass(frozen=True, slots=True)
 class PartialPull:
-    """How many servers a worker waits for (b and τ2 of PSP-SGD).
+    """The servers that a worker waits for in each iteration (b and τ2 of PSP-SGD).
 
     Args:
         quorum_percent: share of the servers, rounded up.
-        timeout_s: seconds that it waits for the other servers after the quorum has answered.
-        ahead: pulls that a server may leave unanswered at a time.
-        late: whether a reply to an earlier pull is used if it is newer than the block held.
+        timeout_s: seconds to wait for the other servers after the quorum has answered.
+        ahead: number of pulls that a server may leave unanswered.
+        late: whether to use a reply to an earlier pull if it is newer than the block held.
 
     Raises:
         ValueError: for values out of range.
@@ -55,14 +55,14 @@ class PartialPull:
         require(self.late in ("use", "drop"), "late", "use or drop", self.late)
 
     def quorum(self, servers: int) -> int:
-        """Return the quorum of so many servers, exact for the decimals that were written."""
+        """Return the number of servers in the quorum, exact for a decimal `quorum_percent`."""
         return math.ceil(Fraction(repr(float(self.quorum_percent))) * servers / 100)
 
 
 class Unanswered:
     """The pulls of one worker that one server has not answered.
 
-    A reply answers its own pull and all before it.
+    A reply answers its own pull and all earlier ones.
     """
 
     __slots__ = ("_iterations",)
@@ -82,13 +82,13 @@ class Unanswered:
 
 
 class _Puller:
-    """The blocks that a worker holds, and what the servers still have to answer."""
+    """The blocks that a worker holds, and its unanswered pulls."""
 
     def __init__(self, me: WorkerContext, pull: PartialPull) -> None:
         self.parameters = me.initial_parameters()
         self.versions = [0] * len(me.servers)
         self.clock = 0  # the highest clock of a reply
-        self.held: Time = 0  # by the server that answered this pull last
+        self.held: Time = 0  # time for which the last server to answer held the pull
         self.last = 0
         self._me, self._ahead = me, pull.ahead
         self._uses_late = pull.late == "use"
@@ -96,16 +96,16 @@ class _Puller:
         self._unanswered = [Unanswered() for _ in me.servers]
         self._least = pull.quorum(len(me.servers))
         self._iteration = 0
-        self._answers = len(me.servers)  # to this pull; nothing is asked yet
+        self._answers = len(me.servers)  # servers that have answered the current pull, if any
 
     def ask(self, iteration: int) -> None:
-        """Note that a pull goes to every server now."""
+        """Record that a pull has been sent to every server."""
         self._iteration, self._answers, self.held = iteration, 0, 0
         for unanswered in self._unanswered:
             unanswered.asked(iteration)
 
     async def enough(self) -> None:
-        """Wait until enough servers have answered, and take in what else has arrived."""
+        """Wait until enough servers have answered, and process all replies that have arrived."""
         me = self._me
         while self._answers < self._least:
             self._take(await me.recv())
@@ -145,7 +145,7 @@ class _Puller:
 
 
 async def partial_pull_worker(me: WorkerContext, pull: PartialPull) -> None:
-    """Compute, push, pull, go on with the blocks held, until `me.must_stop`."""
+    """Compute, push, pull and continue with the blocks held, until `me.must_stop`."""
     worker, servers = me.worker, me.servers
     puller = _Puller(me, pull)
     iteration = 0
