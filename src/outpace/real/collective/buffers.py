@@ -13,11 +13,11 @@ from outpace.blocks.block import Block, Phantom, Value, parts
 from outpace.blocks.pieces import Pieces
 from outpace.blocks.sums import all_finite
 
-_PIECE: Final = 1 << 21  # elements that are written before they are sent
+_PIECE: Final = 1 << 21  # elements in a piece, which is sent as soon as it is written
 
 
 class AccumulatedInBuffer:
-    """A sum in one of two buffers that take turns. Implements `AccumulatedGradient`."""
+    """Accumulates gradients in two alternating buffers. Implements `AccumulatedGradient`."""
 
     def __init__(self, like: torch.Tensor, elements: int) -> None:
         self._new = partial(like.new_empty, elements)
@@ -36,13 +36,13 @@ class AccumulatedInBuffer:
 
     def take(self) -> tuple[Block, int]:
         full, other = self._buffers
-        self._buffers = [other, full]  # given back when the next sum is taken
+        self._buffers = [other, full]  # reused once the next sum is taken
         count, self.count = self.count, 0
         return full, count
 
 
 class PhantomSum:
-    """The sum of phantoms. Implements `BlockSum`."""
+    """The sum of gradients without values (`Phantom`). Implements `BlockSum`."""
 
     def __init__(self, nbytes: int, count: int) -> None:
         self._block, self.count = Phantom(nbytes), count
@@ -58,11 +58,11 @@ class PhantomSum:
 
 
 class WireBuffer:
-    """Values on the wire, of one or two dtypes, and the entries behind them."""
+    """The values that a worker sends, of one or two dtypes, followed by the entries."""
 
     def __init__(self, buffers: Sequence[torch.Tensor], elements: int) -> None:
         self.buffers = buffers
-        self.is_summed = False  # True: it holds the sum rather than this worker's value
+        self.is_summed = False  # False: the buffers hold this worker's value
         rest = elements
         self.values = []  # views
         for buffer in buffers:
@@ -70,14 +70,14 @@ class WireBuffer:
             rest -= len(self.values[-1])
         self.numbers = buffers[-1][len(self.values[-1]) :]
         self._pieces = [piece for each in self.values for piece in torch.split(each, _PIECE)]
-        # The last is sent with the entries.
+        # The last piece is sent together with the entries.
         self.last = buffers[-1][len(self.values[-1]) - len(self._pieces[-1]) :]
-        self.is_finite = True  # the value that was written
+        self.is_finite = True  # False if the value last written is not finite
         self._intact = 0
 
     @property
     def is_intact(self) -> bool:
-        """True if unchanged since this was set; scripts see views of it as their gradients."""
+        """True if unchanged since it was set; scripts may change it through their gradients."""
         return self.buffers[0]._version == self._intact
 
     @is_intact.setter
@@ -85,13 +85,16 @@ class WireBuffer:
         self._intact = self.buffers[0]._version
 
     def clear(self) -> Iterator[torch.Tensor]:
-        """Write zeros; yield each piece but the last once it is written."""
+        """Write zeros; return all pieces but the last."""
         for piece in self._pieces:
             piece.zero_()
         return iter(self._pieces[:-1])
 
     def write(self, value: Block, share: float) -> Iterator[torch.Tensor]:
-        """Write `share` times the value in the same way, and check it while it travels."""
+        """Write `share` times the value; yield each piece but the last once it is written.
+
+        Sets `is_finite`; pieces are checked while they travel.
+        """
         self.is_finite = True
         if isinstance(value, Phantom):
             yield from self.clear()
@@ -104,20 +107,22 @@ class WireBuffer:
             self.is_finite = self.is_finite and all(map(_is_finite, written))
 
     def total(self, dtype: torch.dtype) -> torch.Tensor:
-        """Return a copy of the values."""
+        """Return a copy of the values as one tensor."""
         if len(self.values) == 1:
             return self.values[0].to(dtype, copy=True)
         return torch.cat([values.to(dtype) for values in self.values])
 
 
 class WireSum:
-    """The sum in a buffer, which stays as it is: others may still need it. Implements `BlockSum`.
+    """The sum in a wire buffer. Implements `BlockSum`.
+
+    Its methods leave the buffer unchanged, because other workers may still need the sum.
 
     Args:
-        given: this worker's value; the mean of pieces comes in pieces.
-        copy: a copy of the sum, if there is one.
+        given: this worker's value; if it is in pieces and `share` is not 1, so is the mean.
+        copy: a copy of the sum; None if none was made.
         count: number of workers that gave a value.
-        share: factor with which each value was written.
+        share: factor by which each value was multiplied when it was written.
     """
 
     def __init__(
@@ -156,7 +161,7 @@ class WireSum:
 def _filled(
     piece: torch.Tensor, tensors: deque[torch.Tensor], share: float
 ) -> Iterator[torch.Tensor]:
-    """Fill a piece with `share` times the next elements, which are removed; yield the originals."""
+    """Move elements from `tensors` to a piece, times `share`; yield the original elements."""
     while len(piece):
         source = tensors.popleft()
         fits = min(len(piece), len(source))
@@ -176,6 +181,6 @@ def _is_finite(part: torch.Tensor) -> bool:
 
 
 def split_like(block: torch.Tensor, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Return consecutive parts of a block: views with the shapes of these tensors."""
+    """Return views of consecutive parts of a block, in the shapes of `tensors`."""
     flat = torch.split(block, [tensor.numel() for tensor in tensors])
     return [part.view(tensor.shape) for part, tensor in zip(flat, tensors, strict=True)]

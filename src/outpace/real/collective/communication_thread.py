@@ -1,8 +1,8 @@
-"""P_s: a thread beside the training that communicates (HPSGD, section 3.1).
+"""A thread that communicates while the training computes (P_s in HPSGD, section 3.1).
 
-It does one job after the other, each of which may block, and reports the results in the thread of
-the training. When a worker of its group is lost the thread is abandoned: it ends when its last
-operation fails, and nothing waits for that.
+The thread runs one job after another. A job may block; its result is reported in the training
+thread. When a worker of the group is lost, the thread is abandoned: it ends when its current
+operation fails, and the training does not wait for that.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ import torch
 from outpace.real.collective.group import Group
 from outpace.real.collective.waker import Waker
 
-Done: TypeAlias = Callable[[], None]  # what to do in the training's thread
+Done: TypeAlias = Callable[[], None]  # called in the training thread
 Job: TypeAlias = Callable[[Group], Done]
 
 
 class CommunicationThread:
-    """Works for one group, which it makes.
+    """Makes a process group and runs jobs on it.
 
     Args:
         make_group: called in the new thread.
-        broken: told, in the training's thread, why the group can be used no more.
+        broken: called in the training thread with the reason if the group becomes unusable.
     """
 
     def __init__(
@@ -41,16 +41,16 @@ class CommunicationThread:
         self._thread.start()
 
     def do(self, job: Job) -> None:
-        """Do it after the earlier jobs."""
+        """Run a job after the earlier ones."""
         self._jobs.put(job)
 
     def abandon(self) -> None:
-        """Report nothing more, and end."""
+        """Report no more results, and end after the jobs that are queued."""
         self._abandoned = True
         self._jobs.put(None)
 
     def join(self, limit_s: float) -> None:
-        """Wait for its end, after `abandon`: a process should not end under it."""
+        """Wait for the thread to end, after `abandon` and before the process exits."""
         self._thread.join(limit_s)
 
     def _work(self) -> None:
@@ -59,10 +59,10 @@ class CommunicationThread:
             group = self._make_group()
             while (job := self._jobs.get()) is not None:
                 self._report(job(group))
-                del job  # and what it holds
+                del job  # frees what the job refers to
         except RuntimeError as error:
             self._report(partial(self._broken, str(error)))
-        except Exception as error:  # not a lost worker: else the training would wait without end
+        except Exception as error:  # not a lost worker; the training must not wait for it
             self._report(partial(_raise, error))
 
     def _report(self, done: Done) -> None:

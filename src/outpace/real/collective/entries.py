@@ -1,7 +1,7 @@
 """The entries that workers send along with the values of an all-reduce.
 
-Behind the values each worker has a row in which it alone writes, so that the sum is a table of all
-entries. Numbers are cut into digits that any floating-point type adds to zero without error.
+Each worker has a row behind the values that no other worker writes, so that the sum is a table of
+all entries. Numbers are split into digits, which every floating-point type represents exactly.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from outpace.support.units import Time
 
 _BASE: Final = 256  # bfloat16 represents all whole numbers up to this one
-_WEIGHT, _TIME = 4, 7  # digits: 4e9 iterations, two years of ns
+_WEIGHT, _TIME = 4, 7  # digits: up to 4e9 iterations, two years in ns
 DIGITS: Final = 1 + _WEIGHT + _TIME
 
 
@@ -29,17 +29,17 @@ class Entry(NamedTuple):
     """The entry of one worker."""
 
     part: Contribution
-    weight: int  # iterations in it
-    joined: Time  # ns since the start of the run
+    weight: int  # iterations in the value
+    joined: Time  # when the worker joined, in ns since the start of the run
 
 
 def digits_of(entry: Entry) -> list[float]:
-    """Return the row of an entry."""
+    """Return an entry as a row of the table."""
     return [entry.part, *_digits(entry.weight, _WEIGHT), *_digits(entry.joined, _TIME)]
 
 
 def entries_in(rows: Sequence[Sequence[float]]) -> dict[int, Entry]:
-    """Return the entries by worker, without workers that did not take part."""
+    """Return the entries of the workers that took part, by worker."""
     return {
         worker: Entry(
             Contribution(int(row[0])), _number(row[1 : 1 + _WEIGHT]), _number(row[1 + _WEIGHT :])

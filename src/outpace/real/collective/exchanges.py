@@ -1,12 +1,12 @@
-"""A worker's part in averages of two over torch.distributed (gossip).
+"""A worker's part in pairwise averaging over torch.distributed (gossip).
 
-A worker has a communication thread and a group for each other worker: one that dies breaks no
-other group. Both partners send their parameters when the coordinator tells them to, and then
-change what they have by half of the difference. So a step taken meanwhile is not lost, and one
-partner gains what the other loses: the mean of both stays.
+Each worker has one communication thread and one process group for each other worker, so that a
+worker that dies breaks only its own groups. When the coordinator starts an average, both partners
+send their parameters, and each then adds half of the difference to its own. A step taken in the
+meantime is not lost, and the mean of both partners stays the same.
 
-No worker leaves with an average under way, unless the run is ended early: then only one of the
-partners may have changed its parameters. What happens when a partner is lost: see `pairs`.
+A worker does not leave during an average, unless the run is ended early: then only one of the
+partners may have changed its parameters. For the loss of a partner, see `pairs`.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from outpace.real.net.messages import (
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.messages import worker_name
 
-_LOOK_EVERY_S: Final = 0.1  # for an early end of the run
+_LOOK_EVERY_S: Final = 0.1  # interval of checks for an early end of the run
 
 
 class PairwiseExchanges:
-    """The averages of worker `me` with `others`. Belongs to the thread of the training.
+    """The averages of worker `me` with `others`. Use it in the training thread only.
 
     Args:
         read: returns a copy of the worker's parameters.
         change: adds a tensor to the worker's parameters.
         tell: sends a message to the coordinator.
-        ended: told of each average that this worker had asked for.
+        ended: called with each finished average that this worker asked for.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class PairwiseExchanges:
         self._under_way: StartAverage | None = None
 
     async def connect(self) -> None:
-        """Wait until all others have been reached."""
+        """Wait until this worker is connected to all others."""
         for other, thread in self._threads.items():
             met = Future[None](self._kernel, worker_name(other))
             thread.do(partial(_tell_that, met))
@@ -88,7 +88,7 @@ class PairwiseExchanges:
         return pair
 
     def take(self, message: StartAverage | CancelAverage | NoPartnerLeft) -> None:
-        """Handle a message of the coordinator."""
+        """Handle a message from the coordinator."""
         if isinstance(message, StartAverage):
             self._begin(message)
         elif isinstance(message, NoPartnerLeft):
@@ -98,7 +98,7 @@ class PairwiseExchanges:
             self._give_up(self._under_way)
 
     def leave(self, *, in_order: Callable[[], bool]) -> None:
-        """Take part in no more averages; if `in_order`, wait for the one that is under way."""
+        """Take part in no more averages; wait for the current one as long as `in_order()`."""
         while self._under_way is not None and in_order():
             self._clock(self._clock.now + nanoseconds(_LOOK_EVERY_S))
         for thread in self._threads.values():
@@ -112,7 +112,7 @@ class PairwiseExchanges:
     def _begin(self, meet: StartAverage) -> None:
         self._under_way = meet
         mine = whole(self._read())
-        if isinstance(mine, Phantom):  # travels as bytes
+        if isinstance(mine, Phantom):  # sent as bytes
             job = partial(self._swap, meet, torch.zeros(mine.nbytes, dtype=torch.uint8), False)
         else:
             job = partial(self._swap, meet, mine, True)
@@ -122,7 +122,7 @@ class PairwiseExchanges:
         return meet.partner if meet.seeker == self._me else meet.seeker
 
     def _swap(self, meet: StartAverage, mine: torch.Tensor, changes: bool, group: Group) -> Done:
-        """Swap parameters, in the communication thread."""
+        """Swap parameters with the partner. Runs in the communication thread."""
         theirs = torch.empty_like(mine)
         group.swap(mine, theirs, self._other(meet), 0)
         ended = self._clock.now
@@ -145,13 +145,13 @@ class PairwiseExchanges:
     def _end(self, began: Time, ended: Time) -> PendingExchange:
         pair, self._sought = self._sought, None
         assert pair is not None
-        pair.began = min(max(pair.joined, began), ended)  # perhaps by the clock of another machine
+        pair.began = min(max(pair.joined, began), ended)  # another machine's clock may differ
         pair.ended = ended
         pair.arrived.set(None)
         return pair
 
     def _give_up(self, meet: StartAverage) -> None:
-        """Cancel an average with a worker that has gone."""
+        """Cancel an average whose partner is lost, and ask for another partner."""
         self._threads.pop(self._other(meet)).abandon()
         self._under_way = None
         self._tell(AverageEnded(meet.number))
@@ -162,7 +162,7 @@ class PairwiseExchanges:
     def _broken(self, other: int, reason: str) -> None:
         text = f"{worker_name(other)}: {reason[:1000]}"
         meet = self._under_way
-        if meet is None:  # the workers have not met yet
+        if meet is None:  # the workers are not connected yet
             self._tell(GroupBroken(0, text))
         else:
             self._tell(AverageFailed(meet.number, text))
@@ -175,7 +175,7 @@ def _tell_that(met: Future[None], _: Group) -> Done:
 class PendingExchange:
     """An average that this worker has asked for. Implements `Exchange`."""
 
-    weight: ClassVar[int] = 1  # it belongs to one iteration
+    weight: ClassVar[int] = 1  # iterations in it
 
     def __init__(self, kernel: Kernel, iteration: int, joined: Time) -> None:
         self.iteration, self.joined = iteration, joined
@@ -183,7 +183,7 @@ class PendingExchange:
         self.ended: Time
         self.number: int
         self.members: list[int]
-        self.nbytes: int  # sent by each partner
+        self.nbytes: int  # bytes that each partner sent
         self.arrived = Future[None](kernel, f"the average beside iteration {iteration}")
 
     async def over(self) -> None:

@@ -1,7 +1,7 @@
 """A process group of torch.distributed.
 
-A group lasts until a worker in it is lost. The workers that remain make the next one, of a higher
-generation. Everything here blocks, without holding the interpreter.
+A group lasts until one of its workers is lost; the remaining workers then make a new group with a
+higher generation. All operations block, but release the interpreter lock.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ import torch
 from outpace.blocks.sums import TreeSum
 from outpace.errors import ConfigError
 
-dist: Any = torch.distributed  # not all of its parts have types
+dist: Any = torch.distributed  # parts of it have no type annotations
 
 Backend: TypeAlias = Literal["gloo", "nccl"]
 
-# No limit of their own: the coordinator, which knows the workers, ends operations.
+# Operations have no time limit: the coordinator finds lost workers and ends their groups.
 _NO_LIMIT: Final = timedelta(days=365)
 _LONGEST_S: Final = 86_400.0
 _AT_ONCE: Final = 4  # pieces of an all-reduce that travel at once
@@ -32,21 +32,25 @@ _AT_ONCE: Final = 4  # pieces of an all-reduce that travel at once
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """Where workers find each other. host: the address at which this one is reached.
+    """How workers find each other, and how they add up values.
 
-    deterministic: sums are made in the order of the workers, as in virtual time. Then all send all
-    what they have, which takes longer.
+    Args:
+        store: address and port of the store through which workers find each other.
+        host: address at which other workers reach this one.
+        deterministic: add values in the order of the workers, as in virtual time. This is slower,
+            because each worker sends its values to all others.
+        timeout_s: limit for all members to join a group, which each does at the end of a step.
     """
 
     store: tuple[str, int]
     host: str
     backend: Backend
     deterministic: bool = False
-    timeout_s: float = 1800.0  # for the slowest to come to the end of a step
+    timeout_s: float = 1800.0
 
 
 def host_store(host: str) -> tuple[Any, int]:
-    """Return a store through which workers find each other, at this address alone, and its port.
+    """Return a store through which workers find each other, listening at `host`, and its port.
 
     Raises:
         ConfigError: if nothing can listen at the address.
@@ -67,19 +71,19 @@ def host_store(host: str) -> tuple[Any, int]:
 
 
 def gpu_of(device: torch.device | None) -> str:
-    """Return a name that no other GPU has; empty for a CPU, or None (several devices)."""
+    """Return a unique name of a GPU; empty for a CPU, or for None (several devices)."""
     if device is None or device.type != "cuda":
         return ""
     return str(torch.cuda.get_device_properties(device).uuid)[:64]
 
 
 def backend_for(gpus: Sequence[str]) -> Backend:
-    """Return NCCL if each worker has a GPU of its own, as NCCL requires (`gpu_of` each)."""
+    """Return NCCL if each worker has its own GPU, else gloo. gpus: `gpu_of` each worker."""
     return "nccl" if all(gpus) and len(set(gpus)) == len(gpus) else "gloo"
 
 
 def own_address(endpoint: str) -> str:
-    """Return this machine's address on its way to an endpoint (tcp://...)."""
+    """Return the address from which this machine reaches an endpoint (tcp://...)."""
     host = endpoint.removeprefix("tcp://").rpartition(":")[0]
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((host, 9))  # sends nothing
@@ -89,12 +93,12 @@ def own_address(endpoint: str) -> str:
 
 
 class Group:
-    """A group of `members` (workers' numbers), of which this process is `me`.
+    """A group of workers. `members` and `me`, this worker, are worker numbers.
 
     All methods raise RuntimeError if a member cannot be reached.
 
     Args:
-        name: the same in all members, and in no other group of the run.
+        name: unique name of the group in the run, equal in all members.
 
     Raises:
         RuntimeError: if a member cannot be reached.
@@ -127,8 +131,8 @@ class Group:
     def all_reduce(self, pieces: Iterable[torch.Tensor]) -> None:
         """Replace each piece by its sum over all members.
 
-        Later pieces are made while earlier ones travel. All members must have as many pieces, of
-        the same sizes.
+        Later pieces are computed while earlier ones travel. All members must pass the same number
+        of pieces, of the same sizes.
         """
         if self._group is None:
             deque(pieces, maxlen=0)
@@ -150,7 +154,7 @@ class Group:
         values.copy_(total.total())
 
     def broadcast(self, values: torch.Tensor, source: int) -> None:
-        """Replace these values by those of worker `source`."""
+        """Replace `values` by those of worker `source`."""
         if self._group is not None:
             options = dist.BroadcastOptions()
             options.rootRank = self._members.index(source)
@@ -160,7 +164,7 @@ class Group:
         """Send `mine` to worker `other`, and receive `theirs`."""
         rank = self._members.index(other)
         steps = [(self._group.send, mine), (self._group.recv, theirs)]
-        if rank < self._group.rank():  # NCCL does one after the other: the lower gives first
+        if rank < self._group.rank():  # NCCL runs them in order: the lower rank sends first
             steps.reverse()
         begun = [(begin([values], rank, tag), values) for begin, values in steps]
         for work, values in begun:
@@ -169,5 +173,5 @@ class Group:
 
 def _wait(work: Any, values: torch.Tensor) -> None:
     work.wait()
-    if values.is_cuda:  # so far it was only queued
+    if values.is_cuda:  # the operation is only queued so far
         torch.cuda.current_stream(values.device).synchronize()

@@ -1,8 +1,8 @@
 """A worker's part in all-reduces over torch.distributed.
 
-A copy of the values travels, with an entry of each worker behind them (`entries`). So a worker
-that loses another one in the middle of an all-reduce still has its value, and begins it anew with
-the workers that remain. If one of these has the result already, the others take it from there.
+A worker sends a copy of its value, followed by the entries of all workers (`entries`). If a worker
+is lost during an all-reduce, the others therefore still have their values, and repeat the
+all-reduce without it. If one of them already has the result, it sends the result to the others.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from outpace.sync.peers.context import Reduced
 
 
 class Reductions:
-    """The all-reduces of worker `me`, one at a time. Belongs to the thread of the training.
+    """The all-reduces of worker `me`, one at a time. Use it in the training thread only.
 
     Args:
         like: an empty tensor of the values' dtype and device; None: values are phantoms, which
-            travel as bytes.
+            are sent as bytes.
         elements: number of elements of a value.
-        exact: number of elements at the end that travel in the dtype of `like`.
-        wire: dtype in which the others travel.
-        averages: only means are asked for, of gradients in pieces, which may be changed in place.
+        exact: number of elements at the end that are sent in the dtype of `like`.
+        wire: dtype in which the other elements are sent.
+        averages: the program uses only means of gradients in pieces, and may change them in place.
         tell: sends a message to the coordinator.
-        ended: told of each all-reduce that is over.
-        least: ns that an all-reduce of these members takes at least.
+        ended: called with each finished all-reduce.
+        least: returns the minimum duration of an all-reduce of these members, in ns.
     """
 
     def __init__(
@@ -65,16 +65,17 @@ class Reductions:
         self._share = 1 / workers if averages and not self._rounds else 1.0
         self._tell, self._told_of, self._least = tell, ended, least
         self._thread: CommunicationThread | None = None
-        self._wires: list[WireBuffer] = []  # of the last that is over, and of the next
+        self._wires: list[WireBuffer] = []  # of the last finished all-reduce and of the next
         self._done = 0  # all-reduces whose result has arrived
         self._pending: PendingReduction | None = None
 
     def connect(
         self, settings: GroupSettings, generation: int, members: Sequence[int]
     ) -> Future[None]:
-        """Work with these members from now on, and begin the pending all-reduce anew with them.
+        """Make a new group of these members, and repeat the pending all-reduce in it.
 
-        Done once the members have met.
+        Returns:
+            A future that is set once all members have joined the group.
         """
         if self._thread is not None:
             self._thread.abandon()
@@ -92,7 +93,7 @@ class Reductions:
         return met
 
     def share(self, values: torch.Tensor, source: int = 0) -> Future[None]:
-        """Replace these values by those of worker `source`; done when they have arrived."""
+        """Replace `values` by those of worker `source`; the future is set when they arrive."""
         shared = Future[None](self._kernel, "the initial parameters")
 
         def take(group: Group) -> Done:
@@ -129,7 +130,7 @@ class Reductions:
         )
 
     def _new(self, elements: int, dtype: torch.dtype) -> torch.Tensor:
-        """An empty buffer that the group can get at."""
+        """Return an uninitialized buffer on the device of the values."""
         return torch.empty(
             elements, dtype=dtype, device=None if self._like is None else self._like.device
         )
@@ -140,7 +141,7 @@ class Reductions:
             self._thread.abandon()
 
     def join(self, limit_s: float) -> None:
-        """Wait, after `leave`, until the thread has ended."""
+        """Wait for the communication thread to end, after `leave`."""
         if self._thread is not None:
             self._thread.join(limit_s)
 
@@ -154,7 +155,7 @@ class Reductions:
 
     # -- in the communication thread --------------------------------------------------
 
-    # Its buffers are arguments: an abandoned thread must not touch those of its successor.
+    # Buffers are passed as arguments: an abandoned thread must not touch its successor's buffers.
 
     def _even_out(
         self,
@@ -164,7 +165,7 @@ class Reductions:
         met: Future[None],
         group: Group,
     ) -> Done:
-        """Have the members with a result that others have not got send it to them."""
+        """Send the latest result to the members that do not have it yet."""
         counts = self._new(self._workers, torch.int64).zero_()
         counts[self._me] = done
         group.all_reduce([counts])
@@ -186,12 +187,12 @@ class Reductions:
         while not wire.is_summed:
             group.all_reduce(self._written(part, wire))
             table = self._table_in(wire)
-            # A worker whose value was not finite gives nothing the next time.
+            # A worker whose value was not finite contributes nothing in the next attempt.
             wire.is_summed = all(entry.part is not Contribution.SPOILED for entry in table.values())
-        wire.is_summed = False  # when it is used again
+        wire.is_summed = False  # for the next use of the buffer
         total = None
         if self._like is not None and self._share == 1 and not part.awaited:
-            total = wire.total(self._like.dtype)  # there is time to copy it
+            total = wire.total(self._like.dtype)  # copy it before the training waits for it
         return partial(self._finish, part, table or self._table_in(wire), total, self._clock.now)
 
     def _table_in(self, wire: WireBuffer) -> dict[int, Entry]:
@@ -199,7 +200,7 @@ class Reductions:
         return entries_in(rows)
 
     def _written(self, part: PendingReduction, wire: WireBuffer) -> Iterator[torch.Tensor]:
-        """Write the value, piece by piece, and then the entry of this worker."""
+        """Write this worker's value and entry; yield each piece once it is written."""
         kind = Contribution.VALUE
         if part.value is None or not part.is_finite:
             yield from wire.clear()
@@ -213,7 +214,7 @@ class Reductions:
         numbers[self._me] = numbers.new_tensor(digits_of(Entry(kind, part.weight, part.joined)))
         yield wire.last
 
-    # -- in the training's thread again -------------------------------------------------
+    # -- in the training thread again ---------------------------------------------------
 
     def _finish(
         self,
@@ -224,7 +225,7 @@ class Reductions:
     ) -> None:
         part.wire.is_intact = True
         self._done += 1
-        self._pending = None  # a worker lost from now on does not begin this one anew
+        self._pending = None  # not repeated if a worker is lost from now on
         began = max(entry.joined for entry in table.values())
         part.ended = max(ended, began + self._least(list(table)))
         if part.ended > self._clock.now:
@@ -270,7 +271,7 @@ class PendingReduction:
         self.worker, self.number, self.value, self.weight = worker, number, value, weight
         self.wire, self.joined = wire, joined
         self.gives = value is not None
-        self.is_finite = True  # a value that is not finite is not given
+        self.is_finite = True  # False: the value is left out of the sum
         self.awaited = False  # True once the training waits for the result
         self.began: Time
         self.ended: Time
@@ -283,7 +284,7 @@ class PendingReduction:
 
     @property
     def bytes_sent(self) -> int:
-        """Bytes that this worker sent, in a ring."""
+        """Bytes that this worker sends in a ring all-reduce."""
         size = sum(buffer.nbytes for buffer in self.wire.buffers)
         return 2 * (len(self.members) - 1) * size // len(self.members)
 

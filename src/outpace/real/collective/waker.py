@@ -10,7 +10,7 @@ from outpace.real.net.clock import RealClock
 
 
 class Waker:
-    """Belongs to the clock's thread; other threads use `call` alone."""
+    """Runs actions of other threads in the clock's thread. Other threads may only use `call`."""
 
     def __init__(self, clock: RealClock) -> None:
         self._clock = clock
@@ -19,7 +19,7 @@ class Waker:
         clock.watch(self._read_end, self.run_next)
 
     def call(self, action: Callable[[], None]) -> None:
-        """Have it called in the clock's thread, after the earlier ones."""
+        """Run an action in the clock's thread, after the earlier ones."""
         self._actions.put(action)
         os.write(self._write_end, b".")
 
@@ -41,6 +41,6 @@ class Waker:
         return found
 
     def close(self) -> None:
-        """Call after `stop`, when no thread can use `call` any more."""
+        """Close the pipe, after `stop`, once no thread can use `call` any more."""
         os.close(self._read_end)
         os.close(self._write_end)

@@ -50,7 +50,7 @@ BodyT = TypeVar("BodyT", bound=msgspec.Struct)
 
 
 def expect_nothing(_: WireMessage) -> None:
-    """Expect no blocks on a connection."""
+    """Accept no blocks on a connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class CoordinatorLink:
 
 
 def boot_id() -> str:
-    """Return an id that processes with one monotonic clock share; empty if it is unknown."""
+    """Return an id that is equal in processes with the same monotonic clock; empty if unknown."""
     try:
         return _BOOT.read_text().strip()
     except OSError:
@@ -72,7 +72,7 @@ def boot_id() -> str:
 
 
 class Member:
-    """A process of a run; subclasses give its kernel something to do."""
+    """A process of a run; subclasses spawn the work in its kernel."""
 
     def __init__(self, link: CoordinatorLink, expect: Expect = expect_nothing) -> None:
         self.name = link.name
@@ -84,7 +84,7 @@ class Member:
         self.orders = Mailbox[WireMessage](self.kernel, f"the coordinator's orders to {link.name}")
         self._rows = TraceRows(self._send_rows)
         self.recorder = Recorder(self._rows, self._updated)
-        self.stopped: StopRun | None = None  # by the coordinator
+        self.stopped: StopRun | None = None  # set when the coordinator stops the run
         self.closed = False
         self._reported = b""
         self._linger_s = 1.0
@@ -108,24 +108,24 @@ class Member:
         return message
 
     async def start_run(self) -> None:
-        """Say that this process is ready; return when the time of the run begins."""
+        """Report that this process is ready; return when the run starts."""
         self.coordinator.send(Ready())
         go = await self.order(Go)
         if go.boot and go.boot == boot_id():
             self.clock.origin = go.origin
-        else:  # another machine: off by the time that the message took
+        else:  # another machine: late by the time that the message took
             self.clock.origin = time.monotonic_ns()
         self.kernel.set_time(self.clock.now)
         self.kernel.spawn(self._report(), f"{self.name}'s report", daemon=True)
 
     async def _report(self) -> None:
-        """Send the trace and the sums to the coordinator, now and then."""
+        """Send the trace and the totals to the coordinator at regular intervals."""
         while True:
             await self.kernel.sleep(REPORT_EVERY_S)
             self.flush()
 
     def flush(self) -> None:
-        """Send the new rows of the trace, and the sums if they have changed."""
+        """Send the new rows of the trace, and the totals if they have changed."""
         self._rows.flush()
         totals = msgspec.msgpack.encode(self.recorder.totals)
         if totals != self._reported:
@@ -133,13 +133,13 @@ class Member:
             self.coordinator.send(TraceReport(self.recorder.totals))
 
     def notice(self, text: str) -> None:
-        """Have the coordinator print a line for a person; the run goes on."""
+        """Have the coordinator print a line for the user; the run continues."""
         self.coordinator.send(Notice(in_short(text)))
 
     def drive(self) -> None:
-        """Run the kernel to its end, and report that to the coordinator.
+        """Run the kernel until it stops, and report the end to the coordinator.
 
-        An error is reported too, and the process ends with exit code 1.
+        An error is reported too; the process then exits with code 1.
         """
         try:
             self.kernel.run()
@@ -154,17 +154,17 @@ class Member:
             self.close()
 
     def tell_failure(self, error: BaseException) -> None:
-        """Tell the coordinator what went wrong, after the rows of what happened before."""
+        """Send the remaining rows of the trace, and then the error, to the coordinator."""
         lost = error.peer if isinstance(error, Lost) else ""
-        with contextlib.suppress(WireError):  # if it is the coordinator that refuses this process
+        with contextlib.suppress(WireError):  # if the coordinator refuses this process
             self.flush()
             self.coordinator.send(ProcessFailed(type(error).__name__[:64], in_short(error), lost))
 
     def finish(self) -> None:
-        """Send what is left at the end of this process's part in the run."""
+        """Send the remaining rows and totals, and report that this process is done."""
         self.flush()
         self.coordinator.send(ProcessDone())
-        self._linger_s = _LAST_WORDS_S  # without these messages the run is not complete
+        self._linger_s = _LAST_WORDS_S  # the run is incomplete without these messages
 
     def close(self) -> None:
         self.closed = True
@@ -203,7 +203,7 @@ class Member:
 
 
 class Lost(RunError):
-    """The connection to a server is gone."""
+    """Raised when the connection to a server is lost."""
 
     def __init__(self, name: str, peer: str) -> None:
         super().__init__(f"{name} lost the connection to {peer}")
@@ -211,13 +211,13 @@ class Lost(RunError):
 
 
 def report_failure(link: CoordinatorLink, error: Exception) -> None:
-    """Tell the coordinator of a process that could not even be set up."""
+    """Report to the coordinator that a process could not be set up."""
     member = Member(link)
     member.tell_failure(error)
     member.close()
 
 
 def in_short(what: object) -> str:
-    """Return the text of an object, cut to a length that may travel, in valid UTF-8."""
+    """Return the text of an object as valid UTF-8, cut to the length allowed in a message."""
     text = str(what) or type(what).__name__
     return text[:_LONGEST_TEXT].encode("utf-8", "replace").decode()

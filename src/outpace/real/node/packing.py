@@ -21,7 +21,7 @@ def unpacked(layout: Sequence[tuple[str, list[int], str]], data: torch.Tensor) -
         layout: names, shapes and dtypes.
 
     Raises:
-        ValueError: if the data has another size.
+        ValueError: if the size of the data does not match the layout.
     """
     found, place = {}, 0
     for name, shape, dtype in layout:

@@ -1,4 +1,4 @@
-"""A user's model as one flat vector: which parameters it has, and where they lie."""
+"""The parameters and gradients of a user's model, exchanged as one flat vector."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from outpace.real.net.messages import DTYPES
 def shared(
     model: torch.nn.Module, groups: Sequence[Sequence[torch.Tensor]]
 ) -> tuple[list[str], list[torch.Tensor]]:
-    """Return names and parameters of the optimizer's groups, in the order of the model.
+    """Return the names and parameters in the optimizer's groups, in the order of the model.
 
     Raises:
-        ConfigError: if they cannot be exchanged.
+        ConfigError: if the parameters cannot be exchanged.
     """
     owned = {id(p): p for group in groups for p in group}
     named = [(name, p) for name, p in model.named_parameters() if id(p) in owned]
@@ -38,7 +38,7 @@ def shared(
 
 
 def like(parameters: Iterable[torch.Tensor], blocks: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Return the values of each parameter: views, unless several blocks have parts of it."""
+    """Return the value of each parameter from blocks: a view unless it spans several blocks."""
     found = []
     server = place = 0  # of the next part
     for parameter in parameters:
@@ -57,7 +57,7 @@ def like(parameters: Iterable[torch.Tensor], blocks: Sequence[torch.Tensor]) -> 
 
 
 def gradient_of(parameter: torch.Tensor) -> torch.Tensor:
-    """Return the gradient, or zeros if there is none. Raises ConfigError for a sparse one."""
+    """Return the gradient, or zeros if there is none. Raises ConfigError if it is sparse."""
     gradient = parameter.grad
     if gradient is None:
         return torch.zeros_like(parameter)

@@ -1,4 +1,4 @@
-"""The process of a worker without servers: the program over all-reduces with other workers."""
+"""The process of a worker without servers, which communicates with other workers."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ from outpace.sync.peers.context import (
 )
 from outpace.sync.peers.parameters import AccumulatedInPlace
 
-_THREAD_ENDS_S: Final = 2.0  # an operation that others broke off may never end
+_THREAD_ENDS_S: Final = 2.0  # limit: an operation that others have abandoned may never end
 
 
 class PeerWorker(WorkerProcess):
-    """A worker that trains `models`. Implements `PeerContext`."""
+    """The process of a worker without servers. Implements `PeerContext`."""
 
     def __init__(self, link: CoordinatorLink, worker: int, experiment: Experiment) -> None:
         super().__init__(link, worker, experiment)
@@ -66,27 +66,27 @@ class PeerWorker(WorkerProcess):
         self._has_met = False
         self._reductions: Reductions
         self._exchanges: PairwiseExchanges | None = None
-        self._like: torch.Tensor | None = None  # empty, of the parameters' dtype, where they are
+        self._like: torch.Tensor | None = None  # empty; has the parameters' dtype and device
         self._elements = 0
-        # An exchange needs this worker's attention while it computes.
+        # Messages of exchanges must be handled while this worker computes.
         self._must_end = self.now_and_then(lambda: False) if self.strategy.exchanges else None
         self._final = Mailbox[Block](self.kernel, "the final parameters")
-        self._iteration = -1  # the last that was computed
+        self._iteration = -1  # the last iteration computed
         self._joined_after = -1  # the iteration after which this worker last joined others
-        self._busy: list[tuple[Time, Time]] = []  # when it computed since then
+        self._busy: list[tuple[Time, Time]] = []  # spans of computation since then
         self._busy_since: Time | None = None
-        # At which versions of the common model gradients were computed: those in the all-reduce
-        # that is under way, and those since.
+        # Versions of the common model at which gradients were computed: for the gradients in the
+        # pending all-reduce, and for later gradients.
         self._given: list[int] = []
         self._versions: list[int] = []
-        self.version = self._applied = 0  # of the parameters; gradients in them
+        self.version = self._applied = 0  # version of the parameters; gradients in them
         self._asked: list[TakeSnapshot] = []
         self._has_left = False
 
-    # -- its part in the run ---------------------------------------------------------
+    # -- course of the run ------------------------------------------------------------
 
     async def work(self, models: PeerModels) -> None:
-        """Join, meet the others, agree on the initial parameters, train."""
+        """Join the run, connect to the others, agree on the initial parameters, train."""
         self.models, self.trainer = models, models.trainer
         parameters = models.parameters()
         head = head_of(parameters)
@@ -181,7 +181,7 @@ class PeerWorker(WorkerProcess):
         super().close()
 
     def say_last(self) -> None:
-        """Send, once, the parameters that this worker has at the end."""
+        """Send the final parameters of this worker; later calls do nothing."""
         if not self._has_left:
             if self._exchanges is not None:
                 self._exchanges.leave(in_order=self._ends_in_order)
@@ -225,9 +225,9 @@ class PeerWorker(WorkerProcess):
         version = self.models.version_of(at)
         if version is not None and gradient is not None:
             self._versions.append(version)
-        self.kernel.catch_up()  # takes in what came while this process computed
+        self.kernel.catch_up()  # handles messages that arrived during the computation
         if self.stopped is not None:
-            await self.kernel.sleep(0)  # a program that never waits would not end
+            await self.kernel.sleep(0)  # else a program that never waits would not end
         return gradient
 
     def begin_all_reduce(self, value: Block | None, weight: int = 1) -> PendingReduction:
@@ -256,7 +256,7 @@ class PeerWorker(WorkerProcess):
         )
 
     def _least(self, members: Sequence[int]) -> Time:
-        """ns that an all-reduce among these workers takes at least."""
+        """Return the minimum duration of an all-reduce among these workers, in ns."""
         return self._costs.of(self.strategy.all_reduce, members, self._value_bytes).duration
 
     def _reduced(self, part: PendingReduction) -> None:
@@ -282,10 +282,10 @@ class PeerWorker(WorkerProcess):
         computing = sum(max(0, min(end, ended) - max(begin, joined)) for begin, end in spans)
         self.recorder.averaged(self.worker, self._joined_after, average, computing)
 
-    # -- what becomes of the parameters --------------------------------------------------
+    # -- changes of the parameters -------------------------------------------------------
 
     def changed(self, gradients: int) -> None:
-        """Note a new version of the parameters that are evaluated, with so many more gradients."""
+        """Count a new version of the evaluated parameters, with `gradients` more gradients."""
         self.version += 1
         self._applied += gradients
         for read in [read for read in self._asked if read.version <= self.version]:
@@ -293,7 +293,7 @@ class PeerWorker(WorkerProcess):
             self._send_snapshot(read.request)
 
     def stepped(self) -> None:
-        """Note a step on the worker's own parameters."""
+        """Count a step on the worker's own parameters."""
         if not self.strategy.has_common:
             self.recorder.gradients_applied(1)
             self.changed(1)
@@ -307,7 +307,7 @@ class PeerWorker(WorkerProcess):
         )
         self.coordinator.send(message, block)
 
-    # -- what comes in -------------------------------------------------------------------
+    # -- incoming messages ---------------------------------------------------------------
 
     def _expected(self, message: WireMessage) -> tuple[str, int] | None:
         if isinstance(message, Snapshot):

@@ -21,44 +21,44 @@ class PeerModels(Protocol):
 
     @property
     def tail(self) -> int:
-        """Number of elements that travel behind the values."""
+        """Number of elements that are sent behind the values."""
 
     @property
     def averages_in_place(self) -> bool:
-        """True if only means of gradients are asked for, which may be divided where they are."""
+        """True if all-reduces serve only for means of gradients, which may be changed in place."""
 
     @property
     def device(self) -> torch.device | None:
-        """Device of the parameters; None: several, or the CPU."""
+        """Device of the parameters; None for several devices, or for a task on the CPU."""
 
     def parameters(self, *, on_gpu: bool = False) -> torch.Tensor | Phantom:
         """Return a copy of the initial parameters as one vector.
 
         Args:
-            on_gpu: exchange values there from now on, rather than on the CPU.
+            on_gpu: exchange values on the GPU from now on, rather than on the CPU.
         """
 
     def start_from(self, parameters: torch.Tensor) -> None:
         """Replace the initial parameters."""
 
     def prepare(self) -> None:
-        """Make the models, before the time of the run begins."""
+        """Create the common and own parameters, before the run starts."""
 
     def common(self) -> CommonParameters: ...
 
     def own(self) -> OwnParameters: ...
 
     def change_own(self, by: torch.Tensor) -> None:
-        """Add this to the worker's own parameters, as soon as that is possible."""
+        """Add a tensor to the worker's own parameters as soon as possible."""
 
     def now_trained(self) -> Value:
-        """Return the common parameters, or else the worker's own; they stay as they are."""
+        """Return the common parameters, or else the own ones; later steps do not change them."""
 
     def refused(self) -> None:
-        """Report that a gradient was not finite, and so was not given to the others."""
+        """Report that a gradient was left out of an all-reduce because it was not finite."""
 
     def version_of(self, at: Parameters) -> int | None:
-        """Return the number of commits in it; None: it is neither common nor a replica."""
+        """Return the number of commits in `at`; None if it is neither common nor a replica."""
 
     def computing_at(self, at: Parameters) -> AbstractContextManager[Sequence[Block]]:
-        """Enter while a gradient is computed there; yields the parameters for the trainer."""
+        """Return the context of computing a gradient at `at`; yields the trainer's parameters."""

@@ -54,11 +54,11 @@ from outpace.sync.shard import Shard
 
 
 class Server(Member):
-    """The process of server `index`, which owns that shard.
+    """The process of server `index`, which owns the shard of the same number.
 
     Args:
         keys: public keys of the workers, by name.
-        address: where to listen.
+        address: address to listen at.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Server(Member):
         experiment = self._experiment
         part = plan.slices[self.index]
         self._block = plan.dtype, block_elements(plan.dtype, part)
-        self.coordinator.send(Ready())  # to take the parameters
+        self.coordinator.send(Ready())  # to receive the initial parameters
         initialize, initial = await self._initialized.get()
         block = parameter_block(
             initial,
@@ -142,16 +142,16 @@ class Server(Member):
         self._follow(replace(self._followed, base=policy))
 
     def _follow(self, followed: Conditioned) -> None:
-        """Change the policy, after the messages that have arrived already."""
+        """Change the policy after the messages that have already arrived."""
         self._followed = followed
         self.messages.put(SetPolicy(followed.policy))
 
     def _optimizer(self, asked: Initialize) -> Optimizer:
-        """Return the optimizer of the configuration, or the one that a script attached."""
+        """Return the configuration's optimizer, or the one that a script attached."""
         optimizer = self._experiment.optimizer
         if not asked.optimizer:
             return optimizer
-        if isinstance(optimizer, PythonOptimizer):  # named by the configuration, not by a message
+        if isinstance(optimizer, PythonOptimizer):  # code named by the configuration
             return optimizer.of_groups(asked.groups, asked.settings)
         return TorchOptimizer(asked.optimizer, asked.groups, asked.settings)
 
@@ -160,7 +160,7 @@ class Server(Member):
             self.shard.close(self.clock.now)
         super().finish()
 
-    # -- what comes in -----------------------------------------------------------
+    # -- incoming messages -------------------------------------------------------
 
     def _expected(self, _: str, message: WireMessage) -> tuple[str, int] | None:
         return self._block if isinstance(message, WirePush | Initialize) else None
@@ -197,7 +197,7 @@ class Server(Member):
             self.messages.put(message)
 
     def _require_finite(self, push: Push) -> None:
-        """Make a push whose gradient is not finite abstain; the worker should have refused it."""
+        """Drop a gradient that is not finite, or end the run; the worker should have refused it."""
         gradient = push.gradient
         if not isinstance(gradient, Gradient) or all_finite(gradient):
             return
@@ -212,7 +212,7 @@ class Server(Member):
         push.gradient = push.settings = None
 
     def _lost(self, peer: str) -> None:
-        pass  # the coordinator sees it too, and knows whether the worker was done
+        pass  # the coordinator handles it: it knows whether the worker was done
 
     def _updated(self, shard: int, version: int) -> None:
         if version in self._asked:
@@ -264,7 +264,7 @@ class _Context:
 
     async def recv_within(self, timeout_s: float) -> Message | None:
         self._before_receiving()
-        self._server.kernel.catch_up()  # the time counts from now
+        self._server.kernel.catch_up()  # the timeout starts now
         until = self.now + nanoseconds(timeout_s)
         while True:
             rest_s = seconds(max(0, until - self.now))
@@ -278,7 +278,7 @@ class _Context:
 
     def _may_be_heard(self, message: Message) -> bool:
         """False if the sender has been refused since the message arrived."""
-        if isinstance(message, SetPolicy | Close):  # the coordinator's
+        if isinstance(message, SetPolicy | Close):  # sent by the coordinator
             return True
         assert isinstance(message, Push | Pull | Leave)
         return not self._listener.refused(worker_name(message.worker))
@@ -300,5 +300,5 @@ class _Context:
     def refuse(self, message: Message, error: ProtocolError) -> None:
         if isinstance(message, SetPolicy | Close):
             raise error
-        assert isinstance(message, Push | Pull | Leave)  # what workers send
+        assert isinstance(message, Push | Pull | Leave)  # sent by a worker
         self._listener.refuse(worker_name(message.worker), str(error))

@@ -1,4 +1,4 @@
-"""The task of a configuration, as a worker of a real run trains it."""
+"""The trainer for the task of a configuration."""
 
 from __future__ import annotations
 
@@ -61,8 +61,11 @@ class TaskTrainer:
         iteration: int,
         must_end: Callable[[], bool] | None = None,
     ) -> Sequence[Block | None] | Stopped:
-        """See `Trainer`. Raises DivergenceError for a gradient that is not finite, unless such
-        gradients are refused."""
+        """See `Trainer`.
+
+        Raises:
+            DivergenceError: if a gradient is not finite, unless such gradients are refused.
+        """
         if must_end is None:
             return self._gradient_at(parameters, iteration)
         with self._abort_points.stopping_at(must_end) as computation:
@@ -93,7 +96,7 @@ def _is_finite(block: Block) -> bool:
 
 
 def run_task(link: CoordinatorLink, number: int, experiment: Experiment) -> None:
-    """Train the task of a configuration as worker `number`; errors go to the coordinator."""
+    """Train a configuration's task as worker `number`; report errors to the coordinator."""
     try:
         workload = experiment.task.workload(
             experiment.workers, experiment.batch_size, experiment.seed

@@ -1,4 +1,4 @@
-"""The parameters of a worker without servers that trains the task of a configuration."""
+"""The parameters of a configuration's task in a worker without servers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from outpace.sync.peers.parameters import Common, Own, Replica, SharedModel, rep
 
 
 class TaskModels:
-    """Holds the parameters as a server would. Implements `PeerModels`."""
+    """Keeps parameters in blocks, as servers do. Implements `PeerModels`."""
 
     tail = 0
     averages_in_place = False

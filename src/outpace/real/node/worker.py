@@ -1,4 +1,4 @@
-"""The process of a worker with servers: the program over connections to all servers."""
+"""The process of a worker with servers, which is connected to all servers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ EndsIt: TypeAlias = Callable[[Message], bool]
 
 
 class ServedWorker(WorkerProcess):
-    """A worker that trains `trainer`. Implements `AbortableContext`."""
+    """The process of a worker with servers. Implements `AbortableContext`."""
 
     fresh_optimizer = "the servers' optimizer"
 
@@ -68,10 +68,10 @@ class ServedWorker(WorkerProcess):
             experiment.seed, "coin", worker, lambda source, n: source.random(n)
         )
 
-    # -- its part in the run ---------------------------------------------------------
+    # -- course of the run ------------------------------------------------------------
 
     async def work(self, trainer: Trainer) -> None:
-        """Join, find the servers, agree on the initial parameters, train."""
+        """Join the run, connect to the servers, agree on the initial parameters, train."""
         self.trainer = trainer
         (parameters,) = trainer.cut([slice(0, sum(trainer.layers))])
         digest = parameters_digest([parameters])
@@ -100,14 +100,14 @@ class ServedWorker(WorkerProcess):
             )
 
     async def _fetch(self, request: Fetch) -> list[Block]:
-        """Return the servers' parameters, one block for each server."""
+        """Return the servers' parameters, one block per server."""
         for caller in self._callers.values():
             caller.send(request)
         blocks = dict([await self._snapshots.get() for _ in self._callers])
         return [blocks[server] for server in range(len(blocks))]
 
     async def leave(self, *, fetch: bool) -> list[Block]:
-        # The program stays where it waits.
+        # The program stays suspended and sends nothing more.
         for name in self.servers + [SCHEDULER] * self._has_scheduler:
             self.send(name, Leave(self.worker))
         return await self._fetch(Fetch(final=True)) if fetch else []
@@ -122,11 +122,11 @@ class ServedWorker(WorkerProcess):
 
     def recv_nowait(self) -> Message | None:
         if not len(self._mailbox):
-            self.kernel.catch_up()  # takes in what came while this process computed
+            self.kernel.catch_up()  # handles messages that arrived during the computation
         return self._mailbox.get_nowait()
 
     async def recv_within(self, timeout_s: float) -> Message | None:
-        self.kernel.catch_up()  # the time counts from now
+        self.kernel.catch_up()  # the timeout starts now
         return await self._mailbox.get_within(timeout_s)
 
     def send(self, to: str, *messages: Message) -> None:
@@ -154,7 +154,7 @@ class ServedWorker(WorkerProcess):
                 raise AssertionError(f"a worker does not send {message}")
 
     def _send_push(self, caller: Caller, push: Push, coin: float | None) -> None:
-        """Send a push, with the coin of a pull that belongs to it."""
+        """Send a push, with the coin of its pull; None for a push without a pull."""
         totals = self.recorder.totals
         totals.messages += 1 if coin is None else 2
         totals.bytes_sent += size_bytes(push)
@@ -215,7 +215,7 @@ class ServedWorker(WorkerProcess):
         self.recorder.gradient_computed(self.worker)
         return gradient
 
-    # -- what comes in -------------------------------------------------------------------
+    # -- incoming messages ---------------------------------------------------------------
 
     def _expected(self, message: WireMessage) -> tuple[str, int] | None:
         if isinstance(message, WireReply):  # the scheduler's, without parameters
@@ -246,7 +246,7 @@ class ServedWorker(WorkerProcess):
 
 
 def _expect(server: int, block: Block) -> Callable[[str, WireMessage], tuple[str, int] | None]:
-    """Allow only the block of this server, and only from it."""
+    """Return a check that accepts only blocks of this server."""
     head = head_of(block)
     due = head.dtype, head.elements
 

@@ -1,7 +1,7 @@
-"""A worker's process: a process of a run, what it trains, and how long that takes.
+"""The base class of worker processes, and the interface of the model that they train.
 
-`ServedWorker` and `PeerWorker` add the context of the programs with and without servers. What is
-trained is a `Trainer`: the task of a configuration, or the model of a user's script.
+`ServedWorker` and `PeerWorker` add the context of the programs with and without servers. A
+`Trainer` computes gradients of the task of a configuration, or of the model of a user's script.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class Trainer(Protocol):
     layout: str  # names, shapes and dtypes of the parameters: equal in all workers
 
     def read_buffers(self) -> torch.Tensor:
-        """Return what else must be equal at the start, as bytes; shape (bytes,), uint8."""
+        """Return the model buffers as bytes; shape (bytes,), uint8."""
 
     def load_buffers(self, data: torch.Tensor) -> None:
-        """Take the buffers of worker 0."""
+        """Replace the model buffers by those of worker 0."""
 
     def must_stop(self, iteration: int) -> bool:
-        """True if there is no such iteration."""
+        """True if the training ends before this iteration."""
 
     async def gradient(
         self,
@@ -46,28 +46,28 @@ class Trainer(Protocol):
         iteration: int,
         must_end: Callable[[], bool] | None = None,
     ) -> Sequence[Block | None] | Stopped:
-        """Compute the gradient; None for each block: it is refused.
+        """Compute the gradient; each block is None if the gradient is refused.
 
         Args:
-            must_end: asked at each abort point; once it returns True the computation is stopped.
+            must_end: called at each abort point; once it returns True, the computation stops.
         """
 
     # With servers.
 
     def cut(self, slices: Sequence[slice]) -> list[Block]:
-        """Exchange one block per slice from now on; return the initial ones."""
+        """Exchange one block per slice from now on; return the initial blocks."""
 
     def initialize(self, server: int, block: Block) -> Initialize:
-        """Return what worker 0 tells server m to start from."""
+        """Return the message with which worker 0 initializes a server."""
 
     def settings(self) -> StepSettings | None:
-        """Return the optimizer's settings for the next push; None: as they were at the start."""
+        """Return the optimizer's settings for the next push; None if they never change."""
 
 
 class WorkerProcess(Member, ABC):
     """The process of worker number `worker`."""
 
-    fresh_optimizer = ""  # one that begins without the state of the script's optimizer, in words
+    fresh_optimizer = ""  # the optimizer that replaces the script's, in words
 
     def __init__(self, link: CoordinatorLink, worker: int, experiment: Experiment) -> None:
         super().__init__(link, self._expected)
@@ -81,18 +81,18 @@ class WorkerProcess(Member, ABC):
         self.program: Walker[None]
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Have the kernel run this worker's part in the run."""
+        """Start the worker's program in the kernel."""
         self.program = self.kernel.spawn(work, self.name)
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Work until there is nothing left to do, or the coordinator says stop."""
+        """Run the worker's program until it ends, or the coordinator stops the run."""
         self.spawn(work)
         self.drive()
 
     # -- before the run begins -------------------------------------------------------
 
     async def join_run(self, **what: Any) -> Plan:
-        """Tell the coordinator what this worker trains; return its plan."""
+        """Tell the coordinator what this worker trains; return the coordinator's plan."""
         trainer = self.trainer
         self.join(
             layout=trainer.layout,
@@ -103,7 +103,7 @@ class WorkerProcess(Member, ABC):
         return await self.order(Plan)
 
     async def agree_on_buffers(self) -> None:
-        """Take worker 0's model buffers; worker 0 sends them."""
+        """Load the model buffers of worker 0, which sends them."""
         buffers = self.trainer.read_buffers()
         if buffers.numel() and self.worker == 0:
             self.send_buffers()
@@ -126,7 +126,7 @@ class WorkerProcess(Member, ABC):
         return self.trainer.must_stop(iteration)
 
     def draw_s(self, iteration: int, started: Time) -> float:
-        """Return the seconds that an iteration takes at least, by the configuration's law."""
+        """Return the minimum seconds of an iteration, by the configuration's law."""
         return self._run_time(self.worker, iteration, started) if self._run_time else 0.0
 
     async def compute_in_time(
@@ -135,16 +135,16 @@ class WorkerProcess(Member, ABC):
         iteration: int,
         must_end: Callable[[], bool] | None = None,
     ) -> Sequence[Block | None]:
-        """Compute the gradient; return it once the iteration has taken the time drawn for it.
+        """Compute the gradient; return it once the drawn time of the iteration has passed.
 
         Args:
-            must_end: asked at abort points; never returns True here.
+            must_end: called at abort points; must return False.
         """
         started = self.now
         duration_s = self.draw_s(iteration, started)
         gradient = await self.trainer.gradient(parameters, iteration, must_end)
         assert not isinstance(gradient, Stopped), "nothing ends this computation"
-        if not self.must_stop(iteration):  # else the script has ended meanwhile
+        if not self.must_stop(iteration):  # False if the script has ended meanwhile
             self.kernel.catch_up()
             rest_s = duration_s - seconds(self.now - started)
             if rest_s > 0:
@@ -153,7 +153,7 @@ class WorkerProcess(Member, ABC):
         return gradient
 
     def now_and_then(self, look: Callable[[], bool]) -> Callable[[], bool]:
-        """Return a function that may be called often: every ms it handles messages and looks."""
+        """Return a function that handles messages and calls `look`, at most once per ms."""
         looked_ns = 0
 
         def has_come() -> bool:
@@ -171,19 +171,19 @@ class WorkerProcess(Member, ABC):
 
     @abstractmethod
     async def leave(self, *, fetch: bool) -> list[Block]:
-        """Leave the run, as the script of this worker has ended.
+        """Leave the run when the script has ended.
 
         Args:
-            fetch: wait until all workers have left.
+            fetch: return the final parameters, once all workers have left.
 
         Returns:
-            The parameters that the script ends with; empty: those that it has.
+            Parameters to load into the script's model; empty to keep those that it has.
         """
 
     def say_last(self) -> None:
-        """Send what is part of the run's result."""
+        """Send this worker's part of the run's result."""
 
-    # -- what comes in -------------------------------------------------------------------
+    # -- incoming messages ---------------------------------------------------------------
 
     def _expected(self, message: WireMessage) -> tuple[str, int] | None:
         if isinstance(message, ModelBuffers):

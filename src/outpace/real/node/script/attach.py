@@ -1,12 +1,12 @@
 """A user's own training script as a worker: `model, optimizer = outpace.attach(...)`.
 
-The worker's program is the same coroutine as everywhere. It is suspended where it computes a
-gradient while the user's code does so; `optimizer.step()` hands it over and runs the kernel
-until the program is there again, with the parameters that the strategy allows.
+The worker runs the same program as any other worker, a coroutine. While the user's code computes
+a gradient, the program is suspended. `optimizer.step()` passes the gradient to the program and runs
+the kernel until the program needs the next gradient; the model then has the next parameters.
 
 The parameters in the optimizer's groups are exchanged. Model buffers (BatchNorm's averages) and
-parameters that the optimizer does not have start as worker 0's and then stay each worker's own;
-the run's result has worker 0's.
+parameters that the optimizer does not have start as worker 0's. They are not exchanged after that,
+except for buffers that the strategy averages. The run's result has worker 0's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-import zmq.utils.garbage  # noqa: F401  # its atexit, registered before ours, runs after it
+import zmq.utils.garbage  # noqa: F401  # its atexit handler must run after ours
 
 from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError, RunError
@@ -40,14 +40,14 @@ from outpace.tasks.abort_points import Computation
 
 
 class RunOver(SystemExit):
-    """The run has ended while this script still wanted to train: it ends here, without error."""
+    """Exits a script that still trains when the run has ended."""
 
 
 class Attached:
-    """A script and its worker's program, which take turns.
+    """A user's script and the program of its worker, which run in turns.
 
     Args:
-        work: the program; see `WorkerProcess.spawn`.
+        work: the worker's program; see `WorkerProcess.spawn`.
     """
 
     def __init__(
@@ -58,13 +58,13 @@ class Attached:
         self._left = False
 
     def start(self) -> None:
-        """Join the run; returns when the first iteration may start."""
+        """Join the run; return when the first iteration may start."""
         if has_taken_steps(self._trainer.script.optimizer):
             self.tell_of_lost_state()
         self._drive()
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Hand the model's gradients over; return when the next parameters are in the model."""
+        """Pass on the model's gradients; return when the model has the next parameters."""
         if self._left:
             raise RunError(f"{self.process.name} has left the run: it cannot take another step")
         loss = None
@@ -76,7 +76,7 @@ class Attached:
         return loss
 
     def leave(self, *, fetch: bool = False) -> None:
-        """Leave the run; no worker waits for this one any more. `fetch`: see `outpace.finish`."""
+        """Leave the run, so that no worker waits for this one. fetch: see `outpace.finish`."""
         if self._left:
             return
         self._left = self._trainer.is_over = True
@@ -95,7 +95,7 @@ class Attached:
         self.process.kernel.stop()
 
     def tell_of_lost_state(self) -> None:
-        """Tell a person if the state that the script's optimizer has is of no effect."""
+        """Tell the user if the state of the script's optimizer is not used."""
         process = self.process
         if not self._left and process.fresh_optimizer:
             process.notice(
@@ -113,7 +113,7 @@ class Attached:
                 yield computation
 
     def _drive(self) -> None:
-        """Run the kernel until the script has to go on."""
+        """Run the kernel until the script has to compute the next gradient."""
         self._run_kernel()
         if self.process.program.done or self.process.stopped:
             self._left = True
@@ -136,7 +136,7 @@ class Attached:
             raise error.error from None
 
     def _hand_over(self) -> None:
-        """End this worker's training. Worker 0's model buffers are part of the run's result."""
+        """Report the end of the training, and send this worker's part of the run's result."""
         process = self.process
         if process.worker == 0:
             process.send_buffers()
@@ -152,10 +152,10 @@ def attached(
     model: torch.nn.Module,
     optimizer: torch.optim.Optimizer,
 ) -> Attached:
-    """Return the worker that `optimizer.step()` drives from now on; still to be started.
+    """Return the worker that `optimizer.step()` drives from now on; call `start` to join the run.
 
     Raises:
-        ConfigError: if this model, or its optimizer, cannot be shared.
+        ConfigError: if the model or its optimizer cannot be shared.
     """
     script = ScriptModel(model, optimizer)
     if experiment.peers is None:
@@ -169,14 +169,14 @@ def attached(
         trainer = ScriptTrainer(peer, experiment, script)
         found = Attached(peer, trainer, peer.work(ScriptModels(peer, experiment, trainer)))
     take_over(optimizer, found.step, found.tell_of_lost_state)
-    atexit.register(_at_exit, found)  # unless the launcher's process has ended it
+    atexit.register(_at_exit, found)  # does nothing if the launcher has called `end_script`
     return found
 
 
 def _require_servers_can_step(script: ScriptModel, experiment: Experiment) -> None:
-    if not isinstance(experiment.optimizer, PythonOptimizer):  # which is made on the servers
+    if not isinstance(experiment.optimizer, PythonOptimizer):  # made on the servers
         require_known(type(script.optimizer))
-    script.settings()  # raises if they cannot travel
+    script.settings()  # raises if a setting cannot be sent
 
 
 def _require_workers_can_step(
@@ -194,7 +194,7 @@ def _require_workers_can_step(
 
 
 def end_script(attached: Attached, error: Exception | None) -> None:
-    """Leave the run at the end of the script, or report what went wrong. Once."""
+    """Leave the run at the end of the script, or report its error; later calls do nothing."""
     process = attached.process
     if process.closed:
         return

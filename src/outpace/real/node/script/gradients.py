@@ -16,11 +16,11 @@ from outpace.real.node.script.model import ScriptModel
 
 
 class ScriptGradients:
-    """Reads a script's gradients; those that are not finite are refused, or end the run.
+    """Reads a script's gradients; a gradient that is not finite is refused or ends the run.
 
     Args:
-        name: of the worker.
-        say: tells a person that a gradient is refused.
+        name: name of the worker.
+        say: tells the user that a gradient is refused.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class ScriptGradients:
         self._log = SparseLog(say)
 
     def now(self, iteration: int) -> torch.Tensor | None:
-        """Return the gradient in the model as one vector; None: it is skipped, or refused."""
+        """Return the gradient in the model as one vector; None if it is skipped or refused."""
         if self._is_skipped:
             return None
         script = self._script
@@ -42,7 +42,11 @@ class ScriptGradients:
         )
 
     def in_place(self, iteration: int, *, look: bool = True) -> Pieces | None:
-        """Return it where it is, unless it must be scaled. look: refuse it if it is not finite."""
+        """Return the gradient in pieces, without a copy where possible; None as in `now`.
+
+        Args:
+            look: refuse the gradient if it is not finite.
+        """
         if self._is_skipped:
             return None
         tensors = [gradient_of(p).reshape(-1) for p in self._script.parameters]
@@ -55,7 +59,7 @@ class ScriptGradients:
 
     @property
     def _is_skipped(self) -> bool:
-        found_inf = getattr(self._script.optimizer, "found_inf", None)  # what GradScaler hands over
+        found_inf = getattr(self._script.optimizer, "found_inf", None)  # set by GradScaler
         return found_inf is not None and float(found_inf) > 0
 
     @property
@@ -71,7 +75,11 @@ class ScriptGradients:
         return False
 
     def refuse(self, iteration: int) -> None:
-        """Report a gradient that is not finite. Raises DivergenceError unless it is refused."""
+        """Report a gradient that is not finite.
+
+        Raises:
+            DivergenceError: if the run ends for it, or if the parameters are not finite either.
+        """
         if not all_finite(Pieces([p.detach().reshape(-1) for p in self._script.parameters])):
             raise DivergenceError(  # no later gradient can be finite
                 f"the parameters of {self._name} stopped being finite before its iteration "

@@ -15,10 +15,10 @@ from outpace.real.node.parameters import dtype_name, like, shared
 
 
 class ScriptModel:
-    """A model of which the parameters in the optimizer's groups are exchanged.
+    """A model and its optimizer; the parameters in the optimizer's groups are exchanged.
 
     Raises:
-        ConfigError: if they cannot be exchanged.
+        ConfigError: if the parameters cannot be exchanged.
     """
 
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -27,10 +27,10 @@ class ScriptModel:
         self.names, self.parameters = shared(model, self.groups)
         self.dtype = self.parameters[0].dtype
         devices = {p.device for p in self.parameters}
-        self.device = devices.pop() if len(devices) == 1 else None  # None: several
-        self.exchanged_there = False  # on that device, rather than on the CPU?
+        self.device = devices.pop() if len(devices) == 1 else None  # None: several devices
+        self.exchanged_there = False  # True: on `device`; False: on the CPU
         step = type(optimizer).step
-        # Its hooks run around the step that the script takes, not around this one too.
+        # Hooks run around the step that the script calls, and must not run around this one too.
         self._own_step = getattr(step, "__wrapped__", step) if hasattr(step, "hooked") else step
 
     @property
@@ -40,7 +40,7 @@ class ScriptModel:
 
     @property
     def layout(self) -> str:
-        """See `Trainer`; JSON, which `ScriptTraining` reads."""
+        """See `Trainer`. `ScriptTraining` reads this JSON."""
         dtype = dtype_name(self.dtype)
         return json.dumps(
             {
@@ -56,7 +56,7 @@ class ScriptModel:
         )
 
     def _buffers(self) -> dict[str, torch.Tensor]:
-        """Return the saved tensors besides the shared parameters, frozen parameters among them."""
+        """Return model buffers and parameters that are saved but not exchanged, by name."""
         shared = {id(p) for p in self.parameters}
         named = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
         saved = self.model.state_dict(keep_vars=True)
@@ -70,7 +70,7 @@ class ScriptModel:
         return [(n, list(t.shape), dtype_name(t.dtype)) for n, t in self._buffers().items()]
 
     def _aliases(self) -> list[tuple[str, str]]:
-        """Further names of tensors that the model has more than once, each with the first name."""
+        """Return the additional names of tensors with several names, each with the first name."""
         named = dict(zip(self.names, self.parameters, strict=True)) | self._buffers()
         first = {id(tensor): name for name, tensor in named.items()}
         return [
@@ -84,30 +84,30 @@ class ScriptModel:
         return packed(list(self._buffers().values()))
 
     def load_buffers(self, data: torch.Tensor) -> None:
-        """Put such bytes into the model buffers."""
+        """Set the model buffers from the bytes that `read_buffers` returned."""
         buffers = self._buffers()
         with torch.no_grad():
             for name, value in unpacked(self._buffer_layout(), data).items():
                 buffers[name].copy_(value)
 
     def settings(self) -> list[dict[str, Any]]:
-        """Return the optimizer's, of each group. Raises ConfigError if they cannot travel."""
+        """Return the settings of each group. Raises ConfigError if a setting cannot be sent."""
         known = self.optimizer.defaults
         return [plain_settings(group, known) for group in self.optimizer.param_groups]
 
     def flat(self) -> torch.Tensor:
-        """Return a copy of the parameters as one vector, on the device they are exchanged from."""
+        """Return a copy of the parameters as one vector, on the device that exchanges them."""
         return self.as_one([p.detach() for p in self.parameters])
 
     def as_one(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Return a copy of tensors like the parameters, as one vector."""
+        """Return a copy of tensors, one for each parameter, as one vector."""
         if self.device is None:
             tensors = [tensor.cpu() for tensor in tensors]
         flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
         return flat if self.exchanged_there else flat.cpu()
 
     def load(self, blocks: Sequence[Block]) -> None:
-        """Put these parameters into the model."""
+        """Copy parameters into the model."""
         if self.device is not None and self.device.type != "cpu":  # few large copies
             there = [tensor.to(self.device) for block in blocks for tensor in parts(whole(block))]
         else:
@@ -116,15 +116,15 @@ class ScriptModel:
             torch._foreach_copy_(self.parameters, like(self.parameters, there))
 
     def take_step(self) -> None:
-        """Have the optimizer take its own step, along the gradients in the model."""
-        for name in ("grad_scale", "found_inf"):  # GradScaler's, heeded by `ScriptGradients`
+        """Take a step of the script's optimizer along the gradients in the model."""
+        for name in ("grad_scale", "found_inf"):  # set by GradScaler, applied by `ScriptGradients`
             if hasattr(self.optimizer, name):
                 setattr(self.optimizer, name, None)
         with torch.no_grad():
             self._own_step(self.optimizer)
 
     def places(self, part: slice) -> Groups:
-        """Return (number, low, high) of the parameters in this part, for each parameter group."""
+        """Return (number, low, high) within `part` of each parameter in it, by parameter group."""
         found = {}
         place = 0
         for number, parameter in enumerate(self.parameters):
@@ -136,5 +136,5 @@ class ScriptModel:
 
     @property
     def unused(self) -> list[int]:
-        """The numbers of the parameters without a gradient."""
+        """Numbers of the parameters without a gradient."""
         return [number for number, p in enumerate(self.parameters) if p.grad is None]

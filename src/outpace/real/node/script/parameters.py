@@ -1,4 +1,4 @@
-"""The parameters of a user's script without servers: where they are, and what changes them."""
+"""The parameters that a user's script trains without servers, and the steps that change them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from outpace.real.node.script.model import ScriptModel
 
 
 class Tail:
-    """The numbers that travel behind a gradient, so that all workers take the same step.
+    """The numbers sent behind a gradient, so that all workers take the same step.
 
-    For each parameter, whether the worker has a gradient of it: a parameter without one in all
-    workers is left alone, as the optimizer would. Model buffers. And, with `settings`, the numbers
-    among the optimizer's settings, such as learning rates: workers that are not in step differ in
-    their schedules, and the mean over the gradients counts.
+    - For each parameter, 1 if the worker has a gradient of it, else 0. The step skips a parameter
+      for which no worker has a gradient, as the optimizer would.
+    - With `settings`, the optimizer's numeric settings, such as learning rates. They differ between
+      workers at different iterations; the step uses the mean over the gradients.
+    - The averaged model buffers.
     """
 
     def __init__(self, script: ScriptModel, buffers: AveragedBuffers, *, settings: bool) -> None:
@@ -36,7 +37,7 @@ class Tail:
         self.elements = self._parameters + len(self._places) + buffers.elements
 
     def behind(self, gradient: Pieces) -> Pieces:
-        """Return the gradient with its tail."""
+        """Return the gradient followed by its tail."""
         used = [float(p.grad is not None) for p in self._script.parameters]
         groups = self._script.optimizer.param_groups
         settings = [float(groups[number][key]) for number, key in self._places]
@@ -44,9 +45,12 @@ class Tail:
         return Pieces([*gradient.parts, torch.cat([numbers, self._buffers.read(numbers)])])
 
     def cut_off(self, value: Value, gradients: int) -> tuple[Sequence[torch.Tensor], StepSettings]:
-        """Split the sum of so many gradients into the gradient and how to take a step along it.
+        """Split a sum with its tail into the sum of the gradients and the settings of the step.
 
-        Puts the mean buffers into the model.
+        Loads the mean of the model buffers into the model.
+
+        Args:
+            gradients: number of gradients in the sum.
         """
         *gradient, last = parts(value)
         if not gradient:
@@ -64,7 +68,7 @@ class Tail:
 
 
 class AveragedBuffers:
-    """The floating-point buffers of a model, such as BatchNorm's averages; none unless averaged."""
+    """The floating-point model buffers that workers average; empty unless `averaged`."""
 
     def __init__(self, script: ScriptModel, averaged: bool) -> None:
         found = [b for b in script.model.buffers() if b.is_floating_point()] if averaged else []
@@ -72,13 +76,13 @@ class AveragedBuffers:
         self.elements = sum(buffer.numel() for buffer in found)
 
     def read(self, like: torch.Tensor) -> torch.Tensor:
-        """Return all of them in one; shape (elements,)."""
+        """Return all buffers as one vector; shape (elements,)."""
         return torch.cat(
             [like.new_empty(0), *(b.detach().reshape(-1).to(like) for b in self._buffers)]
         )
 
     def load(self, values: torch.Tensor) -> None:
-        """Put these into the model."""
+        """Copy values into the model's buffers."""
         if self._buffers:
             with torch.no_grad():
                 torch._foreach_copy_(self._buffers, split_like(values, self._buffers))
@@ -87,12 +91,12 @@ class AveragedBuffers:
 class InPlace:
     """The parameters in the model, changed there by the script's own optimizer.
 
-    Implements `CommonParameters` and `OwnParameters`. While the script computes a gradient the
-    model must stay as it is: changes wait until that is over.
+    Implements `CommonParameters` and `OwnParameters`. The model must not
+    change while the script computes a gradient: `change` then takes effect in the model later.
 
     Args:
-        changed: told how many gradients a commit has.
-        stepped: told of a step on the worker's own parameters.
+        changed: called after each commit with its number of gradients.
+        stepped: called after each step on the worker's own parameters.
     """
 
     def __init__(
@@ -105,14 +109,14 @@ class InPlace:
         self._script, self._tail = script, tail
         self._changed, self._stepped = changed, stepped
         self._is_in_use = False
-        self._later: torch.Tensor | None = None  # to be added
+        self._later: torch.Tensor | None = None  # still to be added to the model
 
     def read(self) -> Value:
         flat = self._script.flat()
         return flat if self._later is None else flat.add_(self._later)
 
     def begin_gradient(self) -> None:
-        """Note that the script computes a gradient from now on."""
+        """Leave the model unchanged until `end_gradient`."""
         self._is_in_use = True
 
     def end_gradient(self) -> None:
@@ -120,7 +124,7 @@ class InPlace:
         self._add()
 
     def change(self, by: torch.Tensor) -> None:
-        """Add this, which is given away; `read` has it at once, the model perhaps later."""
+        """Add `by`, which the caller must not use again. `read` includes it at once."""
         self._later = by if self._later is None else self._later.add_(by)
         if not self._is_in_use:
             self._add()
@@ -134,7 +138,7 @@ class InPlace:
         raise AssertionError("hpsgd has parameters beside the model's")
 
     def commit(self, gradient: Value, divisor: float, gradients: int) -> None:
-        found, how = self._tail.cut_off(gradient, 1)  # a mean already
+        found, how = self._tail.cut_off(gradient, 1)  # `gradient` is a mean already
         if divisor != 1:
             torch._foreach_div_(list(found), divisor)
         parameters = self._script.parameters
@@ -148,7 +152,7 @@ class InPlace:
 
     def step(self, gradient: Value, iteration: int) -> None:
         for parameter, part in zip(self._script.parameters, parts(gradient), strict=True):
-            if parameter.grad is not None:  # as it is, or scaled
+            if parameter.grad is not None:  # `part` is the gradient itself, or a scaled copy
                 parameter.grad = part.view(parameter.shape).to(parameter.device)
         self._script.take_step()
         self._stepped()
@@ -158,7 +162,7 @@ class InPlace:
 
 
 class WithBuffers:
-    """A worker's own parameters and model buffers. Implements `OwnParameters`."""
+    """A worker's own parameters, followed by its model buffers. Implements `OwnParameters`."""
 
     def __init__(self, own: InPlace, buffers: AveragedBuffers) -> None:
         self._own, self._buffers = own, buffers
@@ -178,7 +182,7 @@ class WithBuffers:
 
 
 class BesideModel:
-    """Common parameters beside the model, changed by an optimizer like the script's.
+    """Common parameters apart from the model, changed by an optimizer like the script's.
 
     Implements `CommonParameters`.
     """
@@ -191,14 +195,14 @@ class BesideModel:
         changed: Callable[[int], None],
     ) -> None:
         self._script, self._tail, self._changed = script, tail, changed
-        self.version = 0  # commits
+        self.version = 0  # number of commits
         self._flat = initial
         groups = script.places(slice(0, len(initial)))
         kind = type(script.optimizer).__name__
         self._step = TorchOptimizer(kind, groups, script.settings()).on(initial)
 
     def read(self) -> torch.Tensor:
-        """Return the parameters, which change with the next commit."""
+        """Return the parameters themselves; the next commit changes them."""
         return self._flat
 
     def commit(self, gradient: Value, divisor: float, gradients: int) -> None:
@@ -216,18 +220,18 @@ class BesideModel:
 
 
 class ScriptReplica:
-    """The parameters in the model. Implements `ReplicaParameters`."""
+    """A replica of the common parameters, in the model. Implements `ReplicaParameters`."""
 
     def __init__(self, common: BesideModel, script: ScriptModel) -> None:
         self._common, self._script = common, script
         self._follows, self._stepped = True, False
-        self.version = -1  # what is in the model was common then, apart from own steps
+        self.version = -1  # commits in the model, apart from own steps; -1: reload
 
     def read(self) -> Value:
         return self._script.flat()
 
     def show(self) -> None:
-        """Put them into the model, unless they are there."""
+        """Load the common parameters into the model, if the replica follows newer ones."""
         if self._follows and self.version != self._common.version:
             self._script.load([self._common.read()])
             self.version = self._common.version

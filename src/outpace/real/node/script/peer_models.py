@@ -1,4 +1,4 @@
-"""The parameters of a worker without servers that trains the model of a user's script."""
+"""The parameters of a user's script in a worker without servers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from outpace.sync.peers.parameters import Common, SharedModel
 
 
 class ScriptModels:
-    """The script's own optimizer takes the steps, in every worker. Implements `PeerModels`."""
+    """Parameters that the script's own optimizer changes. Implements `PeerModels`."""
 
     def __init__(self, process: PeerWorker, experiment: Experiment, trainer: ScriptTrainer) -> None:
         self.trainer, self._process, self._optimizer = trainer, process, experiment.optimizer
@@ -34,7 +34,7 @@ class ScriptModels:
         self._tail = Tail(self._script, self._buffers, settings=self._strategy.uses_replica)
         self._in_place = InPlace(self._script, self._tail, process.changed, process.stepped)
         self._common: CommonParameters
-        self._outer: SharedModel | None = None  # common, where the model is the worker's own
+        self._outer: SharedModel | None = None  # common, if the model has the worker's own
         trainer.take_gradient = self._take_gradient
 
     @property
@@ -93,14 +93,14 @@ class ScriptModels:
         if isinstance(at, ScriptReplica):
             at.show()
         self._in_place.begin_gradient()
-        yield []  # they are in the model
+        yield []  # the parameters are in the model
         self._in_place.end_gradient()
 
     def refused(self) -> None:
         self.trainer.gradients.refuse(self.trainer.iteration)
 
     def _take_gradient(self) -> Sequence[Block | None]:
-        """Return the script's gradient, and what travels behind it."""
-        checked_later = self._strategy.averages_gradients  # while it travels
+        """Return the script's gradient, with its tail if the worker has no own parameters."""
+        checked_later = self._strategy.averages_gradients  # in `WireBuffer.write`
         found = self.trainer.gradients.in_place(self.trainer.iteration, look=not checked_later)
         return [found if found is None or self._strategy.has_own else self._tail.behind(found)]

@@ -1,4 +1,4 @@
-"""A user's optimizer whose steps are taken elsewhere."""
+"""Replaces the `step` method of a user's optimizer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Closure: TypeAlias = Callable[[], Any] | None
 
 
 def has_taken_steps(optimizer: torch.optim.Optimizer) -> bool:
-    """True if it has taken steps, or was given the state of an optimizer that has."""
+    """True if an optimizer has taken steps, or has loaded the state of one that has."""
     return any(
         float(state.get("step", 1)) > 0 and any(value is not None for value in state.values())
         for state in optimizer.state.values()
@@ -25,10 +25,10 @@ def take_over(
     take_step: Callable[[Closure], Any],
     state_is_lost: Callable[[], None],
 ) -> None:
-    """Have `optimizer.step` call `take_step`; everything else stays as it is.
+    """Make `optimizer.step` call `take_step`; otherwise the optimizer behaves as before.
 
-    The optimizer gets a class of its own rather than an attribute, because schedulers and hooks
-    wrap the step of the class. A scheduler made earlier has wrapped the old step as an attribute,
+    The optimizer gets its own class rather than an attribute, because schedulers and hooks wrap
+    the step of the class. A scheduler made earlier has wrapped the old step as an attribute,
     which is removed.
 
     Args:
@@ -38,7 +38,7 @@ def take_over(
     optimizer.__dict__.pop("step", None)
 
     def step(self: Any, closure: Closure = None) -> Any:
-        self._opt_called = True  # schedulers look at it
+        self._opt_called = True  # schedulers check it
         return take_step(closure)
 
     def add_param_group(self: Any, group: dict[str, Any]) -> None:
@@ -50,18 +50,18 @@ def take_over(
             state_is_lost()
 
     def reduce(self: Any, _: Any) -> Any:
-        """Copy as an optimizer of the original class. (Protocols from 2 on check the class.)"""
+        """Copy as the original class; protocol 0, because later ones (2 on) check the class."""
         make, (_, *arguments), *rest = kind.__reduce_ex__(self, 0)
         return (make, (kind, *arguments), *rest)
 
     hooked: Any = torch.optim.Optimizer.profile_hook_step(step)
-    hooked.hooked = hooked._wrapped_by_lr_sched = True  # so that nothing wraps it again
+    hooked.hooked = hooked._wrapped_by_lr_sched = True  # prevents further wrapping
     members = {
         "step": hooked,
         "add_param_group": add_param_group,
         "load_state_dict": load_state_dict,
         "__reduce_ex__": reduce,
-        # GradScaler then calls step() always, and says whether to skip it.
+        # GradScaler then always calls step(), and sets `found_inf` if the step is to be skipped.
         "_step_supports_amp_scaling": True,
         "__module__": kind.__module__,
         "__qualname__": kind.__qualname__,

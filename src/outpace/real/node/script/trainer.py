@@ -1,4 +1,4 @@
-"""The model of a user's script, as a worker of a real run trains it."""
+"""The trainer for the model of a user's script."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from outpace.tasks.abort_points import AbortPoints, Computation
 
 
 class ScriptTrainer:
-    """Has the script compute gradients: the kernel stops until it has one. Implements `Trainer`."""
+    """Stops the kernel while the user's script computes a gradient. Implements `Trainer`."""
 
     def __init__(self, process: WorkerProcess, experiment: Experiment, script: ScriptModel) -> None:
         self._process, self.script = process, script
@@ -25,14 +25,14 @@ class ScriptTrainer:
         self.read_buffers, self.load_buffers = script.read_buffers, script.load_buffers
         self.gradients = ScriptGradients(script, experiment, process.name, process.notice)
         self._limit = experiment.stop.iterations
-        self.is_over = False  # the script has ended
-        self.iteration = 0  # the one that the script computes a gradient for
+        self.is_over = False  # True once the script leaves the run
+        self.iteration = 0  # whose gradient the script computes
         self.take_gradient: Callable[[], Sequence[Block | None]] = self._take_in_slices
         self._slices = [slice(0, sum(self.layers))]
         self._settings: StepSettings | None = None
         self._abort_points = AbortPoints(script.model)
         self._must_end: Callable[[], bool] | None = None
-        self._stopped: Stopped | None = None  # the computation of this iteration
+        self._stopped: Stopped | None = None  # if this iteration's computation was stopped
 
     def must_stop(self, iteration: int) -> bool:
         return self.is_over or (self._limit is not None and iteration >= self._limit)
@@ -62,13 +62,13 @@ class ScriptTrainer:
             self.script.load(parameters)
         self.iteration, self._must_end, self._stopped = iteration, must_end, None
         kernel = self._process.kernel
-        kernel.stop()  # back to the script, once this walker waits
+        kernel.stop()  # returns to the script once this walker waits
         gradient: Sequence[Block | None] = await kernel.wait()
         return self._stopped or gradient
 
     @contextmanager
     def stopping(self) -> Iterator[Computation]:
-        """Stop what is computed in this context when a message ends the iteration."""
+        """Stop the computation in this context when a message ends the iteration."""
         if self._must_end is None:
             yield Computation()
             return
@@ -78,7 +78,7 @@ class ScriptTrainer:
             self._stopped = Stopped(computation.share)
 
     def _take_in_slices(self) -> Sequence[Block | None]:
-        """Return the script's gradient, one block for each server; note this step's settings."""
+        """Return the script's gradient, one block per server; store this step's settings."""
         refused = [None] * len(self._slices)
         if self._stopped is not None:
             return refused
