@@ -50,7 +50,7 @@ def take_over(
             state_is_lost()
 
     def reduce(self: Any, _: Any) -> Any:
-        """Copy as the original class; protocol 0, because later ones (2 on) check the class."""
+        """Copy as the original class; protocol 0, because protocols 2 and up check the class."""
         make, (_, *arguments), *rest = kind.__reduce_ex__(self, 0)
         return (make, (kind, *arguments), *rest)
 

@@ -26,7 +26,7 @@ class ScriptTrainer:
         self.gradients = ScriptGradients(script, experiment, process.name, process.notice)
         self._limit = experiment.stop.iterations
         self.is_over = False  # True once the script leaves the run
-        self.iteration = 0  # whose gradient the script computes
+        self.iteration = 0  # the script computes its gradient
         self.take_gradient: Callable[[], Sequence[Block | None]] = self._take_in_slices
         self._slices = [slice(0, sum(self.layers))]
         self._settings: StepSettings | None = None
