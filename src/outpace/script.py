@@ -3,8 +3,8 @@
     model, optimizer = outpace.attach(model, optimizer)
     loader = DataLoader(data, batch_size, sampler=outpace.sampler(data))
 
-Without Outpace's launcher, or `outpace serve`, the script trains alone, as if these lines were not
-there.
+Without Outpace's launcher or `outpace serve`, the script trains alone, as if it did not have these
+lines.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from outpace.tasks.abort_points import Computation
 ModelT = TypeVar("ModelT", bound=torch.nn.Module)
 OptimizerT = TypeVar("OptimizerT", bound=torch.optim.Optimizer)
 
-# Environment variables with the number of a worker and that of all: Outpace's own, torchrun's,
-# SLURM's, Open MPI's. CONNECT says where the run is.
+# Environment variables with a worker's number and the number of workers: Outpace's, torchrun's,
+# SLURM's, Open MPI's. CONNECT names the file in which a worker finds its run.
 _PLACES: Final = (
     ("OUTPACE_RANK", "OUTPACE_WORLD_SIZE"),
     ("RANK", "WORLD_SIZE"),
@@ -38,16 +38,16 @@ _PLACES: Final = (
 def attach(model: ModelT, optimizer: OptimizerT) -> tuple[ModelT, OptimizerT]:
     """Make this script a worker of the run; without a launcher nothing changes.
 
-    With servers, `optimizer.step()` pushes the gradients and pulls parameters: the servers take the
-    optimizer's steps, with the settings of its groups at that moment, and its own state stays
-    empty. Without servers it exchanges gradients or parameters with the other workers.
+    With servers, `optimizer.step()` pushes gradients and pulls parameters. The servers do the
+    optimizer's steps, with the current settings of its groups, and its own state stays empty.
+    Without servers, it exchanges gradients or parameters with the other workers.
 
     Args:
-        model: of which the parameters in the optimizer's groups are shared.
-        optimizer: with all its parameter groups.
+        model: the model; its parameters that are in the optimizer's groups are shared.
+        optimizer: the optimizer, with all its parameter groups.
 
     Returns:
-        The same model and optimizer, to be used as before.
+        The given model and optimizer, to be used as before.
 
     Raises:
         ConfigError: if this model cannot be shared, or this process's place in the run is unclear.
@@ -62,7 +62,7 @@ def attach(model: ModelT, optimizer: OptimizerT) -> tuple[ModelT, OptimizerT]:
     try:
         HERE.worker = attached(HERE.link, HERE.number, HERE.experiment, model, optimizer)
     except Exception as error:
-        if HERE.outside:  # else the process that runs the script reports it
+        if HERE.outside:  # otherwise the process that runs the script reports the error
             report_failure(HERE.link, error)
         raise
     HERE.worker.start()
@@ -71,17 +71,18 @@ def attach(model: ModelT, optimizer: OptimizerT) -> tuple[ModelT, OptimizerT]:
 
 @contextmanager
 def abortable() -> Iterator[Computation]:
-    """Allow what is computed in this context to be stopped, if the strategy cuts this worker off.
+    """Allow the computation in this context to be stopped if the strategy cuts the worker off.
 
         with outpace.abortable() as work:
             loss = criterion(model(inputs), targets)
             loss.backward()
-        optimizer.step()  # pushes nothing if it was stopped
+        optimizer.step()  # pushes nothing if the computation was stopped
 
-    It stops where the next of the model's innermost modules is entered, forward or backward, and
-    the block ends there. Then `work.stopped` is True, variables that the block assigns may be
-    missing, and the model's buffers are put back. With `gossip` nothing is stopped, but other
-    workers need not wait for the end of the block. Without effect with other strategies, or alone.
+    The computation stops when the next of the model's innermost modules is entered, forward or
+    backward, and the block ends there. Then `work.stopped` is True, variables that the block
+    assigns may be missing, and the model's buffers are restored. With `gossip` nothing is stopped,
+    but other workers need not wait for the end of the block. The context has no effect with other
+    strategies, or when the script runs alone.
     """
     if HERE.worker is None:
         yield Computation()
@@ -122,15 +123,15 @@ def sampler(
 def finish() -> None:
     """Leave the run, wait until all workers have left, and load the final parameters.
 
-    A script that ends without it leaves too, with the parameters of its last pull.
-    Without effect when the script runs alone.
+    A script that ends without this call leaves too, with the parameters of its last pull.
+    The call has no effect when the script runs alone.
     """
     if HERE.worker is not None:
         HERE.worker.leave(fetch=True)
 
 
 def _in_a_run() -> bool:
-    """True if this process is part of a run. Raises ConfigError if that is unclear."""
+    """True if this process is part of a run. Raises ConfigError if this cannot be decided."""
     if HERE.link is None and not HERE.looked:
         HERE.looked = True
         place = _place()
@@ -148,7 +149,7 @@ def _in_a_run() -> bool:
 
 
 def _say_errors_in_words() -> None:
-    """Print errors of the run as a line, not as a traceback: they are no fault of the script."""
+    """Print errors of the run as one line, without a traceback: the script is not at fault."""
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

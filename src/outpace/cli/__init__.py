@@ -1,7 +1,7 @@
 """The command line: outpace simulate | compare | run | serve | report | export | runtimes.
 
 Exit codes: 0 for success; 1 if a run failed; 2 if the input was wrong and nothing was started;
-130 after Ctrl-C, when the folder is complete and marked partial.
+130 after Ctrl-C; the folder is then complete and marked partial.
 """
 
 from __future__ import annotations

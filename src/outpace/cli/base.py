@@ -1,4 +1,4 @@
-"""What the commands share: the app, common arguments, errors, progress bars, the table."""
+"""Parts that the commands share: the app, common arguments, errors, progress bars, tables."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Out = Annotated[
 
 
 def errors_in_words(command: Callable[_P, None]) -> Callable[_P, None]:
-    """Turn exceptions of a command into one message and an exit code."""
+    """Turn an exception of a command into a message and an exit code."""
 
     @functools.wraps(command)
     def wrapped(*args: _P.args, **kwargs: _P.kwargs) -> None:
@@ -81,7 +81,11 @@ def _all(
 
 @contextmanager
 def progress_bars() -> Iterator[Callable[[str], Callable[[float], None]]]:
-    """Show progress bars on a terminal. Yields a function that makes a bar with a label."""
+    """Show progress bars on a terminal.
+
+    Yields a function that takes a label and adds a bar. It returns the function that sets the
+    bar's share done, from 0 to 1.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
     from rich.progress import TimeRemainingColumn as Remaining
@@ -121,7 +125,7 @@ def _number(value: float | None, form: str) -> str:
 
 @contextmanager
 def folder_for(out: Path | None, source: str | Path) -> Iterator[Path]:
-    """Yield the folder of a run of this file: `out`, or a new folder under runs/."""
+    """Yield the folder for a run of `source`: `out`, or a new folder under runs/."""
     from outpace.record.folder import free_folder
 
     if out is not None:
@@ -132,7 +136,7 @@ def folder_for(out: Path | None, source: str | Path) -> Iterator[Path]:
 
 
 def print_table(names: Sequence[str], summaries: Sequence[dict[str, Any]]) -> None:
-    """Print one row per run. Rows may be longer than the terminal is wide: no number is cut."""
+    """Print one row per run. Numbers are not cut to fit the terminal's width."""
     clocks = {"wall" if "wall_time_s" in summary else "virtual" for summary in summaries}
     clock = "".join(f"{name} " for name in clocks) if len(clocks) == 1 else ""
     rows = [["", *(title.replace("time s", f"{clock}time s") for title, _ in _COLUMNS)]]
@@ -142,7 +146,7 @@ def print_table(names: Sequence[str], summaries: Sequence[dict[str, Any]]) -> No
 
 
 def print_rows(rows: Sequence[Sequence[str]]) -> None:
-    """Print rows with names on the left and numbers in columns; the first row has the titles."""
+    """Print rows of names and right-aligned numbers; the first row has the titles."""
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
     for name, *cells in rows:
         padded = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))

@@ -131,7 +131,7 @@ def fit(
     try:
         with progress_bars() as bar:
             fitted = fit_model(model, times, seed=seed, progress=bar(model))
-    except ConfigError as error:  # it names the recordings by number
+    except ConfigError as error:  # the message refers to recordings by number
         raise ConfigError(f"{', '.join(map(str, sources))}: {error}") from error
     took = time.perf_counter() - began
     save(fitted, out)

@@ -44,10 +44,10 @@ def variants_from(data: Mapping[str, Any], source: str, folder: Path) -> list[Va
         data: the keys of an Experiment, and `variants`: a list of mappings with a name and the
             keys in which that variant differs.
         source: names the data in errors.
-        folder: where relative paths in the data start.
+        folder: the folder that paths in the data are relative to.
 
     Raises:
-        ConfigError: with all that is wrong in any variant.
+        ConfigError: with all errors of all variants.
     """
     base = {key: value for key, value in data.items() if key != "variants"}
     entries = data.get("variants")
@@ -94,7 +94,7 @@ def compare(
 
     Args:
         out: a new or empty folder, in which each run gets a folder of the variant's name.
-        progress: returns what is called with the share done of a variant's run.
+        progress: called with each variant; returns a function that takes the share of its run done.
 
     Raises:
         ConfigError: before anything is run or written, if a variant cannot be run or `out` is

@@ -1,4 +1,4 @@
-"""Drives one engine to its end and keeps what came out: in memory, or in a run's folder."""
+"""Drives one engine to its end and keeps the results, in memory or in a run's folder."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from outpace.simulation.network.message_log import MessageLog
 
 @dataclass(frozen=True)
 class Result:
-    """What came out of a run.
+    """The results of a run.
 
     Attributes:
         summary: the content of summary.json.
         metrics: one row per evaluation, see `outpace.record.metrics.METRICS`.
         parameters: the model's state_dict; empty for the task `timing`.
-        trace: one row per event, see `outpace.record.trace.SCHEMA`; read from the folder, if
-            there is one, at each access.
+        trace: one row per event, see `outpace.record.trace.SCHEMA`. If the run has a folder,
+            each access reads the trace from it.
         folder: the run's folder, or None if the run was kept in memory.
     """
 
@@ -54,17 +54,17 @@ class Result:
 
 
 def sink_for(out: Path | None) -> MemorySink | ParquetSink:
-    """Return where the trace of a run with this folder goes."""
+    """Return the sink for the trace of a run with this folder."""
     return MemorySink() if out is None else ParquetSink(out / files.TRACE)
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """An engine and the places that its results go to.
+    """An engine and the destinations of its results.
 
     Attributes:
-        log: the messages of the network, if they are to be kept.
-        out: the run's folder, which is made by `drive`; None keeps the results in memory.
+        log: the log of network messages, if they are to be kept.
+        out: the run's folder, which `drive` makes; None keeps the results in memory.
     """
 
     experiment: Experiment
@@ -97,7 +97,7 @@ class RecordedRun:
         if self.out is not None:
             files.new_folder(self.out)
             files.write_config(self.out, to_plain(self.experiment))
-            # If this process is killed, nothing else will say that the run did not end.
+            # Written first, because a process that is killed cannot report it.
             files.write_summary(self.out, self._summary("partial", 0.0, "the run was killed"))
 
     def _finish(self, status: str, host_s: float, error: str | None) -> Result:
@@ -143,7 +143,7 @@ class RecordedRun:
         }
 
     def _servers(self) -> list[dict[str, Any]]:
-        """Return the policy that each server followed at the start, and its sums."""
+        """Return each server's initial policy and its sums."""
         policies = to_plain(self.experiment)["sync"]
         return [
             {

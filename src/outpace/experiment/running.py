@@ -28,10 +28,10 @@ ExperimentLike = Experiment | Mapping[str, Any] | str | Path
 
 
 def as_experiment(experiment: ExperimentLike) -> Experiment:
-    """Return an Experiment, made from plain data or a YAML file if it is none yet.
+    """Return an Experiment, made from plain data or a YAML file if necessary.
 
     Raises:
-        ConfigError: with all that is wrong in the data.
+        ConfigError: with all errors in the data.
     """
     if isinstance(experiment, Experiment):
         return experiment
@@ -42,7 +42,7 @@ def as_experiment(experiment: ExperimentLike) -> Experiment:
 
 
 def check(experiment: Experiment) -> None:
-    """Raise ConfigError if the task cannot be made, cut or trained. Nothing is run."""
+    """Raise ConfigError if the task cannot be made, cut or trained, without running it."""
     with one_thread_own_randomness():
         experiment.load_user_code()
         workload = _workload(experiment)
@@ -83,7 +83,7 @@ def simulate(
         sink = sink_for(out)
         trace = Trace(sink)
         log = MessageLog() if experiment.network is not None and experiment.network.log else None
-        # Everything that is wrong with the experiment shows before the folder is made.
+        # Made before the folder, so that an invalid experiment leaves no folder.
         simulation = _simulation_for(experiment)(
             experiment,
             workload,
@@ -109,17 +109,17 @@ def run(
 ) -> Result:
     """Run an experiment for real: one process per server and worker, on this machine.
 
-    A law under `compute` stretches each step to the duration that it draws. Keys that describe
-    what only virtual time has to be told, such as `network`, are ignored.
+    A law under `compute` stretches each step to the duration that it draws. Keys that only
+    virtual time needs, such as `network`, are ignored.
 
     Args:
         experiment: an Experiment, plain data, or the path of a YAML file.
         out: as for `simulate`.
-        insecure: talk without keys and encryption.
-        lease_s: a process that sends nothing for so many seconds ends the run.
+        insecure: connect without keys and encryption.
+        lease_s: seconds of silence of a process after which the run ends.
         log: called with a line for each key that is ignored, and for other notices.
         watch: called once all processes are started.
-        outside: where workers that are started elsewhere connect.
+        outside: address and connect file for workers that Outpace does not start.
         control: called with a `Control` when the training starts.
 
     Raises: as `simulate`.

@@ -1,4 +1,4 @@
-"""Show in the terminal what a real run is doing.
+"""Shows the progress of a real run in the terminal.
 
 The coordinator's kernel draws the picture four times a second from the sums that servers and
 workers report, without a thread, and only if standard error is a terminal.
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from outpace.real.run import RealRun
 
 EVERY_S: Final = 0.25
-MOST_ROWS: Final = 16  # if there are more workers, quantiles are shown
+MOST_ROWS: Final = 16  # with more workers, quantiles are shown
 _WINDOW: Final = 8  # pictures over which rates are averaged
 _QUANTILES: Final = {"least": 0.0, "25 %": 0.25, "median": 0.5, "75 %": 0.75, "most": 1.0}
 _COLUMNS: Final = ("iteration", "lead", "compute %", "communicate %", "wait %", "MB/s")
 
 
 class Sample(NamedTuple):
-    """The sums of each process at a time of the run."""
+    """The sums of each process at one time of the run."""
 
     time_s: float
     totals_of: Mapping[str, Totals]
@@ -53,7 +53,7 @@ class _Watch:
             console=console,
             auto_refresh=False,
             transient=True,
-            redirect_stdout=sys.stdout.isatty(),  # printed lines come above the picture
+            redirect_stdout=sys.stdout.isatty(),  # printed lines appear above the picture
         )
         self._live.start()
         coordinator.when_started.append(self._started)
@@ -147,7 +147,7 @@ def overview(experiment: Experiment, now: Sample, before: Sample) -> str:
 
 
 def rows(experiment: Experiment, now: Sample, before: Sample) -> list[tuple[float, ...]]:
-    """Return the row of each worker, without its name; shares are percent of its time so far."""
+    """Return the row of each worker, without its name; shares are in percent of its time."""
     found = []
     for worker in range(experiment.workers):
         name = worker_name(worker)

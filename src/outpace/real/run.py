@@ -44,15 +44,15 @@ from outpace.sync.messages import server_name, worker_name
 from outpace.tasks import Evaluation
 
 LEASE_S: Final = 10.0
-_EARLY_END_S: Final = 5.0  # for workers to come to the end of a step when the run ends early
+_EARLY_END_S: Final = 5.0  # time for workers to finish a step when the run ends early
 
 
 @dataclass(frozen=True, slots=True)
 class Outside:
     """Workers that Outpace does not start, perhaps on other machines.
 
-    host: an address of this machine that they can reach. connect: the file written for them, with
-    their keys.
+    host: an address of this machine that the workers can reach. connect: the file written for the
+    workers, with their keys.
     """
 
     host: str
@@ -60,7 +60,7 @@ class Outside:
 
 
 class RealRun:
-    """The coordinator in this process, servers and workers in processes of their own.
+    """An engine with the coordinator in this process, and servers and workers in others.
 
     Args:
         lease_s: seconds of silence after which a connection counts as lost.
@@ -68,7 +68,7 @@ class RealRun:
         control: called with a `Control` when the training starts.
 
     Raises:
-        ConfigError: the addresses or the connect file of `outside` cannot be used.
+        ConfigError: if the addresses or the connect file of `outside` cannot be used.
     """
 
     def __init__(
@@ -203,7 +203,7 @@ class RealRun:
         if self._closed:
             return
         self._closed = True
-        # The error is reported already, or it is Ctrl-C: the folder gets what can still be had.
+        # The error is reported already, or is Ctrl-C: keep the results that are still available.
         try:
             with contextlib.suppress(OutpaceError):
                 self.coordinator.wind_down(_EARLY_END_S)
@@ -218,7 +218,7 @@ class RealRun:
             self._trace.flush()
 
     def parameters(self) -> Sequence[Block]:
-        """Return the final parameters; if they were lost with a server, those evaluated last."""
+        """Return the final parameters, or the last evaluated ones if a server was lost."""
         return self.coordinator.snapshots.final or self._known
 
     def state_dict(self) -> dict[str, torch.Tensor]:
@@ -237,7 +237,7 @@ class RealRun:
         return coordinator.clock.now if coordinator.started else 0
 
     def _show(self, name: str, line: str, error: bool) -> None:
-        """Print a line of a process; a worker that is the only one needs no name."""
+        """Print a line of a process, without its name if it is the only worker."""
         alone = self._workers == [name]
         print_line("" if alone else name, line, error)
 
@@ -245,7 +245,7 @@ class RealRun:
         self, blocks: list[Block], at: Snapshot, done: Callable[[], None]
     ) -> None:
         totals = self.totals
-        totals.applied = at.applied  # the servers' reports come later
+        totals.applied = at.applied  # servers report their counts later
         self._evaluated, self._known = at.version, blocks
 
         def told(evaluation: Evaluation | None) -> None:

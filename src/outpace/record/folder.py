@@ -1,10 +1,10 @@
-"""The folder of a run, which is readable at every moment.
+"""The folder of a run, which is readable at any time.
 
-    config.yaml        the resolved configuration: `outpace simulate` takes it as it is
+    config.yaml        the resolved configuration, which `outpace simulate` accepts unchanged
     summary.json       the results; `status` is partial until the run has ended
     metrics.parquet    one row per evaluation
     trace.parquet      one row per event, see outpace.record.trace
-    messages.parquet   one row per message, if the network was to log them
+    messages.parquet   one row per message, if the network logs messages
     model.safetensors  the parameters under the model's own names
     run-times.safetensors  a run-time model, if one was fitted in the run
     report.html        the report
@@ -72,7 +72,7 @@ def free_folder(parent: Path, name: str) -> Iterator[Path]:
     try:
         yield path
     finally:
-        with contextlib.suppress(OSError):  # it is not empty
+        with contextlib.suppress(OSError):  # the folder is not empty
             path.rmdir()
 
 
@@ -86,7 +86,7 @@ def write_config(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
-    """Write strict JSON. Raises ValueError if a number is NaN."""
+    """Write the summary as strict JSON. Raises ValueError if a number is NaN."""
     write_text(folder / SUMMARY, json.dumps(summary, indent=2, allow_nan=False) + "\n")
 
 

@@ -32,7 +32,7 @@ class Metrics:
         self._loss_sum, self._losses = 0.0, 0  # at the last evaluation
 
     def add(self, now: Time, updates: int, evaluation: Evaluation, totals: Totals) -> int:
-        """Add a row and return its place, for `fill` if its values are not known yet.
+        """Add a row and return its index, for `fill` if the values are not known yet.
 
         `batch_loss` is the mean over the mini-batches since the last row.
         """
@@ -61,7 +61,7 @@ class Metrics:
         }
 
     def drop(self, place: int) -> None:
-        """Remove a row; the rows before it keep their places."""
+        """Remove a row; the rows before it keep their indices."""
         del self._rows[place]
 
     def table(self) -> pa.Table:

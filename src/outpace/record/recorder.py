@@ -22,31 +22,31 @@ class Average(Protocol):
 
     @property
     def number(self) -> int:
-        """Among those of the run, from 0."""
+        """Number of the all-reduce or average in the run, from 0."""
 
     @property
     def members(self) -> Sequence[int]:
-        """The workers that took part; of an average of two first the one that asked for it."""
+        """The workers that took part. In an average of two, the worker that asked comes first."""
 
     @property
     def weight(self) -> int:
-        """Iterations of this worker in it."""
+        """Number of this worker's iterations that the average contains."""
 
     @property
     def joined(self) -> Time:
-        """When this worker joined (ns since the start of the run)."""
+        """Time when this worker joined (ns since the start of the run)."""
 
     @property
     def began(self) -> Time:
-        """When all members had joined."""
+        """Time when all members had joined."""
 
     @property
     def ended(self) -> Time:
-        """When this worker had the result."""
+        """Time when this worker had the result."""
 
 
 class Recorder:
-    """Records what happens. Implements `ShardObserver`.
+    """Records the events of a run. Implements `ShardObserver`.
 
     Args:
         on_update: called with shard and version when the parameters have a new version.
@@ -98,7 +98,7 @@ class Recorder:
         """Count gradients that were applied without servers.
 
         Args:
-            staleness: of each gradient, if all workers have the parameters in common.
+            staleness: the staleness of each gradient, if all workers share the parameters.
         """
         self.totals.applied += count
         for each in staleness:
@@ -108,12 +108,12 @@ class Recorder:
         """Note that a worker has the result of an all-reduce, or of an average of two.
 
         Args:
-            iteration: the last one before the worker joined.
-            computing: ns that the worker computed meanwhile.
+            iteration: the last iteration before the worker joined.
+            computing: time (ns) that the worker computed between joining and the result.
         """
         joined, began, ended = average.joined, average.began, average.ended
         members, totals = average.members, self.totals
-        totals.all_reduces += worker == members[0]  # so that each is counted once
+        totals.all_reduces += worker == members[0]  # count each all-reduce once
         totals.joined += 1
         totals.windows += average.weight
         totals.reducing += ended - joined

@@ -27,7 +27,7 @@ class MemorySink:
 
 
 class ParquetSink:
-    """Writes a trace to a file, which gets its name when it is complete."""
+    """Writes a trace to a file, which gets its final name when it is complete."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._partial = path, path.with_name(path.name + ".part")
@@ -36,7 +36,7 @@ class ParquetSink:
 
     def __call__(self, batch: pa.RecordBatch) -> None:
         self._open()
-        self._waiting.append(batch)  # small groups of rows cost more than the rows
+        self._waiting.append(batch)  # small row groups cost more than their rows
         if sum(part.num_rows for part in self._waiting) >= CHUNK:
             self._write()
 
@@ -58,7 +58,7 @@ class ParquetSink:
         return pq.read_table(self._path)
 
     def _open(self) -> pq.ParquetWriter:
-        # Not earlier: the folder is made only when the run is known to be possible.
+        # Opened only now, because the folder is made only when the run is known to be possible.
         if self._writer is None:
             self._writer = pq.ParquetWriter(self._partial, SCHEMA, compression="zstd")
         return self._writer

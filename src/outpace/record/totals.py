@@ -10,10 +10,10 @@ from outpace.support.units import seconds
 
 
 class Totals(msgspec.Struct, array_like=True):
-    """Running sums of a run, or of one process's part. Times are ns, summed over workers."""
+    """Running sums of a run, or of one process in it. Times are in ns, summed over workers."""
 
     iterations: dict[int, int] = {}  # worker -> gradients computed
-    applied: int = 0  # whole gradients, as shard 0 counts
+    applied: int = 0  # whole gradients, as counted by shard 0
     dropped: int = 0
     abstained: int = 0  # pushes without a gradient
     delayed: dict[int, int] = {}  # shard -> pulls
@@ -21,18 +21,18 @@ class Totals(msgspec.Struct, array_like=True):
     compute: int = 0
     communicate: int = 0
     wait: int = 0
-    loss_sum: float = 0.0  # of all mini-batches
+    loss_sum: float = 0.0  # sum over all mini-batches
     losses: int = 0
     closed: int = 0  # iterations that were cut off, all workers together
-    counted: int = 0  # gradients that counted in them
-    open: int = 0  # ns that they lasted
+    counted: int = 0  # gradients that counted in the closed iterations
+    open: int = 0  # duration of the closed iterations (ns)
     messages: int = 0  # pushes, pulls, replies and acknowledgements, each per shard
-    bytes_sent: int = 0  # of tensors
+    bytes_sent: int = 0  # size of the tensors sent
     all_reduces: int = 0  # completed
     joined: int = 0  # number of pairs (worker, all-reduce)
     windows: int = 0  # iterations of workers that were in all-reduces
     reducing: int = 0  # ns from joining to the result
-    overlapped: int = 0  # ns of these in which the worker was computing
+    overlapped: int = 0  # part of `reducing` in which the worker was computing (ns)
 
     def add(self, other: Totals) -> None:
         """Add the sums of another part of the run."""
@@ -58,7 +58,7 @@ class Totals(msgspec.Struct, array_like=True):
         }
 
     def summary(self, workers: int) -> dict[str, Any]:
-        """Return the part of summary.json about what happened."""
+        """Return the part of summary.json about iterations, gradients and messages."""
         return {
             "iterations": [self.iterations.get(worker, 0) for worker in range(workers)],
             "gradients_applied": self.applied,

@@ -4,11 +4,11 @@ The trace is one table with a row per event. Times are in ns since the start of 
 
 - `iteration`: a worker computed from start_ns to computed_ns and had all answers at end_ns;
   `shard` answered last, and had held the pull for held_ns. Without servers there is no
-  `shard`, and held_ns is how long the worker waited for others to join.
+  `shard`, and held_ns is the time that the worker waited for others to join.
 - `push`: a gradient reached `shard` at start_ns and got its `outcome` at end_ns. It was computed
   from `version` and applied `staleness` updates later.
 - `pull`: a pull reached `shard` at start_ns and was answered at end_ns (null: never) at `clock`
-  with `version`. `reason`, `lead` and `bound` are the policy's judgement when it arrived;
+  with `version`. `reason`, `lead` and `bound` are the policy's decision when the pull arrived;
   `released_by` is the worker whose push or leaving ended the wait (null: no wait).
 - `cut-off`: an iteration that started at start_ns was closed for all workers at end_ns, with
   `clock` gradients. The scheduler had waited for `bound` gradients (null: any number) or until
@@ -17,11 +17,11 @@ The trace is one table with a row per event. Times are in ns since the start of 
   all had joined at computed_ns, and the worker had the result at end_ns. `clock` workers took
   part. For gossip: the worker asked for a partner, both were free, both had the mean.
 
-With a global barrier the scheduler is the shard after the last server. It has pulls only, and
-an iteration's `shard` and held_ns are the scheduler's.
+With a global barrier, the scheduler is the shard after the last server. It receives only pulls,
+and an iteration's `shard` and held_ns refer to the scheduler.
 
-Records are kept as rows of integers and leave in chunks, so memory does not grow with the run.
-The digest is over those integers: it depends on what happened and not on how it is stored.
+Records are kept as rows of integers and handed on in chunks, so memory does not grow with the
+run. The digest is over these integers: it depends on the events and not on how they are stored.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _WORDS: Final = {
 
 _WIDTH: Final = len(SCHEMA)
 _NULLS: Final = [(NONE,) * (_WIDTH - length) for length in range(_WIDTH + 1)]
-# Narrow columns (their places), and what their numbers must stay below.
+# Indices of narrow columns, and the limit that their numbers must stay below.
 _LIMITS: Final = [
     (place, len(_WORDS[entry.name]) if entry.name in _WORDS else 2**31)
     for place, entry in enumerate(SCHEMA)
@@ -91,7 +91,7 @@ class TraceRows:
         self._rows = array("q")  # _WIDTH numbers for each row
 
     def row(self, event: int, *values: int) -> None:
-        """Append a row; columns that are left out at the end are null."""
+        """Append a row; columns left out at the end are null."""
         self._rows.append(event)
         self._rows.extend(values)
         self._rows.extend(_NULLS[1 + len(values)])
@@ -99,7 +99,7 @@ class TraceRows:
             self.flush()
 
     def flush(self) -> None:
-        """Hand over the rows that are still here."""
+        """Hand on the rows that are still buffered."""
         if self._rows:
             rows, self._rows = self._rows, array("q")
             self._take(np.frombuffer(rows, dtype=np.int64).reshape(-1, _WIDTH))

@@ -1,4 +1,4 @@
-"""The quantities that a report tells of every run, and which run is best in each."""
+"""The quantities that a report gives for every run, and the best run for each of them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Value = Callable[[Run], float | None]
 
 
 class Judged(Flag):
-    """The runs among which a column has a best one.
+    """Condition under which a report marks the best run of a column.
 
-    SAME_WORK: only if all applied equally many gradients. ONE_CLOCK: only if all are in
-    virtual time, or all on real processes.
+    SAME_WORK: all runs applied about the same number of gradients. ONE_CLOCK: all runs are in
+    virtual time, or all are on real processes.
     """
 
     ALWAYS = 0
@@ -30,11 +30,11 @@ class Judged(Flag):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A quantity.
+    """A quantity that a report shows for every run.
 
     Attributes:
-        better: the end that is best; None if neither is.
-        missing: the text for a run without a value.
+        better: whether low or high values are better; None if neither is.
+        missing: returns the text for a run without a value.
     """
 
     title: str
@@ -167,10 +167,10 @@ _COLUMNS: Final = (
 
 
 def best_of(column: Column, runs: Sequence[Run]) -> set[int]:
-    """Return the places of the complete runs that are best in a column.
+    """Return the indices of the complete runs that are best in a column.
 
-    There is none if neither end is better, if there is nothing to compare, and if all runs
-    that can be compared are alike.
+    The set is empty if the column has no better end, if fewer than two runs can be compared, or
+    if all runs that can be compared have the same value.
     """
     values = {
         place: value
@@ -189,6 +189,6 @@ def best_of(column: Column, runs: Sequence[Run]) -> set[int]:
 
 
 def _same_work(runs: Sequence[Run]) -> bool:
-    """True if the numbers of applied gradients differ by at most one in a hundred."""
+    """True if the numbers of applied gradients differ by at most 1 %."""
     counts = [run.number("gradients_applied") or 0.0 for run in runs]
     return max(counts) - min(counts) <= 0.01 * max(counts)

@@ -68,7 +68,7 @@ def _against(runs: Sequence[Run], reached: Mapping[str, float], target: ReportTa
     first, other = order[0], _reference(order[0], runs)
 
     def later(run: Run) -> bool:
-        """True if the last evaluation without the target was not before the first one with it."""
+        """True if the run still missed the target when, or after, the first run reached it."""
         time_s = reached[run.name]
         return time_s - evaluation_gap_s(run, time_s) >= reached[first.name] * (1 - 1e-9)
 
@@ -152,7 +152,7 @@ def _waiting(runs: Sequence[Run]) -> str:
 
 
 def counted_gradients(run: Run) -> str:
-    """Return the mean number of gradients in an iteration that was closed: `28.1 of 32`."""
+    """Return the mean number of gradients in a closed iteration, such as `28.1 of 32`."""
     mean, workers = run.number("cut_offs", "mean_count"), run.setting("workers")
     if mean is None:
         return ""

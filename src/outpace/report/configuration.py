@@ -1,4 +1,4 @@
-"""Shows the configurations, and the keys in which they differ."""
+"""Shows the configurations of the runs, and the keys in which they differ."""
 
 from __future__ import annotations
 

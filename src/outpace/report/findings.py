@@ -1,8 +1,8 @@
-"""What the runs show, in one to three sentences.
+"""Sums up the results of a report in one to three sentences.
 
-Nothing is said that the numbers do not carry: a run was sooner at an accuracy than another one
-if the other one had not reached it in an evaluation after the first one had. Runs that did not
-end are not compared.
+A run counts as sooner than another run at an accuracy only if the other run still missed that
+accuracy in an evaluation after the first run had reached it. Runs that did not end are not
+compared.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def findings(
 ) -> list[str]:
     """Return at most MOST sentences or short groups of sentences, as plain text.
 
-    The first one is about the target if the configurations give one. A target that was
-    derived from the results is never in the first one.
+    The first sentence is about the target if the configurations give one. A target that was
+    derived from the results is never in the first sentence.
     """
     if len(runs) == 1:
         (run,) = runs

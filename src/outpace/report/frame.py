@@ -1,4 +1,4 @@
-"""The frame of all pages: one file that needs nothing else, online or offline."""
+"""The frame of all pages: one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from outpace.report.figures.figure import Figure
 from outpace.report.words import embedded, escaped
 from outpace.support.replacing import replace_file
 
-# One of these is near the start of every page; older pages have only the second.
+# One of these marks is near the start of every page; older pages have only the second mark.
 _MARKS: Final = (b'<meta name="generator" content="outpace">', b'<p class="brand">Outpace</p>')
 _START: Final = 1 << 14  # bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The content of a page. `body`, `notices` and `footer` are HTML, other texts are escaped.
+    """The content of a page. `body`, `notices` and `footer` are HTML; other texts are escaped.
 
     Attributes:
-        what: a line on what was run.
-        findings: sentences.
+        what: a line that describes the runs.
+        findings: sentences about the results.
         figures: the figures that are in the body.
     """
 
@@ -58,7 +58,7 @@ def write_page(page: Page, path: Path) -> None:
         figures=embedded({figure.id: figure.data() for figure in page.figures if figure.views}),
         script=asset("report.js"),
     )
-    # Half a surrogate pair in a name or message must not prevent the page.
+    # Half a surrogate pair in a name or message must not stop the page from being written.
     content = text.encode("utf-8", "replace")
     try:
         replace_file(path, lambda partial: partial.write_bytes(content))

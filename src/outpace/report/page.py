@@ -25,8 +25,8 @@ from outpace.report.words import escaped, listed
 def write_report(folders: Sequence[Path], path: Path) -> list[str]:
     """Write the report about the runs in these folders to `path`.
 
-    A run that failed or was interrupted is shown with its status. What a missing or damaged
-    file would show is left out.
+    A run that failed or was interrupted is shown with its status. Parts that need a missing or
+    damaged file are left out.
 
     Returns:
         A line for each missing or damaged file: its path and the cause.
@@ -75,7 +75,7 @@ def _page(runs: Sequence[Run]) -> Page:
 
 
 def _what(runs: Sequence[Run]) -> str:
-    """Return task, workers, servers and seed, with all values where the runs differ."""
+    """Return task, workers, servers and seed, with each value if the runs differ."""
 
     def values(*keys: str, of: Sequence[Run] = runs) -> list[str]:
         found = (run.setting(*keys) for run in of)

@@ -12,13 +12,13 @@ from outpace.report.words import escaped, listed
 
 
 def summary_table(runs: Sequence[Run], target: ReportTarget | None) -> str:
-    """Return HTML with a row per run, without columns that no run has a value for."""
+    """Return HTML with a row per run, without the columns that are empty for all runs."""
     shown = [c for c in columns(target) if any(c.value(run) is not None for run in runs)]
     marked = [best_of(column, runs) for column in shown]
     head = "".join(
         f'<th scope="col" title="{escaped(c.hint)}">{escaped(c.title)}</th>' for c in shown
     )
-    named = all(run.name.lower() == run.kind for run in runs)  # after their strategies
+    named = all(run.name.lower() == run.kind for run in runs)  # runs are named by strategy
     said = [] if named else strategies(runs)
     title = '<th scope="col" class="words">Strategy</th>' if said else ""
     rows = []

@@ -1,4 +1,4 @@
-"""The accuracy or loss that the runs of a report are judged by: how soon was it reached?"""
+"""The target of a report: an accuracy or a loss, and how soon each run reached it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COLUMNS: Final[dict[str, Literal["accuracy", "train_loss"]]] = {
 class ReportTarget:
     """A value of one column of the metrics.
 
-    given: it stands in the configurations; otherwise it is derived from the results.
+    given: True if the configurations give the target, False if it is derived from the results.
     """
 
     column: Literal["accuracy", "train_loss"]
@@ -29,12 +29,12 @@ class ReportTarget:
 
     @property
     def title(self) -> str:
-        """`90 %`, or `loss 0.5`."""
+        """Short name, such as `90 %` or `loss 0.5`."""
         return percent(self.value) if self.column == "accuracy" else f"loss {number(self.value)}"
 
     @property
     def words(self) -> str:
-        """`90 % accuracy`, or `a training loss of 0.5`."""
+        """Long name, such as `90 % accuracy` or `a training loss of 0.5`."""
         if self.column == "accuracy":
             return f"{percent(self.value)} accuracy"
         return f"a training loss of {number(self.value)}"
@@ -54,9 +54,9 @@ class ReportTarget:
 
 
 def target_of(runs: Sequence[Run]) -> ReportTarget | None:
-    """The target that the configurations give, or else one derived from the results.
+    """Return the target that the configurations give, or else one derived from the results.
 
-    None if there is neither, or if the runs that it applies to have different tasks.
+    Returns None if neither exists, or if the runs that it applies to have different tasks.
     """
     given = {target for run in runs if (target := _given(run)) is not None}
     target = given.pop() if len(given) == 1 else _derived(runs)
@@ -75,10 +75,10 @@ def _given(run: Run) -> ReportTarget | None:
 
 
 def _derived(runs: Sequence[Run]) -> ReportTarget | None:
-    """The lowest of the runs' best accuracies, rounded down.
+    """Return the lowest of the runs' best accuracies, rounded down.
 
-    None for fewer than two runs, and if a run had it from the start. Failed runs do not
-    lower it.
+    Returns None for fewer than two runs, and if a run had this accuracy from the start. Failed
+    runs do not lower the target.
     """
     compared = [run for run in runs if run.status != "failed" and run.best_accuracy() is not None]
     if len(compared) < 2:
@@ -96,6 +96,6 @@ def same_task(runs: Sequence[Run]) -> bool:
 
 
 def evaluation_gap_s(run: Run, time_s: float) -> float:
-    """Seconds between the evaluation at `time_s` and the one before it."""
+    """Return the seconds between the evaluation at `time_s` and the evaluation before it."""
     before = [t for t in run.metrics["time_s"] if t is not None and t < time_s]
     return time_s - max(before, default=time_s)

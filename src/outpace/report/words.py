@@ -12,7 +12,7 @@ _LABEL: Final = 18  # characters
 
 
 def escaped(text: object) -> str:
-    """Escape for HTML, and for the labels of plotly, which reads tags too."""
+    """Escape a text for HTML and for plotly's labels, in which tags have a meaning too."""
     return html.escape(str(text))
 
 
@@ -22,16 +22,16 @@ def label(name: str) -> str:
 
 
 def embedded(data: Any) -> str:
-    """Return JSON that can stand in a <script>, whatever strings are in it."""
+    """Return JSON that is safe inside a <script>, whatever strings the data contains."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def number(value: float, digits: int = 3) -> str:
-    """Format with so many significant digits, and at least those before the point.
+    """Format with `digits` significant digits, and all digits before the decimal point.
 
-    12345.6 is `12,346`, 0.012 is `0.0120`. From a billion on, and below about a thousandth,
-    there is an exponent: `1.1e+36`.
+    12345.6 is `12,346`, 0.012 is `0.0120`. Numbers from a billion, and below about a thousandth,
+    have an exponent: `1.1e+36`.
     """
     if value == 0:
         return "0"
@@ -73,5 +73,5 @@ def plural(count: int, noun: str) -> str:
 
 
 def listed(items: Sequence[str]) -> str:
-    """Join: `a`, `a and b`, `a, b and c`."""
+    """Join items: `a`, `a and b`, `a, b and c`."""
     return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)

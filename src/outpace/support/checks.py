@@ -1,8 +1,8 @@
 """Range checks of configuration values, with the key in the message.
 
-They raise ValueError in `__post_init__`, so that a value is refused in the same words whether it
-comes from YAML, the command line or Python. Within `noted` the checks go on instead, so that all
-problems of a configuration are reported at once.
+The checks raise ValueError in `__post_init__`, so that the message for a value is the same whether
+it comes from YAML, the command line or Python. Within `noted` the checks collect problems instead,
+so that all problems of a configuration are reported at once.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ _problems: ContextVar[list[str] | None] = ContextVar("problems", default=None)
 
 @contextmanager
 def noted() -> Iterator[list[str]]:
-    """Collect what `require` would raise, in the order of the checks."""
+    """Collect the messages that `require` would raise, in the order of the checks."""
     problems: list[str] = []
     token = _problems.set(problems)
     try:

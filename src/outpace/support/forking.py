@@ -1,7 +1,7 @@
 """Starts processes by forking a server that has imported torch already.
 
-Importing torch in eleven processes takes seven seconds, forking eleven times one second. The fork
-server has a session of its own, so Ctrl-C in the terminal reaches this process alone, which then
+Importing torch in eleven processes takes seven seconds; forking eleven times takes one second. The
+fork server has its own session, so Ctrl-C in the terminal reaches only this process, which then
 ends the others in order. If this process dies, a thread in every other process ends that process.
 On Linux the kernel also kills the fork server when its parent dies, and every process when the
 fork server dies.
@@ -56,20 +56,20 @@ def die_with_parent() -> None:
     if sys.platform == "linux":
         parent = os.getppid()
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died just before
+        if os.getppid() != parent:  # the parent died just before
             os._exit(1)
 
 
 def keep_memory() -> None:
     """Make glibc keep freed memory, which is needed again in the next iteration.
 
-    By default it returns large blocks to the system when they are freed, and each page that is
-    used again costs a fault: half of the time of a push.
+    By default glibc returns large freed blocks to the system, and each page that is used again
+    costs a page fault: half of the time of a push.
     """
-    with contextlib.suppress(OSError, AttributeError):  # another C library
+    with contextlib.suppress(OSError, AttributeError):  # not glibc
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_M_ARENA_MAX, 1)  # one heap for all threads
-        mallopt(_M_MMAP_THRESHOLD, 1 << 30) or mallopt(_M_MMAP_THRESHOLD, 1 << 25)  # old ones
+        mallopt(_M_MMAP_THRESHOLD, 1 << 30) or mallopt(_M_MMAP_THRESHOLD, 1 << 25)  # old glibc
         mallopt(_M_TRIM_THRESHOLD, 1 << 30)
 
 
@@ -84,7 +84,7 @@ def how_it_ended(process: ForkServerProcess) -> str:
 def _begin(
     target: Callable[..., None], arguments: Sequence[Any], folder: str, environment: dict[str, str]
 ) -> None:
-    """Set up a new process; the fork server may have been started with another environment."""
+    """Set up a new process, whose fork server may have had another environment."""
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
@@ -101,8 +101,8 @@ def _begin(
 
 
 def _start_fork_server() -> None:
-    """Start the fork server if there is none, without Ctrl-C until it has its own session."""
-    multiprocessing.resource_tracker.ensure_running()  # it would unblock the signal
+    """Start the fork server if there is none; block Ctrl-C until it has its own session."""
+    multiprocessing.resource_tracker.ensure_running()  # starting it later would unblock the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         multiprocessing.forkserver.ensure_running()
@@ -124,7 +124,7 @@ def _no_main_module() -> Iterator[None]:
 def _end_with_starter() -> None:
     """End this process when the process that started it is gone.
 
-    The starter may not know this process, if it was interrupted in the middle of `start`.
+    The starter does not know this process if it was interrupted in the middle of `start`.
     """
     starter = multiprocessing.parent_process()
     assert starter is not None

@@ -12,7 +12,7 @@ import torch
 
 @contextlib.contextmanager
 def left_as_they_were() -> Iterator[None]:
-    """Restore their states and torch's default dtype after the block."""
+    """Restore the generators' states and torch's default dtype after the block."""
     python, numpy = random.getstate(), np.random.get_state()
     state, dtype = torch.get_rng_state(), torch.get_default_dtype()
     try:
@@ -32,7 +32,7 @@ def seed_all(number: int) -> None:
 
 
 def states() -> tuple[object, ...]:
-    """Return their states, which can be compared to find out whether one was used."""
+    """Return the generators' states; comparing them shows whether a generator was used."""
     _, numbers, place, *_ = np.random.get_state(legacy=True)
     torch_state = torch.default_generator.get_state().numpy().tobytes()
     return torch_state, random.getstate(), np.asarray(numbers).tobytes(), place

@@ -1,4 +1,4 @@
-"""Paths in a configuration start in the folder of its file."""
+"""Resolves the paths in a configuration, which are relative to the folder of its file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class NamesFiles(typing.Protocol):
     """A part of a configuration with paths in it."""
 
     def absolute(self, folder: Path) -> typing.Self:
-        """Return the part with absolute paths; relative ones start in `folder`."""
+        """Return the part with absolute paths; relative paths are resolved against `folder`."""
 
 
 def with_paths(part: Any, folder: Path) -> Any:
@@ -23,5 +23,5 @@ def with_paths(part: Any, folder: Path) -> Any:
 
 
 def seen_from(folder: Path, path: str | None) -> str | None:
-    """Return an absolute path; a relative one starts in `folder`, `~` is the home folder."""
+    """Return the absolute path, resolved against `folder`; `~` is the home folder."""
     return None if path is None else str((folder / Path(path).expanduser()).resolve())

@@ -8,14 +8,17 @@ from typing import Any, Final
 
 @dataclass(slots=True)
 class Place:
-    """`link`, `experiment` and `worker` are objects of `outpace.real`, once there is a run."""
+    """The place of this process in a run.
+
+    `link`, `experiment` and `worker` are objects of `outpace.real`, once there is a run.
+    """
 
     number: int = 0
     workers: int = 1
     link: Any = None
     experiment: Any = None
     worker: Any = None  # set by `attach`
-    looked: bool = False  # True once the environment was read
+    looked: bool = False  # True once the environment has been read
     outside: bool = False  # True if Outpace did not start this process
 
 

@@ -1,4 +1,4 @@
-"""Imported by the fork server alone, so that processes start with these modules: see `forking`."""
+"""Modules that the fork server imports, so that new processes have them already: see `forking`."""
 
 import importlib
 import os
@@ -8,7 +8,7 @@ from outpace.support.forking import die_with_parent
 die_with_parent()
 os.setsid()  # away from the terminal's Ctrl-C
 
-# By name, because import layers forbid this module to import those above it.
+# Imported by name, because this module must not import from the layers above it.
 for _module in (
     "outpace.simulation.executors.child",
     "outpace.real.node.server",

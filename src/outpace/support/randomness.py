@@ -1,10 +1,9 @@
 """Random numbers that depend on their use and not on when they are drawn.
 
 Each number of a `RandomStream` is a pure function of seed, purpose, worker and iteration (and of
-the law that draws it). The generator is
-Philox, which is counter-based (Salmon et al., SC 2011): its key is seed and purpose, its counter
-the worker and a chunk of iterations. Numbers do not change if workers overtake each other, or if
-work is done later, in parallel, or never.
+the law that draws it). The generator is Philox, which is counter-based (Salmon et al., SC 2011):
+its key is seed and purpose, its counter the worker and a chunk of iterations. Numbers do not change
+if workers overtake each other, or if work is done later, in parallel, or never.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-CHUNK: Final = 64  # iterations drawn at once: a generator costs 10 µs, a number 20 ns
+CHUNK: Final = 64  # iterations per chunk: making a generator costs 10 µs, a number 20 ns
 
 
 def generator(seed: int, purpose: str, *counter: int) -> np.random.Generator:

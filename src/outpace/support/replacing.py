@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill another file, then give that file this name in one step."""
+    """Let `write` fill a temporary file, then rename that file to `path` in one step."""
     partial = path.with_name(f"{path.name}.part")
     try:
         write(partial)

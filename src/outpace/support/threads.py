@@ -10,7 +10,7 @@ import torch
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute with one thread in the block, because the rounding of sums depends on the number."""
+    """Compute with one thread in the block, because the number affects the rounding of sums."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

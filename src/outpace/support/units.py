@@ -1,7 +1,7 @@
-"""Time is an integer number of nanoseconds since the start of the run.
+"""Time as an integer number of nanoseconds since the start of the run.
 
-Integers, because sums of floats depend on their order, and two events that should happen together
-would not. Seconds (float) appear only where a person writes or reads them.
+Sums of floats depend on their order, so with floats two events that should be simultaneous would
+not be. Seconds (float) appear only where a person writes or reads them.
 """
 
 from typing import TypeAlias

@@ -15,13 +15,13 @@ from outpace.support.checks import require
 
 
 def absolute_target(target: str, folder: Path) -> str:
-    """Return the target with an absolute path of its file; a relative one starts in `folder`."""
+    """Return the target with the absolute path of its file, resolved against `folder`."""
     where, _, name = target.rpartition(":")
     return f"{(folder / where).resolve()}:{name}" if where.endswith(".py") else target
 
 
 def load_target(target: str, key: str = "task.target") -> Callable[..., Any]:
-    """Import it. Raises ConfigError, naming key and line, if that cannot be done."""
+    """Import the target. Raises ConfigError, naming key and line, if the import fails."""
     where, _, name = absolute_target(target, Path.cwd()).rpartition(":")
     try:
         module = (
@@ -65,8 +65,8 @@ def _load_file(path: Path, key: str) -> Any:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses and pickling look it up there
-    # As with `python file.py`, its neighbours can be imported.
+    sys.modules[name] = module  # dataclasses and pickle look the module up there
+    # As with `python file.py`, modules in the same folder can be imported.
     sys.path.insert(0, str(path.parent))
     try:
         spec.loader.exec_module(module)

@@ -1,8 +1,8 @@
 """Reads and writes YAML 1.2, and merges overrides and variants into it.
 
-YAML 1.2, because under 1.1 `1e7` and `1.25e8` are strings, `4_000` is a number and `no` is false.
-A mapping with a `kind` is replaced as a whole by another one; mappings without a kind are merged
-key by key.
+Under YAML 1.1, `1e7` and `1.25e8` would be strings, `4_000` a number and `no` false.
+In a merge, a mapping with a `kind` replaces another mapping as a whole; mappings without a kind are
+merged key by key.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def write_yaml(data: Any) -> str:
 
 
 def merged(base: Any, over: Any) -> Any:
-    """Return `base` with the keys of `over`, merged as this module says. Neither is changed."""
+    """Return `base` merged with `over` by the rule of this module. Neither is changed."""
     if not isinstance(base, Mapping) or not isinstance(over, Mapping) or "kind" in over:
         return over
     result = dict(base)

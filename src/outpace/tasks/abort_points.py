@@ -1,4 +1,4 @@
-"""Stopping a computation at the next abort point: between modules, forward or backward."""
+"""Stops a computation at the next abort point: between modules, forward or backward."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Computation:
     """The computation of one gradient.
 
     Attributes:
-        stopped: True if it was stopped.
-        share: part of the usual time of a whole gradient that was spent when it was stopped; NaN
-            if unknown.
+        stopped: True if the computation was stopped.
+        share: time until it was stopped, as a share of the usual time of a whole gradient; NaN if
+            unknown.
         reached: seconds after the start at which each abort point was reached.
     """
 
@@ -35,12 +35,12 @@ class Computation:
 
 
 class AbortPoints:
-    """The places where a model's innermost modules are entered and their gradients come back.
+    """The points where a model's innermost modules are entered, forward or backward.
 
-    The model's hooks are there only while `stopping_at` is in force, since hooks cost a call each.
+    The hooks are on the model only during `stopping_at`, because each hook costs a call.
 
     Args:
-        model: None: there are no modules, and nothing is stopped.
+        model: the model; with None nothing is stopped.
     """
 
     def __init__(self, model: torch.nn.Module | None) -> None:
@@ -53,7 +53,7 @@ class AbortPoints:
     def stopping_at(self, must_stop: Callable[[], bool]) -> Iterator[Computation]:
         """Ask `must_stop` at every abort point, and end the block there once it returns True.
 
-        Model buffers, such as BatchNorm's averages, are then put back.
+        Model buffers, such as BatchNorm's averages, are then restored.
         """
         computation = Computation()
         before = [buffer.detach().clone() for buffer in self._buffers]

@@ -1,4 +1,4 @@
-"""Calls a user's task, and reports errors in it with their place in the run."""
+"""Calls a user's task, and reports its errors with the worker and iteration."""
 
 from __future__ import annotations
 

@@ -23,11 +23,12 @@ from outpace.tasks.timing import TimingWorkload
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """No gradients, only messages of the size of parameters of four bytes each.
+    """A task without gradients: messages have the size of parameters of four bytes each.
 
     Attributes:
-        parameters: their number, by default 1,000,000.
-        layers: instead, their number in each tensor, or the name of one of `models.MODELS`.
+        parameters: number of parameters, by default 1,000,000.
+        layers: instead of `parameters`: the number in each tensor, or the name of one of
+            `models.MODELS`.
     """
 
     kind: Literal["timing"] = "timing"
@@ -93,8 +94,8 @@ class PythonTask:
 
     def workload(self, workers: int, batch_size: int, seed: int) -> Workload:
         """Raises ConfigError if the task cannot be imported, made, or trained for one batch."""
-        # A second task is tried and thrown away, because what a model, a loss or a file
-        # remembers of its use cannot be reset.
+        # A second task is tried and thrown away, because the state that a model, a loss or a file
+        # keeps from its use cannot be reset.
         probed = self.target, repr(self.arguments), workers, batch_size
         if probed not in _PROBED:
             with left_as_they_were():
@@ -120,7 +121,7 @@ class PythonTask:
         return supervised(make, workers, batch_size, seed, ours=False)
 
 
-_PROBED: set[tuple[object, ...]] = set()  # in this process, where `compare` makes many tasks
+_PROBED: set[tuple[object, ...]] = set()  # tasks tried already: `compare` makes a task many times
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,7 @@ class Script:
     """A user's training script that calls `outpace.attach`; for real runs only.
 
     Attributes:
-        path: of the script; "-" if its workers are not started by Outpace.
+        path: path of the script; "-" if its workers are not started by Outpace.
     """
 
     path: str

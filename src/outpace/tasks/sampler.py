@@ -15,8 +15,8 @@ _CACHED_INDICES = 4_000_000
 class Sampler:
     """Batches without replacement from shuffled epochs that all workers share.
 
-    The shuffled epochs follow each other and are cut into batches; worker n's batch of iteration
-    i is batch i·N + n of N workers. It depends on worker and iteration alone, so skipping,
+    The shuffled epochs follow each other and are cut into batches. With N workers, worker n gets
+    batch i·N + n in iteration i. A batch depends on worker and iteration alone, so skipping,
     overtaking and recomputing do not change the data of any worker.
 
     Raises:
@@ -37,7 +37,7 @@ class Sampler:
         self._shuffled = shuffled
 
     def indices(self, worker: int, iteration: int) -> torch.Tensor:
-        """Return the numbers of the samples, int64 of shape (batch_size,)."""
+        """Return the indices of the samples, int64 of shape (batch_size,)."""
         first = (iteration * self._workers + worker) * self._batch_size
         epoch, place = divmod(first, self._samples)
         here = self._shuffled(epoch)[place : place + self._batch_size]

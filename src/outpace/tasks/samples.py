@@ -14,9 +14,9 @@ _EVALUATION_BATCH: Final = 100
 
 
 def batches_of(data: Data, samples: int) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
-    """Yield (size, inputs, targets) of batches with at most so many samples in all.
+    """Yield batches (size, inputs, targets) with at most `samples` samples in total.
 
-    The samples are evenly spaced, because neighbours may be alike.
+    The samples are evenly spaced, because neighbouring samples may be similar.
     """
     length = length_of(data)
     samples = min(samples, length)
@@ -45,7 +45,7 @@ def accuracy_of(task: Task) -> Accuracy | None:
 
 
 def require_samples(data: Data, name: str) -> None:
-    """Raise ConfigError unless this is data to train or test with."""
+    """Raise ConfigError unless the data can be used to train or test."""
     pair = isinstance(data, tuple) and len(data) == 2
     if not isinstance(data, torch.utils.data.Dataset) and not (
         pair and all(isinstance(part, torch.Tensor) for part in data)

@@ -13,16 +13,15 @@ from torch.func import functional_call, replace_all_batch_norm_modules_, vmap
 from outpace.tasks.task import Task
 
 Wanted: TypeAlias = tuple[Sequence[torch.Tensor], int, int]  # blocks, worker, iteration
-SamplesOf: TypeAlias = Callable[[int, int], torch.Tensor]  # worker, iteration -> their numbers
+SamplesOf: TypeAlias = Callable[[int, int], torch.Tensor]  # worker, iteration -> indices
 Named: TypeAlias = Mapping[str, torch.Tensor]
 
 
 class Stacked:
-    """Computes the gradients of `SupervisedWorkload.gradient`, up to rounding, many at once.
+    """Computes several gradients of `SupervisedWorkload.gradient` at once, up to rounding.
 
-    Products of matrices are done in stacks, which sum in another order: in float32 a gradient
-    differs by about 1e-6 of its norm. Models that draw random numbers (dropout) draw different
-    ones.
+    Stacked matrix products sum in another order: in float32 a gradient differs by about 1e-6 of
+    its norm. Models that draw random numbers (dropout) draw different numbers.
     """
 
     def __init__(self, task: Task, samples_of: SamplesOf, device: str | None) -> None:
@@ -31,7 +30,7 @@ class Stacked:
             raise ValueError("its training data must be a tuple of tensors, not a Dataset")
         self._samples_of, self._loss = samples_of, task.loss
         model = copy.deepcopy(task.model)
-        replace_all_batch_norm_modules_(model)  # their averages are not used
+        replace_all_batch_norm_modules_(model)  # BatchNorm's averages are not used
         named = {name: p for name, p in model.named_parameters() if p.requires_grad}
         home = next(iter(named.values())).device
         self._home, self._device = home, torch.device(device) if device else home
@@ -40,11 +39,11 @@ class Stacked:
         self._names, self._shapes = list(named), [p.shape for p in named.values()]
         bounds = accumulate((p.numel() for p in named.values()), initial=0)
         self._places = [slice(low, high) for low, high in pairwise(bounds)]
-        # vmap refuses models with dropout otherwise.
+        # By default vmap refuses models with dropout.
         self._losses = vmap(self._loss_of, randomness="different")
 
     def gradients(self, wanted: Sequence[Wanted]) -> list[tuple[float, tuple[torch.Tensor, ...]]]:
-        """Return (loss, gradient in blocks) for each; the gradients share their memory."""
+        """Return (loss, gradient in blocks) for each entry; the gradients share memory."""
         blocks = [parameters for parameters, _, _ in wanted]
         indices = [self._samples_of(worker, iteration) for _, worker, iteration in wanted]
         places = torch.stack(indices).to(self._device)
@@ -58,8 +57,8 @@ class Stacked:
         with torch.enable_grad():
             named = self._named(rows.to(self._device))
             losses = self._losses(named, inputs, targets)
-            # A loss depends on its own row alone, so each row of the gradient of their sum is
-            # the gradient of one loss. This is faster than vmap over single gradients.
+            # Each loss depends on its own row alone, so each row of the gradient of the summed
+            # losses is the gradient of one loss. This is faster than vmap over single gradients.
             gradients = torch.autograd.grad(
                 losses.sum(), list(named.values()), materialize_grads=True
             )

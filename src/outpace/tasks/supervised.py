@@ -27,10 +27,12 @@ _NOBODY: Final = (-1, 0)  # worker and iteration of an evaluation's random numbe
 def supervised(
     make: Callable[[], Task], workers: int, batch_size: int, seed: int, *, ours: bool = True
 ) -> SupervisedWorkload:
-    """Make a task with the initial weights of this seed; the caller restores the generator.
+    """Make a task with the initial weights of `seed`, and return its workload.
+
+    The caller restores torch's generator.
 
     Args:
-        ours: as for `SupervisedWorkload`.
+        ours: see `SupervisedWorkload`.
 
     Raises:
         ConfigError: if the task cannot be trained.
@@ -51,17 +53,17 @@ class SupervisedWorkload:
     The model's trainable parameters become views of one flat vector, in the order of
     `named_parameters()`; frozen parameters are left alone.
 
-    Values depend on the given parameters alone, so the model's buffers are reset before each
-    computation, and changes by a gradient are lost. BatchNorm's averages are computed for the
-    evaluated parameters over the training samples that are evaluated ("precise BN": Wu and
-    Johnson, Rethinking "Batch" in BatchNorm, 2021).
+    The model's buffers are reset before each computation, so that losses and gradients depend only
+    on the given parameters; changes that a gradient makes to buffers are lost. An evaluation
+    computes BatchNorm's averages for its parameters, over the training samples that it uses
+    ("precise BN": Wu and Johnson, Rethinking "Batch" in BatchNorm, 2021).
     """
 
     def __init__(
         self, task: Task, workers: int, batch_size: int, seed: int, *, ours: bool = False
     ) -> None:
         """Args:
-            ours: the task is one of Outpace and draws random numbers from torch's generator only.
+            ours: True if the task is part of Outpace, and so uses no generator but torch's.
 
         Raises:
             ConfigError: if the task cannot be trained.
@@ -100,7 +102,7 @@ class SupervisedWorkload:
 
     @property
     def layers(self) -> list[int]:
-        """Number of parameters of each trainable tensor that has any."""
+        """Number of parameters of each trainable tensor that is not empty."""
         return [p.numel() for p in self._parameters if p.numel()]
 
     @property
@@ -140,22 +142,22 @@ class SupervisedWorkload:
         return loss.item(), [flat[part] for part in self._slices]
 
     def samples_of(self, worker: int, iteration: int) -> torch.Tensor:
-        """Return the numbers of the batch's samples, int64 of shape (batch_size,)."""
+        """Return the indices of the batch's samples, int64 of shape (batch_size,)."""
         return self._sampler.indices(worker, iteration)
 
     def stacked(self, device: str | None) -> Stacked:
-        """Return what computes several gradients at once. Raises ValueError if it cannot."""
+        """Return a `Stacked` of this task. Raises ValueError if batches cannot be stacked."""
         return Stacked(self.task, self.samples_of, device)
 
     def draws(self, parameters: Sequence[Block]) -> bool:
-        """True if a gradient draws random numbers beside those that choose its samples."""
+        """True if a gradient draws random numbers, not counting the choice of its samples."""
         self._seed_generators(0, 0)
         before = generators.states()
         self.gradient(parameters, 0, 0)
         return generators.states() != before
 
     def _seed_generators(self, worker: int, iteration: int) -> None:
-        """Give dropout and the like a random stream for each (worker, iteration)."""
+        """Seed the generators (for dropout, for example) by worker and iteration."""
         mixed = (self._seed * 1_000_003 + worker) * 1_000_033 + iteration
         if self._ours:
             torch.default_generator.manual_seed(mixed & (2**63 - 1))
@@ -165,7 +167,7 @@ class SupervisedWorkload:
     def probe(self, target: str) -> None:
         """Raise ConfigError, naming the target, unless the first batch gives a gradient.
 
-        This may change the state of the model and of anything else that the task keeps.
+        The call may change the state of the model and other state of the task.
         """
         try:
             inputs, targets = samples_at(self.task.train, self._sampler.indices(0, 0))
@@ -177,7 +179,7 @@ class SupervisedWorkload:
             raise ConfigError(f"task.target: {target}: {problem}")
 
     def _fault(self, loss: object) -> str:
-        """Say what is wrong with a loss; nothing if it is right."""
+        """Describe the fault of a loss; the text is empty if there is none."""
         if not isinstance(loss, torch.Tensor):
             return f"its loss must be a scalar tensor, not a {type(loss).__name__}"
         if loss.numel() != 1:
@@ -217,8 +219,8 @@ class SupervisedWorkload:
         }
 
     def _load(self, parameters: Sequence[Block]) -> None:
-        # Blocks never change, so a block that is loaded need not be copied again: under BSP
-        # all workers compute from the same blocks.
+        # Blocks never change, so a block that is loaded already need not be copied again: under
+        # BSP all workers compute from the same blocks.
         for k, (part, block) in enumerate(zip(self._slices, parameters, strict=True)):
             if self._loaded[k] is block:
                 continue
@@ -232,7 +234,7 @@ class SupervisedWorkload:
             buffer.copy_(initial)
 
     def _average_anew(self) -> None:
-        """Compute BatchNorm's averages for the loaded parameters; all else stays in `eval` mode."""
+        """Compute BatchNorm's averages for the loaded parameters; other modules stay in `eval`."""
         if not self._averaging:
             return
         momenta = [module.momentum for module in self._averaging]
@@ -249,7 +251,7 @@ class SupervisedWorkload:
                 module.eval()
 
     def _mean(self, data: Data, samples: int) -> tuple[float, float | None]:
-        """Mean loss and accuracy over so many samples."""
+        """Return the mean loss and accuracy over at most `samples` samples."""
         count, loss, correct = 0, 0.0, 0.0
         accuracy = self._accuracy
         for size, inputs, targets in batches_of(data, samples):
@@ -274,5 +276,5 @@ def _evaluating(model: torch.nn.Module) -> Iterator[None]:
         with torch.no_grad():
             yield
     finally:
-        for module, training in modes:  # the user may have put some in `eval` mode
+        for module, training in modes:  # the user may have put some modules in `eval` mode
             module.training = training

@@ -28,9 +28,9 @@ class Task:
         loss: function of (output, target) that returns the mean over the batch, a scalar.
         train: (inputs, targets), tensors with one row per sample, or a map-style torch Dataset
             of such pairs.
-        test: the same; without it only the training loss is evaluated.
+        test: test data in the form of `train`; if None, only the training loss is evaluated.
         accuracy: function of (output, target) that returns a number in [0, 1]. By default the
-            share of classes guessed right; there is none if targets are floating-point numbers.
+            share of correct classes, or no accuracy if targets are floating-point numbers.
     """
 
     model: torch.nn.Module
@@ -52,7 +52,7 @@ class Evaluation:
 class Workload(Protocol):
     """A task cut into blocks for servers and batches for workers.
 
-    It has one block until `cut` is called.
+    The parameters are one block until `cut` is called.
     """
 
     @property
@@ -60,22 +60,22 @@ class Workload(Protocol):
 
     @property
     def layers(self) -> Sequence[int]:
-        """Number of parameters of each parameter tensor, in their order."""
+        """Size of each parameter tensor, in order."""
 
     @property
     def size(self) -> int:
-        """Number of parameters: the sum of the layers."""
+        """Number of parameters: the sum of `layers`."""
 
     @property
     def samples(self) -> int | None:
-        """Number of training samples, if there are any."""
+        """Number of training samples; None for a task without samples."""
 
     @property
     def model(self) -> torch.nn.Module | None:
-        """The module that computes gradients; None if there is nothing that could be aborted."""
+        """The module that computes gradients; None if its computation cannot be aborted."""
 
     def cut(self, slices: Sequence[slice]) -> None:
-        """Exchange one block for each of these slices of the flat vector from now on."""
+        """Use one block for each of these slices of the flat parameter vector from now on."""
 
     def initial_parameters(self) -> list[Block]:
         """Return the blocks that training starts from."""
@@ -85,12 +85,12 @@ class Workload(Protocol):
     ) -> tuple[float | None, Sequence[Block]]:
         """Return the loss and gradient of the worker's batch of this iteration.
 
-        It is a function of the arguments alone: it may be called late, in any order, or never.
-        The gradient, with a block for each block of the parameters, belongs to the caller.
+        The result depends on the arguments alone: calls may come late, in any order, or never.
+        The gradient has a block for each block of the parameters, and belongs to the caller.
         """
 
     def evaluate(self, parameters: Sequence[Block], samples: int | None = None) -> Evaluation:
-        """Evaluate on the training and test data, on at most so many samples of each."""
+        """Evaluate on at most `samples` samples of the training data and of the test data."""
 
     def state_dict(self, parameters: Sequence[Block]) -> dict[str, torch.Tensor]:
         """Return the parameters under the model's own names; empty for `timing`."""

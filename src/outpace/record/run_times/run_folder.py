@@ -26,23 +26,23 @@ from outpace.record.run_times.server_view import Ints, Pushes, as_servers_saw
 from outpace.sync import POLICIES
 
 CUTOFF: Final = "cutoff"
-# In lockstep workers start every iteration together, so that an iteration has a start.
+# In lockstep, workers start every iteration together, so each iteration has one start time.
 LOCKSTEP: Final = tuple(kind for kind, policy in POLICIES.items() if policy.lockstep)
 
 
 class Of(StrEnum):
-    """What a run time is."""
+    """Definitions of a run time."""
 
     SERVER = "server"  # from the start of the iteration to the arrival of the gradient
     COMPUTE = "compute"  # computing alone, whenever the worker started
 
 
 def read_run(folder: Path, of: Of | None, workers_per_node: int | None) -> tuple[RunTimes, Of]:
-    """Return the run times, and what they are.
+    """Return the run times and their definition.
 
     Args:
-        of: by default SERVER if the strategy is lockstep, else COMPUTE.
-        workers_per_node: by default that of the law `compute`; without one there is one node.
+        of: the definition; by default SERVER if the strategy is lockstep, else COMPUTE.
+        workers_per_node: by default the number in the law `compute`; if it has none, one node.
 
     Raises:
         ConfigError: if the run times cannot be read.
@@ -77,7 +77,7 @@ def is_lockstep(config: Mapping[str, Any]) -> bool:
 
 
 def _kinds(config: Mapping[str, Any]) -> list[str]:
-    """Return the kinds of all strategies of the run, of any server at any time."""
+    """Return the kinds of all strategies that any server followed at any time."""
     changes = config.get("sync_changes") or ()
     parts = [config.get("sync"), *(change.get("sync") for change in changes)]
     each = [one for part in parts for one in (part if isinstance(part, list) else [part])]
@@ -99,7 +99,7 @@ def _workers(config: Mapping[str, Any], pushes: Pushes) -> int:
 
 
 def _computing(path: Path, workers: int, cut_off: Pushes | None) -> tuple[Seconds, Mask]:
-    """Return times from the trace's iterations; those of workers cut off are censored."""
+    """Return times from the trace's iterations; times of workers cut off are censored."""
     rows = _events(path, "iteration", ("worker", "iteration", "start_ns", "computed_ns"))
     worker, iteration = _column(rows, "worker"), _column(rows, "iteration")
     took = _column(rows, "computed_ns") - _column(rows, "start_ns")

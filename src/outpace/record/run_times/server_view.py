@@ -1,9 +1,9 @@
 """Run times as the servers of a lockstep run see them, from the pushes in its trace.
 
-Iteration i starts when i - 1 is closed, the first one at 0, and is closed when the last shard
-has settled the gradients that count. A worker's run time is from that start until its gradient
-has reached the last shard. It includes the transfers of parameters and gradient, and any delay
-from the iteration before.
+The first iteration starts at 0, and iteration i starts when iteration i - 1 is closed. An
+iteration is closed when the last shard has settled the gradients that count. A worker's run time
+lasts from the start of the iteration until its gradient has reached the last shard. It includes
+the transfers of parameters and gradient, and any delay from the iteration before.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NEVER = np.iinfo(np.int64).min
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pushes:
-    """Columns: times in ns since the start of the run, `outcome` as in the trace."""
+    """Columns of pushes: times in ns since the start of the run, `outcome` as in the trace."""
 
     worker: Ints
     shard: Ints
@@ -32,14 +32,14 @@ class Pushes:
 
 
 def as_servers_saw(pushes: Pushes, workers: int, cutoff: bool) -> tuple[Seconds, Mask]:
-    """Return times and a mask of those censored, both of shape (closed iterations, workers).
+    """Return times and the mask of censored times, each of shape (closed iterations, workers).
 
-    The time of a gradient that arrived too late is exact. It is NaN if no gradient arrived.
+    The time of a gradient that arrived too late is exact. The time is NaN if no gradient arrived.
 
     Args:
-        cutoff: the run has cut-offs, so a push without gradient is from a worker that was cut
-            off, and its time is censored when the iteration was closed. Otherwise it stands for
-            a gradient that was refused, and its time is exact.
+        cutoff: True if the run has cut-offs. A push without gradient is then from a worker that
+            was cut off, and its time is censored when the iteration was closed. Without cut-offs
+            such a push stands for a gradient that was refused, and its time is exact.
     """
     shape = int(pushes.iteration.max(initial=-1)) + 1, workers
     shards = int(pushes.shard.max(initial=-1)) + 1
@@ -49,7 +49,7 @@ def as_servers_saw(pushes: Pushes, workers: int, cutoff: bool) -> tuple[Seconds,
     at = pushes.iteration[counts], pushes.shard[counts]
     np.maximum.at(closed, at, pushes.settled[counts])
     done = (closed != _NEVER).all(axis=1)
-    iterations = len(done) if done.all() else int(done.argmin())  # the last one may not be closed
+    iterations = len(done) if done.all() else int(done.argmin())  # the last may be unfinished
     ends = closed[:iterations].max(axis=1, initial=0)
     begins = np.concatenate([[0], ends[:-1]])[:iterations]
 

@@ -22,7 +22,7 @@ _SAID: Final = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """A table, and a definition of its run times in words."""
+    """A table of run times, and their definition in words."""
 
     path: Path
     times: RunTimes
@@ -33,9 +33,9 @@ def read_source(path: Path, of: Of | None = None, workers_per_node: int | None =
     """Read run times from a run's folder, .parquet, .csv, or a ByteDance trace or its folder.
 
     Args:
-        of: what the run times are, for the folder of a run.
-        workers_per_node: number of consecutive workers that share a node, if the source does
-            not say so or says otherwise.
+        of: definition of the run times, for the folder of a run.
+        workers_per_node: number of consecutive workers that share a node; overrides the number
+            in the source.
 
     Raises:
         ConfigError: if there are no run times.

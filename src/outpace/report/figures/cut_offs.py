@@ -24,10 +24,10 @@ from outpace.report.read.runs import Run, clock
 from outpace.report.read.totals import Floats, TraceTotals
 from outpace.report.words import label, listed, number, seconds
 
-_SAID: Final = 4  # runs that the note below the figure names
+_SAID: Final = 4  # largest number of runs that the note below the figure names
 _ITERATION: Final = "iteration (number)"
 _COUNT, _RATE = "Gradients counted", "Gradients per second"
-_Known = Sequence[tuple[int, Run, CutOffs]]  # the int is the run's place, for its colour
+_Known = Sequence[tuple[int, Run, CutOffs]]  # the int is the run's index, for its colour
 _Y: Final[dict[str, tuple[str, Callable[[CutOffs], Floats]]]] = {
     _COUNT: ("gradients in an iteration (count)", lambda c: c.gradients / c.iterations),
     "Time open": ("from one closing to the next (s)", lambda c: c.open_s / c.iterations),

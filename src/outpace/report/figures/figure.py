@@ -15,17 +15,17 @@ from outpace.report.words import escaped
 
 Plot = dict[str, Any]
 
-# The colours of Okabe and Ito, which the colour-blind can tell apart, without yellow and black,
-# which vanish on one of the two backgrounds. From the eighth run on the dashes change.
+# The palette of Okabe and Ito, which colour-blind readers can tell apart, without yellow and black:
+# each is invisible on one of the two backgrounds. From the eighth run on, the dashes change.
 _COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8a8f98")
 _DASHES: Final = ("solid", "dash", "dot", "dashdot")
 
-# What a worker does. The colour of waiting stands out.
+# Activities of a worker. The colour of waiting stands out.
 PHASES: Final = {"compute": "#6b8fbf", "communicate": "#b9c6d8", "wait": "#e4572e"}
 
 
 def colour(run: int) -> str:
-    """Return the colour of the run at this place, the same in every figure."""
+    """Return the colour of the run with this index, which is the same in every figure."""
     return _COLOURS[run % len(_COLOURS)]
 
 
@@ -34,22 +34,22 @@ def dash(run: int) -> str:
 
 
 def rounded(values: Iterable[float], digits: int = 5) -> list[float]:
-    """Round to so many significant digits, which keeps the page small."""
+    """Round to `digits` significant digits, which keeps the page small."""
     return [float(f"{value:.{digits}g}") for value in values]
 
 
 def line(name: str, x: Sequence[float], y: Sequence[Any], place: int = 0, **style: Any) -> Plot:
-    """Return a line in the colour of the run at this place.
+    """Return a line in the colour of the run with the index `place`.
 
     Args:
-        style: of the line, such as `width` and `dash`.
+        style: plotly's settings of the line, such as `width` and `dash`.
     """
     look = {"color": colour(place), "dash": dash(place), "width": 2, **style}
     return {"type": "scatter", "mode": "lines", "name": name, "x": x, "y": y, "line": look}
 
 
 def across(y: float, **more: Any) -> Plot:
-    """Return a shape: a dotted line at this height across the whole figure."""
+    """Return a dotted horizontal line at `y` across the whole figure, as a plotly shape."""
     return {
         "type": "line",
         "xref": "paper",
@@ -80,7 +80,7 @@ def axis(title: str, **more: Any) -> Plot:
 
 @dataclass(frozen=True)
 class FigureView:
-    """One state of a figure, with a note below it."""
+    """One view of a figure, with a note below it."""
 
     traces: list[Plot]
     layout: Plot
@@ -100,10 +100,10 @@ class Choice:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure with a view for every combination of the choices, the last choice fastest.
+    """A figure with a view for every combination of the choices; the last choice varies fastest.
 
     Attributes:
-        height: in pixels.
+        height: height of the figure in pixels.
         tall: keep the height on a phone.
         instead: the text to show if there are no views.
     """
@@ -133,7 +133,7 @@ class Figure:
         )
 
     def data(self) -> Plot:
-        """Return the data for report.js. A view's key is the places of its options: `0,2`."""
+        """Return the data for report.js. A view's key is the indices of its options: `0,2`."""
         places = itertools.product(*(range(len(choice.options)) for choice in self.choices))
         return {
             "choices": len(self.choices),

@@ -1,4 +1,4 @@
-"""Chooses what a timeline shows: a span of time, and workers."""
+"""Chooses the span of time and the workers that a timeline shows."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from outpace.report.read.totals import LongestWait, TraceTotals
 
 MOST: Final = 16  # lanes
 _ITERATIONS: Final = 8  # iterations of mean length that fit into a span
-_CULPRITS: Final = 4  # lanes kept for workers that others waited for, or that were cut off, most
+_CULPRITS: Final = 4  # lanes for the workers most waited for, or most often cut off
 
 
 def first_span(totals: Sequence[TraceTotals]) -> tuple[int, int]:
-    """Return the start of a run (ns), the same span for all runs so that they can be compared.
+    """Return a span (ns) at the start of a run, the same for all runs so that they compare.
 
-    It holds eight iterations of the slowest run, but not more than forty of the fastest.
+    The span holds eight iterations of the slowest run, but at most forty of the fastest run.
     """
     lengths = [sums.mean_iteration_s for sums in totals]
     span_s = min(_ITERATIONS * max(lengths), 5 * _ITERATIONS * min(lengths))
@@ -28,14 +28,14 @@ def first_span(totals: Sequence[TraceTotals]) -> tuple[int, int]:
 
 
 def span_around(wait: LongestWait, length: int) -> tuple[int, int]:
-    """Return a span of this length (ns), or longer, in whose last third the wait ends."""
+    """Return a span of at least `length` ns that contains the wait, near its end."""
     length = max(length, round(1.5 * wait.held_ns))
     start = max(wait.end_ns - round(0.8 * length), 0)
     return start, start + length
 
 
 def span_until(closed: Deepest, length: int) -> tuple[int, int]:
-    """Return a span of this length (ns), or longer, around an iteration that was closed."""
+    """Return a span of at least `length` ns around a closed iteration."""
     length = max(length, round(1.5 * (closed.end_ns - closed.start_ns)))
     start = max(closed.end_ns - round(0.6 * length), 0)
     return start, start + length
@@ -44,8 +44,8 @@ def span_until(closed: Deepest, length: int) -> tuple[int, int]:
 def choose_lanes(events: Events, workers: int, wanted: Sequence[int] = ()) -> list[int]:
     """Return at most MOST workers, in order.
 
-    Preferred are those wanted, then those that others waited for most in this span (or that
-    were cut off most), the slowest, and the first ones.
+    The workers in `wanted` come first, then the workers that others waited for most in this span
+    (or that were cut off most often), the slowest workers, and the workers with low numbers.
     """
     if workers <= MOST:
         return list(range(workers))
@@ -67,7 +67,7 @@ def _cut_off_most(events: Events, workers: int) -> list[int]:
 
 
 def _slowest(events: Events, workers: int) -> list[int]:
-    """Return the two workers that computed longest per iteration."""
+    """Return the two workers with the longest mean computation."""
     rows = events.iterations
     count = np.bincount(rows["worker"], minlength=workers)
     spent = np.bincount(rows["worker"], rows["computed_ns"] - rows["start_ns"], workers)

@@ -1,4 +1,4 @@
-"""Draws the events of a span of time: bars in lanes, lines between them or across all."""
+"""Draws the events of a span of time: bars in lanes, and lines between lanes or across all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from outpace.report.words import plural, seconds
 CUT_OFF: Final = "cut off"  # the kind of a computation whose gradient did not count
 _MOST: Final = 1500  # iterations drawn
 _SIGNS: Final = {"beyond-bound": "≥", "within-bound": "<"}
-_HALF: Final = 0.37  # of the height of a worker's bar, in lanes
+_HALF: Final = 0.37  # half the height of a worker's bar, in lanes
 _THIN: Final = 0.1  # height of an all-reduce's bar, in lanes
 _REDUCING: Final = "#2a9d8f"
 _STRIPES: Final = {"shape": "/", "size": 5, "solidity": 0.35, "fillmode": "replace"}
@@ -27,7 +27,7 @@ _LABELLED: Final = {
     "insidetextfont": {"color": "#ffffff", "size": 10},
 }
 
-# Outcome of a gradient that did not count -> kind of the bar, and what the worker did.
+# Outcome of a gradient that did not count -> kind of the bar, and description of the computation.
 _COMPUTED: Final = {
     "": ("compute", "computed"),
     "abstained": (CUT_OFF, "was cut off after it had computed"),
@@ -41,7 +41,7 @@ class _Held(NamedTuple):
     start_ns: int
     end_ns: int
     by: int
-    why: str  # the policy's judgement
+    why: str  # the policy's reason
 
 
 class _Bar(NamedTuple):
@@ -56,14 +56,14 @@ class _Bar(NamedTuple):
 class Picture:
     """The traces of a timeline, with a lane for each worker.
 
-    Where a scheduler closed the iterations, lines across all lanes show when, because the
+    If a scheduler closed the iterations, lines across all lanes show when it did, because the
     scheduler and not another worker ended the waits.
     """
 
     def __init__(self, workers: Sequence[int], scheduler: int | None = None) -> None:
         """Args:
-        workers: in the order of their lanes.
-        scheduler: its number among the shards, if a shard of the run was a scheduler.
+        workers: numbers of the workers, in the order of their lanes.
+        scheduler: number of the scheduler among the shards, if the run has one.
         """
         self._scheduler = scheduler
         self._lane = {worker: lane for lane, worker in enumerate(workers)}
@@ -91,7 +91,7 @@ class Picture:
         return [*traces, self._trace(CUT_OFF, striped), *self._closings(closed)]
 
     def _shown(self, rows: Columns) -> Any:
-        """Return the places of the rows whose workers have a lane."""
+        """Return the indices of the rows whose workers have a lane."""
         return np.flatnonzero(np.isin(rows["worker"], list(self._lane)))
 
     def _held(self, events: Events) -> dict[Key, _Held]:
@@ -146,7 +146,7 @@ class Picture:
         return {**_bars(phase, bars, 2 * _HALF, marker), **labels}
 
     def _reductions(self, found: Columns) -> Plot:
-        """Draw all-reduces as thin bars under those of the workers, which may overlap."""
+        """Draw all-reduces as thin bars below the workers' bars, because they may overlap."""
         bars = []
         for row in (_row(found, at) for at in self._shown(found)[:_MOST]):
             lane = self._lane[row["worker"]] + _HALF + 0.7 * _THIN
@@ -166,7 +166,7 @@ class Picture:
         return _bars("all-reduce", bars, _THIN, marker)
 
     def _closings(self, closed: Columns) -> list[Plot]:
-        """Draw lines across all lanes where an iteration was closed."""
+        """Draw a line across all lanes at each time an iteration was closed."""
         rows = [_row(closed, at) for at in range(len(closed["iteration"]))]
         times = [_short(row["end_ns"]) for row in rows]
         top, bottom = -0.5, len(self._lane) - 0.5
@@ -185,7 +185,7 @@ class Picture:
         return [lines, {**marks, "hoverinfo": "text", "hovertext": texts}]
 
     def _releases(self) -> list[Plot]:
-        """Draw lines from workers that ended a wait to workers that had waited."""
+        """Draw a line from each worker that ended a wait to the worker that had waited."""
         lines: list[tuple[float, float, float]] = []
         dots: list[tuple[float, float, str]] = []
         heads: list[tuple[float, float, str]] = []

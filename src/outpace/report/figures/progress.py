@@ -1,4 +1,4 @@
-"""Accuracy and losses against time, updates and gradients; without them, iterations."""
+"""Shows accuracy and losses against time, updates and gradients, or the finished iterations."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _NOTES: Final = {
 def progress(
     runs: Sequence[Run], totals: Sequence[TraceTotals | None], target: ReportTarget | None
 ) -> Figure:
-    """The figure `figure-progress`."""
+    """Return the figure `figure-progress`."""
     ys = [y for y in _Y if any(sum(v is not None for v in r.metrics[y]) > 1 for r in runs)]
     if not ys:
         return _iterations(runs, totals)
@@ -100,7 +100,7 @@ def _who_reached(runs: Sequence[Run], target: ReportTarget) -> str:
 
 
 def _iterations(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) -> Figure:
-    """Show how many iterations were done by when, for runs evaluated once or never."""
+    """Show the finished iterations over time, for runs evaluated once or never."""
     traces = []
     for place, (run, sums) in enumerate(zip(runs, totals, strict=True)):
         time_s = run.time_s

@@ -1,4 +1,4 @@
-"""Shows where the time went, per run and per worker: compute, communicate, wait."""
+"""Shows how runs and workers divided their time: compute, communicate, wait."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def split_of_workers(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) 
             "wait": sums.wait_s[chosen],
         }
         layout: Plot = {
-            # Runs have the same scale, so that switching between them shows what differs.
+            # All runs share one scale, so that switching between them shows the differences.
             "xaxis": axis(f"{clock(runs)} in finished iterations (s)", range=[0, longest * 1.02]),
             "yaxis": lanes([str(worker) for worker in chosen], "worker"),
             "barmode": "stack",
@@ -87,7 +87,7 @@ def split_of_workers(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) 
 
 
 def shown_workers(sums: TraceTotals) -> tuple[list[int], str]:
-    """Return the workers that get a bar, and a sentence if they are not all."""
+    """Return the workers that get a bar, and a sentence if some workers get none."""
     workers = len(sums.iterations)
     if workers <= _MOST:
         return list(range(workers)), ""

@@ -1,4 +1,4 @@
-"""Shows how old the parameters were that gradients were computed from."""
+"""Shows the staleness of the gradients."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from outpace.report.figures.figure import Figure, FigureView, axis, colour, dash
 from outpace.report.read.runs import Run
 from outpace.report.words import escaped, label, listed, percent
 
-_BINS: Final = 40  # at most
-_BARS: Final = 4  # runs; more are drawn as lines
+_BINS: Final = 40  # maximum
+_BARS: Final = 4  # maximum number of runs drawn as bars; more runs are drawn as lines
 
 
 def staleness(runs: Sequence[Run]) -> Figure:

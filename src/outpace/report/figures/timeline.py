@@ -1,8 +1,8 @@
-"""Shows which worker waited for which: a lane per worker, with what it did when.
+"""Shows which worker waited for which other worker: a lane of activities for each worker.
 
 The number in a bar is the iteration. A line runs from the worker whose push ended a wait (dot)
-to the worker that had waited (arrow head). Where a scheduler closed the iterations, lines
-across all lanes show when, and computations that were cut off are striped.
+to the worker that had waited (arrow head). If a scheduler closed the iterations, lines across
+all lanes show when it did, and computations that were cut off are striped.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _NOTABLE: Final = 0.1  # share of the waiting that makes a worker worth naming
 def timeline(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) -> Figure:
     """Return the figure `figure-timeline`.
 
-    It shows the first iterations of each run and those around its longest wait; where
-    iterations were closed, also the one with the fewest gradients.
+    It shows the first iterations of each run and the iterations around its longest wait. If a
+    scheduler closed iterations, it also shows the one with the fewest gradients.
     """
     known = [(run, sums) for run, sums in zip(runs, totals, strict=True) if sums is not None]
     first = first_span([sums for _, sums in known]) if known else (0, 1)
@@ -44,7 +44,7 @@ def timeline(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) -> Figur
     for run, sums in known:
         around = span_around(sums.longest, first[1]) if sums.longest else first
         spans = {FIRST: first, LONGEST: around}
-        if cut:  # a run without cut-offs is shown at the same time as one that has them
+        if cut:  # show runs without cut-offs at the same time as a run that has them
             other, closed = (run, sums.cut_offs) if sums.cut_offs else cut[0]
             spans[FEWEST] = span_until(closed.deepest, first[1])
         try:

@@ -4,8 +4,8 @@ Under "workers" each worker has a track: it computes, communicates, and waits fo
 that answered last. Under "servers" each server has tracks: the pulls that it held, the pushes
 that it received, the staleness of the gradients that it applied, and its clock. An arrow leads
 from a mark on the worker whose push released another worker to the end of that worker's wait.
-Where a scheduler closed the iterations, it has a track with the number of gradients that
-counted in each.
+If a scheduler closed the iterations, it has a track with the number of gradients that counted in
+each iteration.
 
 Packets are written as rows are read, so memory does not grow with the run.
 """
@@ -71,10 +71,10 @@ def _write(trace: Path, path: Path, scheduler: int | None) -> None:
 
 
 class _Drawing:
-    """Draws row after row. The rows of one worker and of one server are in order of time.
+    """Draws the trace row by row. The rows of each worker and of each server are in time order.
 
-    In a real run rows of different workers and servers are not, so an iteration is drawn
-    only when the pull that it waited for is known.
+    In a real run, rows of different workers and servers are not in time order, so an iteration
+    is drawn only when the pull that it waited for is known.
     """
 
     def __init__(self, packets: Packets, scheduler: int | None) -> None:
@@ -134,8 +134,8 @@ class _Drawing:
         server, start, end = self._server(row["shard"]), row["start_ns"], row["end_ns"]
         names = ("iteration", "version", "staleness", "outcome")
         args = {name: row[name] for name in names if row[name] != NULL}
-        # At its arrival, because marks of the same moment are drawn one under the other, and
-        # under BSP all pushes of an iteration are settled at the same moment.
+        # Marked at its arrival, because marks at the same time are drawn one under the other, and
+        # under BSP all pushes of an iteration are settled at the same time.
         pushes = self._packets.track(server, "pushes", 1)
         args["settled after ns"] = end - start
         self._packets.mark(pushes, start, f"push worker-{row['worker']}", args)
@@ -170,7 +170,7 @@ class _Drawing:
         self._packets.slice(track, row["start_ns"], row["end_ns"], str(row["iteration"]), args)
 
     def all_reduce(self, row: Row) -> None:
-        # On a track of its own: it may overlap with what the worker does.
+        # On its own track, because it may overlap with the worker's computation.
         track = self._packets.track(self._worker(row["worker"]), "all-reduce", 0)
         args = {"iteration": row["iteration"], "members": row["clock"]}
         began, end, number = row["computed_ns"], row["end_ns"], row["version"]

@@ -33,13 +33,13 @@ class Packets:
         thread: int = 0,
         counter: bool = False,
     ) -> int:
-        """Return the track's number, and describe the track if it is new.
+        """Return the number of a track, and write the track's description if it is new.
 
         Args:
-            parent: the number of the track that this one is shown under; 0 for none.
+            parent: the number of the track that this track is shown under; 0 for none.
             rank: the place among the tracks with this parent.
-            lane: tells tracks of one name apart, which are shown as one: slices that overlap
-                need a track each.
+            lane: distinguishes tracks of the same name, which are shown as one: slices that
+                overlap need separate tracks.
             process: the process number, if the track stands for a process.
             thread: the number of its process, if the track stands for a thread.
             counter: the track holds numbers, not slices.
@@ -83,13 +83,13 @@ class Packets:
     def mark(
         self, track: int, at: int, name: str, args: Args, *, arrows: Sequence[int] = ()
     ) -> None:
-        """Add a mark. arrows: those that start at it."""
+        """Add a mark at which the arrows `arrows` start."""
         packet = self._event(TrackEvent.TYPE_INSTANT, track, at, name, args)
         packet.track_event.flow_ids.extend(arrows)
         self._builder.write_packet(packet)
 
     def count(self, track: int, at: int, value: int) -> None:
-        """Set a counter."""
+        """Set the value of a counter track."""
         packet = self._event(TrackEvent.TYPE_COUNTER, track, at)
         packet.track_event.counter_value = value
         self._builder.write_packet(packet)

@@ -52,8 +52,8 @@ def rows_of(trace: Path) -> Iterator[Row]:
 def _require_sense(event: Any, of: Mapping[str, Any]) -> None:
     if not np.isin(event, _EVENTS).all():
         raise ValueError("an event in it is of an unknown kind")
-    of_all = event == "cut-off"  # concerns all workers and servers: its row names none
-    # Without servers an iteration names none, and an all-reduce has a row of its own.
+    of_all = event == "cut-off"  # concerns all workers and servers: its row names none of them
+    # Without servers, an iteration names no server, and an all-reduce has its own row.
     no_server = (event == "all-reduce") | (event == "iteration") & (of["shard"] == NULL)
     whose = of["worker"][~of_all], of["shard"][~(of_all | no_server)]
     what = (of["iteration"], of["start_ns"], of["clock"][of_all])

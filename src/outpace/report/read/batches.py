@@ -22,10 +22,9 @@ BATCH = 1 << 14  # rows
 def batches(
     path: Path, columns: Iterable[str], spans: Sequence[tuple[int, int]] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a trace, at most BATCH at once.
+    """Yield the rows of a trace in batches of at most BATCH rows.
 
-    One row group is read after the other, because a reader over many groups keeps something
-    of each.
+    Row groups are read one by one, because a reader over many groups keeps memory for each.
 
     Args:
         spans: leave out row groups without an event in any of these spans of time (ns).
@@ -37,22 +36,22 @@ def batches(
 
 
 def numbers(rows: pa.RecordBatch, names: Iterable[str]) -> Columns:
-    """Return columns of whole numbers; null is NULL."""
+    """Return columns of integers; a null becomes NULL."""
     return {name: rows[name].cast(pa.int64()).fill_null(NULL).to_numpy() for name in names}
 
 
 def is_event(rows: pa.RecordBatch, event: str) -> pa.Array:
-    """Return for each row whether it is of this event."""
+    """Return a mask of the rows of this event."""
     return pc.equal(rows["event"], event)
 
 
 def rows_of(rows: pa.RecordBatch, event: str, names: Sequence[str]) -> Columns:
-    """Return columns of whole numbers of the rows of this event; null is NULL."""
+    """Return columns of integers for the rows of this event; a null becomes NULL."""
     return numbers(rows.select(list(names)).filter(is_event(rows, event)), names)
 
 
 def overlaps(group: Any, spans: Sequence[tuple[int, int]]) -> bool:
-    """Judge by the bounds that the file gives for this row group; True if it gives none."""
+    """True if the row group may have an event in a span, or the file gives no bounds for it."""
     columns = (group.column(place) for place in range(group.num_columns))
     bounds = {column.path_in_schema: column.statistics for column in columns}
     start, end = bounds.get("start_ns"), bounds.get("end_ns")

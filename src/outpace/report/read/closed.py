@@ -1,6 +1,6 @@
 """The iterations that a scheduler closed, with the gradients that counted in each.
 
-Successive iterations are kept in groups, which grow with the run so that memory does not.
+Successive iterations are kept in groups. The groups grow with the run, so that memory does not.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MOST: Final = 1024  # groups; a power of two
 
 @dataclass(frozen=True)
 class Deepest:
-    """The first iteration in which the fewest gradients counted."""
+    """The iteration in which the fewest gradients counted; the first if there are several."""
 
     iteration: int
     start_ns: int
@@ -27,10 +27,10 @@ class Deepest:
 
 @dataclass(frozen=True)
 class CutOffs:
-    """Arrays are indexed by group.
+    """Sums over groups of closed iterations. Arrays are indexed by group.
 
     Attributes:
-        width: iterations in a group; the last one may have fewer.
+        width: iterations in a group; the last group may have fewer.
         gradients: sum of the gradients that counted.
         open_s: sum of the seconds that the iterations lasted.
         ended_s: when the last iteration of the group was closed.
@@ -54,7 +54,7 @@ class Accumulator:
         self._deepest: Deepest | None = None
 
     def add(self, rows: Mapping[str, NDArray[np.int64]]) -> None:
-        """Add columns iteration, start_ns, end_ns, clock. Raises ValueError if they contradict."""
+        """Add columns iteration, start_ns, end_ns, clock. Raises ValueError if inconsistent."""
         number, count, start, end = (
             rows[name] for name in ("iteration", "clock", "start_ns", "end_ns")
         )

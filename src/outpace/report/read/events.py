@@ -41,7 +41,7 @@ _UNUSED: Final = pa.array(["abstained", "dropped"])  # outcomes of a push
 
 @dataclass(frozen=True)
 class Events:
-    """The events that overlap a span of time, as columns."""
+    """The events that overlap a span of time, in columns."""
 
     iterations: Columns
     waits: Columns  # pulls that were held until a worker's push
@@ -65,8 +65,8 @@ def read_events(path: Path, spans: Sequence[tuple[int, int]]) -> list[Events]:
 class _Span:
     """Collects the events from `low` to `high`.
 
-    The wait and the push of an iteration that reaches into the span may lie outside of it, so
-    these are collected from `early` to `late`.
+    The wait and the push of an iteration that reaches into the span may lie outside the span, so
+    waits and pushes are collected from `early` to `late`.
     """
 
     def __init__(self, low: int, high: int) -> None:

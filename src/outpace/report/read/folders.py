@@ -12,7 +12,7 @@ from outpace.report.read.runs import read_summary_of
 
 
 def distinct(folders: Iterable[Path]) -> tuple[list[Path], list[str]]:
-    """Return each folder once, under its first name, and a line for every other name it had."""
+    """Return each folder once, under its first name, and a line for each further name."""
     first: dict[object, Path] = {}
     lines: dict[str, None] = {}
     for folder in folders:
@@ -24,7 +24,7 @@ def distinct(folders: Iterable[Path]) -> tuple[list[Path], list[str]]:
 
 
 def runs_in(folders: Sequence[Path]) -> tuple[list[Path], list[str]]:
-    """Return the folders of runs: of these, and inside those that are comparisons.
+    """Return the folders that are runs, and the runs inside the folders that are comparisons.
 
     A run of a comparison whose summary cannot be read is left out, with a line that says so.
 

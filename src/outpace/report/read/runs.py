@@ -1,7 +1,7 @@
 """The runs of a report, read from their folders.
 
-A run may have failed, been killed, or been written by another version of Outpace: a value that
-is missing or has another type is None here and no error. Only the summary must be readable.
+A run may have failed, been killed, or been written by another version of Outpace. A value that
+is missing or has another type is None, not an error. Only the summary must be readable.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class Run:
     """The summary, configuration and metrics of one folder; `trace` is only a path.
 
     Attributes:
-        problems: a line for each file that could not be read; readers of the trace add theirs.
+        problems: a line for each file that could not be read; readers of the trace add lines.
     """
 
     name: str
     summary: Mapping[str, Any]
     config: Mapping[str, Any]
     config_text: str
-    metrics: Mapping[str, Series]  # by column, each of the same length
+    metrics: Mapping[str, Series]  # column -> values; all columns have the same length
     trace: Path
     problems: list[str] = field(default_factory=list)
 
@@ -80,7 +80,7 @@ class Run:
 
     @property
     def scheduler(self) -> int | None:
-        """The scheduler's number among the shards of the trace; None without a global barrier."""
+        """Number of the scheduler among the shards; None without a global barrier."""
         return scheduler_of(self.config)
 
     def histogram(self) -> dict[int, int]:
@@ -97,10 +97,7 @@ class Run:
 
     @property
     def sync(self) -> Mapping[str, Any]:
-        """The strategy as configured; empty if it is not known.
-
-        If the servers have different strategies, only their kinds.
-        """
+        """The configured strategy; empty if unknown, only its kinds if servers differ."""
         sync = self.setting("sync")
         if isinstance(sync, list):
             return {"kind": _kind_of(sync)}
@@ -108,17 +105,17 @@ class Run:
 
     @property
     def kind(self) -> str:
-        """The kind of the strategy."""
+        """Kind of the strategy."""
         return str(self.sync.get("kind", ""))
 
     @property
     def real(self) -> bool:
-        """True if it ran on real processes."""
+        """True if the run was on real processes."""
         return "wall_time_s" in self.summary
 
     @property
     def time_s(self) -> float | None:
-        """Seconds that it took, by its own clock."""
+        """Duration of the run in seconds of its own clock."""
         return self.number("wall_time_s" if self.real else "virtual_time_s")
 
     @property
@@ -128,7 +125,7 @@ class Run:
 
     @property
     def waiting_share(self) -> float | None:
-        """Share of the workers' time that they waited, in [0, 1]."""
+        """Share of the workers' time spent waiting, in [0, 1]."""
         parts = [self.number("seconds", key) for key in ("compute", "communicate", "wait")]
         known = [part for part in parts if part is not None]
         if len(known) < 3 or sum(known) <= 0:
@@ -146,10 +143,10 @@ def clock(runs: Sequence[Run]) -> str:
 
 
 def strategies(runs: Sequence[Run]) -> list[str]:
-    """Return what tells the strategies apart, such as `ssp, staleness 3`.
+    """Return a label for each strategy that tells it apart, such as `ssp, staleness 3`.
 
-    Numbers are always given, other settings only if runs with the same kind of strategy differ
-    in them. Cut-offs have many numbers: there the model is always given. The time-out of an
+    Numbers are always given; other settings only if runs with the same kind of strategy differ
+    in them. For cut-offs, which have many numbers, the model is always given. The time-out of an
     all-reduce is left out, because it does not affect a run that ends.
     """
 
@@ -174,7 +171,7 @@ def strategies(runs: Sequence[Run]) -> list[str]:
 
 
 def _beside(run: Run) -> Iterator[str]:
-    """Yield what belongs to the strategy but stands elsewhere in the configuration."""
+    """Yield settings of the strategy that are elsewhere in the configuration."""
     changes = run.setting("sync_changes")
     for change in changes if isinstance(changes, list) else ():
         known = change if isinstance(change, Mapping) else {}
@@ -192,14 +189,14 @@ def _beside(run: Run) -> Iterator[str]:
 
 
 def _kind_of(sync: Any) -> str:
-    """Return the kind of a strategy, or the kinds in a list with one for each server."""
+    """Return the kind of a strategy, or the kinds if there is a strategy for each server."""
     listed = sync if isinstance(sync, list) else [sync]
     kinds = [str(each.get("kind", "")) for each in listed if isinstance(each, Mapping)]
     return " + ".join(dict.fromkeys(kinds))
 
 
 def on_one_clock(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs in virtual time or those on real processes, whichever are more."""
+    """Return the runs in virtual time or the runs on real processes, whichever are more."""
     real = [run for run in runs if run.real]
     return real if 2 * len(real) > len(runs) else [run for run in runs if not run.real]
 
@@ -263,7 +260,7 @@ def _metrics(path: Path) -> dict[str, Series]:
 
 
 def number_or_none(value: Any) -> float | None:
-    """The value if it is a finite number."""
+    """Return the value if it is a finite number, else None."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     return value if abs(value) <= sys.float_info.max else None

@@ -16,7 +16,7 @@ from outpace.report.read.runs import Run
 
 Floats = NDArray[np.float64]
 
-STEPS: Final = 200  # into which the run is cut for `TraceTotals.finished`
+STEPS: Final = 200  # number of equal parts of the run in `TraceTotals.finished`
 _MOST_WORKERS: Final = 1_000_000
 _ITERATION: Final = ("worker", "iteration", "start_ns", "computed_ns", "end_ns", "held_ns")
 _PULL: Final = ("start_ns", "end_ns", "released_by")
@@ -29,7 +29,7 @@ class LongestWait:
 
     worker: int
     iteration: int
-    end_ns: int  # of the iteration
+    end_ns: int  # end of the iteration
     held_ns: int
 
 
@@ -41,20 +41,20 @@ class TraceTotals:
     compute_s: Floats
     communicate_s: Floats
     wait_s: Floats
-    ended_s: Floats  # time that others waited, at any server, until this worker's push
+    ended_s: Floats  # time that other workers waited, at any server, for this worker's push
     longest: LongestWait | None
     finished: Ints  # iterations that ended in each STEPS-th of the run
     cut_offs: CutOffs | None
 
     @property
     def mean_iteration_s(self) -> float:
-        """Seconds; 0 if there was no iteration."""
+        """Mean duration of an iteration in seconds; 0 if there was no iteration."""
         total = self.compute_s.sum() + self.communicate_s.sum() + self.wait_s.sum()
         return float(total) / max(int(self.iterations.sum()), 1)
 
 
 def totals_of(run: Run) -> TraceTotals | None:
-    """Return the sums over a run's trace, or None and a line in its `problems`."""
+    """Return the sums over a run's trace; None, with a line in `problems`, if unreadable."""
     counts = run.summary.get("iterations")
     workers = len(counts) if isinstance(counts, list) else run.setting("workers")
     try:
@@ -76,7 +76,7 @@ def read_totals(path: Path, workers: int, end_s: float) -> TraceTotals | None:
         end_s: when the run ended.
 
     Raises:
-        Unreadable: if the file is missing or damaged, or names another worker.
+        Unreadable: if the file is missing or damaged, or names a worker that the run has not.
     """
     sums = np.zeros((4, workers))  # whole ns, so that sums are exact in any order
     iterations, finished = np.zeros(workers, np.int64), np.zeros(STEPS, np.int64)

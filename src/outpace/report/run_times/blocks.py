@@ -38,7 +38,7 @@ class Blocks:
 
 
 def means(values: NDArray[np.float64], rows: Blocks, columns: Blocks) -> NDArray[np.float64]:
-    """Return the mean of each block without NaNs; NaN if there is nothing else in it."""
+    """Return the mean of each block, ignoring NaNs; NaN if the block has only NaNs."""
     known = ~np.isnan(values)
     total, count = (
         columns.sums(rows.sums(each, 0), 1)

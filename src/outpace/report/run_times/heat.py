@@ -15,7 +15,7 @@ from outpace.report.words import plural
 
 _ROWS: Final = 240
 _COLUMNS: Final = 400
-_LINES: Final = 20  # between nodes
+_LINES: Final = 20  # maximum number of lines between nodes
 _CUT: Final = "#e4572e"
 
 
@@ -95,7 +95,7 @@ def _view(
 
 
 def _borders(times: RunTimes, order: NDArray[np.int64], size: int) -> list[Plot]:
-    """Return lines between the nodes, if they are few enough to be told apart."""
+    """Return lines between the nodes, if there are few enough nodes."""
     changes = np.flatnonzero(np.diff(times.node[order])) + 1
     if len(changes) > _LINES:
         return []

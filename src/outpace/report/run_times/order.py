@@ -77,7 +77,7 @@ def _cut(facts: Facts) -> str:
 
 
 def _kept(count: int) -> NDArray[np.int64]:
-    """Return the places of at most _POINTS points, evenly spaced."""
+    """Return the indices of at most _POINTS evenly spaced points."""
     if count <= _POINTS:
         return np.arange(count)
     return np.unique(np.linspace(0, count - 1, _POINTS).round().astype(np.int64))

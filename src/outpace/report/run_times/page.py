@@ -19,8 +19,8 @@ def write_run_times(facts: Facts, name: str, definition: str, path: Path) -> Non
     """Write the page to `path`.
 
     Args:
-        name: of the source.
-        definition: what a run time of this source is.
+        name: name of the source.
+        definition: definition of this source's run times, in words.
 
     Raises:
         ConfigError: if the file cannot be written.

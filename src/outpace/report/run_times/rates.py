@@ -18,7 +18,7 @@ def rates_figure(facts: Facts) -> Figure:
     """Return the figure `figure-throughput`."""
     rates = facts.rates
     traces = [_curve(facts, rates.exact, "solid", "Ω(c)")]
-    if not rates.exact.all():  # joined to the solid part
+    if not rates.exact.all():  # a dotted part, joined to the solid part
         bounds = ~rates.exact | np.append(~rates.exact[1:], False)
         traces.append(_curve(facts, bounds, "dot", "at most: a worker was cut off"))
     of_all = "waiting for all" + ", the best count" * (rates.best == len(rates.rate))

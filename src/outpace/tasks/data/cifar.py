@@ -1,7 +1,7 @@
 """CIFAR-10: 60,000 colour pictures, 32×32, ten classes (Krizhevsky, 2009), binary version.
 
-The pictures are read from the published archive, which has a checksum and is not unpacked; or
-from the six files unpacked from it, of which sizes and labels are checked.
+The pictures are read from the published archive, whose checksum is verified and which is not
+unpacked, or from the six files unpacked from it, whose sizes and labels are checked.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CIFAR10: Final = DataSet(
 TRAIN: Final = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
 TEST: Final = "test_batch.bin"
 UNPACKED: Final = "cifar-10-batches-bin"  # the archive's only folder
-BATCH_BYTES: Final = 30_730_000  # of each of the six files
+BATCH_BYTES: Final = 30_730_000  # size of each of the six files
 _SHAPE: Final = (3, 32, 32)
 _RECORD: Final = 1 + 3 * 32 * 32  # the class, then red, green and blue, row by row
 _CLASSES: Final = 10
@@ -99,8 +99,8 @@ def find_cifar10(folder: str | None = None) -> list[Path]:
     """Return the archive, or the six files in the order of TRAIN and TEST.
 
     Raises:
-        ConfigError: if there are neither and the archive cannot be downloaded, if some of the six
-            are missing, or if a checksum or size is wrong.
+        ConfigError: if there is neither and the archive cannot be downloaded, if some of the six
+            files are missing, or if a checksum or size is wrong.
     """
     for place in CIFAR10.places(folder):
         if (place / ARCHIVE).is_file():
@@ -143,10 +143,10 @@ def _joined(batches: Iterable[_Pair]) -> _Pair:
 
 
 def read_files(paths: Iterable[Path]) -> dict[str, _Pair]:
-    """Return (pictures, classes) by the names of the files, of any number of records.
+    """Return file name -> (pictures, classes); files can have any number of records.
 
     Pictures are uint8 of shape (n, 3, 32, 32), classes int64 of shape (n,). Raises ConfigError
-    if a file cannot be read or contains something else.
+    if a file cannot be read or has another format.
     """
     batches = {}
     for path in paths:

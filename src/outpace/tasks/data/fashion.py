@@ -35,7 +35,7 @@ FASHION_MNIST: Final = DataSet(
     "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
 )
 _MEAN, _DEVIATION = (72.94,), (90.02,)
-_UINT8: Final = 8  # in an idx file's magic number
+_UINT8: Final = 8  # code of the type in an idx file's magic number
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ def _pair(images: str, labels: str) -> _Pair:
 
 
 def read_idx(path: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
-    """Read a gzipped idx file of bytes. Raises ConfigError if it is something else."""
+    """Read a gzipped idx file of bytes. Raises ConfigError if the file is not one."""
     try:
         with gzip.open(path) as file:
             data = file.read()

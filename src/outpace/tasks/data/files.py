@@ -1,8 +1,8 @@
 """Finds the files of a data set, or downloads them.
 
-Files are looked for in the folder that the configuration names; or else in the data set's folder
-in OUTPACE_DATA and in the user's cache, into which missing files are downloaded. A file is used
-only if its checksum is right.
+Files are looked for in the folder that the configuration names. If it names none, they are looked
+for in the data set's folder in OUTPACE_DATA and in the user's cache, and missing files are
+downloaded into the cache. A file is used only if its checksum is right.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class DataSet:
 
     Attributes:
         checksums: name -> SHA-256.
-        url: the folder that they are downloaded from.
+        url: the folder that the files are downloaded from.
     """
 
     name: str
@@ -33,10 +33,10 @@ class DataSet:
     url: str
 
     def find(self, folder: str | None = None) -> dict[str, Path]:
-        """Return the files by name. Missing ones are downloaded, unless `folder` must hold them.
+        """Return the files by name. Without `folder`, missing files are downloaded.
 
         Raises:
-            ConfigError: with the files that are missing and where to put them, or that are damaged.
+            ConfigError: names the missing files and where to put them, or the damaged files.
         """
         places = self.places(folder)
         if folder is not None:
@@ -71,7 +71,7 @@ class DataSet:
                 path=cache,
                 downloader=pooch.HTTPDownloader(progressbar=_ProgressBar(name), timeout=30),
             )
-        except Exception as error:  # of requests, urllib3 or pooch
+        except Exception as error:  # from requests, urllib3 or pooch
             raise ConfigError(
                 f"{self.name}: cannot download {self.url}/{name} ({type(error).__name__}). "
                 f"Put {', '.join(self.checksums)} into {cache}, or into "
@@ -110,7 +110,7 @@ def _first(places: Sequence[Path], name: str) -> Path | None:
 
 
 class _ProgressBar:
-    """Shows a download; a progress bar as pooch wants it."""
+    """Shows the progress of a download, with the interface that pooch expects."""
 
     def __init__(self, name: str) -> None:
         from rich.console import Console

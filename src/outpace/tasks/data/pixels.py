@@ -1,4 +1,4 @@
-"""Pictures are kept as bytes and become floats when they are used, which saves memory."""
+"""Keeps pictures as bytes and converts them to floats when they are used, to save memory."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class Pixels(nn.Module):
     """Maps bytes (n, channels, height, width) to floats of mean 0 and variance 1 per channel.
 
     Args:
-        mean: of a pixel of each channel of the training data, in 0 to 255.
-        deviation: the standard deviation of the same.
+        mean: mean pixel of each channel in the training data, from 0 to 255.
+        deviation: standard deviation of the pixels of each channel.
     """
 
     _mean: torch.Tensor
@@ -21,7 +21,7 @@ class Pixels(nn.Module):
 
     def __init__(self, mean: Sequence[float], deviation: Sequence[float]) -> None:
         super().__init__()
-        # Not in the state dict, because they are properties of the data and not learned.
+        # Not in the state dict, because the values are properties of the data and not learned.
         for name, values in (("_mean", mean), ("_deviation", deviation)):
             self.register_buffer(name, torch.tensor(values).view(-1, 1, 1), persistent=False)
 

@@ -1,4 +1,4 @@
-"""Makes training data from a text: the task is to guess its next character."""
+"""Makes training data from a text, to predict its next character."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import torch
 from outpace.errors import ConfigError
 
 _DEFAULT_CHARACTERS: Final = 2_000_000
-_TEST_SHARE: Final = 10  # one tenth
-_TEST_WINDOWS: Final = 200  # at most, so that an evaluation is short
+_TEST_SHARE: Final = 10  # one tenth of the text is test data
+_TEST_WINDOWS: Final = 200  # maximum, so that an evaluation is short
 
 Windows = tuple[torch.Tensor, torch.Tensor]
 
 
 @dataclass(frozen=True)
 class Characters:
-    """The characters of a text as numbers: their places in `distinct`, which is sorted.
+    """The characters of a text as indices into `distinct`, the sorted distinct characters.
 
     `train` is the first nine tenths of the text, `test` the last tenth; both are int64.
     """
@@ -40,7 +40,7 @@ class Characters:
         return _windows(self.train, context, 1)
 
     def test_windows(self, context: int) -> Windows:
-        """Return rows that do not overlap, evenly spaced if there are more than needed."""
+        """Return windows that do not overlap, evenly spaced if there are more than needed."""
         fit = (len(self.test) - 1) // context
         return _windows(self.test, context, context * -(-fit // _TEST_WINDOWS))
 
@@ -67,8 +67,8 @@ def read_characters(path: str | None, context: int) -> Characters:
 def standard_library() -> str:
     """Return the first 2,000,000 characters of the modules in the folder of Python's library.
 
-    They are in the order of their names, with "?" for what is not ASCII. Modules that a
-    distribution or build adds are left out, so equal versions of Python give equal texts.
+    Modules are in the order of their names, and "?" replaces characters that are not ASCII. Modules
+    that a distribution or build adds are left out, so equal versions of Python give equal texts.
     """
     files = Path(sysconfig.get_path("stdlib")).glob("*.py")
     modules = sorted(f for f in files if f.stem in sys.stdlib_module_names)

@@ -1,7 +1,7 @@
 """AlexNet (Krizhevsky et al. 2012), changed for small pictures.
 
 It has five 3×3 convolutions with the channels of the one-tower version (Krizhevsky 2014), and the
-two linear layers of 4096 with dropout, which hold nine tenths of the parameters as they do there.
+two linear layers of 4096 with dropout, which hold nine tenths of the parameters, as published.
 There is no normalisation.
 """
 

@@ -1,4 +1,4 @@
-"""A small transformer that guesses the next character of a text."""
+"""A small transformer that predicts the next character of a text."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from outpace.tasks.data.text import read_characters
 from outpace.tasks.supervised import supervised
 from outpace.tasks.task import Task, Workload
 
-_DEVIATION: Final = 0.02  # of initial weights (GPT-2)
+_DEVIATION: Final = 0.02  # standard deviation of initial weights (GPT-2)
 
 
 @dataclass(frozen=True, slots=True)
 class CharGpt:
-    """A transformer that guesses the next character of a text.
+    """A transformer that predicts the next character of a text.
 
     Attributes:
-        path: of the text, UTF-8; by default the sources of Python's standard library.
+        path: path of a UTF-8 text; by default the sources of Python's standard library.
         context: number of characters that the model sees.
     """
 
@@ -60,7 +60,7 @@ def char_gpt(path: str | None, context: int, layers: int, heads: int, width: int
     """Return a transformer with the text of a file, by default the standard library's sources.
 
     The loss is the cross-entropy in nats per character, the accuracy the share of characters
-    guessed right. Raises ConfigError if the text cannot be read or is too short.
+    predicted correctly. Raises ConfigError if the text cannot be read or is too short.
     """
     text = read_characters(path, context)
     model = Transformer(len(text.distinct), context, layers, heads, width)
@@ -74,16 +74,16 @@ def next_character_loss(output: torch.Tensor, target: torch.Tensor) -> torch.Ten
 
 
 def next_character_accuracy(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """Return the share of places whose largest output is the next character."""
+    """Return the share of positions whose largest output is the next character."""
     return (output.argmax(dim=-1) == target).float().mean()
 
 
 class Transformer(nn.Module):
-    """A decoder with learned positions, normalised first, as GPT-2 (Radford et al. 2019).
+    """A pre-norm decoder with learned positions, like GPT-2 (Radford et al. 2019).
 
-    It maps numbers of characters (n, places), int64, of at most `context` places, to scores
-    (n, places, characters) of the next character. There is no dropout; input and output
-    weights are not shared.
+    It maps indices of characters, int64 of shape (n, positions), with at most `context` positions,
+    to scores (n, positions, characters) of the next character. There is no dropout; input and
+    output weights are not shared.
     """
 
     def __init__(self, characters: int, context: int, layers: int, heads: int, width: int) -> None:
@@ -127,7 +127,7 @@ class _TransformerBlock(nn.Module):
 
 
 class _Attention(nn.Module):
-    """Each place attends to itself and the places before it."""
+    """Causal self-attention: each position attends to itself and the positions before it."""
 
     def __init__(self, heads: int, width: int) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ class _Attention(nn.Module):
         self.last = nn.Linear(width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        # (n, places, 3·width) → three times (n, heads, places, width / heads)
+        # (n, positions, 3·width) → three times (n, heads, positions, width / heads)
         queries, keys, values = (
             part.unflatten(-1, (self._heads, -1)).transpose(1, 2)
             for part in self.first(x).chunk(3, dim=-1)

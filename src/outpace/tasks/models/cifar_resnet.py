@@ -34,7 +34,7 @@ class _ResidualBlock(nn.Module):
         self._stride, self._new_channels = stride, outputs - inputs
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        # Every stride-th place, with zeros for the new channels.
+        # Every stride-th pixel, with zeros for the new channels.
         every = x[:, :, :: self._stride, :: self._stride]
         shortcut = nn.functional.pad(every, (0, 0, 0, 0, 0, self._new_channels))
         return torch.relu(self.residual(x) + shortcut)

@@ -1,7 +1,7 @@
 """DenseNet-BC: Huang et al. 2017, Densely Connected Convolutional Networks, section 3.
 
-The stem is one 3×3 convolution of stride 1, as published for CIFAR. DenseNet-121 has the same
-stem, where the published one shrinks ImageNet's pictures to a quarter.
+The stem is one 3×3 convolution of stride 1, as published for CIFAR. DenseNet-121 has this stem too;
+the published stem shrinks ImageNet's pictures to a quarter.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _densenet(blocks: Sequence[int], growth: int, classes: int, channels: int) -
 
 
 class _Layer(nn.Module):
-    """Adds `growth` features to those before, through a bottleneck of four times as many."""
+    """Appends `growth` features to the input, through a bottleneck of four times as many."""
 
     def __init__(self, features: int, growth: int) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class _Layer(nn.Module):
 
 
 def _transition(inputs: int, outputs: int) -> nn.Module:
-    """Return layers that halve the features and leave a quarter of the places."""
+    """Return layers that halve height and width, and map `inputs` to `outputs` features."""
     return nn.Sequential(
         nn.BatchNorm2d(inputs), nn.ReLU(), conv(inputs, outputs, kernel=1), nn.AvgPool2d(2)
     )

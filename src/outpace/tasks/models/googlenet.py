@@ -1,7 +1,7 @@
 """GoogLeNet: Szegedy et al. 2015, table 1, for small pictures.
 
-The stem is one 3×3 convolution to 192 channels, where the published one shrinks ImageNet's
-pictures to an eighth. Batch normalisation replaces the auxiliary classifiers.
+The stem is one 3×3 convolution to 192 channels; the published stem shrinks ImageNet's pictures to
+an eighth. Batch normalisation replaces the auxiliary classifiers.
 """
 
 from __future__ import annotations

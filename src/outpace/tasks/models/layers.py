@@ -10,7 +10,7 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 def conv(inputs: int, outputs: int, kernel: int = 3, stride: int = 1, groups: int = 1) -> nn.Conv2d:
-    """Return a convolution that keeps the size, up to the stride, without bias."""
+    """Return a convolution without bias, padded to keep the size apart from the stride."""
     return nn.Conv2d(
         inputs, outputs, kernel, stride, padding=kernel // 2, groups=groups, bias=False
     )

@@ -1,4 +1,4 @@
-"""The models by name; each is made from (classes, channels), for pictures of at least 28×28."""
+"""The models by name, made from (classes, channels), for pictures of at least 28×28 pixels."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ MODELS: Final[Mapping[str, Maker]] = {
 
 
 def make_model(name: str, classes: int, channels: int) -> nn.Module:
-    """Return the model of a name that `require_model` accepts, with new weights."""
+    """Return a model with new weights; `name` is a name that `require_model` accepts."""
     return MODELS[_BY_LETTERS[_letters(name)]](classes, channels)
 
 
 def require_model(name: str, key: str = "model") -> None:
-    """Require (`checks.require`) that there is such a model; dashes can be left out."""
+    """Require (`checks.require`) that the model exists; dashes can be left out."""
     known = _letters(name) in _BY_LETTERS
     hint = "" if known else did_you_mean(name, MODELS)
     require(known, key, "the name of a model", f"{name!r}.{hint}")

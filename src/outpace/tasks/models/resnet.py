@@ -1,6 +1,6 @@
 """ResNet-50 and -101 (He et al. 2016, table 1), with a stem for small pictures.
 
-The stem is one 3×3 convolution of stride 1 without max-pooling, where the published one shrinks
+The stem is one 3×3 convolution of stride 1 without max-pooling; the published stem shrinks
 ImageNet's pictures to a quarter.
 """
 
@@ -30,8 +30,8 @@ def resnet(blocks: Sequence[int], classes: int, channels: int) -> nn.Module:
 class _Bottleneck(nn.Module):
     """1×1, 3×3 and 1×1 convolutions beside an identity, projected where shapes differ.
 
-    The 3×3 convolution has the stride, not the first one as published, so that every place is
-    used, as has become usual (Goyal et al. 2017, section 5.1).
+    The 3×3 convolution has the stride, not the first convolution as published, so that every pixel
+    is used. This is now usual (Goyal et al. 2017, section 5.1).
     """
 
     def __init__(self, inputs: int, width: int, stride: int) -> None:
