@@ -131,7 +131,7 @@ def test_overrides_apply_together_and_a_kind_resets_its_mapping(here):
         (["servers=5000"], "5000 servers cannot share 4810 parameters"),
         (["stop={}"], "stop: needs at least one of"),
         (["stop.iterations=0"], "stop.iterations must be at least 1"),
-        (["stop={target_accuracy: 0.9}", "evaluate={}"], "would never be looked at"),
+        (["stop={target_accuracy: 0.9}", "evaluate={}"], "would never be checked"),
         (["stop.target_accuracy=1.5"], "stop.target_accuracy must be in (0, 1]"),
         (["task.kind=timing", "stop.target_accuracy=0.5"], "'timing' has no accuracy"),
         (["compute.slow=[{workers: [4], factor: 2}]"], "compute.slow.workers must be from 0 to 3"),
