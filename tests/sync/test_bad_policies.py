@@ -51,9 +51,15 @@ def sync(text: str) -> str:
 
 BAD = [
     # numbers
-    (sync("{kind: drop-stragglers, quorum: 5}"), "sync.quorum: 5 of 4 workers"),
+    (
+        sync("{kind: drop-stragglers, quorum: 5}"),
+        "sync.quorum must be at most 4, the number of workers, not 5",
+    ),
     (sync("{kind: drop-stragglers, quorum: 0}"), "sync.quorum must be at least 1, not 0"),
-    (sync("{kind: partial-push, quorum: 5}"), "sync.quorum: 5 of 4 workers"),
+    (
+        sync("{kind: partial-push, quorum: 5}"),
+        "sync.quorum must be at most 4, the number of workers, not 5",
+    ),
     (sync("{kind: partial-push, quorum: -1}"), "sync.quorum must be at least 1, not -1"),
     (
         sync("{kind: partial-push, quorum: 3, timeout_s: -0.1}"),
@@ -83,7 +89,10 @@ BAD = [
     (sync("{kind: dynamic-pssp, staleness: 3, alpha: .nan}"), "sync.alpha"),
     (sync("{kind: dynamic-pssp, staleness: 3, alpha: [1]}"), "sync.alpha"),
     (sync("{kind: dsps, staleness: 3, extra: -1}"), "sync.extra must be from 0 to 10,000, not -1"),
-    (sync("{kind: psp-sampling, sample: 4}"), "sync.sample: 4 workers have not 4 others each"),
+    (
+        sync("{kind: psp-sampling, sample: 4}"),
+        "sync.sample must be at most 3, the number of other workers, not 4",
+    ),
     (sync("{kind: psp-sampling, sample: -1}"), "sync.sample must be at least 0, not -1"),
     (sync("{kind: psp-sampling, sample: 1, staleness: -1}"), "sync.staleness"),
     (
@@ -100,7 +109,10 @@ BAD = [
         "sync[1].stalenes: unknown key. Did you mean 'staleness'?",
     ),
     (sync("[{kind: bsp}, 3]"), "sync[1] must be a mapping, not 3"),
-    (sync("[{kind: bsp}, {kind: drop-stragglers, quorum: 9}]"), "sync[1].quorum: 9 of 4 workers"),
+    (
+        sync("[{kind: bsp}, {kind: drop-stragglers, quorum: 9}]"),
+        "sync[1].quorum must be at most 4, the number of workers, not 9",
+    ),
     (sync("[{kind: bsp}, {}]"), "sync[1].kind is missing"),
     # changes
     (
@@ -126,7 +138,7 @@ BAD = [
     ),
     (
         "sync_changes=[{at_s: 1, sync: {kind: drop-stragglers, quorum: 9}}]",
-        "sync_changes[0].sync.quorum: 9 of 4 workers",
+        "sync_changes[0].sync.quorum must be at most 4, the number of workers, not 9",
     ),
     # a user's own
     ("conditions=[{keys: server-0}]", "conditions[0].pull, push must be the name of a function"),

@@ -17,9 +17,14 @@ BLOCKS: Final = 8  # of a single recording
 
 @dataclass(frozen=True)
 class Row:
-    """parts: Ω in per cent of the oracle's, of each run; of a single run: of each of its
-    blocks, so that rows of a table can be compared part by part. cut_offs, oracles: how often
-    the rule, and whoever knew the times, waited for how many; apart: for how many more the rule.
+    """The results of one rule.
+
+    Args:
+        parts: Ω in percent of the oracle's, for each run, or for each block of a single run, so
+            that rows of a table can be compared part by part.
+        cut_offs, oracles: iterations by the number of workers that the rule, and the oracle,
+            waited for.
+        apart: iterations by the number of workers that the rule waited for beyond the oracle.
     """
 
     parts: list[float]

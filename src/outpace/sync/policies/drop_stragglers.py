@@ -48,6 +48,6 @@ def require_quorum(quorum: int) -> None:
 
 
 def quorum_problems(quorum: int, workers: int) -> Iterator[str]:
-    """Yield `quorum: why` if the quorum exceeds the number of workers."""
+    """Yield a line if the quorum exceeds the number of workers."""
     if quorum > workers:
-        yield f"quorum: {quorum} of {workers} workers can never have come"
+        yield f"quorum must be at most {workers}, the number of workers, not {quorum}"

@@ -37,8 +37,9 @@ class PspSampling(Policy):
 
     def problems(self, workers: int) -> Iterator[str]:
         yield from Policy.problems(self, workers)
-        if self.sample > max(0, workers - 1):
-            yield f"sample: {workers} workers have not {self.sample} others each"
+        others = workers - 1
+        if self.sample > others:
+            yield f"sample must be at most {others}, the number of other workers, not {self.sample}"
 
     def may_answer(self, pull: Pull, view: ShardView) -> Decision:
         slowest, behind = pull.iteration, -1
