@@ -193,8 +193,8 @@ def test_all_that_is_wrong_with_policies_is_said_at_once(here, capsys):
         "conditions=[{pull: 'mine:f', keys: 'x*'}]",
     )
     for words in (
-        "sync[0].quorum: 9",
-        "sync[1].sample: 4 workers",
+        "sync[0].quorum must be at most 4",
+        "sync[1].sample must be at most 3",
         "sync_changes[0].keys: 'sever'",
         "sync_changes[1].at_s: 2.0 goes back",
         "conditions[0].keys: 'x*'",
