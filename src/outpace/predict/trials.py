@@ -1,4 +1,4 @@
-"""What each rule would have achieved in a recorded run."""
+"""Compares rules on a recorded run: the gradients per second of each."""
 
 from __future__ import annotations
 

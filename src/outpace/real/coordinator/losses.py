@@ -1,4 +1,4 @@
-"""What happens when a process of the run dies or can no longer be reached.
+"""Losses: handles processes of the run that die or can no longer be reached.
 
 A loss is known in three ways: the launcher says that the process has ended, its connection to the
 coordinator is gone, or, for a server, a worker has lost the connection to it. The run does not end

@@ -1,4 +1,4 @@
-"""What the processes of a run tell the coordinator, checked and put where it belongs."""
+"""Checks the messages that processes send to the coordinator, and stores their content."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Reports:
 
     @property
     def totals(self) -> Totals:
-        """What happened so far, summed over all processes."""
+        """Totals so far, summed over all processes."""
         total = Totals()
         for part in self.totals_of.values():
             total.add(part)

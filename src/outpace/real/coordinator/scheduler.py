@@ -31,7 +31,7 @@ from outpace.sync.programs.parameter_server import parameter_server
 
 @dataclass(frozen=True, slots=True)
 class SchedulerResources:
-    """What a scheduler shares with the coordinator."""
+    """The parts of the coordinator that a scheduler uses."""
 
     experiment: Experiment
     kernel: Kernel

@@ -1,4 +1,4 @@
-"""What the processes of a run have said so far, and waiting for those that have not."""
+"""Counts the messages of the processes of a run, and waits for missing ones."""
 
 from __future__ import annotations
 

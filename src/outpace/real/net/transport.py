@@ -28,7 +28,7 @@ from outpace.real.net.messages import WireMessage
 
 @dataclass(frozen=True, slots=True)
 class Handlers:
-    """What a process does with what arrives on its connections. Peers are called by name.
+    """Callbacks for the messages and losses of a connection. Peers are called by name.
 
     expect: returns which block may come with a message of a peer, as (dtype, elements); None: none.
     on_lost: called when a peer that was heard is gone, or was refused. is_finite: tests large

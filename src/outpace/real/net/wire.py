@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 class WireError(ProtocolError):
-    """What came in is not a message of this run, or not an acceptable one."""
+    """A received message is not of this run, or is not acceptable."""
 
 
 class Outgoing:

@@ -24,7 +24,7 @@ OnOutput: TypeAlias = Callable[[str, str, bool], None]  # name, line, is it stan
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What one process of a run does: it calls target(*arguments) and ends.
+    """The work of one process of a run: it calls target(*arguments) and ends.
 
     name: unique among the roles of the run. target: a function that can be imported by name in
     another process. arguments: are pickled.

@@ -1,4 +1,4 @@
-"""What listeners and callers have in common: a ZeroMQ socket with its monitor."""
+"""A ZeroMQ socket with its monitor, the common part of listeners and callers."""
 
 from __future__ import annotations
 
