@@ -74,9 +74,10 @@ class Recorder:
         computed: Time,
         finished: Time,
         held: Time,
-        last_shard: int,
+        last_shard: int = NONE,
     ) -> None:
         totals = self.totals
+        held = max(0, min(held, finished - computed))  # clocks of two processes can differ
         totals.compute += computed - started
         totals.wait += held
         totals.communicate += finished - computed - held

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 from outpace.blocks.block import Block
 from outpace.cluster import RunTime
@@ -20,6 +21,7 @@ class Computing:
         self.worker = worker
         self._run, self._run_time = run, run_time
         self._kernel, self._recorder = run.kernel, run.recorder
+        self.iteration_finished = partial(run.recorder.iteration_finished, worker)
         limit = run.experiment.stop.iterations
         self._last = math.inf if limit is None else limit
 

@@ -91,7 +91,6 @@ class WorkerNode(Computing, VirtualNode):
         Computing.__init__(self, run, worker, run_time)
         self.servers = servers
         self.recv_nowait = self.mailbox.get_nowait
-        self.iteration_finished = partial(self._recorder.iteration_finished, worker)
         seed = run.experiment.seed
         self._coins = RandomStream(seed, "coin", worker, lambda source, n: source.random(n))
 

@@ -13,7 +13,6 @@ from outpace.blocks.block import Block
 from outpace.cluster import Paths, RunTime
 from outpace.config.experiment import Experiment
 from outpace.kernel import Future
-from outpace.record.trace import NONE
 from outpace.simulation.collective.all_reduces import SimulatedAllReduces, SimulatedReduction
 from outpace.simulation.collective.exchanges import SimulatedExchange, SimulatedExchanges
 from outpace.simulation.collective.routes import Formula, Messages, Route
@@ -224,10 +223,3 @@ class SimulatedPeer(Computing):
     def begin_exchange(self, iteration: int) -> SimulatedExchange:
         self._computed, self.joined_after = 0, iteration
         return self._simulation.exchange(self.worker, iteration)
-
-    def iteration_finished(
-        self, iteration: int, started: Time, computed: Time, finished: Time, held: Time
-    ) -> None:
-        self._recorder.iteration_finished(
-            self.worker, iteration, started, computed, finished, held, NONE
-        )

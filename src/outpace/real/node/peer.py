@@ -32,7 +32,6 @@ from outpace.real.net.messages import (
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.peer_models import PeerModels
 from outpace.real.node.worker_process import WorkerProcess
-from outpace.record.trace import NONE
 from outpace.support.units import Time
 from outpace.sync.peers.context import (
     AccumulatedGradient,
@@ -241,19 +240,6 @@ class PeerWorker(WorkerProcess):
         self._busy.clear()
         self._joined_after = iteration
         return self._exchanges.begin(iteration)
-
-    def iteration_finished(
-        self, iteration: int, started: Time, computed: Time, finished: Time, held: Time
-    ) -> None:
-        self.recorder.iteration_finished(
-            self.worker,
-            iteration,
-            started,
-            computed,
-            finished,
-            max(0, min(held, finished - computed)),
-            NONE,
-        )
 
     def _least(self, members: Sequence[int]) -> Time:
         """Return the minimum duration of an all-reduce among these workers, in ns."""

@@ -32,7 +32,7 @@ from outpace.real.net.transport import Caller, Handlers
 from outpace.real.node.member import CoordinatorLink, Lost
 from outpace.real.node.worker_process import Trainer, WorkerProcess
 from outpace.support.randomness import RandomStream
-from outpace.support.units import Time, nanoseconds, seconds
+from outpace.support.units import nanoseconds, seconds
 from outpace.sync.messages import (
     SCHEDULER,
     Abort,
@@ -165,25 +165,6 @@ class ServedWorker(WorkerProcess):
         if settings is not None and gradient is not None:
             message.settings, message.unused = settings.groups, settings.unused
         caller.send(message, gradient)
-
-    def iteration_finished(
-        self,
-        iteration: int,
-        started: Time,
-        computed: Time,
-        finished: Time,
-        held: Time,
-        last_server: int,
-    ) -> None:
-        self.recorder.iteration_finished(
-            self.worker,
-            iteration,
-            started,
-            computed,
-            finished,
-            min(held, finished - computed),
-            last_server,
-        )
 
     async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
         return await self.compute_in_time(parameters, iteration)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, Final, Protocol
 
 import torch
@@ -71,7 +72,8 @@ class WorkerProcess(Member, ABC):
 
     def __init__(self, link: CoordinatorLink, worker: int, experiment: Experiment) -> None:
         super().__init__(link, self._expected)
-        self.worker, self._experiment = worker, experiment
+        self.worker = worker
+        self.iteration_finished = partial(self.recorder.iteration_finished, worker)
         law = experiment.compute
         self._run_time = law and law.run_time(
             experiment.seed, experiment.workers, experiment.stop.iterations
