@@ -135,9 +135,26 @@ def test_the_scheduler_has_a_machine_of_its_own(tmp_path):
     assert again.summary["virtual_time_s"] == result.summary["virtual_time_s"]
 
 
-def test_reports_call_the_scheduler_by_its_name(tmp_path):
-    folder = tmp_path / "run"
-    simulate(config("bsp", **GLOBAL), folder)
+OWN = """
+from outpace.sync.baselines.global_barrier import GlobalBarrier
+from outpace.sync.policies.bsp import Bsp
+
+class MyBarrier(GlobalBarrier):
+    __slots__ = ()
+    everywhere = "its scheduler follows one policy"
+
+    def __init__(self):
+        super().__init__(Bsp())
+"""
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_reports_call_the_scheduler_by_its_name_also_that_of_a_users_strategy(tmp_path, own):
+    folder, file = tmp_path / "run", tmp_path / "mine.py"
+    file.write_text(OWN)
+    changes = {"sync": {"kind": "python", "target": f"{file}:MyBarrier"}} if own else GLOBAL
+    result = simulate(config("bsp") | changes, folder)
+    assert result.summary["scheduler_shard"] == SERVERS
     page = (folder / "report.html").read_text()
     assert "at the scheduler for worker" in page
     assert f"at server {SERVERS}" not in page

@@ -56,6 +56,14 @@ def has_scheduler(experiment: Experiment) -> bool:
     return strategy.scheduler is not None or strategy.cut_off is not None
 
 
+def scheduler_number(experiment: Experiment) -> int | None:
+    """Return the number of the scheduler's shard, which follows the servers' numbers.
+
+    None if no scheduler lets workers through. A scheduler that cuts iterations off has no shard.
+    """
+    return None if experiment.policies.strategy.scheduler is None else experiment.servers
+
+
 def scheduler_shard(experiment: Experiment, observer: ShardObserver) -> Shard | None:
     """Return the shard of a scheduler that lets workers through; None if there is none.
 

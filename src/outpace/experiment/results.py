@@ -19,6 +19,7 @@ from outpace.blocks.digest import parameters_digest
 from outpace.config.experiment import Experiment
 from outpace.config.reading import to_plain
 from outpace.engine.protocol import Engine
+from outpace.engine.servers import scheduler_number
 from outpace.errors import ConfigError, OutpaceError, RunError
 from outpace.predict.models import save as save_run_time_model
 from outpace.record import folder as files
@@ -137,6 +138,7 @@ class RecordedRun:
             **engine.totals.summary(self.experiment.workers),
             **(engine.totals.summary_of_peers() if without_servers else {}),
             "servers": [] if without_servers else self._servers(),
+            "scheduler_shard": None if without_servers else scheduler_number(self.experiment),
             **engine.metrics.summary(self.experiment.stop.target_accuracy),
             "parameters_digest": parameters_digest(engine.parameters()),
             "trace_digest": self.trace.digest(),

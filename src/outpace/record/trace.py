@@ -17,8 +17,9 @@ The trace is one table with a row per event. Times are in ns since the start of 
   all had joined at computed_ns, and the worker had the result at end_ns. `clock` workers took
   part. For gossip: the worker asked for a partner, both were free, both had the mean.
 
-With a global barrier, the scheduler is the shard after the last server. It receives only pulls,
-and an iteration's `shard` and held_ns refer to the scheduler.
+A scheduler that lets workers through, as with a global barrier, is the shard after the last
+server; summary.json gives its number as `scheduler_shard`. It receives only pulls, and an
+iteration's `shard` and held_ns refer to it.
 
 Records are kept as rows of integers and handed on in chunks, so memory does not grow with the
 run. The digest is over these integers: it depends on the events and not on how they are stored.

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from outpace.errors import ConfigError
-from outpace.record.folder import TRACE, read_config
+from outpace.record.folder import TRACE
 from outpace.report.perfetto.packets import Packets
 from outpace.report.perfetto.rows import Row, rows_of
 from outpace.report.read.batches import NULL
@@ -38,20 +38,13 @@ def write_perfetto(run: Path, out: Path) -> None:
         ConfigError: if `run` is not the folder of a run, its trace cannot be read, or `out`
             cannot be written.
     """
-    read_summary_of(run)
+    scheduler = scheduler_of(read_summary_of(run))
     try:
-        replace_file(out, lambda partial: _write(run / TRACE, partial, _scheduler(run)))
+        replace_file(out, lambda partial: _write(run / TRACE, partial, scheduler))
     except Unreadable as error:
         raise ConfigError(str(error)) from error
     except OSError as error:
         raise ConfigError(f"cannot write {out}: {error.strerror or error}") from error
-
-
-def _scheduler(run: Path) -> int | None:
-    try:
-        return scheduler_of(read_config(run))
-    except ConfigError:  # without its configuration the scheduler is shown as a server
-        return None
 
 
 def _write(trace: Path, path: Path, scheduler: int | None) -> None:

@@ -23,11 +23,10 @@ Series = list[float | None]
 _COLUMNS: Final = ("time_s", "updates", "gradients", "accuracy", "train_loss", "test_loss")
 
 
-def scheduler_of(config: Mapping[str, Any]) -> int | None:
-    """Return the scheduler's number among the shards, if there is a global barrier."""
-    servers = config.get("servers")
-    known = config.get("barrier") == "global" and isinstance(servers, int)
-    return servers if known else None
+def scheduler_of(summary: Mapping[str, Any]) -> int | None:
+    """Return the scheduler's number among the shards of the trace; None if it is not a shard."""
+    shard = summary.get("scheduler_shard")
+    return shard if isinstance(shard, int) else None
 
 
 @dataclass(frozen=True)
@@ -80,8 +79,8 @@ class Run:
 
     @property
     def scheduler(self) -> int | None:
-        """Number of the scheduler among the shards; None without a global barrier."""
-        return scheduler_of(self.config)
+        """Number of the scheduler among the shards of the trace; None if it is not a shard."""
+        return scheduler_of(self.summary)
 
     def histogram(self) -> dict[int, int]:
         """Return the number of pairs (gradient, server) for each staleness."""
