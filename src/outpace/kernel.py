@@ -1,7 +1,7 @@
 """One kernel for any clock: it resumes coroutines one at a time, in a fixed order.
 
 A *walker* is a coroutine that the kernel drives. It runs until it blocks (`sleep`, `wait`,
-`Mailbox.get`, awaiting a `Future`, `join`), and nothing else runs meanwhile. It is resumed
+`Mailbox.get`, awaiting a `Future`), and nothing else runs meanwhile. It is resumed
 when it is made *ready* or when the *event* that ends its sleep falls due. Every runtime relies
 on these rules:
 
@@ -9,8 +9,8 @@ on these rules:
 2. Events fall due by (time, order of creation). `tie_seed` shuffles both orders among
    equals, so that tests find code that depends on them.
 3. A walker that was given a value receives it, whatever else happens in the same instant:
-   timeouts and cancellations interrupt only blocked walkers, when no walker is ready any
-   more. So no message is lost.
+   timeouts interrupt only blocked walkers, when no walker is ready any more. So no message
+   is lost.
 4. An exception that leaves a walker ends the run (`WalkerError`). When no event is left and
    walkers still wait, the run ends with `DeadlockError`.
 
@@ -26,7 +26,6 @@ instead of two.
 
 from __future__ import annotations
 
-import enum
 import math
 import random
 from collections import deque
@@ -34,7 +33,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
 from heapq import heapify, heappop, heappush, heapreplace
-from inspect import CORO_CREATED, getcoroutinestate
 from itertools import count
 from types import coroutine
 from typing import Any, Final, Generic, NoReturn, TypeAlias, TypeVar
@@ -72,76 +70,46 @@ class DeadlockError(RunError):
     """Walkers wait and no event is left."""
 
 
-class WalkerCancelled(RunError):
-    """`Walker.join` was called on a walker that was cancelled."""
-
-
-class Cancelled(BaseException):
-    """Thrown into a walker that is cancelled; `except Exception` does not catch it."""
-
-
 class TimedOut(TimeoutError):
     """The time of a `Kernel.timeout` block is over."""
 
 
-class _Strike(Cancelled):
-    """Thrown into a walker whose timeout block is over; passes through the inner blocks."""
+class _Strike(BaseException):
+    """Thrown into a walker whose timeout block is over; passes through the inner blocks.
+
+    `except Exception` in a program does not catch it.
+    """
 
 
-class State(enum.Enum):
-    INITIAL = "initial"  # never resumed
-    RUNNING = "running"  # being resumed, or ready to be
-    SLEEPING = "sleeping"
-    WAITING = "waiting"
-    DONE = "done"
+class Walker:
+    """A coroutine driven by the kernel. Made by `Kernel.spawn`.
 
-
-class Walker(Generic[T]):
-    """A coroutine driven by the kernel. Made by `Kernel.spawn`."""
+    Attributes:
+        end: Done when the walker is; await it to wait for that.
+    """
 
     __slots__ = (
         "_blocked_on",
         "_coroutine",
-        "_joiners",
         "_kernel",
-        "_result",
         "_step",
         "_value",
-        "cancelled",
         "daemon",
-        "done",
+        "end",
         "name",
         "waiting_since",
     )
 
     def __init__(
-        self, kernel: Kernel, body: Coroutine[Any, Any, T], name: str, daemon: bool
+        self, kernel: Kernel, body: Coroutine[Any, Any, Any], name: str, daemon: bool
     ) -> None:
         self.name, self.daemon = name, daemon
-        self.done = self.cancelled = False
+        self.end: Future[None] = Future(kernel, f"the end of {name}")
         self.waiting_since: Time = kernel.now
         self._kernel, self._coroutine = kernel, body
         self._step: Callable[[Any], Any] = body.send  # resumes it with _value
         self._value: Any = None  # the return value of the blocking call
         self._blocked_on: Any = None  # an Event, Future, Mailbox or _PLAIN_WAIT
-        self._result: Any = None
-        self._joiners: Future[None] | None = None
-
-    @property
-    def state(self) -> State:
-        if self.done:
-            return State.DONE
-        if self._blocked_on is not None:
-            return State.SLEEPING if isinstance(self._blocked_on, tuple) else State.WAITING
-        created = getcoroutinestate(self._coroutine) == CORO_CREATED
-        return State.INITIAL if created else State.RUNNING
-
-    @property
-    def waits_for(self) -> str:
-        """A description of what it is blocked on; empty if it is not blocked."""
-        if isinstance(self._blocked_on, tuple):
-            return f"{seconds(self._blocked_on[0]):.6f} s to come"
-        return "" if self._blocked_on is None else str(self._blocked_on)
 
     def notify(self, value: Any = None) -> bool:
         """End its `Kernel.wait()`, which returns `value`. False, without effect, if in none."""
@@ -149,28 +117,6 @@ class Walker(Generic[T]):
             return False
         self._kernel._make_ready(self, value)
         return True
-
-    def cancel(self) -> None:
-        """Throw `Cancelled` into it where it blocks: at once, or when no walker is ready."""
-        strike = partial(self._kernel._interrupt, self)
-        if self._blocked_on is not None:
-            strike(Cancelled())
-        elif not self.done:
-            self._kernel.call_at(self._kernel.now, strike, Cancelled())
-
-    async def join(self) -> T:
-        """Wait for its end and return its result. Raises WalkerCancelled if it was cancelled."""
-        if not self.done:
-            if self._joiners is None:
-                self._joiners = Future(self._kernel, f"the end of {self.name}")
-            await self._joiners
-        if self.cancelled:
-            raise WalkerCancelled(f"{self.name} was cancelled, so it has no result")
-        result: T = self._result
-        return result
-
-    def __repr__(self) -> str:
-        return f"<{self.name}: {self.state.value}>"
 
 
 class Future(Generic[T]):
@@ -182,7 +128,7 @@ class Future(Generic[T]):
         self.name, self.done = name, False
         self._kernel = kernel
         self._value: Any = None
-        self._waiters: deque[Walker[Any]] = deque()
+        self._waiters: deque[Walker] = deque()
 
     def set(self, value: T) -> None:
         """Set the value and wake all that wait. Raises RuntimeError if it has a value."""
@@ -199,7 +145,7 @@ class Future(Generic[T]):
         value: T = self._value
         return value
 
-    def _forget(self, walker: Walker[Any]) -> None:
+    def _forget(self, walker: Walker) -> None:
         self._waiters.remove(walker)
 
     def __str__(self) -> str:
@@ -215,7 +161,7 @@ class Mailbox(Generic[T]):
         self.name = name
         self._kernel, self._ready = kernel, kernel._ready
         self._messages: deque[T] = deque()
-        self._waiters: deque[Walker[Any]] = deque()
+        self._waiters: deque[Walker] = deque()
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -256,7 +202,7 @@ class Mailbox(Generic[T]):
         except TimedOut:
             return None
 
-    def _forget(self, walker: Walker[Any]) -> None:
+    def _forget(self, walker: Walker) -> None:
         self._waiters.remove(walker)
 
     def __str__(self) -> str:
@@ -264,7 +210,7 @@ class Mailbox(Generic[T]):
 
 
 class _PlainWait:
-    def _forget(self, walker: Walker[Any]) -> None:
+    def _forget(self, walker: Walker) -> None:
         pass
 
     def __str__(self) -> str:
@@ -320,28 +266,18 @@ class Kernel:
         self._spent = False  # the first event is that of the walker being resumed
         self._dead = 0  # approximate number of events that will not fall due
         self._ends: list[Alarm] = []  # alarms that may end this call of run()
-        self._ready: deque[Walker[Any]] = deque()
-        self._walkers: dict[Walker[Any], None] = {}  # that are not done, in order of spawning
+        self._ready: deque[Walker] = deque()
+        self._walkers: dict[Walker, None] = {}  # that are not done, in order of spawning
         self._foreground = 0  # number of walkers that are not daemons
-        self._current: Walker[Any] | None = None
+        self._current: Walker | None = None
         self._ties = None if tie_seed is None else random.Random(tie_seed)
         self._orders = count(1) if self._ties is None else _shuffled_orders(self._ties)
 
     # -- for programs ----------------------------------------------------------
 
-    @property
-    def current(self) -> Walker[Any]:
-        """The walker being resumed. Raises RuntimeError outside of a walker."""
-        return self._current or self._no_walker()
-
-    @property
-    def walkers(self) -> list[Walker[Any]]:
-        """The walkers that are not done, in order of spawning."""
-        return list(self._walkers)
-
     def spawn(
-        self, body: Coroutine[Any, Any, T], name: str = "a walker", *, daemon: bool = False
-    ) -> Walker[T]:
+        self, body: Coroutine[Any, Any, Any], name: str = "a walker", *, daemon: bool = False
+    ) -> Walker:
         """Start a walker. The run ends when all walkers that are not daemons are done."""
         walker = Walker(self, body, name, daemon)
         self._walkers[walker] = None
@@ -374,19 +310,6 @@ class Kernel:
         self._block_on(_PLAIN_WAIT)
         return (yield)
 
-    async def gather(self, *bodies: Coroutine[Any, Any, Any]) -> list[Any]:
-        """Run coroutines concurrently and return their results in order.
-
-        They are cancelled if the caller is cancelled or times out meanwhile.
-        """
-        parent = self.current.name
-        walkers = [self.spawn(body, f"{parent}/{k}") for k, body in enumerate(bodies)]
-        try:
-            return [await walker.join() for walker in walkers]
-        finally:
-            for walker in walkers:
-                walker.cancel()
-
     @contextmanager
     def timeout(self, duration_s: float, *, place: int = 0) -> Iterator[None]:
         """Raise `TimedOut` in the block if it still blocks after `duration_s` seconds.
@@ -395,7 +318,7 @@ class Kernel:
         """
         if not 0.0 <= duration_s < math.inf:
             raise ValueError(f"a timeout cannot be {duration_s} s")
-        walker, strike = self.current, _Strike()
+        walker, strike = self._current or self._no_walker(), _Strike()
         due = self.now + math.floor(duration_s * 1e9 + 0.5)
         alarm = self.set_alarm(due, lambda: self._interrupt(walker, strike), place)
         try:
@@ -527,14 +450,10 @@ class Kernel:
             self._current = walker
             try:
                 walker._step(value)
-            except StopIteration as end:
-                walker._result = end.value
+            except StopIteration:
                 self._finish(walker)
                 if walker._blocked_on is not None:
                     raise self._careless(walker, "ended with a sleep not awaited") from None
-            except Cancelled:
-                walker.cancelled = True
-                self._finish(walker)
             except Exception as error:
                 self._finish(walker)
                 raise WalkerError(walker.name, self.now, error) from error
@@ -557,9 +476,9 @@ class Kernel:
 
     def close(self) -> None:
         """End every walker where it stands and let it clean up, for a run that ends early."""
-        for walker in self.walkers:
+        for walker in list(self._walkers):
             walker._coroutine.close()
-            walker.done = True
+            walker.end.set(None)
         self._walkers.clear()
         self._ready.clear()
         self._events.clear()
@@ -567,11 +486,9 @@ class Kernel:
 
     # -- inside ----------------------------------------------------------------
 
-    def _finish(self, walker: Walker[Any]) -> None:
-        walker.done = True
+    def _finish(self, walker: Walker) -> None:
         del self._walkers[walker]
-        if walker._joiners is not None:
-            walker._joiners.set(None)
+        walker.end.set(None)
         if not walker.daemon:
             self._foreground -= 1
             if not self._foreground:
@@ -602,7 +519,7 @@ class Kernel:
             return argument._blocked_on is not event
         return function is _ring and argument.dead
 
-    def _block_on(self, what: Any) -> Walker[Any]:
+    def _block_on(self, what: Any) -> Walker:
         walker = self._current or self._no_walker()
         if walker._blocked_on is not None:
             raise RuntimeError(f"{walker.name}: a sleep was not awaited")
@@ -612,11 +529,11 @@ class Kernel:
     def _no_walker(self) -> NoReturn:
         raise RuntimeError("only a walker can block: await this in a coroutine given to spawn()")
 
-    def _make_ready(self, walker: Walker[Any], value: Any) -> None:
+    def _make_ready(self, walker: Walker, value: Any) -> None:
         walker._blocked_on, walker._value = None, value
         self._ready.append(walker)
 
-    def _interrupt(self, walker: Walker[Any], error: BaseException) -> None:
+    def _interrupt(self, walker: Walker, error: BaseException) -> None:
         """Throw an exception into a walker if it is blocked."""
         blocked_on = walker._blocked_on
         if blocked_on is None:
@@ -633,12 +550,12 @@ class Kernel:
         walker._step = throw
         self._make_ready(walker, None)
 
-    def _careless(self, walker: Walker[Any], did: str) -> WalkerError:
+    def _careless(self, walker: Walker, did: str) -> WalkerError:
         return WalkerError(walker.name, self.now, RuntimeError(f"it {did}"))
 
     def _deadlock(self) -> DeadlockError:
         waiting = "\n".join(
-            f"  {walker.name} waits for {walker.waits_for} since "
+            f"  {walker.name} waits for {walker._blocked_on} since "
             f"{seconds(walker.waiting_since):.6f} s"
             for walker in self._walkers
         )

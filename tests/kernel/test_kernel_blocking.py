@@ -4,73 +4,22 @@ import math
 
 import pytest
 
-from outpace.kernel import (
-    DeadlockError,
-    Future,
-    Kernel,
-    Mailbox,
-    State,
-    WalkerCancelled,
-    WalkerError,
-)
+from outpace.kernel import DeadlockError, Future, Kernel, Mailbox, WalkerError
 
 
 def finish(kernel, body):
     """Run `body` to its end and return its result."""
-    walker = kernel.spawn(body, "main")
-
-    async def result():
-        return await walker.join()
-
     outcome = []
 
     async def collect():
-        outcome.append(await result())
+        outcome.append(await body)
 
-    kernel.spawn(collect())
+    kernel.spawn(collect(), "main")
     kernel.run()
     return outcome[0]
 
 
-def test_a_walker_shows_its_state():
-    kernel, seen = Kernel(), []
-    box = Mailbox(kernel, "the box")
-
-    async def walk():
-        seen.append(walker.state)
-        await kernel.sleep(1)
-        await box.get()
-
-    walker = kernel.spawn(walk(), "walker")
-    assert walker.state is State.INITIAL
-    kernel.run(until=0)
-    assert walker.state is State.SLEEPING
-    kernel.call_at(1_500_000_000, lambda _: seen.append(walker.state))
-    kernel.call_at(2_000_000_000, box.put, None)
-    kernel.run()
-    assert seen == [State.RUNNING, State.WAITING]
-    assert walker.state is State.DONE
-
-
-def test_a_walker_that_is_ready_again_shows_as_running():
-    kernel, seen = Kernel(), []
-    box = Mailbox(kernel)
-
-    async def walk():
-        await box.get()
-
-    walker = kernel.spawn(walk())
-
-    def put(_):
-        box.put(None)
-        seen.append(walker.state)
-
-    kernel.call_at(1, put)
-    kernel.run()
-    assert seen == [State.RUNNING]
-
-
-def test_a_walker_says_what_it_waits_for():
+def test_a_deadlock_says_what_each_walker_waits_for():
     kernel = Kernel()
     box, future = Mailbox(kernel, "the box"), Future(kernel, "the answer")
 
@@ -83,20 +32,21 @@ def test_a_walker_says_what_it_waits_for():
     async def in_wait():
         await kernel.wait()
 
-    async def in_join():
-        await first.join()
+    async def at_the_end():
+        await first.end
 
-    first, *others = [
+    first, *_ = [
         kernel.spawn(body, f"walker {k}")
-        for k, body in enumerate((in_box(), in_future(), in_wait(), in_join()))
+        for k, body in enumerate((in_box(), in_future(), in_wait(), at_the_end()))
     ]
-    with pytest.raises(DeadlockError):
+    with pytest.raises(DeadlockError) as error:
         kernel.run()
-    assert [walker.waits_for for walker in (first, *others)] == [
-        "a message in the box",
-        "the answer",
-        "a notification",
-        "the end of walker 0",
+    waiting = [line.split(" since ")[0].strip() for line in str(error.value).splitlines()[1:]]
+    assert waiting == [
+        "walker 0 waits for a message in the box",
+        "walker 1 waits for the answer",
+        "walker 2 waits for a notification",
+        "walker 3 waits for the end of walker 0",
     ]
     kernel.close()
 
@@ -105,22 +55,8 @@ def test_only_a_walker_can_block():
     kernel = Kernel()
     with pytest.raises(RuntimeError, match="only a walker can block"):
         kernel.sleep(1)
-    with pytest.raises(RuntimeError, match="only a walker can block"):
-        _ = kernel.current
-
-
-def test_current_is_the_walker_being_resumed():
-    kernel, seen = Kernel(), []
-
-    async def walk():
-        seen.append(kernel.current.name)
-        await kernel.sleep(1)
-        seen.append(kernel.current.name)
-
-    kernel.spawn(walk(), "a")
-    kernel.spawn(walk(), "b")
-    kernel.run()
-    assert seen == ["a", "b", "a", "b"]
+    with pytest.raises(RuntimeError, match="only a walker can block"), kernel.timeout(1):
+        pass
 
 
 # -- sleep -------------------------------------------------------------------------
@@ -287,87 +223,24 @@ def test_none_is_a_message_like_any_other():
 # -- other walkers -------------------------------------------------------------------
 
 
-def test_join_returns_the_result_before_and_after_the_end():
+def test_the_end_of_a_walker_can_be_awaited_before_and_after_it():
     kernel, seen = Kernel(), []
 
     async def child():
         await kernel.sleep(1)
-        return "result"
 
     async def parent(delay_s):
         await kernel.sleep(delay_s)
-        seen.append((await walker.join(), kernel.now))
+        await walker.end
+        seen.append(kernel.now)
 
     walker = kernel.spawn(child())
+    assert not walker.end.done
     kernel.spawn(parent(0))
     kernel.spawn(parent(2))
     kernel.run()
-    assert seen == [("result", 1_000_000_000), ("result", 2_000_000_000)]
-
-
-def test_joining_a_cancelled_walker_raises():
-    kernel, seen = Kernel(), []
-
-    async def parent():
-        child = kernel.spawn(kernel_sleep(kernel, 5), "child")
-        await kernel.sleep(1)
-        child.cancel()
-        for _ in range(2):  # while it ends, and after its end
-            with pytest.raises(WalkerCancelled, match="child was cancelled"):
-                await child.join()
-            seen.append(kernel.now)
-
-    kernel.spawn(parent())
-    kernel.run()
-    assert seen == [1_000_000_000] * 2
-
-
-async def kernel_sleep(kernel, duration_s, result=None):
-    await kernel.sleep(duration_s)
-    return result
-
-
-def test_gather_returns_the_results_in_order_after_the_last():
-    kernel = Kernel()
-
-    async def parent():
-        return await kernel.gather(
-            *(kernel_sleep(kernel, duration_s, duration_s) for duration_s in (3, 1, 2))
-        )
-
-    assert finish(kernel, parent()) == [3, 1, 2]
-    assert kernel.now == 3_000_000_000
-
-
-def test_gathering_nothing_returns_at_once():
-    kernel = Kernel()
-
-    async def parent():
-        return await kernel.gather()
-
-    assert finish(kernel, parent()) == []
-
-
-def test_gathered_walkers_are_named_after_their_parent():
-    kernel = Kernel()
-
-    async def name():
-        return kernel.current.name
-
-    async def parent():
-        return await kernel.gather(name(), name())
-
-    assert finish(kernel, parent()) == ["main/0", "main/1"]
-
-
-def test_walkers_lists_those_not_done_in_order_of_spawning():
-    kernel, seen = Kernel(), []
-    for k, duration_s in enumerate((2, 1, 3)):
-        kernel.spawn(kernel_sleep(kernel, duration_s), f"walker {k}")
-    kernel.call_at(1_500_000_000, lambda _: seen.extend(walker.name for walker in kernel.walkers))
-    kernel.run()
-    assert seen == ["walker 0", "walker 2"]
-    assert kernel.walkers == []
+    assert seen == [1_000_000_000, 2_000_000_000]
+    assert walker.end.done
 
 
 def test_a_message_within_the_time_is_handed_over_when_it_comes():

@@ -6,7 +6,7 @@ import tracemalloc
 import pytest
 
 from outpace.errors import RunError
-from outpace.kernel import DeadlockError, Kernel, Mailbox, State, WalkerError
+from outpace.kernel import DeadlockError, Kernel, Mailbox, TimedOut, WalkerError
 from outpace.support.units import SECOND
 
 
@@ -227,7 +227,7 @@ def test_close_cleans_up_every_walker_once():
     unstarted.close()
     gc.collect()  # a coroutine that was never awaited would warn here
     assert seen == [0, 1, 2]
-    assert all(walker.state is State.DONE for walker in walkers)
+    assert all(walker.end.done for walker in walkers)
     assert kernel.run() == SECOND
 
 
@@ -332,11 +332,15 @@ def test_a_deadlock_is_found_under_a_time_limit_too(tie_seed):
     kernel.close()
 
 
-def test_what_was_cancelled_does_not_hide_a_deadlock_under_a_time_limit():
+def test_an_interrupted_sleep_does_not_hide_a_deadlock_under_a_time_limit():
     kernel = Kernel()
-    sleeper = kernel.spawn(sleep(kernel, 100))
+
+    async def impatient():
+        with pytest.raises(TimedOut), kernel.timeout(1):
+            await kernel.sleep(100)
+
+    kernel.spawn(impatient())
     kernel.spawn(wait(kernel), "waiter")
-    kernel.call_at(SECOND, lambda _: sleeper.cancel())
     with pytest.raises(DeadlockError, match="waiter"):
         kernel.run(until=10 * SECOND)
     kernel.close()
@@ -397,7 +401,7 @@ def test_memory_does_not_grow_with_the_number_of_walkers_that_came_and_went():
 
     async def parent():
         while True:
-            await kernel.spawn(child()).join()
+            await kernel.spawn(child()).end
 
     kernel.spawn(parent())
     assert grown_bytes(lambda: kernel.run(until=kernel.now + SECOND)) < 5_000

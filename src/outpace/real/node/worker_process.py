@@ -80,7 +80,7 @@ class WorkerProcess(Member, ABC):
         )
         self._buffers = Mailbox[torch.Tensor](self.kernel, "worker-0's model buffers")
         self.trainer: Trainer
-        self.program: Walker[None]
+        self.program: Walker
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Start the worker's program in the kernel."""

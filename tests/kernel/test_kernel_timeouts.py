@@ -1,0 +1,314 @@
+"""Timeouts: what they interrupt, and that no message is lost (rule 3)."""
+
+import contextlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outpace.kernel import DeadlockError, Future, Kernel, Mailbox, TimedOut
+from outpace.support.units import SECOND
+
+MODERATE = settings(deadline=None, max_examples=80)
+TIE_SEEDS = [None, 0, 1, 2, 3]
+
+
+def ns(count):
+    return count / SECOND
+
+
+def test_a_timeout_strikes_at_its_time_and_names_the_walker():
+    kernel, seen = Kernel(), []
+
+    async def walk():
+        with pytest.raises(TimedOut, match=r"patient: 1\.5 s are over"), kernel.timeout(1.5):
+            await kernel.sleep(10)
+        seen.append(kernel.now)
+
+    kernel.spawn(walk(), "patient")
+    assert kernel.run() == 1.5 * SECOND
+    assert seen == [1.5 * SECOND]
+    assert issubclass(TimedOut, TimeoutError)
+
+
+def test_a_timeout_that_was_left_never_strikes():
+    kernel, seen = Kernel(), []
+
+    async def walk():
+        with kernel.timeout(2):
+            await kernel.sleep(1)
+        await kernel.sleep(5)
+        seen.append(kernel.now)
+
+    kernel.spawn(walk())
+    kernel.run()
+    assert seen == [6 * SECOND]
+
+
+def test_a_timeout_left_by_an_exception_never_strikes():
+    kernel, seen = Kernel(), []
+
+    async def walk():
+        with pytest.raises(KeyError), kernel.timeout(2):
+            raise KeyError
+        await kernel.sleep(5)
+        seen.append(kernel.now)
+
+    kernel.spawn(walk())
+    kernel.run()
+    assert seen == [5 * SECOND]
+
+
+@pytest.mark.parametrize("what", ["sleep", "future", "notification", "end"])
+def test_a_timeout_strikes_a_walker_whatever_it_waits_for(what):
+    kernel, seen = Kernel(), []
+    future = Future(kernel)
+
+    async def forever():
+        await kernel.wait()
+
+    async def walk():
+        waits = {
+            "sleep": lambda: kernel.sleep(1),
+            "future": lambda: future,
+            "notification": kernel.wait,
+            "end": lambda: other.end,
+        }
+        with pytest.raises(TimedOut), kernel.timeout(ns(7)):
+            await waits[what]()
+        seen.append(kernel.now)
+
+    other = kernel.spawn(forever(), "other", daemon=True)
+    walker = kernel.spawn(walk())
+    assert kernel.run() == 7
+    assert seen == [7]
+    future.set(None)  # wakes no walker
+    assert not walker.notify()
+    kernel.close()
+
+
+def test_a_timeout_runs_the_cleanup_of_its_block_and_except_exception_does_not_catch_it():
+    kernel, seen = Kernel(), []
+
+    async def careful():
+        try:
+            await kernel.sleep(10)
+        except Exception:
+            seen.append("caught")
+        finally:
+            await kernel.sleep(1)
+            seen.append(kernel.now)
+
+    async def walk():
+        with pytest.raises(TimedOut), kernel.timeout(1):
+            await careful()
+
+    kernel.spawn(walk())
+    kernel.run()
+    assert seen == [2 * SECOND]
+
+
+@pytest.mark.parametrize("tie_seed", TIE_SEEDS)
+def test_a_message_that_comes_in_the_instant_of_the_timeout_is_not_swallowed(tie_seed):
+    kernel, seen = Kernel(tie_seed=tie_seed), []
+    box = Mailbox(kernel)
+
+    async def walk():
+        try:
+            with kernel.timeout(ns(5)):
+                seen.append(await box.get())
+        except TimedOut:
+            seen.append(await box.get())
+
+    kernel.spawn(walk())
+    kernel.call_at(5, box.put, "message")
+    kernel.run()
+    assert seen == ["message"]
+
+
+def test_the_inner_of_nested_timeouts_strikes_the_inner_block_only():
+    kernel, seen = Kernel(), []
+
+    async def walk():
+        with kernel.timeout(3):
+            try:
+                with kernel.timeout(1):
+                    await kernel.sleep(10)
+            except TimedOut:
+                seen.append(("inner", kernel.now))
+            await kernel.sleep(1)
+            seen.append(("rest of the outer", kernel.now))
+
+    kernel.spawn(walk())
+    kernel.run()
+    assert seen == [("inner", SECOND), ("rest of the outer", 2 * SECOND)]
+
+
+def test_the_outer_of_nested_timeouts_ends_the_outer_block():
+    kernel, seen = Kernel(), []
+
+    async def walk():
+        try:
+            with kernel.timeout(1), kernel.timeout(3):
+                await kernel.sleep(10)
+        except TimedOut as error:
+            seen.append((str(error), kernel.now))
+        await kernel.sleep(5)  # the inner one does not come after us
+        seen.append(kernel.now)
+
+    kernel.spawn(walk(), "w")
+    kernel.run()
+    assert seen == [("w: 1 s are over", SECOND), 6 * SECOND]
+
+
+def test_the_handler_of_an_inner_timeout_does_not_catch_the_outer_one():
+    kernel, seen = Kernel(), []
+
+    async def walk():
+        try:
+            with kernel.timeout(2.5):
+                while True:
+                    try:
+                        with kernel.timeout(1):
+                            await kernel.wait()
+                    except TimedOut:
+                        seen.append(("try again", kernel.now))
+                        if len(seen) > 5:
+                            return
+        except TimedOut:
+            seen.append(("give up", kernel.now))
+
+    kernel.spawn(walk())
+    kernel.run()
+    assert seen == [
+        ("try again", SECOND),
+        ("try again", 2 * SECOND),
+        ("give up", 2.5 * SECOND),
+    ]
+
+
+@pytest.mark.parametrize("tie_seed", TIE_SEEDS)
+def test_two_timeouts_of_the_same_instant_strike_once(tie_seed):
+    kernel, seen = Kernel(tie_seed=tie_seed), []
+
+    async def walk():
+        try:
+            with kernel.timeout(1), kernel.timeout(1):
+                await kernel.sleep(10)
+        except TimedOut:
+            seen.append(kernel.now)
+        await kernel.sleep(1)
+        seen.append(kernel.now)
+
+    kernel.spawn(walk())
+    kernel.run()
+    assert seen == [SECOND, 2 * SECOND]
+
+
+def test_a_timeout_of_zero_lets_through_what_is_there_already():
+    kernel = Kernel()
+    box, seen = Mailbox(kernel), []
+    box.put("message")
+
+    async def walk():
+        with kernel.timeout(0):
+            seen.append(await box.get())
+        with pytest.raises(TimedOut), kernel.timeout(0):
+            await box.get()
+
+    kernel.spawn(walk())
+    kernel.run()
+    assert seen == ["message"]
+
+
+@pytest.mark.parametrize("duration_s", [-1.0, float("nan")])
+def test_a_timeout_that_is_negative_or_not_a_number_is_refused(duration_s):
+    kernel = Kernel()
+
+    async def walk():
+        with pytest.raises(ValueError), kernel.timeout(duration_s):  # noqa: PT011
+            await kernel.sleep(1)
+
+    kernel.spawn(walk())
+    kernel.run()
+
+
+# -- nothing is swallowed ------------------------------------------------------------
+
+
+@MODERATE
+@given(
+    puts=st.lists(st.integers(0, 12), max_size=12),
+    timeouts=st.lists(st.integers(0, 6), max_size=12),
+    tie_seed=st.none() | st.integers(0, 2**16),
+)
+def test_a_timed_out_receive_never_swallows_a_later_message(puts, timeouts, tie_seed):
+    kernel, received = Kernel(tie_seed=tie_seed), []
+    box = Mailbox(kernel)
+    sent = []
+
+    def put(message):
+        sent.append(message)
+        box.put(message)
+
+    for message, time in enumerate(puts):
+        kernel.call_at(time, put, message)
+
+    async def receiver():
+        for timeout in timeouts:
+            try:
+                with kernel.timeout(ns(timeout)):
+                    received.append(await box.get())
+            except TimedOut:
+                pass
+        while len(received) < len(puts):
+            received.append(await box.get())
+
+    kernel.spawn(receiver())
+    kernel.run()
+    assert received == sent
+
+
+@MODERATE
+@given(
+    puts=st.lists(st.integers(0, 8), min_size=1, max_size=10),
+    limits=st.lists(st.integers(0, 8), min_size=4, max_size=4),
+    tie_seed=st.none() | st.integers(0, 2**16),
+)
+def test_receivers_that_time_out_take_each_message_at_most_once_and_lose_none(
+    puts, limits, tie_seed
+):
+    kernel, received = Kernel(tie_seed=tie_seed), []
+    box = Mailbox(kernel)
+
+    async def receiver(limit):
+        with contextlib.suppress(TimedOut), kernel.timeout(ns(limit)):
+            while True:
+                received.append(await box.get())
+
+    async def until_all_are_sent():
+        await kernel.sleep(ns(10))
+
+    kernel.spawn(until_all_are_sent())
+    for limit in limits:
+        kernel.spawn(receiver(limit))
+    for message, time in enumerate(puts):
+        kernel.call_at(time, box.put, message)
+    kernel.run()
+    while len(box):
+        received.append(box.get_nowait())
+    assert sorted(received) == sorted(range(len(puts)))
+
+
+def test_a_timeout_does_not_hide_a_deadlock_behind_it():
+    kernel = Kernel()
+
+    async def walk():
+        with kernel.timeout(100):
+            await kernel.sleep(1)
+        await kernel.wait()
+
+    kernel.spawn(walk(), "walker")
+    with pytest.raises(DeadlockError, match=r"walker waits for a notification since 1\.000000 s"):
+        kernel.run()
+    assert kernel.now == SECOND
