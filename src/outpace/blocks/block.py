@@ -2,25 +2,112 @@
 
 A *block* is the part of the flat parameter vector that one shard owns: a 1-D tensor, `Pieces`
 of one, a `Deferred` one that is computed when it is read, or a `Phantom` of its size where only
-timing matters.
+timing matters. The receiver of a block owns it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
 import torch
 
-from outpace.blocks.deferred import Deferred
-from outpace.blocks.pieces import Pieces
-
 
 class Phantom(msgspec.Struct, frozen=True, gc=False):
-    """Stands for a block of `nbytes` bytes where only timing matters."""
+    """Stands for a block of `nbytes` bytes where only timing matters; arithmetic does nothing."""
 
     nbytes: int
+
+    def add_(self, other: object) -> Phantom:
+        return self
+
+    def div_(self, divisor: float) -> Phantom:
+        return self
+
+    def clone(self) -> Phantom:
+        return self
+
+
+class Pieces:
+    """A 1-D tensor cut into consecutive parts, as it was received.
+
+    Joining 25 MB costs as much as adding them. So a large block stays in the memory in which the
+    network layer received it until it is used in a computation.
+
+    Args:
+        parts: Blocks that are added to each other must have been cut alike.
+        finite: True if all entries are finite; None if that is unknown.
+    """
+
+    __slots__ = ("dtype", "finite", "nbytes", "parts")
+
+    def __init__(self, parts: Sequence[torch.Tensor], finite: bool | None = None) -> None:
+        self.parts, self.finite = parts, finite
+        self.dtype = parts[0].dtype
+        self.nbytes: int = sum(part.nbytes for part in parts)
+
+    def numel(self) -> int:
+        return self.nbytes // self.dtype.itemsize
+
+    def add_(self, other: Pieces) -> Pieces:
+        """Add another block in place and return this one."""
+        self.finite = None
+        for mine, theirs in zip(self.parts, other.parts, strict=True):
+            mine.add_(theirs)
+        return self
+
+    def div_(self, divisor: float) -> Pieces:
+        """Divide in place and return this block."""
+        for part in self.parts:
+            part.div_(divisor)
+        return self
+
+    def clone(self) -> Pieces:
+        """Return a copy in new memory, cut alike."""
+        return Pieces([part.clone() for part in self.parts], self.finite)
+
+    def whole(self) -> torch.Tensor:
+        """Return a copy in one piece."""
+        return torch.cat(list(self.parts))
+
+    def copy_to(self, target: torch.Tensor) -> None:
+        """Copy into a 1-D tensor of the same length."""
+        for part, place in zip(self.parts, self.split(target), strict=True):
+            place.copy_(part)
+
+    def split(self, block: torch.Tensor | Pieces) -> Sequence[torch.Tensor]:
+        """Cut a block of the same length in the same way; views, unless it is cut otherwise."""
+        lengths = [part.numel() for part in self.parts]
+        if isinstance(block, Pieces):
+            if [part.numel() for part in block.parts] == lengths:
+                return block.parts
+            block = block.whole()
+        return torch.split(block, lengths)
+
+
+class Deferred:
+    """Stands for a 1-D tensor of `length` entries that is computed when it is read, perhaps never.
+
+    `compute()` returns the tensor; it is called at most once.
+    """
+
+    __slots__ = ("_compute", "_length", "dtype", "nbytes")
+
+    def __init__(self, length: int, dtype: torch.dtype, compute: Callable[[], torch.Tensor]):
+        self._length, self.dtype, self._compute = length, dtype, compute
+        self.nbytes: int = length * dtype.itemsize
+
+    def numel(self) -> int:
+        return self._length
+
+    def value(self) -> torch.Tensor:
+        """Compute the tensor, which then belongs to the caller; to be called once.
+
+        Raises whatever the computation raises.
+        """
+        return self._compute()
 
 
 Value: TypeAlias = torch.Tensor | Pieces | Phantom
@@ -51,3 +138,16 @@ def parts(block: Block) -> Sequence[torch.Tensor]:
     if isinstance(value, Pieces):
         return value.parts
     return () if isinstance(value, Phantom) else (value,)
+
+
+def parameters_digest(blocks: Sequence[Block]) -> str:
+    """Return the SHA-256 of the flat parameter vector: its dtype, length and bytes."""
+    digest = hashlib.sha256()
+    tensors = [tensor for block in blocks for tensor in parts(block)]
+    if tensors:
+        flat = torch.cat(tensors)
+        digest.update(f"{flat.dtype} {flat.numel()} ".encode())
+        digest.update(flat.view(torch.uint8).numpy().tobytes())
+    else:
+        digest.update(f"phantom {sum(block.nbytes for block in blocks)}".encode())
+    return digest.hexdigest()

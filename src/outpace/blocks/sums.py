@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import heapq
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 import torch
 
-from outpace.blocks.pieces import Pieces
+from outpace.blocks.block import Pieces, Value
 
 Gradient: TypeAlias = torch.Tensor | Pieces
 
@@ -45,18 +46,39 @@ def norm_of(block: object) -> float:
     )
 
 
-class TreeSum:
-    """The sum of at most one gradient of each worker. It owns the gradients added to it."""
+class BlockSum(ABC):
+    """A sum of at most one gradient of each worker. It owns the gradients added to it."""
 
-    __slots__ = ("_pending", "_size", "count")
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    @abstractmethod
+    def add(self, worker: int, gradient: Value) -> None:
+        """Add a gradient, in place where possible."""
+
+    @abstractmethod
+    def total(self) -> Value:
+        """Return the sum. Raises ValueError if nothing was added."""
+
+    def mean(self) -> Value:
+        """Return the sum divided by the number of gradients; may overwrite the sum."""
+        total = self.total()
+        return total.div_(self.count) if self.count > 1 else total
+
+
+class TreeSum(BlockSum):
+    """The sum in a fixed tree of `workers` leaves."""
+
+    __slots__ = ("_pending", "_size")
 
     def __init__(self, workers: int) -> None:
-        self.count = 0
+        super().__init__()
         self._size = 1 << (workers - 1).bit_length()
         self._pending: dict[int, Any] = {}  # node -> sum of its subtree
 
-    def add(self, worker: int, gradient: Gradient) -> None:
-        """Add a gradient, in place where possible."""
+    def add(self, worker: int, gradient: Value) -> None:
         self.count += 1
         pending = self._pending
         node = self._size + worker
@@ -66,7 +88,6 @@ class TreeSum:
         pending[node] = gradient
 
     def total(self) -> Any:
-        """Return the sum, a Gradient. Raises ValueError if nothing was added."""
         if not self._pending:
             raise ValueError("nothing was added to this sum")
         # The deepest nodes have the highest numbers; a merge makes a lower one.
@@ -84,22 +105,20 @@ class TreeSum:
         return self._pending[1]
 
 
-class ArrivalSum:
+class ArrivalSum(BlockSum):
     """The sum in the order of arrival: one buffer, but its last bits vary between runs."""
 
-    __slots__ = ("_sum", "count")
+    __slots__ = ("_sum",)
 
-    def __init__(self, workers: int) -> None:
-        self.count = 0
+    def __init__(self) -> None:
+        super().__init__()
         self._sum: Any = None
 
-    def add(self, worker: int, gradient: Gradient) -> None:
-        """Add a gradient; the first one becomes the sum."""
+    def add(self, worker: int, gradient: Value) -> None:
         self.count += 1
         self._sum = gradient if self._sum is None else self._sum.add_(gradient)
 
     def total(self) -> Any:
-        """Return the sum, a Gradient. Raises ValueError if nothing was added."""
         if self._sum is None:
             raise ValueError("nothing was added to this sum")
         return self._sum

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import torch
 
-from outpace.blocks.digest import parameters_digest
+from outpace.blocks.block import parameters_digest
 from outpace.config.experiment import Experiment
 from outpace.config.reading import to_plain
 from outpace.engine.protocol import Engine

@@ -4,7 +4,7 @@ from typing import TypeAlias
 
 from outpace.optim.elementwise import Adagrad, Adam, AdamW, RmsProp, Sgd
 from outpace.optim.lars import Lars
-from outpace.optim.step import Optimizer, Step, Updater, in_one
+from outpace.optim.step import Optimizer, Step, Updater
 
 UpdaterKind: TypeAlias = Sgd | Adam | AdamW | Adagrad | RmsProp | Lars
 
@@ -19,5 +19,4 @@ __all__ = [
     "Step",
     "Updater",
     "UpdaterKind",
-    "in_one",
 ]

@@ -6,44 +6,45 @@ form, so that a shard takes bitwise the steps of a plain PyTorch process.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Literal
 
 import torch
 
 from outpace.blocks.block import StepSettings
 from outpace.blocks.sums import Gradient
-from outpace.optim.step import Step, Updater, in_one
+from outpace.optim.step import Step, Updater, mean_of
 from outpace.support.checks import positive, require
-
-_Variables: TypeAlias = list[torch.nn.Parameter]
-_PLAIN: Final[dict[str, Any]] = {"foreach": False, "fused": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Elementwise(Updater):
-    """A torch optimizer whose learning rate is set before each step."""
+    """The optimizer `torch_class`, whose arguments are fields of the same names.
+
+    Its learning rate is set before each step.
+    """
+
+    torch_class: ClassVar[Any]
 
     def on(self, parameters: torch.Tensor, layers: Sequence[slice] = ()) -> Step:
         variable = torch.nn.Parameter(parameters)  # shares the memory
-        optimizer = self._of([variable])
+        own = {"kind", "schedule", "reference_batch"}
+        names = [entry.name for entry in fields(self) if entry.name not in own]
+        settings: dict[str, Any] = {name: getattr(self, name) for name in names}
+        # With `foreach` given, torch does not choose a fused step either.
+        optimizer = self.torch_class([variable], **settings, foreach=False)
         (group,) = optimizer.param_groups
 
         def step(
             gradient: Gradient, divisor: float, _: StepSettings | None, progress: float
         ) -> None:
-            gradient = in_one(gradient)
-            variable.grad = gradient if divisor == 1 else gradient.div_(divisor)
+            variable.grad = mean_of(gradient, divisor)
             group["lr"] = self.rate(progress)
             optimizer.step()
             variable.grad = None
 
         return step
-
-    @abstractmethod
-    def _of(self, variables: _Variables) -> torch.optim.Optimizer: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +59,8 @@ class Sgd(_Elementwise):
     momentum: float = 0.0
     nesterov: bool = False
 
+    torch_class: ClassVar = torch.optim.SGD
+
     def __post_init__(self) -> None:
         Updater.__post_init__(self)
         require(0 <= self.momentum < 1, "momentum", "in [0, 1)", self.momentum)
@@ -69,62 +72,43 @@ class Sgd(_Elementwise):
         """True if each step is w ← w − rate·g."""
         return self.momentum == 0 and self.weight_decay == 0
 
-    def _of(self, variables: _Variables) -> torch.optim.Optimizer:
-        return torch.optim.SGD(
-            variables,
-            self.lr,
-            self.momentum,
-            weight_decay=self.weight_decay,
-            nesterov=self.nesterov,
-            **_PLAIN,
-        )
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _AdamLike(_Elementwise):
+    lr: float = 0.001
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+
+    def __post_init__(self) -> None:
+        Updater.__post_init__(self)
+        for place, beta in enumerate(self.betas):
+            require(0 <= beta < 1, f"betas[{place}]", "in [0, 1)", beta)
+        _require_eps(self.eps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Adam(_Elementwise):
+class Adam(_AdamLike):
     """torch.optim.Adam (Kingma and Ba, 2015); weight_decay is added to the gradient.
 
     Raises ValueError unless both betas are in [0, 1) and eps > 0.
     """
 
     kind: Literal["adam"] = "adam"
-    lr: float = 0.001
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
 
-    def __post_init__(self) -> None:
-        Updater.__post_init__(self)
-        _require_betas(self.betas)
-        _require_eps(self.eps)
-
-    def _of(self, variables: _Variables) -> torch.optim.Optimizer:
-        return torch.optim.Adam(
-            variables, self.lr, self.betas, self.eps, self.weight_decay, **_PLAIN
-        )
+    torch_class: ClassVar = torch.optim.Adam
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdamW(_Elementwise):
+class AdamW(_AdamLike):
     """torch.optim.AdamW (Loshchilov and Hutter, 2019): w ← w − lr·weight_decay·w, then Adam.
 
     Raises ValueError unless both betas are in [0, 1) and eps > 0.
     """
 
     kind: Literal["adamw"] = "adamw"
-    lr: float = 0.001
     weight_decay: float = 0.01
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
 
-    def __post_init__(self) -> None:
-        Updater.__post_init__(self)
-        _require_betas(self.betas)
-        _require_eps(self.eps)
-
-    def _of(self, variables: _Variables) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(
-            variables, self.lr, self.betas, self.eps, self.weight_decay, **_PLAIN
-        )
+    torch_class: ClassVar = torch.optim.AdamW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,14 +122,11 @@ class Adagrad(_Elementwise):
     lr: float = 0.01
     eps: float = 1e-10
 
+    torch_class: ClassVar = torch.optim.Adagrad
+
     def __post_init__(self) -> None:
         Updater.__post_init__(self)
         _require_eps(self.eps)
-
-    def _of(self, variables: _Variables) -> torch.optim.Optimizer:
-        return torch.optim.Adagrad(
-            variables, self.lr, weight_decay=self.weight_decay, eps=self.eps, **_PLAIN
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,27 +142,13 @@ class RmsProp(_Elementwise):
     eps: float = 1e-8
     momentum: float = 0.0
 
+    torch_class: ClassVar = torch.optim.RMSprop
+
     def __post_init__(self) -> None:
         Updater.__post_init__(self)
         require(0 <= self.alpha < 1, "alpha", "in [0, 1)", self.alpha)
         _require_eps(self.eps)
         require(0 <= self.momentum < 1, "momentum", "in [0, 1)", self.momentum)
-
-    def _of(self, variables: _Variables) -> torch.optim.Optimizer:
-        return torch.optim.RMSprop(
-            variables,
-            self.lr,
-            self.alpha,
-            self.eps,
-            self.weight_decay,
-            self.momentum,
-            foreach=False,
-        )
-
-
-def _require_betas(betas: tuple[float, float]) -> None:
-    for place, beta in enumerate(betas):
-        require(0 <= beta < 1, f"betas[{place}]", "in [0, 1)", beta)
 
 
 def _require_eps(eps: float) -> None:

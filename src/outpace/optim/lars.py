@@ -10,7 +10,7 @@ import torch
 
 from outpace.blocks.block import StepSettings
 from outpace.blocks.sums import Gradient
-from outpace.optim.step import Step, Updater, in_one
+from outpace.optim.step import Step, Updater, mean_of
 from outpace.support.checks import positive, require
 
 
@@ -45,9 +45,7 @@ class Lars(Updater):
         def step(
             gradient: Gradient, divisor: float, _: StepSettings | None, progress: float
         ) -> None:
-            gradient = in_one(gradient)
-            if divisor != 1:
-                gradient.div_(divisor)
+            gradient = mean_of(gradient, divisor)
             rate = self.rate(progress)
             for part, w, v in tensors:
                 g = gradient[part]

@@ -9,8 +9,7 @@ from typing import Protocol, Self, TypeAlias
 
 import torch
 
-from outpace.blocks.block import StepSettings
-from outpace.blocks.pieces import Pieces
+from outpace.blocks.block import Pieces, StepSettings
 from outpace.blocks.sums import Gradient
 from outpace.errors import ConfigError
 from outpace.optim.schedules import ConstantRate, Schedule
@@ -89,6 +88,7 @@ class Updater(ABC):
         """See `Optimizer.on`."""
 
 
-def in_one(gradient: Gradient) -> torch.Tensor:
-    """Return the gradient as one tensor."""
-    return gradient.whole() if isinstance(gradient, Pieces) else gradient
+def mean_of(gradient: Gradient, divisor: float) -> torch.Tensor:
+    """Return gradient / divisor as one tensor; may overwrite the gradient."""
+    found = gradient.whole() if isinstance(gradient, Pieces) else gradient
+    return found if divisor == 1 else found.div_(divisor)

@@ -21,7 +21,8 @@ import torch
 from outpace.blocks.block import StepSettings
 from outpace.blocks.sums import Gradient
 from outpace.errors import ConfigError
-from outpace.optim import Step, in_one
+from outpace.optim import Step
+from outpace.optim.step import mean_of
 
 KNOWN: Final = {
     kind.__name__: kind
@@ -166,9 +167,7 @@ class TorchOptimizer:
         def step(
             gradient: Gradient, divisor: float, settings: StepSettings | None, progress: float
         ) -> None:
-            gradient = in_one(gradient)
-            if divisor != 1:
-                gradient.div_(divisor)
+            gradient = mean_of(gradient, divisor)
             if settings is not None:
                 _set(optimizer, settings.groups)
             for variable, part in everything:

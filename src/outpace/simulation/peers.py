@@ -32,7 +32,7 @@ from outpace.sync.peers.parameters import (
     SharedModel,
     average,
     average_both,
-    replica_step,
+    replica_rate,
 )
 from outpace.tasks import Workload
 
@@ -47,8 +47,8 @@ class PeerSimulation(VirtualRun):
         new_block = partial(parameter_block, initial, layers=self._layers_of[0])
         self._own_block = partial(new_block, self._optimizer)
         block = new_block(sync.common_optimizer(self._optimizer))
-        step = replica_step(sync, self._optimizer)
-        self.model = SharedModel(block, experiment.workers, self._committed, step)
+        rate = replica_rate(sync, self._optimizer)
+        self.model = SharedModel(block, experiment.workers, self._committed, rate)
         self._own: dict[int, ParameterBlock] = {}  # by worker
         self._strategy = sync
         # By all-reduce: the versions of the common model at which its gradients were computed.

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import torch
 
-from outpace.blocks.block import Block, Phantom, StepSettings, Value, whole
-from outpace.blocks.pieces import Pieces
-from outpace.blocks.sums import ArrivalSum, Gradient, TreeSum, all_finite
-from outpace.optim import Optimizer, Sgd, in_one
+from outpace.blocks.block import Block, Phantom, Pieces, StepSettings, Value, whole
+from outpace.blocks.sums import ArrivalSum, BlockSum, Gradient, TreeSum, all_finite
+from outpace.optim import Optimizer, Sgd
 
 _AT_ONCE: Final = 1 << 18  # elements
 
@@ -45,20 +44,6 @@ class ParameterBlock(Protocol):
         """
 
 
-class BlockSum(Protocol):
-    """Adds up the gradients of one iteration."""
-
-    count: int
-
-    def add(self, worker: int, gradient: Value) -> None: ...
-
-    def mean(self) -> Value:
-        """Return the sum divided by the number of gradients."""
-
-    def total(self) -> Value:
-        """Return the sum."""
-
-
 class _RealBlock:
     """The part of a real block that does not depend on how steps are taken."""
 
@@ -80,7 +65,7 @@ class _RealBlock:
         return self._optimizer.refusal(settings)
 
     def new_sum(self, workers: int) -> BlockSum:
-        return _TreeBlockSum(workers) if self._deterministic else _ArrivalBlockSum(workers)
+        return TreeSum(workers) if self._deterministic else ArrivalSum()
 
 
 class TensorBlock(_RealBlock):
@@ -140,8 +125,7 @@ class FreshBlock(_RealBlock):
         assert not isinstance(gradient, Phantom)
         alpha = -self._rate(progress) / divisor
         if isinstance(gradient, torch.Tensor) and gradient.numel() <= _AT_ONCE:
-            self._parameters = torch.add(in_one(self._parameters), gradient, alpha=alpha)
-            self._finite = all_finite(self._parameters)
+            self.replace(plus(self._parameters, alpha, gradient))
             return
         after: Gradient
         if isinstance(gradient, Pieces):
@@ -168,24 +152,6 @@ class FreshBlock(_RealBlock):
         self._parameters, self._finite = parameters, all_finite(parameters)
 
 
-class _TreeBlockSum(TreeSum):
-    def add(self, worker: int, gradient: Value) -> None:
-        assert not isinstance(gradient, Phantom)
-        super().add(worker, gradient)
-
-    def mean(self) -> Any:
-        return self.total().div_(self.count) if self.count > 1 else self.total()
-
-
-class _ArrivalBlockSum(ArrivalSum):
-    def add(self, worker: int, gradient: Value) -> None:
-        assert not isinstance(gradient, Phantom)
-        super().add(worker, gradient)
-
-    def mean(self) -> Any:
-        return self.total().div_(self.count) if self.count > 1 else self.total()
-
-
 class PhantomBlock:
     """Parameters with a size but no values (task `timing`)."""
 
@@ -203,7 +169,7 @@ class PhantomBlock:
         pass
 
     def new_sum(self, workers: int) -> BlockSum:
-        return _PhantomSum(self._block)
+        return ArrivalSum()
 
     def is_finite(self) -> bool:
         return True
@@ -215,42 +181,12 @@ class PhantomBlock:
         pass
 
 
-class _PhantomSum:
-    def __init__(self, block: Phantom) -> None:
-        self.count = 0
-        self._block = block
-
-    def add(self, worker: int, gradient: Value) -> None:
-        self.count += 1
-
-    def mean(self) -> Phantom:
-        return self._block
-
-    def total(self) -> Phantom:
-        return self._block
-
-
-def copy_of(value: Value) -> Value:
-    """Return a copy in new memory."""
-    if isinstance(value, Pieces):
-        return Pieces([part.clone() for part in value.parts], value.finite)
-    return value if isinstance(value, Phantom) else value.clone()
-
-
-def difference(one: Value, other: Value) -> Value:
-    """Return `one` minus `other`, in new memory."""
+def plus(one: Block, factor: float, other: Block) -> torch.Tensor | Phantom:
+    """Return one + factor · other, in new memory."""
     first, second = whole(one), whole(other)
     if isinstance(first, Phantom) or isinstance(second, Phantom):
         return first
-    return first - second
-
-
-def plus(one: Value, other: Value) -> Value:
-    """Return the sum; may overwrite `one`, which the caller must not use again."""
-    first, second = whole(one), whole(other)
-    if isinstance(first, Phantom) or isinstance(second, Phantom):
-        return first
-    return first.add_(second)
+    return torch.add(first, second, alpha=factor)
 
 
 def parameter_block(

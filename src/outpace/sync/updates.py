@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from outpace.blocks.block import StepSettings, Value
-from outpace.blocks.sums import norm_of
+from outpace.blocks.sums import BlockSum, norm_of
 from outpace.errors import DivergenceError
 from outpace.support.units import Time
 from outpace.sync.messages import Push
 from outpace.sync.observer import Outcome, ShardObserver
-from outpace.sync.parameter_block import BlockSum, ParameterBlock
+from outpace.sync.parameter_block import ParameterBlock
 from outpace.sync.policy import Scale
 
 

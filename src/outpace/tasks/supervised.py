@@ -10,8 +10,7 @@ from typing import Any, Final
 import torch
 from torch.nn.modules.batchnorm import _NormBase
 
-from outpace.blocks.block import Block
-from outpace.blocks.pieces import Pieces
+from outpace.blocks.block import Block, Pieces
 from outpace.errors import ConfigError
 from outpace.support import generators
 from outpace.support.user_code import brief

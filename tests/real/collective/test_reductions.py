@@ -10,8 +10,7 @@ from functools import partial
 import pytest
 import torch
 
-from outpace.blocks.block import Phantom
-from outpace.blocks.pieces import Pieces
+from outpace.blocks.block import Phantom, Pieces
 from outpace.kernel import Kernel
 from outpace.real.collective import reductions
 from outpace.real.collective.buffers import AccumulatedInBuffer

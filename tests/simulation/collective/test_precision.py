@@ -11,9 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.peers import Run
 
-from outpace.blocks.block import Phantom
-from outpace.blocks.deferred import Deferred
-from outpace.blocks.pieces import Pieces
+from outpace.blocks.block import Deferred, Phantom, Pieces
 from outpace.blocks.sums import tree_sum
 from outpace.cluster import NetworkLaw
 from outpace.simulation.collective.precision import bytes_on_the_wire, rounded

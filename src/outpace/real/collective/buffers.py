@@ -9,9 +9,8 @@ from typing import Final
 
 import torch
 
-from outpace.blocks.block import Block, Phantom, Value, parts
-from outpace.blocks.pieces import Pieces
-from outpace.blocks.sums import all_finite
+from outpace.blocks.block import Block, Phantom, Pieces, Value, parts
+from outpace.blocks.sums import BlockSum, all_finite
 
 _PIECE: Final = 1 << 21  # elements in a piece, which is sent as soon as it is written
 
@@ -39,22 +38,6 @@ class AccumulatedInBuffer:
         self._buffers = [other, full]  # reused once the next sum is taken
         count, self.count = self.count, 0
         return full, count
-
-
-class PhantomSum:
-    """The sum of gradients without values (`Phantom`). Implements `BlockSum`."""
-
-    def __init__(self, nbytes: int, count: int) -> None:
-        self._block, self.count = Phantom(nbytes), count
-
-    def add(self, worker: int, gradient: Value) -> None:
-        raise AssertionError("it is complete")
-
-    def total(self) -> Value:
-        return self._block
-
-    def mean(self) -> Value:
-        return self._block
 
 
 class WireBuffer:
@@ -113,8 +96,8 @@ class WireBuffer:
         return torch.cat([values.to(dtype) for values in self.values])
 
 
-class WireSum:
-    """The sum in a wire buffer. Implements `BlockSum`.
+class WireSum(BlockSum):
+    """The sum in a wire buffer.
 
     Its methods leave the buffer unchanged, because other workers may still need the sum.
 

@@ -12,9 +12,10 @@ from functools import partial
 
 import torch
 
-from outpace.blocks.block import Block
+from outpace.blocks.block import Block, Phantom
+from outpace.blocks.sums import ArrivalSum, BlockSum
 from outpace.kernel import Future, Kernel
-from outpace.real.collective.buffers import PhantomSum, WireBuffer, WireSum
+from outpace.real.collective.buffers import WireBuffer, WireSum
 from outpace.real.collective.communication_thread import CommunicationThread, Done
 from outpace.real.collective.entries import DIGITS, Contribution, Entry, digits_of, entries_in
 from outpace.real.collective.group import Group, GroupSettings
@@ -22,7 +23,6 @@ from outpace.real.collective.waker import Waker
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import EnterAllReduce, GroupBroken, WireMessage
 from outpace.support.units import Time
-from outpace.sync.parameter_block import BlockSum
 from outpace.sync.peers.context import Reduced
 
 
@@ -244,7 +244,9 @@ class Reductions:
         given = [entry.weight for entry in table.values() if entry.part is Contribution.VALUE]
         values: BlockSum
         if self._like is None:
-            values = PhantomSum(self._elements, len(given))
+            values = ArrivalSum()
+            for worker in range(len(given)):
+                values.add(worker, Phantom(self._elements))
         else:
             values = WireSum(
                 part.wire, part.value, total, self._like.dtype, len(given), self._share

@@ -1,8 +1,8 @@
 """Blocks as they travel: cut into pieces of a megabyte, and put together again.
 
-A large block stays in the memory in which its pieces came (`outpace.blocks.pieces`). A piece of a
-megabyte is checked while it is in a cache and the next one is under way, and its memory is reused
-for the next block.
+A large block stays in the memory in which its pieces came (`Pieces` in `outpace.blocks.block`). A
+piece of a megabyte is checked while it is in a cache and the next one is under way, and its memory
+is reused for the next block.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import torch
 
-from outpace.blocks.block import Block, Phantom, whole
-from outpace.blocks.pieces import Pieces
+from outpace.blocks.block import Block, Phantom, Pieces, whole
 from outpace.real.net.messages import DTYPES, PHANTOM, BlockHead
 
 PIECE_BYTES: Final = 1 << 20

@@ -7,8 +7,7 @@ from typing import Final
 
 import torch
 
-from outpace.blocks.block import Block, whole
-from outpace.blocks.digest import parameters_digest
+from outpace.blocks.block import Block, parameters_digest, whole
 from outpace.cluster import Costs, Paths
 from outpace.config.experiment import Experiment
 from outpace.kernel import Future, Mailbox

@@ -16,7 +16,7 @@ from outpace.real.node.peer import PeerWorker
 from outpace.real.node.worker_process import Trainer
 from outpace.sync.parameter_block import ParameterBlock, parameter_block
 from outpace.sync.peers.context import Parameters
-from outpace.sync.peers.parameters import Common, Own, Replica, SharedModel, replica_step
+from outpace.sync.peers.parameters import Common, Own, Replica, SharedModel, replica_rate
 
 
 class TaskModels:
@@ -45,8 +45,8 @@ class TaskModels:
         process, strategy = self._process, self._process.strategy
         if strategy.has_common:
             block = self._block(strategy.common_optimizer(self._optimizer))
-            step = replica_step(strategy, self._optimizer)
-            self._model = SharedModel(block, process.workers, process.changed, step)
+            rate = replica_rate(strategy, self._optimizer)
+            self._model = SharedModel(block, process.workers, process.changed, rate)
         if strategy.has_own:
             self._own = Own(self._block(self._optimizer), process.worker, process.stepped)
 

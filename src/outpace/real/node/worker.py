@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeAlias
 
-from outpace.blocks.block import Block, whole
-from outpace.blocks.digest import parameters_digest
+from outpace.blocks.block import Block, parameters_digest, whole
 from outpace.config.experiment import Experiment
 from outpace.engine.servers import has_scheduler, worker_program
 from outpace.errors import RunError

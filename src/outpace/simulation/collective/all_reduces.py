@@ -11,12 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 from outpace.blocks.block import Block, value_of
+from outpace.blocks.sums import BlockSum
 from outpace.kernel import Future, Kernel
 from outpace.simulation.collective.precision import RoundedSum, bytes_on_the_wire
 from outpace.simulation.collective.routes import Route
 from outpace.support.units import Time
 from outpace.sync import AllReduce, Wire
-from outpace.sync.parameter_block import BlockSum
 from outpace.sync.peers.context import Reduced
 
 

@@ -13,8 +13,8 @@ from typing import Final
 import torch
 
 from outpace.blocks.block import Block, Phantom, Value, parts
+from outpace.blocks.sums import BlockSum
 from outpace.sync import Wire
-from outpace.sync.parameter_block import BlockSum
 
 _BYTES: Final = 2  # of a number in bfloat16
 
@@ -36,21 +36,16 @@ def bytes_on_the_wire(block: Block, wire: Wire) -> int:
     return block.nbytes // 2 if isinstance(block, Phantom) else _BYTES * block.numel()
 
 
-class RoundedSum:
-    """A sum of values that travel in bfloat16. Implements `BlockSum`."""
+class RoundedSum(BlockSum):
+    """A sum of values that travel in bfloat16. The mean, a quotient, is not rounded again."""
 
     def __init__(self, exact: BlockSum) -> None:
+        super().__init__()
         self._exact = exact
-        self.count = 0
 
     def add(self, worker: int, gradient: Value) -> None:
         self.count += 1
         self._exact.add(worker, rounded(gradient))
-
-    def mean(self) -> Value:
-        """Return the rounded sum divided; the quotient is not rounded again."""
-        total = self.total()
-        return total if isinstance(total, Phantom) else total.div_(self.count)
 
     def total(self) -> Value:
         return rounded(self._exact.total())

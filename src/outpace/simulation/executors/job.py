@@ -10,8 +10,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import torch
 
-from outpace.blocks.block import Block
-from outpace.blocks.deferred import Deferred
+from outpace.blocks.block import Block, Deferred
 from outpace.support.units import Time
 from outpace.tasks import Evaluation, Workload, evaluation_of, gradient_of
 

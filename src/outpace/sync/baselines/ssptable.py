@@ -16,13 +16,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Final, Literal, TypeAlias
 
-import torch
-
-from outpace.blocks.block import Block, Phantom, Value, value_of, whole
+from outpace.blocks.block import Block, Value, value_of
 from outpace.optim import Optimizer, Sgd
 from outpace.support.checks import require
 from outpace.sync.decision import Decision, Reason
 from outpace.sync.messages import Leave, Pull, Push, Reply
+from outpace.sync.parameter_block import plus
 from outpace.sync.policies.ssp import require_staleness
 from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView
 from outpace.sync.programs.context import WorkerContext, WorkerProgram
@@ -125,11 +124,4 @@ def _own_step(optimizer: Optimizer | None, divisor: int) -> _OwnStep | None:
     if not isinstance(optimizer, Sgd) or optimizer != Sgd(lr=optimizer.lr):
         return None
     alpha = -optimizer.lr / divisor
-
-    def step(parameters: Block, gradient: Value) -> Block:
-        old, change = whole(parameters), whole(gradient)
-        if isinstance(old, Phantom) or isinstance(change, Phantom):
-            return old
-        return torch.add(old, change, alpha=alpha)
-
-    return step
+    return lambda parameters, gradient: plus(parameters, alpha, gradient)

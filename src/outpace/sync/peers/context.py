@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Protocol
 
 from outpace.blocks.block import Block, Value
+from outpace.blocks.sums import BlockSum
 from outpace.support.units import Time
-from outpace.sync.parameter_block import BlockSum
 
 
 class PeerContext(Protocol):
@@ -108,7 +108,9 @@ class ReplicaParameters(Parameters, Protocol):
 class AccumulatedGradient(Protocol):
     """A sum of gradients."""
 
-    count: int  # gradients in it
+    @property
+    def count(self) -> int:
+        """Number of gradients in it."""
 
     def add(self, gradient: Block) -> None:
         """Add a gradient, which `ReplicaParameters.step` may still be given."""

@@ -24,7 +24,7 @@ from outpace.blocks.block import Value, value_of
 from outpace.optim import Optimizer, Sgd
 from outpace.support.checks import positive, require
 from outpace.support.units import Time
-from outpace.sync.parameter_block import difference, plus
+from outpace.sync.parameter_block import plus
 from outpace.sync.peers.context import PeerContext, Reduction
 from outpace.sync.peers.iterations import iterations
 from outpace.sync.peers.strategy import MOST_ITERATIONS, AllReduceStrategy
@@ -75,15 +75,15 @@ class DiLoCo(AllReduceStrategy):
         def begin_reduction() -> Reduction:
             nonlocal given
             given = mine.read()
-            return me.begin_all_reduce(difference(model.read(), given), steps)
+            return me.begin_all_reduce(plus(model.read(), -1, given), steps)
 
         async def outer_step(reduction: Reduction) -> tuple[Time, Time]:
             """Wait for the mean if need be; return since when, and when all had joined."""
             before = me.now
             reduced = await reduction.result()
-            since = difference(mine.read(), given)
+            since = plus(mine.read(), -1, given)
             model.commit(reduced.mean, 1, reduced.weight)
-            mine.replace(plus(since, model.read()))
+            mine.replace(plus(since, 1, model.read()))
             return before, reduction.began
 
         async for iteration in iterations(me, mine):

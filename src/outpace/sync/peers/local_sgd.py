@@ -12,7 +12,6 @@ from typing import ClassVar, Literal
 from outpace.blocks.block import value_of
 from outpace.support.checks import require
 from outpace.support.units import Time
-from outpace.sync.parameter_block import copy_of
 from outpace.sync.peers.context import PeerContext
 from outpace.sync.peers.iterations import iterations
 from outpace.sync.peers.strategy import MOST_ITERATIONS, BufferAveragingStrategy
@@ -48,7 +47,7 @@ class LocalSgd(BufferAveragingStrategy):
 
         async def average() -> Time:
             """Average with all others; return when all had joined."""
-            reduction = me.begin_all_reduce(copy_of(mine.read()), steps)
+            reduction = me.begin_all_reduce(mine.read().clone(), steps)
             mine.replace((await reduction.result()).mean)
             return reduction.began
 

@@ -10,32 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-import torch
-
-from outpace.blocks.block import Block, Phantom, Value, value_of, whole
+from outpace.blocks.block import Block, Value, value_of
+from outpace.blocks.sums import ArrivalSum
 from outpace.errors import DivergenceError
 from outpace.optim import Optimizer, Sgd
-from outpace.sync.parameter_block import ParameterBlock, copy_of
+from outpace.sync.parameter_block import ParameterBlock, plus
 from outpace.sync.peers.strategy import PeerStrategy
 
-# (parameters, gradient, iteration) -> other parameters: a plain step; neither is changed
-PlainStep: TypeAlias = Callable[[Value, Value, int], Value]
+Rate: TypeAlias = Callable[[float], float]  # iteration -> learning rate
 
 
-def replica_step(strategy: PeerStrategy, optimizer: Optimizer) -> PlainStep | None:
-    """Return the plain SGD step of replicas; None if the strategy has no replicas."""
+def replica_rate(strategy: PeerStrategy, optimizer: Optimizer) -> Rate | None:
+    """Return the learning rate of replicas' plain SGD steps; None if there are no replicas."""
     if not strategy.uses_replica:
         return None
     assert isinstance(optimizer, Sgd)  # `Experiment` refuses others
-    rate = optimizer.rate
-
-    def step(parameters: Value, gradient: Value, iteration: int) -> Value:
-        old, change = whole(parameters), whole(gradient)
-        if isinstance(old, Phantom) or isinstance(change, Phantom):
-            return old
-        return torch.add(old, change, alpha=-rate(iteration))
-
-    return step
+    return optimizer.rate
 
 
 class _Version:
@@ -51,7 +41,7 @@ class SharedModel:
 
     Args:
         changed: told how many gradients a new version has in it.
-        step: step of replicas.
+        replica_rate: see `replica_rate`.
     """
 
     def __init__(
@@ -59,10 +49,10 @@ class SharedModel:
         block: ParameterBlock,
         workers: int,
         changed: Callable[[int], None],
-        step: PlainStep | None = None,
+        replica_rate: Rate | None = None,
     ) -> None:
         self._block, self._workers, self._changed = block, workers, changed
-        self.replica_step = step
+        self.replica_rate = replica_rate
         self._gradients = 0
         self.newest = _Version(block.read(), 0)
 
@@ -99,9 +89,9 @@ class Common:
         return self._version.number
 
     def replica(self) -> Replica:
-        step = self._model.replica_step
-        assert step is not None, "the strategy must set `uses_replica`"
-        return Replica(self, step)
+        rate = self._model.replica_rate
+        assert rate is not None, "the strategy must set `uses_replica`"
+        return Replica(self, rate)
 
     def read(self) -> Value:
         return self._version.value
@@ -114,8 +104,8 @@ class Common:
 class Replica:
     """Implements `ReplicaParameters`."""
 
-    def __init__(self, common: Common, step: PlainStep) -> None:
-        self._common, self._step = common, step
+    def __init__(self, common: Common, rate: Rate) -> None:
+        self._common, self._rate = common, rate
         self._value: Value | None = None  # None: that of the common parameters
         self._version = 0
 
@@ -128,7 +118,7 @@ class Replica:
         return self._common.read() if self._value is None else self._value
 
     def step(self, gradient: Value, iteration: int) -> None:
-        self._be(self._step(self.read(), gradient, iteration))
+        self._be(plus(self.read(), -self._rate(iteration), gradient))
 
     def stay(self) -> None:
         self._be(self.read())
@@ -145,23 +135,18 @@ class AccumulatedInPlace:
     """A sum whose first gradient becomes the sum. Implements `AccumulatedGradient`."""
 
     def __init__(self) -> None:
-        self._sum: Value | None = None
-        self.count = 0
+        self._sum = ArrivalSum()
+
+    @property
+    def count(self) -> int:
+        return self._sum.count
 
     def add(self, gradient: Block) -> None:
-        self.count += 1
-        value = value_of(gradient)
-        if self._sum is None or isinstance(value, Phantom):
-            self._sum = value
-        else:
-            assert not isinstance(self._sum, Phantom)
-            self._sum = self._sum.add_(value)  # type: ignore[arg-type]  # all are pieces, or none
+        self._sum.add(0, value_of(gradient))
 
     def take(self) -> tuple[Block, int]:
-        assert self._sum is not None
-        taken = self._sum, self.count
-        self._sum, self.count = None, 0
-        return taken
+        taken, self._sum = self._sum, ArrivalSum()
+        return taken.total(), taken.count
 
 
 class Own:
@@ -192,5 +177,5 @@ def average(blocks: Sequence[ParameterBlock]) -> Value:
     """Return the mean of the parameters, added up in the order of the workers."""
     total = blocks[0].new_sum(len(blocks))
     for worker, block in enumerate(blocks):
-        total.add(worker, copy_of(block.read()))
+        total.add(worker, block.read().clone())
     return total.mean()

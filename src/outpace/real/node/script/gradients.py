@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from outpace.blocks.pieces import Pieces
+from outpace.blocks.block import Pieces
 from outpace.blocks.sums import Gradient, all_finite
 from outpace.config.experiment import Experiment
 from outpace.errors import DivergenceError

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from outpace.blocks.block import StepSettings, Value, parts, whole
-from outpace.blocks.pieces import Pieces
+from outpace.blocks.block import Pieces, StepSettings, Value, parts, whole
 from outpace.blocks.sums import all_finite
 from outpace.errors import DivergenceError
 from outpace.optim.torch_optimizers import TorchOptimizer

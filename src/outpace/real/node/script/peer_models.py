@@ -19,7 +19,7 @@ from outpace.real.node.script.parameters import (
     WithBuffers,
 )
 from outpace.real.node.script.trainer import ScriptTrainer
-from outpace.sync.parameter_block import copy_of, parameter_block
+from outpace.sync.parameter_block import parameter_block
 from outpace.sync.peers.context import CommonParameters, OwnParameters, Parameters
 from outpace.sync.peers.parameters import Common, SharedModel
 
@@ -81,7 +81,7 @@ class ScriptModels:
     def now_trained(self) -> Value:
         if self._outer is not None:
             return self._outer.newest.value
-        return copy_of(self._common.read())
+        return self._common.read().clone()
 
     def version_of(self, at: Parameters) -> int | None:
         if isinstance(at, ScriptReplica):
