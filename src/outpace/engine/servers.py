@@ -16,7 +16,7 @@ from outpace.sync.programs.parameter_server import (
     parameter_server,
     parameter_server_worker,
 )
-from outpace.sync.programs.partial_pull import partial_pull_worker
+from outpace.sync.programs.partial_pull import PartialPull
 from outpace.sync.shard import Shard
 from outpace.tasks import Script
 
@@ -29,10 +29,9 @@ def worker_program(experiment: Experiment) -> AbortableProgram:
     strategy = experiment.policies.strategy
     optimizer = None if isinstance(experiment.task, Script) else experiment.optimizer
     program = strategy.worker_program(experiment.workers, optimizer)
-    if program is None and experiment.pull is not None:
-        program = partial(partial_pull_worker, pull=experiment.pull)
-    elif program is None:
-        program = parameter_server_worker
+    if program is None:
+        pull = experiment.pull or PartialPull(quorum_percent=100)
+        program = partial(parameter_server_worker, pull=pull)
     return program if strategy.cut_off is None else partial(_cut_off, program)
 
 

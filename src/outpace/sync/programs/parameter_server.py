@@ -1,8 +1,9 @@
 """The parameter-server program (FluentPS, algorithm 1), for any policy.
 
 A worker pushes its gradient of iteration i to every server and pulls; each server answers
-according to its own condition. When all servers have answered, the worker continues with
-iteration max(i+1, V): it skips iterations that the shards have finished without it.
+according to its own condition. When all servers have answered, or enough of them (see
+`partial_pull`), the worker continues with iteration max(i+1, V): it skips iterations that the
+shards have finished without it.
 """
 
 from __future__ import annotations
@@ -14,37 +15,28 @@ from outpace.errors import ProtocolError
 from outpace.support.units import seconds
 from outpace.sync.messages import Ack, Leave, Message, Pull, Push, Reply, worker_name
 from outpace.sync.programs.context import Context, WorkerContext
+from outpace.sync.programs.partial_pull import PartialPull, Puller
 from outpace.sync.shard import Shard
 
 
-async def parameter_server_worker(me: WorkerContext) -> None:
-    """Compute, push, pull, until `me.must_stop`."""
+async def parameter_server_worker(me: WorkerContext, pull: PartialPull) -> None:
+    """Compute, push, pull, continue when enough servers have answered, until `me.must_stop`."""
     worker, servers = me.worker, me.servers
-    parameters = me.initial_parameters()
-    versions = [0] * len(servers)
+    puller = Puller(me, pull)
     iteration = 0
     while not me.must_stop(iteration):
-        started = me.now
-        gradient = await me.execute(parameters, iteration)
-        computed = me.now
-        coin = me.coin(iteration)
+        started, versions = me.now, tuple(puller.versions)
+        gradient = await me.execute(puller.parameters, iteration)
+        computed, coin = me.now, me.coin(iteration)
+        puller.asked(iteration)
         # Push and pull server by server, so that one can answer while others are written to.
         for server, name in enumerate(servers):
-            me.send(
-                name,
-                Push(worker, iteration, versions[server], gradient[server]),
-                Pull(worker, iteration, coin),
-            )
-        clock, held, last = 0, 0, 0
-        for _ in servers:
-            reply = await me.recv()
-            assert isinstance(reply, Reply)
-            assert reply.parameters is not None
-            parameters[reply.shard] = reply.parameters
-            versions[reply.shard] = reply.version
-            clock, held, last = max(clock, reply.clock), reply.held, reply.shard
-        me.iteration_finished(iteration, started, computed, me.now, held, last)
-        iteration = max(iteration + 1, clock)
+            push = Push(worker, iteration, versions[server], gradient[server])
+            me.send(name, push, Pull(worker, iteration, coin))
+        await puller.enough()
+        me.iteration_finished(iteration, started, computed, me.now, puller.held, puller.last)
+        iteration = max(iteration + 1, puller.clock)
+    await puller.everything()
     for name in servers:
         me.send(name, Leave(worker))
 

@@ -2,12 +2,11 @@
 
 In each iteration the worker pushes to and pulls from every server. It continues when all
 servers have answered, or a given time after a quorum of them has. Blocks of the other servers
-keep their old values. A late reply, which comes during the
-computation or a later wait, is used if its version is newer than the block held. A worker
-processes all replies that have arrived before it computes, and pushes carry the versions that
-the gradient was computed from. With `late: drop`, as in the paper (algorithm 1, lines 10 and
-11), late replies are not used; the block of a server that is always among the last is then
-never updated.
+keep their old values. A late reply, which comes during the computation or a later wait, is used
+if its version is newer than the block held. A worker processes all replies that have arrived
+before it computes, and pushes carry the versions that the gradient was computed from. With
+`late: drop`, as in the paper (algorithm 1, lines 10 and 11), late replies are not used; the block
+of a server that is always among the last is then never updated.
 
 A worker waits for a server that has left `ahead` of its pulls unanswered, whatever the quorum,
 so that its lead and the number of messages queued there are bounded. After its last iteration it
@@ -24,7 +23,7 @@ from typing import Literal
 
 from outpace.support.checks import not_negative, require
 from outpace.support.units import Time, nanoseconds, seconds
-from outpace.sync.messages import Leave, Message, Pull, Push, Reply
+from outpace.sync.messages import Message, Reply
 from outpace.sync.programs.context import WorkerContext
 
 
@@ -81,7 +80,7 @@ class Unanswered:
             self._iterations.popleft()
 
 
-class _Puller:
+class Puller:
     """The blocks that a worker holds, and its unanswered pulls."""
 
     def __init__(self, me: WorkerContext, pull: PartialPull) -> None:
@@ -89,17 +88,15 @@ class _Puller:
         self.versions = [0] * len(me.servers)
         self.clock = 0  # the highest clock of a reply
         self.held: Time = 0  # time for which the last server to answer held the pull
-        self.last = 0
-        self._me, self._ahead = me, pull.ahead
-        self._uses_late = pull.late == "use"
-        self._timeout = nanoseconds(pull.timeout_s)
+        self.last = 0  # the last server to answer
+        self._me, self._pull = me, pull
         self._unanswered = [Unanswered() for _ in me.servers]
-        self._least = pull.quorum(len(me.servers))
+        self._quorum = pull.quorum(len(me.servers))
         self._iteration = 0
         self._answers = len(me.servers)  # servers that have answered the current pull, if any
 
-    def ask(self, iteration: int) -> None:
-        """Record that a pull has been sent to every server."""
+    def asked(self, iteration: int) -> None:
+        """Note that a pull is sent to every server."""
         self._iteration, self._answers, self.held = iteration, 0, 0
         for unanswered in self._unanswered:
             unanswered.asked(iteration)
@@ -107,12 +104,14 @@ class _Puller:
     async def enough(self) -> None:
         """Wait until enough servers have answered, and process all replies that have arrived."""
         me = self._me
-        while self._answers < self._least:
+        while self._answers < self._quorum:
             self._take(await me.recv())
-        until = me.now + self._timeout
+        if self._all:
+            return  # no reply is on its way
+        until = me.now + nanoseconds(self._pull.timeout_s)
         while not self._all and (message := await me.recv_within(seconds(max(0, until - me.now)))):
             self._take(message)
-        while self._far_ahead:
+        while max(map(len, self._unanswered)) >= self._pull.ahead:
             self._take(await me.recv())
         while message := me.recv_nowait():
             self._take(message)
@@ -126,44 +125,15 @@ class _Puller:
     def _all(self) -> bool:
         return self._answers == len(self._unanswered)
 
-    @property
-    def _far_ahead(self) -> bool:
-        return max(map(len, self._unanswered)) >= self._ahead
-
     def _take(self, reply: Message) -> None:
         assert isinstance(reply, Reply)
         assert reply.parameters is not None
-        server = reply.shard
-        in_time = reply.iteration == self._iteration or reply.clock > self._iteration
-        if reply.version > self.versions[server] and (in_time or self._uses_late):
+        server, iteration = reply.shard, reply.iteration
+        in_time = iteration == self._iteration or reply.clock > self._iteration
+        if reply.version > self.versions[server] and (in_time or self._pull.late == "use"):
             self.parameters[server], self.versions[server] = reply.parameters, reply.version
         self.clock = max(self.clock, reply.clock)
-        self._unanswered[server].answered(reply.iteration)
-        if reply.iteration == self._iteration:
+        self._unanswered[server].answered(iteration)
+        if iteration == self._iteration:
             self._answers += 1
             self.held, self.last = reply.held, server
-
-
-async def partial_pull_worker(me: WorkerContext, pull: PartialPull) -> None:
-    """Compute, push, pull and continue with the blocks held, until `me.must_stop`."""
-    worker, servers = me.worker, me.servers
-    puller = _Puller(me, pull)
-    iteration = 0
-    while not me.must_stop(iteration):
-        started, read = me.now, tuple(puller.versions)
-        gradient = await me.execute(puller.parameters, iteration)
-        computed = me.now
-        coin = me.coin(iteration)
-        puller.ask(iteration)
-        for server, name in enumerate(servers):
-            me.send(
-                name,
-                Push(worker, iteration, read[server], gradient[server]),
-                Pull(worker, iteration, coin),
-            )
-        await puller.enough()
-        me.iteration_finished(iteration, started, computed, me.now, puller.held, puller.last)
-        iteration = max(iteration + 1, puller.clock)
-    await puller.everything()
-    for name in servers:
-        me.send(name, Leave(worker))
