@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,7 +15,7 @@ from outpace.blocks.block import Block, parts
 from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError
 from outpace.real.net.messages import DTYPES
-from outpace.real.node.packing import product, unpacked
+from outpace.real.node.packing import unpacked
 from outpace.real.process import roles
 from outpace.tasks import (
     Evaluation,
@@ -107,7 +108,7 @@ class ScriptTraining:
         flat = torch.cat([tensor for block in blocks for tensor in parts(block)])
         found, place = {}, 0
         for name, shape, dtype in known["parameters"]:
-            size = product(shape)
+            size = math.prod(shape)
             found[name] = flat[place : place + size].reshape(shape).to(DTYPES[dtype]).clone()
             place += size
         if isinstance(buffers, torch.Tensor):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,7 +27,7 @@ def unpacked(layout: Sequence[tuple[str, list[int], str]], data: torch.Tensor) -
     found, place = {}, 0
     for name, shape, dtype in layout:
         kind = getattr(torch, dtype)
-        size = product(shape) * kind.itemsize
+        size = math.prod(shape) * kind.itemsize
         piece = data[place : place + size].clone()
         found[name] = piece.view(kind).reshape(shape)
         place += size
@@ -35,9 +36,6 @@ def unpacked(layout: Sequence[tuple[str, list[int], str]], data: torch.Tensor) -
     return found
 
 
-def product(shape: Sequence[int]) -> int:
-    """Return the number of elements of a shape."""
-    size = 1
-    for length in shape:
-        size *= length
-    return size
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return the name of a dtype in wire messages."""
+    return str(dtype).removeprefix("torch.")
