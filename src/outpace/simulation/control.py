@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from outpace.config.experiment import Experiment
 from outpace.engine.control import ConditionLike, Control
-from outpace.kernel import Kernel, Mailbox
-from outpace.record.totals import Totals
+from outpace.kernel import Mailbox
+from outpace.simulation.virtual import VirtualRun
 from outpace.support.units import Time
 from outpace.sync import Policy
 from outpace.sync.assignment import Sync, policy_of
@@ -22,20 +21,18 @@ class SimulationControl(Control):
 
     def __init__(
         self,
-        experiment: Experiment,
-        kernel: Kernel,
+        run: VirtualRun,
         followed: Sequence[Conditioned],
         mailboxes: Sequence[Mailbox[Message]],
-        totals: Callable[[], Totals],
     ) -> None:
-        super().__init__(experiment)
-        self._kernel, self._totals = kernel, totals
+        super().__init__(run.experiment)
+        self._run, self._kernel = run, run.kernel
         self._followed, self._mailboxes = list(followed), mailboxes
-        for time, server, policy in experiment.policies.later():
-            kernel.call_at(time, self._take, (server, policy))
+        for time, server, policy in run.experiment.policies.later():
+            self._kernel.call_at(time, self._take, (server, policy))
 
     def summary(self) -> dict[str, Any]:
-        return self._totals().summary(self._experiment.workers)
+        return self._run.totals.summary(self._experiment.workers)
 
     def _now(self) -> Time:
         return self._kernel.now

@@ -1,20 +1,18 @@
-"""The nodes of a run with servers in virtual time: the contexts that programs run in."""
+"""The contexts that programs run in, in virtual time."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
 from outpace.blocks.block import Block
-from outpace.cluster import RunTime
 from outpace.errors import ProtocolError
-from outpace.simulation.computing import Computing
-from outpace.simulation.service_times import Service
 from outpace.simulation.virtual import VirtualRun
 from outpace.support.randomness import RandomStream
 from outpace.support.units import Time, nanoseconds, seconds
-from outpace.sync.messages import SCHEDULER, Leave, Message, Reply, size_bytes, worker_name
+from outpace.sync.messages import SCHEDULER, Leave, Message, size_bytes, worker_name
 from outpace.sync.programs.context import Stopped
 from outpace.sync.shard import Shard
 
@@ -49,30 +47,6 @@ class ServerNode(VirtualNode):
         self.shard = shard
 
 
-class TimedServerNode(ServerNode):
-    """The context of a server that needs time for each push and pull."""
-
-    def __init__(self, run: VirtualRun, name: str, shard: Shard) -> None:
-        super().__init__(run, name, shard)
-        experiment = run.experiment
-        self._service = Service(
-            self._kernel,
-            self.mailbox,
-            experiment.seed,
-            shard.index,
-            experiment.push_time,
-            experiment.pull_time,
-        )
-        self.recv, self.recv_within = self._service.next, self._service.next_within
-
-    def send(self, to: str, *messages: Message) -> None:
-        for message in messages:
-            if isinstance(message, Reply):
-                self._service.answer(message, partial(super().send, to))
-            else:
-                super().send(to, message)
-
-
 class CutOffNode(VirtualNode):
     """The context of the program that cuts iterations off."""
 
@@ -81,14 +55,44 @@ class CutOffNode(VirtualNode):
         self.iteration_closed = run.recorder.iteration_closed
 
 
+class Computing:
+    """The part of a worker's context that is about its gradients."""
+
+    def __init__(self, run: VirtualRun, worker: int) -> None:
+        self.worker = worker
+        self._run, self._run_time = run, run.run_time
+        self._kernel, self._recorder = run.kernel, run.recorder
+        self.iteration_finished = partial(run.recorder.iteration_finished, worker)
+        limit = run.experiment.stop.iterations
+        self._last = math.inf if limit is None else limit
+
+    @property
+    def now(self) -> Time:
+        return self._kernel.now
+
+    def must_stop(self, iteration: int) -> bool:
+        return iteration >= self._last
+
+    async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block]:
+        kernel = self._kernel
+        duration_s = self._run_time(self.worker, iteration, kernel.now)
+        due = kernel.now + nanoseconds(duration_s)
+        gradient = self._run.gradients.submit(parameters, self.worker, iteration, due)
+        await kernel.sleep(duration_s)
+        self._has_computed()
+        return gradient
+
+    def _has_computed(self) -> None:
+        self._recorder.gradient_computed(self.worker)
+        self._run.finished_step()
+
+
 class WorkerNode(Computing, VirtualNode):
     """The context of a worker's program."""
 
-    def __init__(
-        self, run: VirtualRun, worker: int, servers: Sequence[str], run_time: RunTime
-    ) -> None:
+    def __init__(self, run: VirtualRun, worker: int, servers: Sequence[str]) -> None:
         VirtualNode.__init__(self, run, worker_name(worker))
-        Computing.__init__(self, run, worker, run_time)
+        Computing.__init__(self, run, worker)
         self.servers = servers
         self.recv_nowait = self.mailbox.get_nowait
         seed = run.experiment.seed

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from functools import partial
 
 from outpace.blocks.block import Block
-from outpace.cluster import Paths, RunTime
+from outpace.cluster import Paths
 from outpace.config.experiment import Experiment
 from outpace.kernel import Future
 from outpace.simulation.collective.all_reduces import SimulatedAllReduces, SimulatedReduction
 from outpace.simulation.collective.exchanges import SimulatedExchange, SimulatedExchanges
 from outpace.simulation.collective.routes import Formula, Messages, Route
-from outpace.simulation.computing import Computing, run_time_of
 from outpace.simulation.control import SimulationControl
+from outpace.simulation.nodes import Computing
 from outpace.simulation.virtual import VirtualRun
 from outpace.support.units import Time
 from outpace.sync.messages import worker_name
@@ -68,14 +68,10 @@ class PeerSimulation(VirtualRun):
         self._exchanges = SimulatedExchanges(
             self.kernel, route, initial.nbytes, self._average, self._averaged
         )
-        run_time = run_time_of(experiment)
-        self._control = SimulationControl(experiment, self.kernel, [], [], lambda: self.totals)
-        self.contexts = [
-            SimulatedPeer(self, worker, run_time) for worker in range(experiment.workers)
-        ]
+        self._control = SimulationControl(self, [], [])
+        self.contexts = [SimulatedPeer(self, worker) for worker in range(experiment.workers)]
         for context in self.contexts:
             self.kernel.spawn(self._train(context), worker_name(context.worker))
-        self._start_evaluations()
 
     async def _train(self, context: SimulatedPeer) -> None:
         await self._strategy.train(context)
@@ -103,12 +99,6 @@ class PeerSimulation(VirtualRun):
     @property
     def _changes(self) -> tuple[int, int]:
         return self.model.version, self._steps
-
-    def _waiting(self) -> list[str]:
-        return []  # the walkers say which all-reduce they wait for
-
-    def _abandon(self) -> None:
-        pass
 
     def own(self, worker: int) -> Own:
         """Return the model that this worker alone changes."""
@@ -174,8 +164,8 @@ class PeerSimulation(VirtualRun):
 class SimulatedPeer(Computing):
     """The context of a worker's program. Implements `PeerContext`."""
 
-    def __init__(self, simulation: PeerSimulation, worker: int, run_time: RunTime) -> None:
-        super().__init__(simulation, worker, run_time)
+    def __init__(self, simulation: PeerSimulation, worker: int) -> None:
+        super().__init__(simulation, worker)
         self._simulation = simulation
         self.workers = simulation.experiment.workers
         self._common = Common(simulation.model)

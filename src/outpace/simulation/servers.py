@@ -12,7 +12,6 @@ import warnings
 import numpy as np
 
 from outpace.blocks.block import Block
-from outpace.cluster import RunTime
 from outpace.config.experiment import Experiment
 from outpace.engine.cut_offs import cut_off_rule
 from outpace.engine.servers import scheduler_shard, server_program, worker_program
@@ -20,15 +19,11 @@ from outpace.predict.fitting import FittingAtOnce
 from outpace.predict.interface import Model, Rule
 from outpace.predict.recorded.table import Seconds
 from outpace.predict.rules.settings import CutOffSettings
-from outpace.simulation.computing import run_time_of
 from outpace.simulation.control import SimulationControl
-from outpace.simulation.nodes import CutOffNode, ServerNode, TimedServerNode, WorkerNode
+from outpace.simulation.nodes import CutOffNode, ServerNode, WorkerNode
+from outpace.simulation.service_times import TimedServerNode
 from outpace.simulation.virtual import VirtualRun
-from outpace.sync.messages import (
-    SCHEDULER,
-    server_name,
-    worker_name,
-)
+from outpace.sync.messages import SCHEDULER, server_name, worker_name
 from outpace.sync.parameter_block import parameter_block
 from outpace.sync.programs.cutoff import cut_off
 from outpace.sync.programs.parameter_server import parameter_server
@@ -53,7 +48,7 @@ class Simulation(VirtualRun):
         ]
         self._scheduler = scheduler_shard(experiment, self.recorder)
         self._fitting: FittingAtOnce | None = None
-        self._spawn()
+        self._spawn(experiment)
 
     def run_time_model(self) -> Model | None:
         return None if self._fitting is None else self._fitting.model
@@ -72,9 +67,10 @@ class Simulation(VirtualRun):
     def _waiting(self) -> list[str]:
         return [text for shard in self._all_shards if (text := shard.describe_waiting())]
 
-    def _abandon(self) -> None:
+    def close(self) -> None:
         for shard in self._all_shards:
             shard.close(self.kernel.now)
+        super().close()
 
     @property
     def _all_shards(self) -> list[Shard]:
@@ -83,9 +79,7 @@ class Simulation(VirtualRun):
 
     # -- wiring ----------------------------------------------------------------
 
-    def _spawn(self) -> None:
-        experiment = self.experiment
-        run_time = run_time_of(experiment)
+    def _spawn(self, experiment: Experiment) -> None:
         servers = [server_name(server) for server in range(experiment.servers)]
         serve = server_program(experiment)
         timed = experiment.push_time is not None or experiment.pull_time is not None
@@ -94,15 +88,8 @@ class Simulation(VirtualRun):
             for name, shard in zip(servers, self._shards, strict=True)
         ]
         # Before anything starts: a later policy or the rule may turn out to be impossible.
-        self._control = SimulationControl(
-            experiment,
-            self.kernel,
-            self._followed,
-            [node.mailbox for node in nodes],
-            lambda: self.totals,
-        )
-        settings = experiment.cut_off
-        rule = None if settings is None else self._rule(settings, run_time)
+        self._control = SimulationControl(self, self._followed, [node.mailbox for node in nodes])
+        rule = None if experiment.cut_off is None else self._rule(experiment.cut_off)
         for name, node in zip(servers, nodes, strict=True):
             self.kernel.spawn(serve(node), name, daemon=True)
         if self._scheduler is not None:
@@ -113,11 +100,9 @@ class Simulation(VirtualRun):
             self.kernel.spawn(ends, SCHEDULER, daemon=True)
         train = worker_program(experiment)
         for index in range(experiment.workers):
-            worker = WorkerNode(self, index, servers, run_time)
-            self.kernel.spawn(train(worker), worker_name(index))
-        self._start_evaluations()
+            self.kernel.spawn(train(WorkerNode(self, index, servers)), worker_name(index))
 
-    def _rule(self, settings: CutOffSettings, run_time: RunTime) -> Rule:
+    def _rule(self, settings: CutOffSettings) -> Rule:
         """Return the rule that says when iterations are cut off."""
         experiment = self.experiment
         iterations = itertools.count()
@@ -125,8 +110,8 @@ class Simulation(VirtualRun):
         def truth() -> Seconds:
             """Return the run times of all workers in the iteration that begins now."""
             iteration, now = next(iterations), self.kernel.now
-            times = [run_time(worker, iteration, now) for worker in range(experiment.workers)]
-            return np.array(times)
+            workers = range(experiment.workers)
+            return np.array([self.run_time(worker, iteration, now) for worker in workers])
 
         if settings.fitted_in_run:
             self._fitting = FittingAtOnce(settings.model, experiment.seed)

@@ -10,73 +10,72 @@ else meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from itertools import count, repeat
 
 from outpace.cluster import ServiceLaw
-from outpace.kernel import Kernel, Mailbox
+from outpace.simulation.nodes import ServerNode
+from outpace.simulation.virtual import VirtualRun
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync.messages import Message, Pull, Push, Reply
+from outpace.sync.shard import Shard
 
 
-class Service:
-    """Delays the messages and replies of one server by its service times.
+class TimedServerNode(ServerNode):
+    """The context of a server that needs time for each push and pull.
 
     The time of its n-th push or pull depends on seed, server and n alone.
     """
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        mailbox: Mailbox[Message],
-        seed: int,
-        server: int,
-        push_time: ServiceLaw | None,
-        pull_time: ServiceLaw | None,
-    ) -> None:
-        self._kernel, self._mailbox = kernel, mailbox
-        self._push_times = _times(push_time, seed, "push time", server)
-        self._pull_times = _times(pull_time, seed, "pull time", server)
+    def __init__(self, run: VirtualRun, name: str, shard: Shard) -> None:
+        super().__init__(run, name, shard)
+        experiment = run.experiment
+        self._push_times = _times(experiment.push_time, experiment.seed, "push time", shard.index)
+        self._pull_times = _times(experiment.pull_time, experiment.seed, "pull time", shard.index)
         self._free_at: Time = 0
         self._current: Message | None = None  # the message judged last; None: a held pull
+        self.recv, self.recv_within = self._next, self._next_within
 
-    async def next(self) -> Message:
-        """Return the next message at the end of its service time."""
-        await self._until_free()
-        return await self._served(await self._mailbox.get())
+    def send(self, to: str, *messages: Message) -> None:
+        for message in messages:
+            if isinstance(message, Reply):
+                self._answer(to, message)
+            else:
+                super().send(to, message)
 
-    async def next_within(self, timeout_s: float) -> Message | None:
-        """Return the next message if it arrives within that time, at the end of its service time.
-
-        Earlier work and the message's own time may end later than the time-out.
-        """
-        until = self._kernel.now + nanoseconds(timeout_s)
-        await self._until_free()
-        rest_s = seconds(max(0, until - self._kernel.now))
-        message = await self._mailbox.get_within(rest_s)
-        if message is None:
-            self._current = None
-            return None
-        return await self._served(message)
-
-    def answer(self, reply: Reply, send: Callable[[Reply], None]) -> None:
-        """Call `send(reply)` when this reply may leave: now, or at the end of its turn."""
-        kernel = self._kernel
-        if not self._answers_current(reply):
-            self._free_at = max(kernel.now, self._free_at) + next(self._pull_times)
-        if self._free_at <= kernel.now:
-            send(reply)
-        else:
-            kernel.call_at(self._free_at, send, reply)
-
-    def _answers_current(self, reply: Reply) -> bool:
-        """True if it answers the pull that was just judged, and not a held one."""
-        pull = self._current
-        return (
+    def _answer(self, to: str, reply: Reply) -> None:
+        """Send the reply when it may leave: now, or at the end of its turn."""
+        now, pull = self.now, self._current
+        answers_current = (
             isinstance(pull, Pull)
             and pull.worker == reply.worker
             and pull.iteration == reply.iteration
         )
+        if not answers_current:  # it answers a held pull
+            self._free_at = max(now, self._free_at) + next(self._pull_times)
+        if self._free_at <= now:
+            super().send(to, reply)
+        else:
+            self._kernel.call_at(self._free_at, partial(super().send, to), reply)
+
+    async def _next(self) -> Message:
+        """Return the next message at the end of its service time."""
+        await self._until_free()
+        return await self._served(await self.mailbox.get())
+
+    async def _next_within(self, timeout_s: float) -> Message | None:
+        """Return the next message if it arrives within that time, at the end of its service time.
+
+        Earlier work and the message's own time may end later than the time-out.
+        """
+        until = self.now + nanoseconds(timeout_s)
+        await self._until_free()
+        message = await self.mailbox.get_within(seconds(max(0, until - self.now)))
+        if message is None:
+            self._current = None
+            return None
+        return await self._served(message)
 
     async def _until_free(self) -> None:
         wait = self._free_at - self._kernel.now

@@ -17,9 +17,10 @@ import torch
 
 from outpace.blocks.block import Block
 from outpace.blocks.slicing import layers_within
+from outpace.cluster import RunTime
 from outpace.config.experiment import Experiment
 from outpace.engine.control import Control, ControlFunction
-from outpace.errors import DivergenceError, OutpaceError, RunError
+from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError
 from outpace.kernel import DeadlockError, Kernel, WalkerError
 from outpace.predict.interface import Model
 from outpace.record.metrics import Metrics
@@ -86,8 +87,11 @@ class VirtualRun(ABC):
         self._done = 0
         self._evaluated_at: Any = None  # `_changes` at the last evaluation
         self._pending: deque[tuple[int, EvaluationJob]] = deque()  # rows of metrics to fill in
+        self.run_time = _run_time_of(experiment)
         self._control: Control
         self._set_up(experiment, workload)
+        if (period_s := experiment.evaluate.every_s) is not None:
+            self.kernel.spawn(self._evaluate_every(period_s), "evaluation", daemon=True)
 
     # -- for subclasses ----------------------------------------------------------
 
@@ -109,13 +113,9 @@ class VirtualRun(ABC):
     def _changes(self) -> Any:
         """A value that changes whenever the parameters do."""
 
-    @abstractmethod
     def _waiting(self) -> list[str]:
         """Describe which pulls are held where, for the message of a deadlock."""
-
-    @abstractmethod
-    def _abandon(self) -> None:
-        """Write what was left undone to the trace."""
+        return []
 
     # -- the engine ----------------------------------------------------------------
 
@@ -182,13 +182,7 @@ class VirtualRun(ABC):
         self.kernel.close()
         self._drop_pending()
         self.gradients.close()
-        self._abandon()
         self._trace.flush()
-
-    def _start_evaluations(self) -> None:
-        """Start the process that evaluates every `evaluate.every_s` seconds."""
-        if (period_s := self.experiment.evaluate.every_s) is not None:
-            self.kernel.spawn(self._evaluate_every(period_s), "evaluation", daemon=True)
 
     async def _evaluate_every(self, period_s: float) -> None:
         while True:
@@ -257,6 +251,17 @@ class VirtualRun(ABC):
                 f"after {self.updates} updates; try a smaller learning rate"
             )
         self.recorder.batch_loss(loss)
+
+
+def _run_time_of(experiment: Experiment) -> RunTime:
+    if experiment.compute is None:
+        raise ConfigError(
+            "compute is missing: virtual time needs to know how long a gradient takes; "
+            "name a law of run times"
+        )
+    return experiment.compute.run_time(
+        experiment.seed, experiment.workers, experiment.stop.iterations
+    )
 
 
 @contextlib.contextmanager
