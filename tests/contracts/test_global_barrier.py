@@ -15,9 +15,10 @@ from outpace.experiment.running import simulate
 from outpace.kernel import Kernel
 from outpace.real.coordinator.scheduler import SchedulerResources, ShardScheduler
 from outpace.real.net.clock import RealClock
-from outpace.real.net.messages import Ready, WirePull, WirePush
+from outpace.real.net.messages import Ready, WirePush
 from outpace.record.trace import TraceRows
 from outpace.report.perfetto.export import write_perfetto
+from outpace.sync.messages import Pull
 
 every_sync = pytest.mark.parametrize("sync", ["bsp", "ssp"])
 GLOBAL = {"barrier": "global"}
@@ -192,7 +193,7 @@ def test_a_worker_that_misbehaves_at_the_scheduler_is_refused_and_the_others_go_
     assert not scheduler.take("worker-0", Ready(), None), "that is for somebody else"
     for name, message, why in [
         ("worker-1", WirePush(0, 0, 0, coin=0.5), "speaks for worker 0"),
-        ("server-0", WirePull(0, 0, 0.5), "speaks for worker 0"),
+        ("server-0", Pull(0, 0, 0.5), "speaks for worker 0"),
         ("worker-2", WirePush(2, 0, 7, coin=0.5), "says that it read version 7"),
     ]:
         assert scheduler.take(name, message, None)

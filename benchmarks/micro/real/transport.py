@@ -25,12 +25,13 @@ from benchmarks.micro.real.processes import (
 from outpace.kernel import Kernel, Mailbox
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.clock import RealClock
-from outpace.real.net.messages import WireMessage, WirePush, WireReply
+from outpace.real.net.messages import WirePush, WireReply
 from outpace.real.net.session import Session
 from outpace.real.net.transport import Handlers
 from outpace.real.net.zeromq.transport import LOOPBACK, ZeroMQTransport
 from outpace.real.run import LEASE_S
 from outpace.support import forking
+from outpace.sync.messages import WireMessage
 
 SESSION = Session(run=1, epoch=0, lease_s=LEASE_S, keys=None)
 

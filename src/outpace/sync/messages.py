@@ -1,20 +1,32 @@
 """Messages between workers, shards and schedulers, as programs and state machines see them.
 
-In a real run `real.net` translates them into wire messages. Tensors travel as blocks
-(`blocks.block`). The receiver of a block owns it: the shard may write into the gradient of a
-push.
+A real run sends a `WireMessage` as it is, and the others as wire messages that announce a block
+(`real.net.translation`). Tensors travel as blocks (`blocks.block`). The receiver of a block owns
+it: the shard may write into the gradient of a push.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
 from outpace.blocks.block import Block, StepSettings
 from outpace.support.units import Time
+
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+Index: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+Probability: TypeAlias = Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)]
+
+
+class WireMessage(msgspec.Struct, array_like=True, gc=False, forbid_unknown_fields=True):
+    """Base class of the messages that processes send each other.
+
+    The tag of a class is its name in the encoding. Types and bounds are checked when a message is
+    decoded, so that values that cannot be right are refused.
+    """
 
 
 class Push(msgspec.Struct, gc=False):
@@ -31,21 +43,21 @@ class Push(msgspec.Struct, gc=False):
     settings: StepSettings | None = None
 
 
-class Pull(msgspec.Struct, gc=False):
+class Pull(WireMessage, tag="pull"):
     """`worker` has finished `iteration` and asks for the parameters of the next one.
 
     `coin` is a random number in [0, 1) for policies that block with a probability.
     """
 
-    worker: int
-    iteration: int
-    coin: float = 0.0
+    worker: Index
+    iteration: Count
+    coin: Probability = 0.0
 
 
-class Leave(msgspec.Struct, gc=False):
+class Leave(WireMessage, tag="leave"):
     """`worker` has left the run; servers no longer wait for it."""
 
-    worker: int
+    worker: Index
 
 
 class Reply(msgspec.Struct, gc=False):
@@ -66,43 +78,43 @@ class SetPolicy(msgspec.Struct, gc=False):
     policy: Any
 
 
-class Done(msgspec.Struct, gc=False):
+class Done(WireMessage, tag="done"):
     """Tells the scheduler that `worker` has computed its gradient of `iteration`, or stopped.
 
     seconds: duration of the computation. share: part of the computation done; NaN: unknown.
     finished: True if there is a gradient.
     """
 
-    worker: int
-    iteration: int
-    seconds: float
+    worker: Index
+    iteration: Count
+    seconds: Annotated[float, msgspec.Meta(ge=0.0)]
     share: float
     finished: bool
 
 
-class Close(msgspec.Struct, gc=False):
+class Close(WireMessage, tag="close"):
     """Closes the iteration: only the gradients of these workers count.
 
     by: the worker whose message ended the iteration; -1: none. Workers must not send it.
     """
 
-    iteration: int
-    workers: Sequence[int]
-    by: int = -1
+    iteration: Count
+    workers: Sequence[Index]
+    by: Annotated[int, msgspec.Meta(ge=-1, lt=2**31)] = -1
 
 
-class Abort(msgspec.Struct, gc=False):
+class Abort(WireMessage, tag="abort"):
     """Tells a worker that this iteration and earlier ones are over and need no computation."""
 
-    iteration: int
+    iteration: Count
 
 
-class Ack(msgspec.Struct, gc=False):
+class Ack(WireMessage, tag="ack"):
     """Confirms that a shard has received a push, and has applied or stored it."""
 
-    shard: int
-    worker: int
-    iteration: int
+    shard: Index
+    worker: Index
+    iteration: Count
 
 
 Message: TypeAlias = Push | Pull | Leave | Reply | Ack | SetPolicy | Done | Close | Abort

@@ -16,8 +16,8 @@ from outpace.real.net.messages import (
     Regroup,
     Snapshot,
     TakeSnapshot,
-    WireLeave,
 )
+from outpace.sync.messages import Leave
 
 NAMES = ["worker-0", "worker-1", "worker-2"]
 
@@ -56,7 +56,7 @@ def regroup(generation: int, members: list[int], *told: int) -> list:
 def test_who_left_is_missed_when_the_others_come_to_what_it_did_not():
     team = Team()
     assert team.joins(0, 0, 1, 2) == []
-    assert team.hear((1, WireLeave(1))) == []
+    assert team.hear((1, Leave(1))) == []
     assert team.joins(1, 0) == regroup(1, [0, 2], 0, 1, 2)
     assert team.joins(1, 2) == []
     assert team.membership.roster.here == ["worker-0", "worker-2"]
@@ -65,7 +65,7 @@ def test_who_left_is_missed_when_the_others_come_to_what_it_did_not():
 def test_who_leaves_while_others_wait_is_missed_at_once():
     team = Team()
     team.joins(0, 0, 1)
-    assert team.hear((2, WireLeave(2))) == regroup(1, [0, 1], 0, 1, 2)
+    assert team.hear((2, Leave(2))) == regroup(1, [0, 1], 0, 1, 2)
 
 
 def test_who_is_lost_is_missed_at_once_and_the_last_needs_nobody():
@@ -85,7 +85,7 @@ def test_who_is_lost_is_missed_at_once_and_the_last_needs_nobody():
 def test_a_group_that_broke_because_somebody_left_is_formed_anew_whichever_is_heard_first(first):
     team = Team()
     team.joins(0, 0, 1, 2)
-    broken, leaves = (0, GroupBroken(0, "closed")), (2, WireLeave(2))
+    broken, leaves = (0, GroupBroken(0, "closed")), (2, Leave(2))
     said = [broken, leaves] if first == "the break" else [leaves, broken]
     assert team.hear(*said) == regroup(1, [0, 1], 0, 1, 2)
     team.wait(100)
@@ -125,7 +125,7 @@ def test_who_came_left_or_is_lost_in_time_does_not():
     team.joins(0, 0, 1, 2)
     team.wait(100)
     team.joins(1, 0)
-    team.hear((1, WireLeave(1)))
+    team.hear((1, Leave(1)))
     team.membership.lose(NAMES[2])
     team.wait(100)
     team.joins(2, 0)

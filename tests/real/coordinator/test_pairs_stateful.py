@@ -22,9 +22,8 @@ from outpace.real.net.messages import (
     NoPartnerLeft,
     SeekPartner,
     StartAverage,
-    WireLeave,
 )
-from outpace.sync.messages import worker_name
+from outpace.sync.messages import Leave, worker_name
 from outpace.sync.peers.gossip import partner_of
 
 SEED = 7
@@ -118,7 +117,7 @@ class Gossip(RuleBasedStateMachine):
         worker = self.one(pick, lambda worker: worker.here and worker.meet is None)
         if worker is not None and pick % 4 == 0:
             worker.left = True
-            worker.said.append(WireLeave(worker.number))
+            worker.said.append(Leave(worker.number))
 
     # -- what the coordinator hears --------------------------------------------------------
 

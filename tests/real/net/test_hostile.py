@@ -35,8 +35,6 @@ from outpace.real.net.messages import (
     Ready,
     Refused,
     Snapshot,
-    WireMessage,
-    WirePull,
     WirePush,
     WireReply,
 )
@@ -47,6 +45,7 @@ from outpace.real.net.wire import HEADER_BYTES, Outgoing, WireError
 from outpace.real.net.zeromq.transport import LOOPBACK, ZeroMQTransport
 from outpace.real.node.member import COORDINATOR, CoordinatorLink
 from outpace.real.node.server import Server
+from outpace.sync.messages import Pull, WireMessage
 
 RUN, EPOCH = 4567, 1
 WORKERS = ["worker-0", "worker-1", "worker-2"]
@@ -513,7 +512,7 @@ class Cluster:
             assert isinstance(before, torch.Tensor)
             gradient = torch.ones(6)
             honest.send(WirePush(worker, iteration, version, DUE), gradient)
-            honest.send(WirePull(worker, iteration, 0.5))
+            honest.send(Pull(worker, iteration, 0.5))
             count = len(honest.got)
             self.post.until(lambda honest=honest, count=count: len(honest.got) > count)
             assert isinstance(honest.got[-1], WireReply)
@@ -532,7 +531,7 @@ def pushed(worker: int, iteration: int, version: int, head: BlockHead | None = D
 
 BAD = {
     "another's rank in a push": ((pushed(1, 5, 0), START), "it speaks for worker 1"),
-    "another's rank in a pull": ((WirePull(0, 5, 0.5), None), "it speaks for worker 0"),
+    "another's rank in a pull": ((Pull(0, 5, 0.5), None), "it speaks for worker 0"),
     "no worker's rank": ((pushed(77, 5, 0), START), "it speaks for worker 77"),
     "another dtype": (
         (pushed(2, 0, 0, BlockHead("float64", 6)), START.double()),

@@ -30,11 +30,11 @@ from outpace.real.net.messages import (
     Envelope,
     Header,
     Ready,
-    WireMessage,
     WirePush,
 )
 from outpace.real.net.wire import HEADER_BYTES, Incoming, Outgoing, WireError
 from outpace.record.totals import Totals
+from outpace.sync.messages import WireMessage
 
 RUN, EPOCH = 1234567890123, 3
 KINDS = [kind for kind in typing.get_args(ANY_MESSAGE) if kind is not BlockPiece]
@@ -54,7 +54,7 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
             return st.floats(meta.ge, top, exclude_max=meta.lt is not None)
         top = top if meta.lt is None else top - 1
         return st.integers(meta.ge, top) | st.sampled_from([meta.ge, top])
-    if origin is list:
+    if origin in (list, Sequence):
         return st.lists(values(arguments[0]), max_size=3)
     if origin is tuple:
         return st.tuples(*map(values, arguments))
@@ -259,7 +259,7 @@ REFUSED = {
     "a long unknown kind": (pack("x" * 100_000), "cannot be decoded"),
     "no kind": (pack(), "cannot be decoded"),
     "a field too many": (pack("ready", 1), "cannot be decoded"),
-    "a field too few": (pack("pull", 0, 0), "cannot be decoded"),
+    "a field too few": (pack("ack", 0, 0), "cannot be decoded"),
     "no worker": (pack("pull", -1, 0, 0.5), "cannot be decoded"),
     "worker 2**31": (pack("pull", 2**31, 0, 0.5), "cannot be decoded"),
     "iteration 2**63": (pack("pull", 0, 2**63, 0.5), "cannot be decoded"),

@@ -31,10 +31,9 @@ from outpace.real.net.messages import (
     NoPartnerLeft,
     SeekPartner,
     StartAverage,
-    WireMessage,
 )
 from outpace.support.units import Time, nanoseconds
-from outpace.sync.messages import worker_name
+from outpace.sync.messages import WireMessage, worker_name
 
 _LOOK_EVERY_S: Final = 0.1  # interval of checks for an early end of the run
 

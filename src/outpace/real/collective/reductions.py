@@ -21,8 +21,9 @@ from outpace.real.collective.entries import DIGITS, Contribution, Entry, digits_
 from outpace.real.collective.group import Group, GroupSettings
 from outpace.real.collective.waker import Waker
 from outpace.real.net.clock import RealClock
-from outpace.real.net.messages import EnterAllReduce, GroupBroken, WireMessage
+from outpace.real.net.messages import EnterAllReduce, GroupBroken
 from outpace.support.units import Time
+from outpace.sync.messages import WireMessage
 from outpace.sync.peers.context import Reduced
 
 

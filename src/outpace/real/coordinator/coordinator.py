@@ -34,16 +34,7 @@ from outpace.real.coordinator.with_servers import WithServers
 from outpace.real.coordinator.without_servers import WithoutServers
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.clock import RealClock
-from outpace.real.net.messages import (
-    Go,
-    JoinRun,
-    ModelBuffers,
-    Plan,
-    Ready,
-    StopRun,
-    TrainingDone,
-    WireMessage,
-)
+from outpace.real.net.messages import Go, JoinRun, ModelBuffers, Plan, Ready, StopRun, TrainingDone
 from outpace.real.net.session import Session
 from outpace.real.net.sparse_log import Log
 from outpace.real.net.transport import Handlers, Transport
@@ -52,7 +43,7 @@ from outpace.real.node.member import COORDINATOR, boot_id
 from outpace.record.totals import Totals
 from outpace.record.trace import Trace
 from outpace.support.units import Time, nanoseconds
-from outpace.sync.messages import server_name, worker_name
+from outpace.sync.messages import WireMessage, server_name, worker_name
 
 JOIN_S: Final = 120.0  # for the slowest process to start and make its task
 WIND_DOWN_S: Final = 60.0  # for a worker to come to the end of its step

@@ -16,9 +16,10 @@ from typing import Final
 from outpace import errors
 from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError
 from outpace.kernel import Kernel
-from outpace.real.net.messages import ProcessFailed, WireMessage
+from outpace.real.net.messages import ProcessFailed
 from outpace.real.net.transport import Listener
 from outpace.support.units import Time, nanoseconds
+from outpace.sync.messages import WireMessage
 
 _LAST_WORDS_S: Final = 0.5  # for messages that a process sent before it died
 _LONGEST_LAST_WORDS_S: Final = 10.0  # while messages are unread

@@ -15,14 +15,9 @@ from typing import Final
 from outpace.errors import RunError
 from outpace.kernel import Alarm, Kernel
 from outpace.real.coordinator.roster import Roster
-from outpace.real.net.messages import (
-    EnterAllReduce,
-    GroupBroken,
-    Regroup,
-    WireLeave,
-    WireMessage,
-)
+from outpace.real.net.messages import EnterAllReduce, GroupBroken, Regroup
 from outpace.support.units import nanoseconds
+from outpace.sync.messages import Leave, WireMessage
 
 FIND_OUT_S: Final = 30.0  # for the coordinator to learn which worker is lost
 
@@ -56,7 +51,7 @@ class Membership:
             if message.generation == self._generation and not self._regroup():
                 due = self._kernel.now + nanoseconds(FIND_OUT_S)
                 self._kernel.call_at(due, self._require_regrouped, (name, message))
-        elif isinstance(message, WireLeave):
+        elif isinstance(message, Leave):
             self.roster.remove(name)
             self._regroup_if_missed()
         else:

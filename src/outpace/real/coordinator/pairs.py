@@ -27,10 +27,9 @@ from outpace.real.net.messages import (
     NoPartnerLeft,
     SeekPartner,
     StartAverage,
-    WireLeave,
-    WireMessage,
 )
 from outpace.support.units import nanoseconds
+from outpace.sync.messages import Leave, WireMessage
 from outpace.sync.peers.gossip import partner_of
 
 
@@ -67,7 +66,7 @@ class Pairs:
         elif isinstance(message, GroupBroken):  # while it connects to the others
             due = self._kernel.now + nanoseconds(FIND_OUT_S)
             self._kernel.call_at(due, self._require_gone, (name, message, self._roster.here))
-        elif isinstance(message, WireLeave):
+        elif isinstance(message, Leave):
             self.lose(name)
         else:
             return False

@@ -27,14 +27,13 @@ from outpace.real.net.messages import (
     Snapshot,
     TraceReport,
     TrainingDone,
-    WireMessage,
 )
 from outpace.real.net.sparse_log import Log
 from outpace.real.net.transport import Listener
 from outpace.record.totals import Totals
 from outpace.record.trace import SCHEMA, Trace
 from outpace.support.version import __version__
-from outpace.sync.messages import worker_name
+from outpace.sync.messages import WireMessage, worker_name
 
 _FIRST = worker_name(0)
 

@@ -17,14 +17,25 @@ from outpace.errors import ProtocolError
 from outpace.kernel import Kernel, Mailbox
 from outpace.predict.interface import Rule, Wait
 from outpace.real.net.clock import RealClock
-from outpace.real.net.messages import WireMessage
-from outpace.real.net.translation import for_scheduler, for_shard, wire_from_scheduler, wire_reply
+from outpace.real.net.translation import for_shard, wire_reply
 from outpace.real.net.transport import Listener
 from outpace.real.net.turns import Turns
 from outpace.record.recorder import Recorder
 from outpace.record.trace import TraceRows
 from outpace.support.units import Time, nanoseconds, seconds
-from outpace.sync.messages import SCHEDULER, Done, Leave, Message, Pull, Push, Reply, worker_name
+from outpace.sync.messages import (
+    SCHEDULER,
+    Abort,
+    Close,
+    Done,
+    Leave,
+    Message,
+    Pull,
+    Push,
+    Reply,
+    WireMessage,
+    worker_name,
+)
 from outpace.sync.programs.cutoff import cut_off
 from outpace.sync.programs.parameter_server import parameter_server
 
@@ -167,13 +178,13 @@ class CutOffScheduler(Scheduler):
     def _messages(
         self, received: WireMessage, block: Block | None
     ) -> list[Push | Pull | Leave | Done]:
-        message = for_scheduler(received)
-        return [] if message is None else [message]
+        return [received] if isinstance(received, Done | Leave) else []
 
     def send(self, to: str, *messages: Message) -> None:
         for message in messages:
             self.recorder.totals.messages += 1
-            self._listener.send(to, wire_from_scheduler(message))
+            assert isinstance(message, Close | Abort)
+            self._listener.send(to, message)
 
     def iteration_closed(
         self, iteration: int, opened: Time, ended: Time, wait: Wait, count: int

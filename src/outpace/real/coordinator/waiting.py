@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 from outpace.errors import RunError
 from outpace.kernel import Kernel, Mailbox, TimedOut
-from outpace.real.net.messages import WireMessage
 from outpace.support.units import Time, seconds
+from outpace.sync.messages import WireMessage
 
 
 class Announcements:

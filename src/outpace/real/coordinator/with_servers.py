@@ -14,9 +14,9 @@ from outpace.real.coordinator.scheduler import (
     SchedulerResources,
     ShardScheduler,
 )
-from outpace.real.net.messages import Snapshot, TakeSnapshot, WireMessage
+from outpace.real.net.messages import Snapshot, TakeSnapshot
 from outpace.record.totals import Totals
-from outpace.sync.messages import SCHEDULER, server_name
+from outpace.sync.messages import SCHEDULER, WireMessage, server_name
 
 
 class WithServers:

@@ -13,9 +13,9 @@ from outpace.real.coordinator.evaluation.peer_snapshots import PeerSnapshots
 from outpace.real.coordinator.evaluation.snapshots import Evaluate
 from outpace.real.coordinator.membership import Membership
 from outpace.real.coordinator.pairs import Pairs
-from outpace.real.net.messages import Snapshot, TakeSnapshot, WireMessage
+from outpace.real.net.messages import Snapshot, TakeSnapshot
 from outpace.real.net.transport import Listener
-from outpace.sync.messages import worker_name
+from outpace.sync.messages import WireMessage, worker_name
 
 
 class WithoutServers:

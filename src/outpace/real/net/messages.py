@@ -1,8 +1,9 @@
 """Wire messages: what the processes of a run send each other, and the header of each message.
 
+Messages of programs without blocks are sent as they are (`sync.messages`); the others are here.
 Every field is typed and bounded, so that decoding refuses values that cannot be right. A wire
 message carries no tensors: it announces the block that comes with it, whose bytes follow as
-separate frames (see `wire`). The tag of a class is its name in the encoding.
+separate frames (see `wire`).
 """
 
 from __future__ import annotations
@@ -16,14 +17,11 @@ import msgspec
 import torch
 
 from outpace.record.totals import Totals
+from outpace.sync.messages import Count, Index, Probability, WireMessage
 
-_LARGEST: Final = 2**62
-Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=_LARGEST)]
-Index: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=64)]
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=100_000)]
 Layout: TypeAlias = Annotated[str, msgspec.Meta(max_length=2_000_000)]
-Probability: TypeAlias = Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)]
 
 DTYPES: Final = {
     str(dtype).removeprefix("torch."): dtype
@@ -44,10 +42,6 @@ class _Wire(msgspec.Struct, array_like=True, gc=False, forbid_unknown_fields=Tru
     pass
 
 
-class WireMessage(_Wire):
-    """Base class of all wire messages."""
-
-
 class BlockHead(_Wire):
     """Announces the block that comes with a message."""
 
@@ -65,7 +59,7 @@ class BlockPiece(WireMessage, tag="more"):
     offset: Count  # bytes
 
 
-# -- workers and servers: messages of programs (`sync.messages`), as they are encoded ------
+# -- workers and servers: messages of programs that carry a block --------------------------
 
 
 class WirePush(WireMessage, tag="push"):
@@ -80,21 +74,7 @@ class WirePush(WireMessage, tag="push"):
     block: BlockHead | None = None
     coin: Probability | None = None
     settings: list[dict[str, Any]] | None = None
-    unused: list[Index] = []
-
-
-class WirePull(WireMessage, tag="pull"):
-    """Pull."""
-
-    worker: Index
-    iteration: Count
-    coin: Probability
-
-
-class WireLeave(WireMessage, tag="leave"):
-    """Leave: the worker has done its last iteration, so nothing may wait for it."""
-
-    worker: Index
+    unused: list[Index] = msgspec.field(default_factory=list)
 
 
 class WireReply(WireMessage, tag="reply"):
@@ -107,38 +87,6 @@ class WireReply(WireMessage, tag="reply"):
     clock: Count
     held: Count
     block: BlockHead
-
-
-class WireAck(WireMessage, tag="ack"):
-    """Ack."""
-
-    shard: Index
-    worker: Index
-    iteration: Count
-
-
-class WireDone(WireMessage, tag="done"):
-    """Done. share: NaN if unknown."""
-
-    worker: Index
-    iteration: Count
-    seconds: Annotated[float, msgspec.Meta(ge=0.0)]
-    share: float
-    finished: bool
-
-
-class WireClose(WireMessage, tag="close"):
-    """Close, sent by the coordinator. by: the worker's number plus 1; 0 for none."""
-
-    iteration: Count
-    workers: list[Index]
-    by: Count
-
-
-class WireAbort(WireMessage, tag="abort"):
-    """Abort, sent by the coordinator."""
-
-    iteration: Count
 
 
 # -- workers and servers: parameters ---------------------------------------------------
@@ -252,7 +200,7 @@ class JoinRun(WireMessage, tag="join"):
     endpoint: Text = ""
     layout: Layout = ""  # names, shapes and dtypes of the parameters
     buffer_bytes: Count = 0  # of the model's buffers and untrained parameters
-    layers: list[Count] = []  # elements of each parameter
+    layers: list[Count] = msgspec.field(default_factory=list)  # elements of each parameter
     dtype: Name = ""
     digest: Name = ""  # of the worker's initial parameters
     gpu: Name = ""  # unique name of the GPU they are on; empty: a CPU, or several GPUs

@@ -1,4 +1,4 @@
-"""Translate between the messages of programs and wire messages."""
+"""Translate between the messages of programs that carry a block and their wire messages."""
 
 from __future__ import annotations
 
@@ -6,18 +6,8 @@ from collections.abc import Sequence
 
 from outpace.blocks.block import Block, StepSettings
 from outpace.real.net.block_frames import head_of
-from outpace.real.net.messages import (
-    WireAbort,
-    WireAck,
-    WireClose,
-    WireDone,
-    WireLeave,
-    WireMessage,
-    WirePull,
-    WirePush,
-    WireReply,
-)
-from outpace.sync.messages import Abort, Ack, Close, Done, Leave, Message, Pull, Push, Reply
+from outpace.real.net.messages import WirePush, WireReply
+from outpace.sync.messages import Leave, Pull, Push, Reply, WireMessage
 
 
 def for_shard(received: WireMessage, block: Block | None) -> Sequence[Push | Pull | Leave]:
@@ -29,50 +19,18 @@ def for_shard(received: WireMessage, block: Block | None) -> Sequence[Push | Pul
         )
         push = Push(worker, iteration, version, block, settings)
         return (push,) if received.coin is None else (push, Pull(worker, iteration, received.coin))
-    if isinstance(received, WirePull):
-        return (Pull(received.worker, received.iteration, received.coin),)
-    if isinstance(received, WireLeave):
-        return (Leave(received.worker),)
-    return ()
+    return (received,) if isinstance(received, Pull | Leave) else ()
 
 
-def for_scheduler(received: WireMessage) -> Done | Leave | None:
-    """Return the message for the scheduler that cuts iterations off, if it is one."""
-    if isinstance(received, WireDone):
-        return Done(
-            received.worker,
-            received.iteration,
-            received.seconds,
-            received.share,
-            received.finished,
-        )
-    return Leave(received.worker) if isinstance(received, WireLeave) else None
-
-
-def for_worker(received: WireReply | WireAck, block: Block | None) -> Reply | Ack:
-    """Return the message for a worker's program."""
-    shard, worker, iteration = received.shard, received.worker, received.iteration
-    if isinstance(received, WireAck):
-        return Ack(shard, worker, iteration)
-    return Reply(shard, worker, iteration, received.version, received.clock, received.held, block)
-
-
-def wire_from_scheduler(message: Message) -> WireClose | WireAbort:
-    """Encode what the scheduler that cuts iterations off tells servers and workers."""
-    if isinstance(message, Abort):
-        return WireAbort(message.iteration)
-    assert isinstance(message, Close)
-    return WireClose(message.iteration, list(message.workers), message.by + 1)
+def reply_of(wire: WireReply, block: Block | None) -> Reply:
+    """Return the reply to a worker's program."""
+    shard, worker, iteration = wire.shard, wire.worker, wire.iteration
+    return Reply(shard, worker, iteration, wire.version, wire.clock, wire.held, block)
 
 
 def wire_reply(reply: Reply, block: Block) -> WireReply:
     """Return the wire message that announces the block of a reply."""
+    shard, worker, iteration = reply.shard, reply.worker, reply.iteration
     return WireReply(
-        reply.shard,
-        reply.worker,
-        reply.iteration,
-        reply.version,
-        reply.clock,
-        reply.held,
-        head_of(block),
+        shard, worker, iteration, reply.version, reply.clock, reply.held, head_of(block)
     )

@@ -23,7 +23,7 @@ from typing import Protocol
 
 from outpace.blocks.block import Block
 from outpace.real.net.block_frames import IsFinite
-from outpace.real.net.messages import WireMessage
+from outpace.sync.messages import WireMessage
 
 
 @dataclass(frozen=True, slots=True)

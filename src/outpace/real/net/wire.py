@@ -27,8 +27,8 @@ from outpace.real.net.messages import (
     BlockPiece,
     Envelope,
     Header,
-    WireMessage,
 )
+from outpace.sync.messages import WireMessage
 
 HEADER_BYTES: Final = 1 << 22  # no header is longer
 

@@ -28,7 +28,6 @@ from outpace.real.net.messages import (
     Refused,
     StopRun,
     TraceReport,
-    WireMessage,
 )
 from outpace.real.net.session import Session
 from outpace.real.net.transport import Handlers, Transport
@@ -38,6 +37,7 @@ from outpace.record.recorder import Recorder
 from outpace.record.trace import Table, TraceRows
 from outpace.support.units import nanoseconds
 from outpace.support.version import __version__
+from outpace.sync.messages import WireMessage
 
 COORDINATOR: Final = "coordinator"
 REPORT_EVERY_S: Final = 0.25

@@ -25,13 +25,12 @@ from outpace.real.net.messages import (
     StartAverage,
     TakeSnapshot,
     TrainingDone,
-    WireLeave,
-    WireMessage,
 )
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.peer_models import PeerModels
 from outpace.real.node.worker_process import WorkerProcess
 from outpace.support.units import Time
+from outpace.sync.messages import Leave, WireMessage
 from outpace.sync.peers.context import (
     AccumulatedGradient,
     CommonParameters,
@@ -186,7 +185,7 @@ class PeerWorker(WorkerProcess):
             self._has_left = True
             self._reductions.leave()
             self._send_snapshot(0)
-            self.coordinator.send(WireLeave(self.worker))
+            self.coordinator.send(Leave(self.worker))
 
     def _ends_in_order(self) -> bool:
         return self.stopped is None or not self.stopped.early

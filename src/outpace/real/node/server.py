@@ -24,9 +24,6 @@ from outpace.real.net.messages import (
     Ready,
     Snapshot,
     TakeSnapshot,
-    WireAck,
-    WireClose,
-    WireMessage,
     WirePush,
 )
 from outpace.real.net.sparse_log import SparseLog
@@ -47,6 +44,7 @@ from outpace.sync.messages import (
     Push,
     Reply,
     SetPolicy,
+    WireMessage,
     worker_name,
 )
 from outpace.sync.parameter_block import parameter_block
@@ -133,8 +131,8 @@ class Server(Member):
     def _order(self, peer: str, message: WireMessage, block: Block | None) -> None:
         if isinstance(message, ChangePolicy):
             self._follow(changed(self._followed, self._experiment, message))
-        elif isinstance(message, WireClose):
-            self.messages.put(Close(message.iteration, message.workers, message.by - 1))
+        elif isinstance(message, Close):
+            self.messages.put(message)
         else:
             super()._order(peer, message, block)
 
@@ -287,8 +285,7 @@ class _Context:
         for message in messages:
             self._totals.messages += 1
             if isinstance(message, Ack):
-                ack = WireAck(message.shard, message.worker, message.iteration)
-                self._listener.send(to, ack)
+                self._listener.send(to, message)
                 continue
             assert isinstance(message, Reply)
             assert message.parameters is not None

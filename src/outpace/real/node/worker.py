@@ -11,22 +11,8 @@ from outpace.engine.servers import has_scheduler, worker_program
 from outpace.errors import RunError
 from outpace.kernel import Mailbox
 from outpace.real.net.block_frames import head_of
-from outpace.real.net.messages import (
-    PHANTOM,
-    Fetch,
-    Plan,
-    Refused,
-    Snapshot,
-    WireAbort,
-    WireAck,
-    WireDone,
-    WireLeave,
-    WireMessage,
-    WirePull,
-    WirePush,
-    WireReply,
-)
-from outpace.real.net.translation import for_worker
+from outpace.real.net.messages import PHANTOM, Fetch, Plan, Refused, Snapshot, WirePush, WireReply
+from outpace.real.net.translation import reply_of
 from outpace.real.net.transport import Caller, Handlers
 from outpace.real.node.member import CoordinatorLink, Lost
 from outpace.real.node.worker_process import Trainer, WorkerProcess
@@ -35,11 +21,13 @@ from outpace.support.units import nanoseconds, seconds
 from outpace.sync.messages import (
     SCHEDULER,
     Abort,
+    Ack,
     Done,
     Leave,
     Message,
     Pull,
     Push,
+    WireMessage,
     server_name,
     size_bytes,
 )
@@ -135,22 +123,12 @@ class ServedWorker(WorkerProcess):
                 self._send_push(caller, push, pull.coin)
             case _:
                 for message in messages:
-                    self._send_one(caller, message)
-
-    def _send_one(self, caller: Caller, message: Message) -> None:
-        match message:
-            case Push():
-                self._send_push(caller, message, None)
-            case Pull(worker, iteration, coin):
-                self.recorder.totals.messages += 1
-                caller.send(WirePull(worker, iteration, coin))
-            case Leave(worker):
-                caller.send(WireLeave(worker))
-            case Done(worker, iteration, seconds, share, finished):
-                self.recorder.totals.messages += 1
-                caller.send(WireDone(worker, iteration, seconds, share, finished))
-            case _:
-                raise AssertionError(f"a worker does not send {message}")
+                    if isinstance(message, Push):
+                        self._send_push(caller, message, None)
+                    else:
+                        assert isinstance(message, Pull | Leave | Done)
+                        self.recorder.totals.messages += not isinstance(message, Leave)
+                        caller.send(message)
 
     def _send_push(self, caller: Caller, push: Push, coin: float | None) -> None:
         """Send a push, with the coin of its pull; None for a push without a pull."""
@@ -203,16 +181,18 @@ class ServedWorker(WorkerProcess):
         return super()._expected(message)
 
     def _order(self, peer: str, message: WireMessage, block: Block | None) -> None:
-        if isinstance(message, WireAbort):
-            self._mailbox.put(Abort(message.iteration))
+        if isinstance(message, Abort):
+            self._mailbox.put(message)
         elif isinstance(message, WireReply):
-            self._mailbox.put(for_worker(message, block))
+            self._mailbox.put(reply_of(message, block))
         else:
             super()._order(peer, message, block)
 
     def _take(self, peer: str, message: WireMessage, block: Block | None) -> None:
-        if isinstance(message, WireReply | WireAck):
-            self._mailbox.put(for_worker(message, block))
+        if isinstance(message, WireReply):
+            self._mailbox.put(reply_of(message, block))
+        elif isinstance(message, Ack):
+            self._mailbox.put(message)
         elif isinstance(message, Snapshot):
             assert block is not None
             self._snapshots.put((message.shard, whole(block)))

@@ -18,9 +18,10 @@ from outpace.blocks.block import Block, StepSettings, whole
 from outpace.config.experiment import Experiment
 from outpace.kernel import Mailbox, Walker
 from outpace.real.net.block_frames import head_of
-from outpace.real.net.messages import Initialize, ModelBuffers, Plan, WireMessage
+from outpace.real.net.messages import Initialize, ModelBuffers, Plan
 from outpace.real.node.member import CoordinatorLink, Member
 from outpace.support.units import Time, seconds
+from outpace.sync.messages import WireMessage
 from outpace.sync.programs.context import Stopped
 
 _LOOK_EVERY_NS: Final = 1_000_000

@@ -10,11 +10,11 @@ import zmq
 
 from outpace.blocks.block import Block
 from outpace.real.net.clock import RealClock
-from outpace.real.net.messages import WireMessage
 from outpace.real.net.session import Session
 from outpace.real.net.transport import Handlers
 from outpace.real.net.wire import Incoming, Outgoing, WireError
 from outpace.real.net.zeromq.socket import NAME_END, MonitoredSocket
+from outpace.sync.messages import WireMessage
 
 _ATTEMPTS: Final = 5  # handshakes that fail for no known reason before the caller gives up
 _EVENT_MS: Final = 1000  # wait for the event that says why a connection ended

@@ -18,12 +18,13 @@ import zmq
 from outpace.blocks.block import Block
 from outpace.errors import ConfigError
 from outpace.real.net.clock import RealClock
-from outpace.real.net.messages import Refused, WireMessage
+from outpace.real.net.messages import Refused
 from outpace.real.net.session import Session
 from outpace.real.net.sparse_log import SparseLog
 from outpace.real.net.transport import Handlers
 from outpace.real.net.wire import Incoming, Outgoing, WireError
 from outpace.real.net.zeromq.socket import NAME_END, MonitoredSocket
+from outpace.sync.messages import WireMessage
 
 _CLOSED: Final = -1
 

@@ -12,10 +12,10 @@ from zmq.utils.monitor import parse_monitor_message
 from outpace.blocks.block import Block
 from outpace.real.net.block_frames import PIECE_BYTES
 from outpace.real.net.clock import RealClock
-from outpace.real.net.messages import WireMessage
 from outpace.real.net.session import Session
 from outpace.real.net.transport import Handlers
 from outpace.real.net.wire import HEADER_BYTES, Outgoing
+from outpace.sync.messages import WireMessage
 
 NAME_END: Final = "/"  # of the peer's name in a routing identity
 _AT_ONCE: Final = 64  # messages taken in before the kernel gets its turn
