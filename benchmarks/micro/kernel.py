@@ -9,7 +9,7 @@ from typing import Any
 import simpy
 from benchmarks.micro.harness import Measurement, host_seconds, in_turn, ratio
 
-from outpace.cluster import NetworkLaw
+from outpace.cluster.network import NetworkLaw
 from outpace.kernel import Kernel, Mailbox
 from outpace.simulation.network.serialised import SerialisedNetwork
 from outpace.support.units import SECOND

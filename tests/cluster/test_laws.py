@@ -8,19 +8,11 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from outpace.cluster import (
-    Constant,
-    Exponential,
-    LinkLaw,
-    Lognormal,
-    Machines,
-    NetworkLaw,
-    Normal,
-    Paths,
-    Regime,
-    Regimes,
-    Slow,
-)
+from outpace.cluster.laws import Constant, Exponential, Lognormal, Normal, Slow
+from outpace.cluster.machines import Machines
+from outpace.cluster.network import LinkLaw, NetworkLaw
+from outpace.cluster.paths import Paths
+from outpace.cluster.regimes import Regime, Regimes
 from outpace.errors import ConfigError
 from outpace.support.units import SECOND
 

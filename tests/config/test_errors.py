@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from outpace.cluster import Constant
+from outpace.cluster.laws import Constant
 from outpace.config.experiment import Experiment, Stop
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from outpace.predict.interface import Wait
 from outpace.predict.replay import replay
-from outpace.predict.rules.fixed import Fixed
+from outpace.predict.rules.baselines import Fixed
 
 TIMES = np.array([[1.0, 4.0, 2.0, 3.0], [2.0, 2.5, 8.0, 2.1]])
 

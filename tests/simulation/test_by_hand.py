@@ -10,7 +10,7 @@ import torch
 from tests.support.paths import EXAMPLES
 
 import outpace
-from outpace.cluster import NetworkLaw
+from outpace.cluster.network import NetworkLaw
 from outpace.errors import ConfigError, RunError
 from outpace.kernel import DeadlockError
 from outpace.simulation.by_hand import Delivered, size_of

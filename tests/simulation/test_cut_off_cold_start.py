@@ -104,7 +104,7 @@ def test_what_cannot_be_fitted_to_is_said_and_the_last_iterations_decide(tmp_pat
     def fit(*arguments, **options):
         raise ConfigError("nothing to learn from")
 
-    monkeypatch.setattr("outpace.predict.fitting.fit", fit)
+    monkeypatch.setattr("outpace.predict.models.fit", fit)
     with pytest.warns(
         RuntimeWarning, match="the last iterations will decide: nothing to learn from"
     ):

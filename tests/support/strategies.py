@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from outpace.cluster import NetworkLaw
+from outpace.cluster.network import NetworkLaw
 
 MS = 1_000_000  # ns
 

@@ -42,12 +42,14 @@ class Lateness:
     """The delay of each message: a function of seed, rule, worker, iteration and server."""
 
     def __init__(self, rules: Sequence[Delay], seed: int, machines: Machines) -> None:
-        self._servers = {server_name(m): m for m in range(machines.servers)}
         names = list(machines.of_nodes())
+        self._servers = {server_name(m): m for m in range(machines.servers)}
         self._rules = [
-            _Rule(rule, f"delay {number}", seed, machines.servers, names)
-            for number, rule in enumerate(rules)
+            (rule, frozenset(name for key in rule.nodes for name in matching(names, key)))
+            for rule in rules
         ]
+        self._seed = seed
+        self._streams: dict[tuple[int, int], RandomStream] = {}  # by rule and worker
 
     def of(self, sender: str, receiver: str, message: object) -> Time:
         """Return the delay of a message in nanoseconds.
@@ -60,33 +62,20 @@ class Lateness:
         if server is None:  # the scheduler
             return 0
         late: Time = 0
-        for rule in self._rules:
-            if rule.applies(sender, receiver, message):
-                late += rule.draw(message.worker, message.iteration, server)
+        for number, (rule, nodes) in enumerate(self._rules):
+            applies = type(message) is _TYPES[rule.message] and (
+                sender in nodes or receiver in nodes
+            )
+            if applies and self._chance(number, message, server) < rule.probability:
+                late += nanoseconds(rule.seconds)
         return late
 
-
-class _Rule:
-    """A `Delay` with its random numbers."""
-
-    def __init__(
-        self, rule: Delay, purpose: str, seed: int, servers: int, names: list[str]
-    ) -> None:
-        self._type = _TYPES[rule.message]
-        self._probability, self._late = rule.probability, nanoseconds(rule.seconds)
-        self._nodes = frozenset(name for key in rule.nodes for name in matching(names, key))
-        self._purpose, self._seed, self._servers = purpose, seed, servers
-        self._streams: dict[int, RandomStream] = {}  # by worker
-
-    def applies(self, sender: str, receiver: str, message: Push | Pull | Reply) -> bool:
-        return type(message) is self._type and (sender in self._nodes or receiver in self._nodes)
-
-    def draw(self, worker: int, iteration: int, server: int) -> Time:
-        stream = self._streams.get(worker)
+    def _chance(self, rule: int, message: Push | Pull | Reply, server: int) -> float:
+        """Return the random number in [0, 1) of a rule and a message."""
+        stream = self._streams.get((rule, message.worker))
         if stream is None:
             stream = RandomStream(
-                self._seed, self._purpose, worker, lambda source, n: source.random(n)
+                self._seed, f"delay {rule}", message.worker, lambda source, n: source.random(n)
             )
-            self._streams[worker] = stream
-        chance = stream[iteration * self._servers + server]
-        return self._late if chance < self._probability else 0
+            self._streams[rule, message.worker] = stream
+        return stream[message.iteration * len(self._servers) + server]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 
-from outpace.cluster.laws import RunTime, drawn_run_times
-from outpace.cluster.slow import Slow, slow_factors
+from outpace.cluster.laws import RunTime, ServiceLaw, Slow, drawn_run_times, slow_factors
+from outpace.cluster.regimes import Regimes
 from outpace.errors import ConfigError, RunError
 from outpace.predict.recorded import read_nodes, read_run_times
 from outpace.predict.recorded.table import Nodes
@@ -138,3 +138,6 @@ class Measured:
             seed,
             workers,
         )
+
+
+ComputeLaw: TypeAlias = ServiceLaw | Regimes | Recorded | Measured

@@ -12,7 +12,10 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from outpace.blocks.slicing import Slicing, slices_of
-from outpace.cluster import ComputeLaw, Machines, NetworkLaw, ServiceLaw
+from outpace.cluster.laws import ServiceLaw
+from outpace.cluster.machines import Machines
+from outpace.cluster.network import NetworkLaw
+from outpace.cluster.observed import ComputeLaw
 from outpace.config.executors import Auto, Executor
 from outpace.errors import ConfigError
 from outpace.optim import Sgd, UpdaterKind

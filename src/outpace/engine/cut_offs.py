@@ -8,11 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from outpace.cluster import Recorded, Regimes
+from outpace.cluster.observed import Recorded
+from outpace.cluster.regimes import Regimes
 from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError
-from outpace.predict.fitting import Fitting
 from outpace.predict.interface import Rule
+from outpace.predict.models import Fitting
 from outpace.predict.models import load as load_model
 from outpace.predict.recorded.table import Nodes, Seconds
 from outpace.predict.rules.making import make_rule

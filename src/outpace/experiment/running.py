@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from outpace.cluster import Measured
+from outpace.cluster.observed import Measured
 from outpace.config.experiment import Experiment
 from outpace.config.reading import experiment_from
 from outpace.engine.control import ControlFunction

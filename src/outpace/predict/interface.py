@@ -96,8 +96,9 @@ class Rule(Protocol):
         """Return a new answer in the course of the iteration, as the last one asked for.
 
         Arguments as for `Prediction.given`. A count that has come already, or a time that has
-        passed, ends the iteration now.
+        passed, ends the iteration now. A rule that never asks for a review need not define this.
         """
+        raise AssertionError("this rule never asks for a review")
 
     def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
         """Take in an iteration that ended after `ended_s`, without the censored workers.

@@ -80,6 +80,33 @@ def fit(
         return require_kind(kind).fit()(histories, seed=seed, progress=progress)
 
 
+class Fitting(Protocol):
+    """Fits models, one at a time."""
+
+    model: Model | None
+    """The last model that was fitted, if any."""
+
+    def start(self, history: RunTimes) -> None:
+        """Begin a fit, when `done` was true of the one before. Raises as `done` does."""
+
+    def done(self) -> bool:
+        """True if the fit that was started has ended. Raises OutpaceError if it failed."""
+
+
+class FittingAtOnce(Fitting):
+    """Fits within `start`: in virtual time a fit takes no time."""
+
+    def __init__(self, kind: str, seed: int) -> None:
+        self.model: Model | None = None
+        self._kind, self._seed = kind, seed
+
+    def start(self, history: RunTimes) -> None:
+        self.model = fit(self._kind, [history], seed=self._seed)
+
+    def done(self) -> bool:
+        return True
+
+
 def save(model: Model, path: Path) -> None:
     """Write a model to a file, completely or not at all. Raises ConfigError.
 

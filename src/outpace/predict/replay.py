@@ -5,17 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outpace.predict.interface import Rule, Wait
 from outpace.predict.recorded.table import Mask, Seconds
-from outpace.predict.rules.iteration import play, shown
+from outpace.predict.rules.iteration import play
 from outpace.support.checks import require
 
 Clock: TypeAlias = Callable[[], float]
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,14 +94,15 @@ def replay(
         bool(there.any(axis=1).all()), "seconds", "known for a worker in every iteration", "all NaN"
     )
     timed = _Timed(rule, clock)
-    rows = []
+    rows: list[tuple[float, ...]] = []
     for row in seconds:
         ended = play(timed, timed.begin(), row)
-        spent = timed.ready_s, timed.spent_s, timed.reviews
-        timed.forget()
-        seen = shown(row, ended, censored=censored)
-        timed.observe(seen.seconds, seen.censored, ended.ended_s)
-        rows.append((ended.count, ended.ended_s, *spent))
+        ready = 2 if rows else 1  # calls: observe, except before the first iteration, and begin
+        spent, timed.spent_s = timed.spent_s, []
+        cut = (row > ended.ended_s) & censored
+        timed.observe(np.where(cut, ended.ended_s, row), cut, ended.ended_s)
+        took = sum(spent[:ready]), sum(spent), len(spent) - ready
+        rows.append((ended.count, ended.ended_s, *took))
     count, ended_s, ready_s, rule_s, reviews = (
         np.array(column) for column in zip(*rows, strict=True)
     )
@@ -122,36 +124,25 @@ def replay(
     )
 
 
-class _Timed:
-    """A rule whose time on the host is measured."""
+class _Timed(Rule):
+    """A rule whose calls are timed on the host: `spent_s` has one entry per call."""
 
     def __init__(self, rule: Rule, clock: Clock) -> None:
         self._rule = rule
         self._clock = clock
-        self.forget()
-
-    def forget(self) -> None:
-        self.ready_s = self.spent_s = 0.0
-        self.reviews = 0
+        self.spent_s: list[float] = []
 
     def begin(self) -> Wait:
-        start = self._clock()
-        wait = self._rule.begin()
-        self._spend(start)
-        self.ready_s = self.spent_s
-        return wait
+        return self._timed(self._rule.begin)
 
     def review(self, arrived: Seconds, elapsed_s: float) -> Wait:
-        start = self._clock()
-        wait = self._rule.review(arrived, elapsed_s)
-        self._spend(start)
-        self.reviews += 1
-        return wait
+        return self._timed(lambda: self._rule.review(arrived, elapsed_s))
 
     def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
-        start = self._clock()
-        self._rule.observe(seconds, censored, ended_s)
-        self._spend(start)
+        self._timed(lambda: self._rule.observe(seconds, censored, ended_s))
 
-    def _spend(self, start: float) -> None:
-        self.spent_s += self._clock() - start
+    def _timed(self, call: Callable[[], _T]) -> _T:
+        start = self._clock()
+        answer = call()
+        self.spent_s.append(self._clock() - start)
+        return answer

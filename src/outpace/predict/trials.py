@@ -9,8 +9,8 @@ from typing import Final, cast
 import numpy as np
 
 from outpace.errors import ConfigError
-from outpace.predict.fitting import FittingAtOnce
 from outpace.predict.interface import Model
+from outpace.predict.models import FittingAtOnce
 from outpace.predict.recorded.table import RunTimes
 from outpace.predict.replay import Replay, replay
 from outpace.predict.rules.making import make_rule

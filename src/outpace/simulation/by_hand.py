@@ -27,7 +27,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 import torch
 
-from outpace.cluster import NetworkLaw
+from outpace.cluster.network import NetworkLaw
 from outpace.errors import ConfigError, did_you_mean
 from outpace.kernel import Kernel, Mailbox
 from outpace.simulation.network import network_of

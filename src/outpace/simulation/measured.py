@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import time
 
-from outpace.cluster import Measured
+from outpace.cluster.observed import Measured
 from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError
 from outpace.tasks import Workload, gradient_of

@@ -9,8 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outpace.predict.rules.decisions import best_count, best_count_or_deadline, best_deadline
-from outpace.predict.rules.objective import Rate, ThroughputObjective, objective
+from outpace.predict.rules.decisions import (
+    Objective,
+    best_count,
+    best_count_or_deadline,
+    best_deadline,
+)
 
 
 @st.composite
@@ -21,7 +25,7 @@ def draws_of_workers(draw):
     return np.array([sorted(times) for times in draw(st.lists(row, min_size=1, max_size=7))]) / 8
 
 
-objectives = st.sampled_from([ThroughputObjective(), Rate(7.0, 4.0), Rate(1.0, 3.0)])
+objectives = st.sampled_from([Objective(), Objective("run", 7.0, 4.0), Objective("run", 1.0, 3.0)])
 
 
 def score(draws, goal, count=math.inf, until=math.inf):
@@ -66,17 +70,17 @@ def test_both_together_score_what_they_say_and_no_less_than_either(draws, goal):
 def test_both_together_can_be_better_than_either():
     # All early, or one early and the others late: a count stops the one, a deadline the other.
     draws = np.array([[1.0, 1.0, 1.0, 1.0, 9.0], [2.0, 2.0, 9.0, 9.0, 9.0]])
-    plan = best_count_or_deadline(draws, ThroughputObjective())
+    plan = best_count_or_deadline(draws, Objective())
     assert plan.score == pytest.approx((4 / 1 + 2 / 2) / 2)
     assert max(
-        best_count(draws, ThroughputObjective()).score,
-        best_deadline(draws, ThroughputObjective()).score,
+        best_count(draws, Objective()).score,
+        best_deadline(draws, Objective()).score,
     ) < (plan.score - 0.1)
 
 
 def test_a_worker_that_never_comes_is_not_waited_for():
     draws = np.array([[1.0, 1.1, math.inf], [1.0, 1.2, math.inf]])
-    for goal in (ThroughputObjective(), Rate(2.0, 1.0)):
+    for goal in (Objective(), Objective("run", 2.0, 1.0)):
         assert best_count(draws, goal).count == 2
         assert best_deadline(draws, goal).until_s <= 1.2
         assert best_count_or_deadline(draws, goal).score > -math.inf
@@ -94,5 +98,5 @@ def test_the_rate_of_the_run_is_what_its_objective_reaches():
             n, s = n + plan.count, s + draws[0, int(plan.count) - 1]
         return n / s
 
-    assert rate(objective("iteration")) == pytest.approx(20 / 5)  # 10 / 4 s is above 2 / 1 s
-    assert rate(objective("run")) == pytest.approx(12 / 2, rel=0.03)
+    assert rate(Objective("iteration")) == pytest.approx(20 / 5)  # 10 / 4 s is above 2 / 1 s
+    assert rate(Objective("run")) == pytest.approx(12 / 2, rel=0.03)

@@ -8,7 +8,7 @@ import pytest
 from outpace.errors import ConfigError, RunError
 from outpace.predict.interface import Wait
 from outpace.predict.replay import replay
-from outpace.predict.rules.fixed import Fixed
+from outpace.predict.rules.baselines import Fixed
 from outpace.predict.rules.learning import Learning
 from outpace.predict.rules.making import make_rule
 from outpace.predict.rules.settings import CutOffSettings

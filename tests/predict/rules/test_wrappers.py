@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from outpace.predict.interface import Wait
-from outpace.predict.rules.fixed import Fixed
+from outpace.predict.rules.baselines import Fixed
 from outpace.predict.rules.wrappers import Every, Fallback, WarmUp
 
 ROW, ALL = np.array([1.0, 2.0]), np.zeros(2, dtype=bool)
@@ -97,15 +97,3 @@ def test_a_rule_that_is_late_three_iterations_running_is_replaced():
 
 def test_without_a_clock_nothing_is_late():
     assert counts(Fallback(Counting(), Fixed(Wait(count=99))), 9) == list(range(1, 10))
-
-
-@pytest.mark.parametrize(
-    ("wrap", "words"),
-    [
-        (lambda: WarmUp(Counting(), -1), "warmup must be at least 0"),
-        (lambda: Every(Counting(), 0), "every must be at least 1"),
-    ],
-)
-def test_a_value_out_of_range_is_refused(wrap, words):
-    with pytest.raises(ValueError, match=words):
-        wrap()

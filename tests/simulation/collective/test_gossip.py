@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tests.support.peers import BASE, Run
 from tests.support.strategies import MS, networks, timings
 
-from outpace.cluster import LinkLaw, NetworkLaw, Paths
+from outpace.cluster.network import LinkLaw, NetworkLaw
+from outpace.cluster.paths import Paths
 from outpace.kernel import Kernel
 from outpace.record.recorder import Recorder
 from outpace.simulation.collective.exchanges import SimulatedExchanges

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.support.peers import BASE, Run, digits
 from tests.support.strategies import MS, networks, timings
 
-from outpace.cluster import NetworkLaw
+from outpace.cluster.network import NetworkLaw
 from outpace.optim import Sgd
 from outpace.sync import DiLoCo, Hpsgd, LocalSgd, Psgd, Ssgd
 from outpace.sync.parameter_block import parameter_block

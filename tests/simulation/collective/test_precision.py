@@ -13,7 +13,7 @@ from tests.support.peers import Run
 
 from outpace.blocks.block import Deferred, Phantom, Pieces
 from outpace.blocks.sums import tree_sum
-from outpace.cluster import NetworkLaw
+from outpace.cluster.network import NetworkLaw
 from outpace.simulation.collective.precision import bytes_on_the_wire, rounded
 from outpace.sync import DiLoCo, Hpsgd, LocalSgd, Ssgd
 

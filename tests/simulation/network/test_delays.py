@@ -5,7 +5,9 @@ import math
 import pytest
 from tests.support.wire import Wire
 
-from outpace.cluster import Delay, Lateness, Machines, NetworkLaw
+from outpace.cluster.delays import Delay, Lateness
+from outpace.cluster.machines import Machines
+from outpace.cluster.network import NetworkLaw
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
 from outpace.kernel import Kernel

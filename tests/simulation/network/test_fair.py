@@ -7,7 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.wire import Wire
 
-from outpace.cluster import LinkLaw, Machines, NetworkLaw, PairLaw, Paths
+from outpace.cluster.machines import Machines
+from outpace.cluster.network import LinkLaw, NetworkLaw, PairLaw
+from outpace.cluster.paths import Paths
 from outpace.experiment.running import simulate
 from outpace.simulation.network.max_min import Flow, Resource, connected, max_min
 from outpace.support.units import SECOND

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from tests.support.wire import Wire
 
-from outpace.cluster import LinkLaw, Machines, Matrix, NetworkLaw, PairLaw
+from outpace.cluster.machines import Machines
+from outpace.cluster.matrix import Matrix
+from outpace.cluster.network import LinkLaw, NetworkLaw, PairLaw
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
 from outpace.experiment.running import check, simulate

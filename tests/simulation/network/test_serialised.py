@@ -11,7 +11,8 @@ from hypothesis import example, given, reject, settings
 from hypothesis import strategies as st
 from tests.support.wire import Wire
 
-from outpace.cluster import LinkLaw, NetworkLaw, Paths
+from outpace.cluster.network import LinkLaw, NetworkLaw
+from outpace.cluster.paths import Paths
 from outpace.kernel import Kernel
 from outpace.simulation import network as network_package
 from outpace.simulation.network.serialised import SerialisedNetwork

@@ -5,7 +5,9 @@ import math
 import pytest
 from tests.support.wire import Wire
 
-from outpace.cluster import LinkLaw, Machines, NetworkLaw, PairLaw, Paths
+from outpace.cluster.machines import Machines
+from outpace.cluster.network import LinkLaw, NetworkLaw, PairLaw
+from outpace.cluster.paths import Paths
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
 from outpace.experiment.running import simulate

@@ -1,4 +1,4 @@
-"""Decides how long to wait, from sampled run times of an iteration."""
+"""Decides how long to wait, from sampled run times of an iteration and an objective."""
 
 from __future__ import annotations
 
@@ -8,11 +8,43 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from outpace.predict.interface import Wait
 from outpace.predict.recorded.table import Seconds
-from outpace.predict.rules.objective import Objective
+from outpace.predict.rules.settings import ObjectiveName
+
+
+@dataclass(slots=True)
+class Objective:
+    """The score that a rule maximises, for n gradients in s seconds.
+
+    `iteration`: Ω = n / s of each iteration separately (BDSGD, section 3).
+
+    `run`: gradients per second over the whole run, as n − λ s with λ = gradients / seconds so
+    far. The mean of n / s differs from the run's rate, because it weighs a short iteration with
+    few gradients as much as a long one with many. The rate Σn / Σs is largest where
+    E[n] − λ E[s] is, with λ the largest rate (Dinkelbach 1967); the running rate approaches λ.
+
+    Both are linear in n, so that draws with equal s can be scored together.
+    """
+
+    name: ObjectiveName = "iteration"
+    gradients: float = 0.0
+    seconds: float = 0.0
+
+    def score(self, n: ArrayLike, s: ArrayLike, draws: ArrayLike = 1) -> Seconds:
+        """Return the sum of the scores of `draws` draws: n gradients in all, s seconds each."""
+        n, s = np.asarray(n), np.asarray(s)
+        if self.name == "iteration" or not self.seconds:  # no iteration has ended yet
+            return np.asarray(n / s, dtype=np.float64)
+        rate = self.gradients / self.seconds * np.asarray(draws)
+        return np.asarray(n - rate * s, dtype=np.float64)
+
+    def observe(self, n: int, s: float) -> None:
+        """Note that an iteration ended after s seconds with n gradients."""
+        self.gradients += n
+        self.seconds += s
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ import numpy as np
 from outpace.predict.interface import Rule, Wait
 from outpace.predict.recorded.table import Mask, Seconds
 from outpace.predict.rules.iteration import Ended, came, play
-from outpace.support.checks import require
 
 _WHOLE: Final = 20  # remembered iterations without a cut-off
 _FAST: Final = 0.2  # times are taken relative to this quantile of their iteration
@@ -72,7 +71,7 @@ _AT_MOST: Final = 2e-3
 _AGAIN: Final = 10**9
 
 
-class Hedge:
+class Hedge(Rule):
     """Uses the decisions of a leading rule, and compares all rules after each iteration.
 
     `play` computes the result of another rule from the observed times: exactly if the rule
@@ -93,8 +92,6 @@ class Hedge:
     def __init__(self, rules: Sequence[Rule], *, warmup: int = 20) -> None:
         """rules: in order of preference while nothing is known. `begin` of each rule must work
         after half of the warm-up."""
-        require(len(rules) >= 1, "rules", "at least one", len(rules))
-        require(warmup >= 0, "warmup", "at least 0", warmup)
         self._rules = list(rules)
         n = len(rules)
         self._sums, self._weight = np.zeros((n, n)), 0.0

@@ -19,14 +19,6 @@ class Ended:
     ended_s: float
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Shown:
-    """The part of an iteration that its rule may observe: arguments of `Rule.observe`."""
-
-    seconds: Seconds
-    censored: Mask
-
-
 def play(rule: Rule, wait: Wait, seconds: Seconds) -> Ended:
     """Return the end of an iteration that starts with `wait` and is reviewed by `rule`.
 
@@ -42,14 +34,6 @@ def play(rule: Rule, wait: Wait, seconds: Seconds) -> Ended:
             return Ended(int(np.searchsorted(order, end, "right")), end)
         now = again
         wait = rule.review(np.where(seconds <= now, seconds, math.nan), now)
-
-
-def shown(seconds: Seconds, ended: Ended, *, censored: bool) -> Shown:
-    """Return the times of an iteration; censored: replace those after the end by bounds."""
-    cut = seconds > ended.ended_s
-    if not censored:
-        return Shown(seconds, np.zeros_like(cut))
-    return Shown(np.where(cut, ended.ended_s, seconds), cut)
 
 
 def came(seconds: Seconds, censored: Mask, ended_s: float) -> int:

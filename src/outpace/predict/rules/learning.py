@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 
 from outpace.errors import OutpaceError
-from outpace.predict.fitting import Fitting
 from outpace.predict.interface import Model, Rule, Wait
+from outpace.predict.models import Fitting
 from outpace.predict.recorded.table import Mask, Nodes, RunTimes, Seconds
 
 AGAIN: Final = 3  # a fit is repeated when the run is this many times as long
@@ -18,7 +18,7 @@ LONGEST: Final = 1000  # a model is fitted to at most the last 1,000 iterations
 _SHOWN: Final = 100  # most recent iterations that a new rule observes
 
 
-class Learning:
+class Learning(Rule):
     """Waits for all workers in the warm-up, then follows a rule with a model fitted to it.
 
     The fit is repeated each time the run is three times as long as at the last fit, because the

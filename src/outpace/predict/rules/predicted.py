@@ -10,15 +10,19 @@ from typing import Final
 
 import numpy as np
 
-from outpace.predict.interface import Filter, Prediction, Wait
+from outpace.predict.interface import Filter, Prediction, Rule, Wait
 from outpace.predict.recorded.table import Mask, Seconds
-from outpace.predict.rules.decisions import CutOffPlan, Decision, best_count_or_deadline, best_ends
+from outpace.predict.rules.decisions import (
+    CutOffPlan,
+    Decision,
+    Objective,
+    best_count_or_deadline,
+    best_ends,
+)
 from outpace.predict.rules.iteration import came
-from outpace.predict.rules.objective import Objective
-from outpace.support.checks import require
 
 
-class Predicted:
+class Predicted(Rule):
     """Decides once, at the beginning of each iteration.
 
     The model's filter must have observed enough iterations before the first `begin` (see
@@ -28,22 +32,20 @@ class Predicted:
     def __init__(
         self, following: Filter, decision: Decision, objective: Objective, *, samples: int = 100
     ) -> None:
-        require(samples >= 1, "samples", "at least 1", samples)
         self._filter = following
         self._decision = decision
         self._objective = objective
         self._samples = samples
 
     def begin(self) -> Wait:
-        draws = np.sort(self._filter.predict().sample(self._samples), axis=1)
-        return self._decision(draws, self._objective).wait
-
-    def review(self, arrived: Seconds, elapsed_s: float) -> Wait:
-        raise AssertionError("this rule never asks for a review")
+        return self._decision(self._draws(self._filter.predict()), self._objective).wait
 
     def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
         self._filter.observe(seconds, censored)
         self._objective.observe(came(seconds, censored, ended_s), ended_s)
+
+    def _draws(self, prediction: Prediction) -> Seconds:
+        return np.sort(prediction.sample(self._samples), axis=1)
 
 
 REVIEWS: Final = 8  # per iteration
@@ -52,7 +54,7 @@ _COSTS: Final = 5  # the cost is the median of the last 5 predictions
 _LEVELS: Final = (0.1, 0.5, 0.9)  # reviews take place at these quantiles of the draws' best ends
 
 
-class Replan:
+class Replan(Predicted):
     """Plans at the beginning of each iteration and revises the plan during it.
 
     A plan comes from a prediction (`best_count_or_deadline`). The rule reviews it when it would
@@ -79,11 +81,7 @@ class Replan:
         clock: Callable[[], float] = lambda: 0.0,
         note: Callable[[str], None] = lambda _: None,
     ) -> None:
-        require(samples >= 1, "samples", "at least 1", samples)
-        require(reviews >= 0, "reviews", "at least 0", reviews)
-        self._filter = following
-        self._objective = objective
-        self._samples = samples
+        super().__init__(following, best_count_or_deadline, objective, samples=samples)
         self._reviews = reviews
         self._clock = clock
         self._note: Callable[[str], None] | None = note
@@ -113,11 +111,7 @@ class Replan:
 
     def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
         self._iteration_s = ended_s
-        self._filter.observe(seconds, censored)
-        self._objective.observe(came(seconds, censored, ended_s), ended_s)
-
-    def _draws(self, prediction: Prediction) -> Seconds:
-        return np.sort(prediction.sample(self._samples), axis=1)
+        super().observe(seconds, censored, ended_s)
 
     def _affordable(self, cost_s: float) -> int:
         if cost_s * self._reviews <= _SHARE * self._iteration_s:

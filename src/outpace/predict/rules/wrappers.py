@@ -10,17 +10,15 @@ import numpy as np
 
 from outpace.predict.interface import Rule, Wait
 from outpace.predict.recorded.table import Mask, Seconds
-from outpace.support.checks import require
 
 
-class WarmUp:
+class WarmUp(Rule):
     """Waits for all workers in the first iterations, then lets the rule decide.
 
     The rule observes the first iterations, too.
     """
 
     def __init__(self, rule: Rule, iterations: int) -> None:
-        require(iterations >= 0, "warmup", "at least 0", iterations)
         self._rule = rule
         self._left = iterations
 
@@ -35,7 +33,7 @@ class WarmUp:
         self._rule.observe(seconds, censored, ended_s)
 
 
-class Every:
+class Every(Rule):
     """Asks the rule in every k-th iteration and repeats its answer in the others.
 
     For a rule whose decision takes about as long as an iteration. The rule must not ask for
@@ -43,7 +41,6 @@ class Every:
     """
 
     def __init__(self, rule: Rule, iterations: int) -> None:
-        require(iterations >= 1, "every", "at least 1", iterations)
         self._rule = rule
         self._iterations = iterations
         self._left = 0
@@ -67,7 +64,7 @@ _T = TypeVar("_T")
 _LATE: Final = 3  # iterations in a row: one late iteration may be due to the host
 
 
-class Fallback:
+class Fallback(Rule):
     """Follows `rule` until it raises, or is late three iterations in a row; then `other`.
 
     The rule is late if observing an iteration and beginning the next takes longer than the

@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Protocol, TypeAlias
 
-from outpace.cluster import Costs, Paths, Pattern, rounds_of
+from outpace.cluster.collectives import Costs, Pattern, rounds_of
+from outpace.cluster.paths import Paths
 from outpace.kernel import Future, Kernel, Mailbox
 from outpace.simulation.network.network import Network
 from outpace.support.units import Time

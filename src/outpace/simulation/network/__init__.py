@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from outpace.cluster import Machines, NetworkLaw
+from outpace.cluster.machines import Machines
+from outpace.cluster.network import NetworkLaw
 from outpace.kernel import Kernel
 from outpace.simulation.network.fair import FairNetwork
 from outpace.simulation.network.links import Log

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from outpace.cluster import Lateness
+from outpace.cluster.delays import Lateness
 from outpace.kernel import Kernel
 from outpace.simulation.network.links import NodePath, Transfer
 from outpace.support.units import Time

@@ -25,7 +25,8 @@ from collections import deque
 from functools import partial
 from itertools import count
 
-from outpace.cluster import Machines, NetworkLaw
+from outpace.cluster.machines import Machines
+from outpace.cluster.network import NetworkLaw
 from outpace.kernel import Alarm, Kernel
 from outpace.simulation.network.links import Log, Nic, NodePath, Transfer
 from outpace.simulation.network.max_min import Flow, Resource, connected, max_min

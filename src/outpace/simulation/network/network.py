@@ -6,7 +6,10 @@ import math
 from abc import ABC, abstractmethod
 from typing import Any
 
-from outpace.cluster import Lateness, Machines, NetworkLaw, Paths
+from outpace.cluster.delays import Lateness
+from outpace.cluster.machines import Machines
+from outpace.cluster.network import NetworkLaw
+from outpace.cluster.paths import Paths
 from outpace.kernel import Kernel, Mailbox
 from outpace.simulation.network.delays import Delays
 from outpace.simulation.network.links import Log, Nic, Node, NodePath, Transfer

@@ -1,40 +1,79 @@
-"""A fixed count from normally distributed run times (a baseline of BDSGD)."""
+"""Rules to compare with: a fixed wait, Elfving's count, and an oracle that knows the run times."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import torch
 
-from outpace.predict.interface import Wait
+from outpace.predict.interface import Rule, Wait
 from outpace.predict.recorded.table import Mask, Seconds
-from outpace.predict.rules.decisions import best_count
-from outpace.predict.rules.objective import ThroughputObjective
-from outpace.support.checks import require
+from outpace.predict.rules.decisions import Objective, best_count
+from outpace.predict.rules.iteration import came
 
 
-class Elfving:
+@dataclass(frozen=True, slots=True)
+class Fixed(Rule):
+    """Returns the same `Wait` in every iteration; `Fixed(Wait())` waits for all workers."""
+
+    wait: Wait
+
+    def begin(self) -> Wait:
+        return self.wait
+
+    def review(self, arrived: Seconds, elapsed_s: float) -> Wait:
+        return self.wait
+
+    def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
+        pass
+
+
+class Oracle(Rule):
+    """Waits for the best count, given the true run times: an upper limit for other rules.
+
+    Each call of `times` returns the times of the next iteration, shape (N,). In a run they
+    contain computation only; the rule adds the time of messages and servers in the previous
+    iteration, as the median over the workers that finished.
+    """
+
+    def __init__(self, times: Callable[[], Seconds], objective: Objective) -> None:
+        self._times = times
+        self._objective = objective
+        self._told: Seconds = np.zeros(0)
+        self._on_top_s = 0.0
+
+    def begin(self) -> Wait:
+        self._told = self._times()
+        order = np.sort(np.where(np.isnan(self._told), np.inf, self._told + self._on_top_s))
+        return best_count(order[None], self._objective).wait
+
+    def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
+        on_top = (seconds - self._told)[~censored]
+        self._on_top_s = max(0.0, float(np.nanmedian(on_top)))
+        self._objective.observe(came(seconds, censored, ended_s), ended_s)
+
+
+class Elfving(Rule):
     """Waits for all workers during the window, then for the best count by Elfving's formula.
 
+    The run times are taken to be normally distributed (a baseline of BDSGD):
     E[x_(j)] ≈ μ + σ E[z_(j)], with μ and σ by maximum likelihood from all times of the window.
     Order statistics are at least the smallest time of the window: for bimodal times σ is so
     large that the formula would give a first arrival near or below zero, and waiting for one
     worker would seem best.
     """
 
-    def __init__(self, *, window: int = 20) -> None:
-        require(window >= 1, "window", "at least 1 iteration", window)
+    def __init__(self, window: int) -> None:
         self._missing = window
         self._rows: list[Seconds] = []
         self._wait = Wait()
 
     def begin(self) -> Wait:
         return self._wait
-
-    def review(self, arrived: Seconds, elapsed_s: float) -> Wait:
-        raise AssertionError("this rule never asks for a review")
 
     def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
         if not self._missing:
@@ -43,7 +82,7 @@ class Elfving:
         self._missing -= 1
         if not self._missing:
             expected = expected_order(np.stack(self._rows))
-            self._wait = best_count(expected[None], ThroughputObjective()).wait
+            self._wait = best_count(expected[None], Objective()).wait
             self._rows.clear()
 
 
@@ -64,7 +103,6 @@ def normal_scores(n: int) -> Seconds:
     Φ⁻¹((j − π/8) / (n − π/4 + 1)) (Elfving 1947, as quoted by BDSGD), within 1.5 %; for fewer
     than 9 variables the integral of z times the density of z_(j).
     """
-    require(n >= 1, "n", "at least 1", n)
     if n >= _APPROXIMATE:
         j = torch.arange(1, n + 1, dtype=torch.float64)
         scores = torch.special.ndtri((j - math.pi / 8) / (n - math.pi / 4 + 1))

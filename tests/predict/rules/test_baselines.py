@@ -1,4 +1,4 @@
-"""Elfving's rule, and the normal order statistics under it."""
+"""Elfving's rule, and the normal order statistics that it needs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from scipy import integrate, stats
 
 from outpace.predict.interface import Wait
-from outpace.predict.rules.elfving import Elfving, expected_order, normal_scores
+from outpace.predict.rules.baselines import Elfving, expected_order, normal_scores
 
 NOBODY = np.zeros(100, dtype=bool)
 
