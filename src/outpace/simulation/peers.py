@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from outpace.blocks.block import Block
-from outpace.cluster.paths import (Paths)
+from outpace.cluster.paths import Paths
 from outpace.config.experiment import Experiment
 from outpace.kernel import Future
 from outpace.simulation.collective.all_reduces import SimulatedAllReduces, SimulatedReduction

@@ -15,8 +15,8 @@ from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
 from outpace.engine.cut_offs import cut_off_rule
 from outpace.engine.servers import scheduler_shard, server_program, worker_program
-from outpace.predict.models import (FittingAtOnce)
 from outpace.predict.interface import Model, Rule
+from outpace.predict.models import FittingAtOnce
 from outpace.predict.recorded.table import Seconds
 from outpace.predict.rules.settings import CutOffSettings
 from outpace.simulation.control import SimulationControl

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import count, repeat
 
-from outpace.cluster.laws import (ServiceLaw)
+from outpace.cluster.laws import ServiceLaw
 from outpace.simulation.nodes import ServerNode
 from outpace.simulation.virtual import VirtualRun
 from outpace.support.units import Time, nanoseconds, seconds

@@ -17,7 +17,7 @@ import torch
 
 from outpace.blocks.block import Block
 from outpace.blocks.slicing import layers_within
-from outpace.cluster.laws import (RunTime)
+from outpace.cluster.laws import RunTime
 from outpace.config.experiment import Experiment
 from outpace.engine.control import Control, ControlFunction
 from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError

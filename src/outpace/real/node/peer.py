@@ -8,8 +8,8 @@ from typing import Final
 import torch
 
 from outpace.blocks.block import Block, parameters_digest, whole
-from outpace.cluster.paths import (Paths)
-from outpace.cluster.collectives import (Costs)
+from outpace.cluster.collectives import Costs
+from outpace.cluster.paths import Paths
 from outpace.config.experiment import Experiment
 from outpace.kernel import Future, Mailbox
 from outpace.real.collective.buffers import AccumulatedInBuffer
