@@ -9,7 +9,7 @@ from benchmarks.micro.harness import Measurement, host_seconds, in_turn, ratio
 
 from outpace.experiment.running import simulate
 from outpace.tasks.data.digits import digits_cnn
-from outpace.tasks.sampler import Sampler
+from outpace.tasks.samples import Sampler
 
 WORKERS, BATCH_SIZE, SEED = 64, 32, 0
 GOALS = {1: 1.15, 4: 1.3}  # the largest ratio to the loop, by the number of servers

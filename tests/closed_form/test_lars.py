@@ -11,7 +11,7 @@ from outpace.experiment.running import simulate
 from outpace.optim import Lars
 from outpace.support.user_code import load_target
 from outpace.sync.parameter_block import parameter_block
-from outpace.tasks.sampler import Sampler
+from outpace.tasks.samples import Sampler
 
 SEED, BATCH, WORKERS, ITERATIONS = 3, 16, 4, 12
 DOUBLE = f"{SUPPORT / 'double_tasks.py'}:double_digits"

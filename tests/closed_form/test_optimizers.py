@@ -18,7 +18,7 @@ from outpace.optim import Sgd
 from outpace.optim.schedules import ConstantRate, Cosine, StepDecay
 from outpace.support.user_code import load_target
 from outpace.sync.parameter_block import FreshBlock, TensorBlock, parameter_block
-from outpace.tasks.sampler import Sampler
+from outpace.tasks.samples import Sampler
 
 SEED, BATCH, WORKERS, ITERATIONS = 3, 16, 4, 12
 DOUBLE = f"{SUPPORT / 'double_tasks.py'}:double_digits"

@@ -10,7 +10,7 @@ from torch import nn
 from outpace.blocks.sums import tree_sum
 from outpace.experiment.running import simulate
 from outpace.tasks.data.digits import digits_cnn
-from outpace.tasks.sampler import Sampler
+from outpace.tasks.samples import Sampler
 
 SEED, BATCH = 3, 16
 DOUBLE = f"{SUPPORT / 'double_tasks.py'}:double_digits"

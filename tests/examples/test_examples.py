@@ -11,7 +11,7 @@ import outpace
 from outpace.config.experiment import Target
 from outpace.experiment.comparison import variants_from
 from outpace.support.yaml_files import read_yaml
-from outpace.tasks.kinds import Timing
+from outpace.tasks import Timing
 
 # The number of parameters of the tasks in the examples.
 SIZES = {

@@ -23,7 +23,7 @@ from outpace.experiment.results import Result
 from outpace.experiment.running import run
 from outpace.record import folder as files
 from outpace.report.perfetto.export import write_perfetto
-from outpace.tasks.sampler import Sampler
+from outpace.tasks.samples import Sampler
 
 pytestmark = [
     pytest.mark.slow,

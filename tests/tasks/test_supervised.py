@@ -91,6 +91,17 @@ def test_batch_norm_is_evaluated_with_the_averages_of_the_training_data():
     torch.testing.assert_close(state["0.running_var"], variance)
 
 
+def test_instance_norm_that_keeps_averages_is_evaluated_with_those_of_the_training_data():
+    inputs = INPUTS.reshape(64, 4, 4)
+    model = nn.Sequential(
+        nn.InstanceNorm1d(4, track_running_stats=True), nn.Flatten(), nn.Linear(16, 2)
+    )
+    mine = workload(model, (inputs, TARGETS[:64]))
+    state = mine.state_dict(mine.initial_parameters())
+    torch.testing.assert_close(state["0.running_mean"], inputs.mean(dim=(0, 2)))
+    torch.testing.assert_close(state["0.running_var"], inputs.var(dim=2).mean(dim=0))
+
+
 def test_modules_that_a_user_froze_stay_frozen():
     model = normalised()
     model[1].eval()

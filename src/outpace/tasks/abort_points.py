@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ class StopComputing(BaseException):
     """
 
 
+@dataclass
 class Computation:
     """The computation of one gradient.
 
@@ -28,10 +30,9 @@ class Computation:
         reached: seconds after the start at which each abort point was reached.
     """
 
-    def __init__(self) -> None:
-        self.stopped = False
-        self.share = math.nan
-        self.reached: list[float] = []
+    stopped: bool = False
+    share: float = math.nan
+    reached: list[float] = field(default_factory=list)
 
 
 class AbortPoints:

@@ -7,70 +7,16 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from outpace.errors import ConfigError
-from outpace.support.checks import not_negative, require
 from outpace.support.generators import left_as_they_were
 from outpace.support.user_code import absolute_target, brief, load_target, require_target
 from outpace.tasks.data.cifar import Cifar10, Cifar10Resnet
 from outpace.tasks.data.digits import DigitsCnn, DigitsMlp
 from outpace.tasks.data.fashion import FashionMnist, FashionMnistCnn
-from outpace.tasks.models import layer_sizes, require_model
 from outpace.tasks.models.char_gpt import CharGpt
-from outpace.tasks.quadratic import QuadraticWorkload
+from outpace.tasks.quadratic import Quadratic
 from outpace.tasks.supervised import SupervisedWorkload, supervised
 from outpace.tasks.task import Task, Workload
-from outpace.tasks.timing import TimingWorkload
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """A task without gradients: messages have the size of parameters of four bytes each.
-
-    Attributes:
-        parameters: number of parameters, by default 1,000,000.
-        layers: instead of `parameters`: the number in each tensor, or the name of one of
-            `models.MODELS`.
-    """
-
-    kind: Literal["timing"] = "timing"
-    parameters: int | None = None
-    layers: str | tuple[int, ...] | None = None
-
-    def __post_init__(self) -> None:
-        if self.parameters is not None:
-            require(0 < self.parameters <= 10**15, "parameters", "from 1 to 1e15", self.parameters)
-            left_out = "left out where layers are given"
-            require(self.layers is None, "parameters", left_out, self.parameters)
-        if isinstance(self.layers, str):
-            require_model(self.layers, "layers")
-        elif self.layers is not None:
-            require(len(self.layers) > 0, "layers", "a model or a list of numbers", self.layers)
-            for place, size in enumerate(self.layers):
-                require(size > 0, f"layers[{place}]", "at least 1", size)
-            total = sum(self.layers)
-            require(total <= 10**15, "layers", "at most 1e15 parameters in all", total)
-
-    def workload(self, workers: int, batch_size: int, seed: int) -> Workload:
-        if isinstance(self.layers, str):
-            return TimingWorkload(layer_sizes(self.layers))
-        return TimingWorkload(self.layers or [self.parameters or 1_000_000])
-
-
-@dataclass(frozen=True, slots=True)
-class Quadratic:
-    """Minimise ½ Σ λ_j·w_j² from w = 1; `noise` is the standard deviation of gradient entries."""
-
-    eigenvalues: tuple[float, ...]
-    noise: float = 0.0
-    kind: Literal["quadratic"] = "quadratic"
-
-    def __post_init__(self) -> None:
-        require(len(self.eigenvalues) > 0, "eigenvalues", "a list of numbers", self.eigenvalues)
-        for place, value in enumerate(self.eigenvalues):
-            require(not_negative(value), f"eigenvalues[{place}]", "a number from 0 to 1e9", value)
-        require(not_negative(self.noise), "noise", "a number from 0 to 1e9", self.noise)
-
-    def workload(self, workers: int, batch_size: int, seed: int) -> Workload:
-        return QuadraticWorkload(self.eigenvalues, self.noise, seed)
+from outpace.tasks.timing import Timing
 
 
 @dataclass(frozen=True, slots=True)

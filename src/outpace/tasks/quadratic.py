@@ -1,16 +1,35 @@
-"""A workload with a closed form: a quadratic with given eigenvalues."""
+"""A task with a closed form: a quadratic with given eigenvalues."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
 from outpace.blocks.block import Block, whole
+from outpace.support.checks import not_negative, require
 from outpace.support.randomness import generator
-from outpace.tasks.task import Evaluation
+from outpace.tasks.task import Evaluation, Workload
 
-_START = 1.0
+
+@dataclass(frozen=True, slots=True)
+class Quadratic:
+    """Minimise ½ Σ λ_j·w_j² from w = 1; `noise` is the standard deviation of gradient entries."""
+
+    eigenvalues: tuple[float, ...]
+    noise: float = 0.0
+    kind: Literal["quadratic"] = "quadratic"
+
+    def __post_init__(self) -> None:
+        require(len(self.eigenvalues) > 0, "eigenvalues", "a list of numbers", self.eigenvalues)
+        for place, value in enumerate(self.eigenvalues):
+            require(not_negative(value), f"eigenvalues[{place}]", "a number from 0 to 1e9", value)
+        require(not_negative(self.noise), "noise", "a number from 0 to 1e9", self.noise)
+
+    def workload(self, workers: int, batch_size: int, seed: int) -> Workload:
+        return QuadraticWorkload(self.eigenvalues, self.noise, seed)
 
 
 class QuadraticWorkload:
@@ -28,21 +47,15 @@ class QuadraticWorkload:
     def __init__(self, eigenvalues: Sequence[float], noise: float, seed: int) -> None:
         self._eigenvalues = torch.tensor(eigenvalues, dtype=torch.float64)
         self._noise, self._seed = noise, seed
+        self.size = len(eigenvalues)
+        self.layers = (self.size,)
         self._slices = [slice(0, self.size)]
-
-    @property
-    def layers(self) -> tuple[int]:
-        return (self.size,)
-
-    @property
-    def size(self) -> int:
-        return self._eigenvalues.numel()
 
     def cut(self, slices: Sequence[slice]) -> None:
         self._slices = list(slices)
 
     def initial_parameters(self) -> list[Block]:
-        start = torch.full_like(self._eigenvalues, _START)
+        start = torch.ones_like(self._eigenvalues)
         return [start[part].clone() for part in self._slices]
 
     def gradient(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate, pairwise
 from typing import Any, Final
 
 import torch
@@ -14,8 +13,14 @@ from outpace.blocks.block import Block, Pieces
 from outpace.errors import ConfigError
 from outpace.support import generators
 from outpace.support.user_code import brief
-from outpace.tasks.sampler import Sampler
-from outpace.tasks.samples import accuracy_of, batches_of, length_of, require_samples, samples_at
+from outpace.tasks.samples import (
+    Sampler,
+    accuracy_of,
+    batches_of,
+    length_of,
+    require_samples,
+    samples_at,
+)
 from outpace.tasks.stacked import Stacked
 from outpace.tasks.task import Data, Evaluation, Task
 
@@ -67,7 +72,6 @@ class SupervisedWorkload:
         Raises:
             ConfigError: if the task cannot be trained.
         """
-        self.task, self._seed = task, seed
         require_samples(task.train, "train")
         if task.test is not None:
             require_samples(task.test, "test")
@@ -75,52 +79,38 @@ class SupervisedWorkload:
             raise ConfigError(
                 f"the task's model must be an nn.Module, not a {type(task.model).__name__}"
             )
-        named = [(n, p) for n, p in task.model.named_parameters() if p.requires_grad]
-        if not named:
+        self._parameters = [p for p in task.model.parameters() if p.requires_grad]
+        if not self._parameters:
             raise ConfigError("the task's model has no parameter with requires_grad")
-        kinds = {str(p.dtype) for _, p in named} | {str(p.device) for _, p in named}
+        kinds = {str(kind) for p in self._parameters for kind in (p.dtype, p.device)}
         if len(kinds) != 2:
             raise ConfigError(
                 f"the model's parameters must share one dtype and device, not {sorted(kinds)}"
             )
-        if named[0][1].is_meta:
+        if self._parameters[0].is_meta:
             raise ConfigError("the model's parameters are on the meta device: they have no values")
+        self.task, self.model = task, task.model
         self._accuracy = accuracy_of(task)
-        self._parameters = [p for _, p in named]
+        self.has_accuracy = self._accuracy is not None
+        self.layers = [p.numel() for p in self._parameters if p.numel()]
         self._flat = torch.cat([p.detach().reshape(-1) for p in self._parameters])
-        bounds = accumulate((p.numel() for p in self._parameters), initial=0)
-        for parameter, (low, high) in zip(self._parameters, pairwise(bounds), strict=True):
-            parameter.data = self._flat[low:high].view_as(parameter)
+        self.size = self._flat.numel()
+        parts = torch.split(self._flat, [p.numel() for p in self._parameters])
+        for parameter, part in zip(self._parameters, parts, strict=True):
+            parameter.data = part.view_as(parameter)
         self._buffers = list(task.model.buffers())
         self._initial_buffers = [buffer.detach().clone() for buffer in self._buffers]
-        self._averaging: list[Any] = [m for m in task.model.modules() if _averages(m)]
-        self._ours = ours
-        self._sampler = Sampler(length_of(task.train), workers, batch_size, seed)
+        # Normalisation that keeps averages over the batches that it has seen.
+        self._averaging: list[Any] = [
+            module
+            for module in task.model.modules()
+            if isinstance(module, _NormBase) and module.track_running_stats
+        ]
+        self._seed, self._ours = seed, ours
+        self.samples = length_of(task.train)
+        self._sampler = Sampler(self.samples, workers, batch_size, seed)
         self._slices = [slice(0, self.size)]
         self._loaded: list[Block | None] = [None]
-
-    @property
-    def layers(self) -> list[int]:
-        """Number of parameters of each trainable tensor that is not empty."""
-        return [p.numel() for p in self._parameters if p.numel()]
-
-    @property
-    def model(self) -> torch.nn.Module:
-        return self.task.model
-
-    @property
-    def size(self) -> int:
-        """Number of trainable parameters."""
-        return self._flat.numel()
-
-    @property
-    def samples(self) -> int:
-        """Number of training samples."""
-        return length_of(self.task.train)
-
-    @property
-    def has_accuracy(self) -> bool:
-        return self._accuracy is not None
 
     def cut(self, slices: Sequence[slice]) -> None:
         self._slices = list(slices)
@@ -135,7 +125,7 @@ class SupervisedWorkload:
         self._load(parameters)
         self._seed_generators(worker, iteration)
         inputs, targets = samples_at(self.task.train, self.samples_of(worker, iteration))
-        loss = self.task.loss(self.task.model(inputs), targets)
+        loss = self.task.loss(self.model(inputs), targets)
         gradients = torch.autograd.grad(loss, self._parameters, materialize_grads=True)
         flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
         return loss.item(), [flat[part] for part in self._slices]
@@ -169,8 +159,8 @@ class SupervisedWorkload:
         The call may change the state of the model and other state of the task.
         """
         try:
-            inputs, targets = samples_at(self.task.train, self._sampler.indices(0, 0))
-            loss = self.task.loss(self.task.model(inputs), targets)
+            inputs, targets = samples_at(self.task.train, self.samples_of(0, 0))
+            loss = self.task.loss(self.model(inputs), targets)
             problem = self._fault(loss)
         except (Exception, SystemExit) as error:
             problem = f"its first batch raised {brief(error)}"
@@ -196,26 +186,21 @@ class SupervisedWorkload:
 
     def evaluate(self, parameters: Sequence[Block], samples: int | None = None) -> Evaluation:
         self._load(parameters)
-        self._seed_generators(*_NOBODY)
-        task = self.task
-        with _evaluating(task.model):
-            self._average_anew()
+        train, test = self.task.train, self.task.test
+        with self._evaluating():
             most = _TRAIN_SAMPLES_EVALUATED
-            train_loss, _ = self._mean(task.train, min(most, samples or most))
-            if task.test is None:
+            train_loss, _ = self._mean(train, min(most, samples or most))
+            if test is None:
                 return Evaluation(train_loss)
-            test_loss, accuracy = self._mean(task.test, samples or length_of(task.test))
+            test_loss, accuracy = self._mean(test, samples or length_of(test))
             return Evaluation(train_loss, test_loss, accuracy)
 
     def state_dict(self, parameters: Sequence[Block]) -> dict[str, torch.Tensor]:
         self._load(parameters)
-        self._seed_generators(*_NOBODY)
-        with _evaluating(self.task.model):
-            self._average_anew()
-        return {
-            name: value.detach().clone().contiguous()
-            for name, value in self.task.model.state_dict().items()
-        }
+        with self._evaluating():
+            return {
+                name: value.clone().contiguous() for name, value in self.model.state_dict().items()
+            }
 
     def _load(self, parameters: Sequence[Block]) -> None:
         # Blocks never change, so a block that is loaded already need not be copied again: under
@@ -232,48 +217,43 @@ class SupervisedWorkload:
         for buffer, initial in zip(self._buffers, self._initial_buffers, strict=True):
             buffer.copy_(initial)
 
+    @contextlib.contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        """Put the model into `eval` mode, with averages computed for the loaded parameters."""
+        self._seed_generators(*_NOBODY)
+        modes = [(module, module.training) for module in self.model.modules()]
+        self.model.eval()
+        try:
+            with torch.no_grad():
+                self._average_anew()
+                yield
+        finally:
+            for module, training in modes:  # the user may have put some modules in `eval` mode
+                module.training = training
+
     def _average_anew(self) -> None:
         """Compute BatchNorm's averages for the loaded parameters; other modules stay in `eval`."""
         if not self._averaging:
             return
-        momenta = [module.momentum for module in self._averaging]
         for module in self._averaging:
             module.reset_running_stats()
-            module.momentum = None  # the plain average over all batches
             module.train()
-        try:
-            for _, inputs, _ in batches_of(self.task.train, _TRAIN_SAMPLES_EVALUATED):
-                self.task.model(inputs)
-        finally:
-            for module, momentum in zip(self._averaging, momenta, strict=True):
-                module.momentum = momentum
-                module.eval()
+        batches = batches_of(self.task.train, _TRAIN_SAMPLES_EVALUATED)
+        for number, (_, inputs, _) in enumerate(batches, 1):
+            for module in self._averaging:
+                module.momentum = 1 / number  # the plain average over all batches
+            self.model(inputs)
+        for module in self._averaging:
+            module.eval()
 
     def _mean(self, data: Data, samples: int) -> tuple[float, float | None]:
         """Return the mean loss and accuracy over at most `samples` samples."""
         count, loss, correct = 0, 0.0, 0.0
         accuracy = self._accuracy
         for size, inputs, targets in batches_of(data, samples):
-            output = self.task.model(inputs)
+            output = self.model(inputs)
             count += size
             loss += size * self.task.loss(output, targets).item()
             if accuracy is not None:
                 correct += size * float(accuracy(output, targets))
         return loss / count, None if accuracy is None else correct / count
-
-
-def _averages(module: torch.nn.Module) -> bool:
-    """True if the module keeps averages over the batches that it has seen."""
-    return isinstance(module, _NormBase) and module.track_running_stats
-
-
-@contextlib.contextmanager
-def _evaluating(model: torch.nn.Module) -> Iterator[None]:
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for module, training in modes:  # the user may have put some modules in `eval` mode
-            module.training = training

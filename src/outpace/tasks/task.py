@@ -10,7 +10,8 @@ import torch
 
 from outpace.blocks.block import Block
 
-Data: TypeAlias = tuple[torch.Tensor, torch.Tensor] | torch.utils.data.Dataset[Any]
+Pair: TypeAlias = tuple[torch.Tensor, torch.Tensor]  # inputs, targets; a row per sample
+Data: TypeAlias = Pair | torch.utils.data.Dataset[Any]
 Loss: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 Accuracy: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 

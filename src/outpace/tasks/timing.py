@@ -1,13 +1,51 @@
-"""A workload without gradients, where only sizes and times matter."""
+"""A task without gradients, where only sizes and times matter."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
 from outpace.blocks.block import Block, Phantom
-from outpace.tasks.task import Evaluation
+from outpace.support.checks import require
+from outpace.tasks.models import layer_sizes, require_model
+from outpace.tasks.task import Evaluation, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """A task without gradients: messages have the size of parameters of four bytes each.
+
+    Attributes:
+        parameters: number of parameters, by default 1,000,000.
+        layers: instead of `parameters`: the number in each tensor, or the name of one of
+            `models.MODELS`.
+    """
+
+    kind: Literal["timing"] = "timing"
+    parameters: int | None = None
+    layers: str | tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.parameters is not None:
+            require(0 < self.parameters <= 10**15, "parameters", "from 1 to 1e15", self.parameters)
+            left_out = "left out where layers are given"
+            require(self.layers is None, "parameters", left_out, self.parameters)
+        if isinstance(self.layers, str):
+            require_model(self.layers, "layers")
+        elif self.layers is not None:
+            require(len(self.layers) > 0, "layers", "a model or a list of numbers", self.layers)
+            for place, size in enumerate(self.layers):
+                require(size > 0, f"layers[{place}]", "at least 1", size)
+            total = sum(self.layers)
+            require(total <= 10**15, "layers", "at most 1e15 parameters in all", total)
+
+    def workload(self, workers: int, batch_size: int, seed: int) -> Workload:
+        if isinstance(self.layers, str):
+            return TimingWorkload(layer_sizes(self.layers))
+        return TimingWorkload(self.layers or [self.parameters or 1_000_000])
 
 
 class TimingWorkload:
@@ -19,11 +57,8 @@ class TimingWorkload:
 
     def __init__(self, layers: Sequence[int]) -> None:
         self.layers = tuple(layers)
+        self.size = sum(layers)
         self._blocks = [Phantom(4 * self.size)]
-
-    @property
-    def size(self) -> int:
-        return sum(self.layers)
 
     def cut(self, slices: Sequence[slice]) -> None:
         self._blocks = [Phantom(4 * (part.stop - part.start)) for part in slices]

@@ -30,7 +30,7 @@ from outpace.support import place
 SCRIPT = """
 import itertools, os, pathlib, torch, outpace
 from outpace.tasks.data.digits import digits_mlp
-from outpace.tasks.sampler import Sampler
+from outpace.tasks.samples import (Sampler)
 
 torch.manual_seed(0)
 torch.set_num_threads(1)

@@ -11,7 +11,7 @@ from torch import nn
 
 import outpace
 from outpace.tasks.data.digits import digits_cnn
-from outpace.tasks.sampler import Sampler
+from outpace.tasks.samples import Sampler
 
 STEPS = 8
 

@@ -53,7 +53,6 @@ def own_data_only(tmp_path, monkeypatch):
     """Nothing of this machine's, nothing from the network."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("OUTPACE_DATA", raising=False)
-    cifar._pairs.cache_clear()
 
 
 @pytest.fixture

@@ -16,7 +16,8 @@ from outpace.errors import ConfigError, OutpaceError, RunError
 from outpace.real.node.member import CoordinatorLink, report_failure
 from outpace.real.node.script.attach import RunOver, end_script
 from outpace.support.place import HERE
-from outpace.tasks import Script, brief
+from outpace.support.user_code import brief
+from outpace.tasks import Script
 
 
 def run_script(link: CoordinatorLink, number: int, experiment: Experiment) -> None:

@@ -19,7 +19,8 @@ import torch
 from outpace.errors import ConfigError, RunError
 from outpace.simulation.executors.job import Job, Outcome
 from outpace.support.units import Time
-from outpace.tasks import Workload, brief, gradient_of
+from outpace.support.user_code import brief
+from outpace.tasks import Workload, gradient_of
 from outpace.tasks.supervised import SupervisedWorkload
 
 TOLERANCE: Final = 1e-4  # relative to a gradient's norm; rounding of float32 is about 1e-6

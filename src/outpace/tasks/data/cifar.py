@@ -25,9 +25,7 @@ from outpace.tasks.data.files import DataSet
 from outpace.tasks.data.pixels import Pixels
 from outpace.tasks.models import make_model, require_model
 from outpace.tasks.supervised import supervised
-from outpace.tasks.task import Task, Workload
-
-_Pair = tuple[torch.Tensor, torch.Tensor]
+from outpace.tasks.task import Pair, Task, Workload
 
 ARCHIVE: Final = "cifar-10-binary.tar.gz"
 CIFAR10: Final = DataSet(
@@ -91,8 +89,7 @@ def cifar10(model: str, folder: str | None = None) -> Task:
     Raises ConfigError if the archive or the six files in `folder` are missing or damaged.
     """
     network = nn.Sequential(Pixels(_MEAN, _DEVIATION), make_model(model, _CLASSES, 3))
-    train, test = _pairs(tuple(map(str, find_cifar10(folder))))
-    return Task(network, nn.functional.cross_entropy, train, test)
+    return Task(network, nn.functional.cross_entropy, *_pairs(tuple(find_cifar10(folder))))
 
 
 def find_cifar10(folder: str | None = None) -> list[Path]:
@@ -109,7 +106,13 @@ def find_cifar10(folder: str | None = None) -> list[Path]:
             files = [here / name for name in (*TRAIN, TEST)]
             missing = [path.name for path in files if not path.is_file()]
             if not missing:
-                return _of_right_size(files)
+                for path in files:
+                    if (size := path.stat().st_size) != BATCH_BYTES:
+                        raise ConfigError(
+                            f"cifar10: {path} is damaged or another file: it has {size} bytes, not "
+                            f"{BATCH_BYTES}. Unpack it again from {ARCHIVE} (from {CIFAR10.url})"
+                        )
+                return files
             if len(missing) < len(files):
                 raise ConfigError(
                     f"cifar10: missing: {', '.join(missing)}. Put them into {here}, "
@@ -118,31 +121,15 @@ def find_cifar10(folder: str | None = None) -> list[Path]:
     return list(CIFAR10.find(folder).values())
 
 
-def _of_right_size(files: list[Path]) -> list[Path]:
-    for path in files:
-        size = path.stat().st_size
-        if size != BATCH_BYTES:
-            raise ConfigError(
-                f"cifar10: {path} is damaged or another file: it has {size} bytes, "
-                f"not {BATCH_BYTES}. Unpack it again from {ARCHIVE} (from {CIFAR10.url})"
-            )
-    return files
-
-
 @cache
-def _pairs(found: tuple[str, ...]) -> tuple[_Pair, _Pair]:
+def _pairs(found: tuple[Path, ...]) -> tuple[Pair, Pair]:
     """Return (train, test) from the files that `find_cifar10` returned."""
-    paths = [Path(path) for path in found]
-    batches = read_archive(paths[0]) if len(paths) == 1 else read_files(paths)
-    return _joined(batches[name] for name in TRAIN), batches[TEST]
+    batches = read_archive(found[0]) if len(found) == 1 else read_files(found)
+    pictures, classes = zip(*(batches[name] for name in TRAIN), strict=True)
+    return (torch.cat(pictures), torch.cat(classes)), batches[TEST]
 
 
-def _joined(batches: Iterable[_Pair]) -> _Pair:
-    pictures, classes = zip(*batches, strict=True)
-    return torch.cat(pictures), torch.cat(classes)
-
-
-def read_files(paths: Iterable[Path]) -> dict[str, _Pair]:
+def read_files(paths: Iterable[Path]) -> dict[str, Pair]:
     """Return file name -> (pictures, classes); files can have any number of records.
 
     Pictures are uint8 of shape (n, 3, 32, 32), classes int64 of shape (n,). Raises ConfigError
@@ -158,7 +145,7 @@ def read_files(paths: Iterable[Path]) -> dict[str, _Pair]:
     return batches
 
 
-def read_archive(path: Path) -> Mapping[str, _Pair]:
+def read_archive(path: Path) -> Mapping[str, Pair]:
     """Read the six files of the archive as `read_files` does, in memory.
 
     Raises ConfigError if one of them is missing.
@@ -180,7 +167,7 @@ def read_archive(path: Path) -> Mapping[str, _Pair]:
     return batches
 
 
-def _records(data: bytes, source: str) -> _Pair:
+def _records(data: bytes, source: str) -> Pair:
     if len(data) == 0 or len(data) % _RECORD:
         raise ConfigError(
             f"cifar10: {source} has {len(data)} bytes, not a multiple of {_RECORD}: "

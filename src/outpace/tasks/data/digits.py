@@ -13,10 +13,9 @@ from torch import nn
 
 from outpace.support.randomness import generator
 from outpace.tasks.supervised import supervised
-from outpace.tasks.task import Task, Workload
+from outpace.tasks.task import Pair, Task, Workload
 
 _TEST_SAMPLES: Final = 360
-_Pair = tuple[torch.Tensor, torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +41,7 @@ class DigitsCnn:
 def digits_mlp() -> Task:
     """Return a 64-64-10 perceptron, 4,810 parameters, with the digits."""
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
-    train, test = _split()
-    return Task(model, nn.functional.cross_entropy, train, test)
+    return Task(model, nn.functional.cross_entropy, *_split())
 
 
 def digits_cnn() -> Task:
@@ -62,8 +60,7 @@ def digits_cnn() -> Task:
         nn.ReLU(),
         nn.Linear(64, 10),
     )
-    train, test = _split()
-    return Task(model, nn.functional.cross_entropy, train, test)
+    return Task(model, nn.functional.cross_entropy, *_split())
 
 
 def load_digits() -> tuple[torch.Tensor, torch.Tensor]:
@@ -79,7 +76,7 @@ def load_digits() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @cache
-def _split() -> tuple[_Pair, _Pair]:
+def _split() -> tuple[Pair, Pair]:
     """Return (train, test), each (inputs, classes).
 
     Inputs have mean 0, variance 1 and shape (n, 1, 8, 8).

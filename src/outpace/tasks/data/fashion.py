@@ -20,9 +20,7 @@ from outpace.tasks.data.files import DataSet
 from outpace.tasks.data.pixels import Pixels
 from outpace.tasks.models import make_model, require_model
 from outpace.tasks.supervised import supervised
-from outpace.tasks.task import Task, Workload
-
-_Pair = tuple[torch.Tensor, torch.Tensor]
+from outpace.tasks.task import Pair, Task, Workload
 
 FASHION_MNIST: Final = DataSet(
     "fashion-mnist",
@@ -100,25 +98,18 @@ def fashion_mnist(model: str, folder: str | None = None) -> Task:
 
 
 def _task(model: nn.Module, folder: str | None) -> Task:
+    found = FASHION_MNIST.find(folder)
     train, test = (
-        _pair(*(str(path) for path in paths)) for paths in _in_pairs(FASHION_MNIST.find(folder))
+        _pair(found[f"{part}-images-idx3-ubyte.gz"], found[f"{part}-labels-idx1-ubyte.gz"])
+        for part in ("train", "t10k")
     )
     return Task(model, nn.functional.cross_entropy, train, test)
 
 
-def _in_pairs(found: dict[str, Path]) -> list[tuple[Path, Path]]:
-    """Return (images, labels) of the training and of the test data."""
-    return [
-        (found[f"{part}-images-idx3-ubyte.gz"], found[f"{part}-labels-idx1-ubyte.gz"])
-        for part in ("train", "t10k")
-    ]
-
-
 @cache
-def _pair(images: str, labels: str) -> _Pair:
+def _pair(images: Path, labels: Path) -> Pair:
     """Return pictures, uint8 of shape (n, 1, 28, 28), and classes, int64 of shape (n,)."""
-    pictures = torch.from_numpy(read_idx(Path(images)))
-    classes = torch.from_numpy(read_idx(Path(labels)))
+    pictures, classes = torch.from_numpy(read_idx(images)), torch.from_numpy(read_idx(labels))
     return pictures.unsqueeze(1), classes.long()
 
 

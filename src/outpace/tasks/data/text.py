@@ -13,12 +13,11 @@ import numpy as np
 import torch
 
 from outpace.errors import ConfigError
+from outpace.tasks.task import Pair
 
 _DEFAULT_CHARACTERS: Final = 2_000_000
 _TEST_SHARE: Final = 10  # one tenth of the text is test data
 _TEST_WINDOWS: Final = 200  # maximum, so that an evaluation is short
-
-Windows = tuple[torch.Tensor, torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -32,14 +31,14 @@ class Characters:
     train: torch.Tensor
     test: torch.Tensor
 
-    def train_windows(self, context: int) -> Windows:
+    def train_windows(self, context: int) -> Pair:
         """Return (characters, the characters after them) of shape (n, context), a row per offset.
 
         The rows are views of the text and need no memory.
         """
         return _windows(self.train, context, 1)
 
-    def test_windows(self, context: int) -> Windows:
+    def test_windows(self, context: int) -> Pair:
         """Return windows that do not overlap, evenly spaced if there are more than needed."""
         fit = (len(self.test) - 1) // context
         return _windows(self.test, context, context * -(-fit // _TEST_WINDOWS))
@@ -58,9 +57,10 @@ def read_characters(path: str | None, context: int) -> Characters:
             f"task.path: {source} is too short: with a context of {context} the text needs "
             f"{needed} characters or more, and has {len(text)}"
         )
-    numbers, distinct = _numbered(text)
-    border = len(text) - len(text) // _TEST_SHARE
-    return Characters(distinct, numbers[:border], numbers[border:])
+    codes = np.frombuffer(text.encode("utf-32-le"), "<u4")
+    distinct, places = np.unique(codes, return_inverse=True)
+    numbers, border = torch.from_numpy(places), len(text) - len(text) // _TEST_SHARE
+    return Characters("".join(map(chr, distinct)), numbers[:border], numbers[border:])
 
 
 @cache
@@ -88,12 +88,5 @@ def _read(path: Path) -> str:
         ) from error
 
 
-def _numbered(text: str) -> tuple[torch.Tensor, str]:
-    """Return the numbers of the characters, int64, and the distinct characters in order."""
-    codes = np.frombuffer(text.encode("utf-32-le"), "<u4")
-    distinct, numbers = np.unique(codes, return_inverse=True)
-    return torch.from_numpy(numbers), "".join(map(chr, distinct))
-
-
-def _windows(numbers: torch.Tensor, context: int, step: int) -> Windows:
+def _windows(numbers: torch.Tensor, context: int, step: int) -> Pair:
     return numbers[:-1].unfold(0, context, step), numbers[1:].unfold(0, context, step)

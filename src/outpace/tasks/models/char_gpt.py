@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
@@ -118,7 +119,8 @@ class _TransformerBlock(nn.Module):
         self.attention_norm = nn.LayerNorm(width)
         self.attention = _Attention(heads, width)
         self.perceptron_norm = nn.LayerNorm(width)
-        self.perceptron = _Perceptron(width)
+        first, last = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.perceptron = nn.Sequential(OrderedDict(first=first, gelu=nn.GELU(), last=last))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = x + self.attention(self.attention_norm(x))
@@ -143,15 +145,4 @@ class _Attention(nn.Module):
         )
         seen = nn.functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
         output: torch.Tensor = self.last(seen.transpose(1, 2).flatten(-2))
-        return output
-
-
-class _Perceptron(nn.Module):
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.first = nn.Linear(width, 4 * width)
-        self.last = nn.Linear(4 * width, width)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        output: torch.Tensor = self.last(nn.functional.gelu(self.first(x)))
         return output
