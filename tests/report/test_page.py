@@ -15,7 +15,7 @@ from outpace.errors import ConfigError
 from outpace.record import folder as files
 from outpace.report import write_report
 
-SECTIONS = {"summary-table", "progress", "time-split", "timeline", "staleness", "configuration"}
+SECTIONS = {"summary", "progress", "time-split", "timeline", "staleness", "configuration"}
 HOSTILE = "<img src=x onerror=alert(1)> & </script><script>alert(2)</script> $what"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from outpace.report.columns import NOTHING
+from outpace.report.frame import table
 from outpace.report.read.runs import Run
 from outpace.report.words import escaped
 from outpace.support.yaml_files import write_yaml
@@ -23,41 +24,27 @@ def configuration(runs: Sequence[Run]) -> str:
     return (_differences(runs) if len(runs) > 1 else "") + texts
 
 
-def differing(configs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Return the dotted keys in which the configurations differ, each with its values."""
-    flat = [_flat(config) for config in configs]
-    keys = dict.fromkeys(key for entry in flat for key in entry)
-    rows = {key: [entry.get(key, _ABSENT) for entry in flat] for key in keys}
-    return {key: row for key, row in rows.items() if any(value != row[0] for value in row)}
+def _differences(runs: Sequence[Run]) -> str:
+    flat = [_flat(run.config) for run in runs]
+    rows = []
+    for key in dict.fromkeys(key for entry in flat for key in entry):
+        values = [entry.get(key, _ABSENT) for entry in flat]
+        if any(value != values[0] for value in values):
+            rows.append([f"<code>{escaped(key)}</code>", *(escaped(_text(v)) for v in values)])
+    if not rows:
+        return "<p>The configurations are the same.</p>"
+    return table("differences", ["Differs in", *(escaped(run.name) for run in runs)], rows)
 
 
 def _flat(config: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """Return the values by dotted key."""
     found: dict[str, Any] = {}
     for key, value in config.items():
-        where = f"{path}{key}"
         if isinstance(value, Mapping) and value:
-            found |= _flat(value, f"{where}.")
+            found |= _flat(value, f"{path}{key}.")
         else:
-            found[where] = value
+            found[f"{path}{key}"] = value
     return found
-
-
-def _differences(runs: Sequence[Run]) -> str:
-    rows = differing([run.config for run in runs])
-    if not rows:
-        return "<p>The configurations are the same.</p>"
-    head = "".join(f'<th scope="col">{escaped(run.name)}</th>' for run in runs)
-    body = "".join(
-        f'<tr><th scope="row"><code>{escaped(key)}</code></th>'
-        + "".join(f"<td>{escaped(_text(value))}</td>" for value in values)
-        + "</tr>"
-        for key, values in rows.items()
-    )
-    return (
-        '<div class="scroll" tabindex="0" role="region" aria-label="Differing keys">'
-        f'<table id="differences"><thead><tr><th scope="col">Differs in</th>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
-    )
 
 
 def _text(value: Any) -> str:

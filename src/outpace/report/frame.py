@@ -1,14 +1,13 @@
-"""The frame of all pages: one self-contained HTML file."""
+"""The frame of all pages: one self-contained HTML file with sections."""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
-from dataclasses import dataclass
-from importlib import metadata, resources
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import resources
 from pathlib import Path
 from string import Template
-from typing import Final
+from typing import Final, NamedTuple
 
 from plotly.offline import get_plotlyjs
 
@@ -16,52 +15,88 @@ from outpace.errors import ConfigError
 from outpace.report.figures.figure import Figure
 from outpace.report.words import embedded, escaped
 from outpace.support.replacing import replace_file
+from outpace.support.version import __version__
 
-# One of these marks is near the start of every page; older pages have only the second mark.
-_MARKS: Final = (b'<meta name="generator" content="outpace">', b'<p class="brand">Outpace</p>')
-_START: Final = 1 << 14  # bytes
+_MARK: Final = b'<meta name="generator" content="outpace">'  # near the start of frame.html
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """The content of a page. `body`, `notices` and `footer` are HTML; other texts are escaped.
+class Section(NamedTuple):
+    """A part of a page: a heading, a paragraph that explains, and figures or HTML."""
 
-    Attributes:
+    id: str
+    heading: str
+    content: Sequence[Figure | str]
+    lead: str = ""
+
+    def html(self) -> str:
+        lead = f'<p class="lead">{self.lead}</p>' if self.lead else ""
+        parts = (part.html() if isinstance(part, Figure) else part for part in self.content)
+        return f'<section id="{self.id}"><h2>{self.heading}</h2>{lead}{"".join(parts)}</section>'
+
+
+def table(id: str, head: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table as HTML. The cells are HTML, too; the first one of a row is its header."""
+    titles = "".join(f'<th scope="col">{title}</th>' for title in head)
+    lines = []
+    for first, *rest in rows:
+        cells = "".join(f"<td>{cell}</td>" for cell in rest)
+        lines.append(f'<tr><th scope="row">{first}</th>{cells}</tr>')
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{id}"><table id="{id}">'
+        f"<thead><tr>{titles}</tr></thead>"
+        f"<tbody>{''.join(lines)}</tbody></table></div>"
+    )
+
+
+def tiles(numbers: Mapping[str, str], hints: Mapping[str, str]) -> str:
+    """Return numbers, which are HTML, by title, as HTML. A hint is shown on its title."""
+    shown = "".join(
+        f'<div><dt title="{escaped(hints.get(title, ""))}">{escaped(title)}</dt>'
+        f"<dd>{number}</dd></div>"
+        for title, number in numbers.items()
+    )
+    return f'<dl class="tiles">{shown}</dl>'
+
+
+def write_page(
+    path: Path,
+    *,
+    title: str,
+    heading: str,
+    what: str,
+    findings: Sequence[str],
+    sections: Sequence[Section],
+    notices: str = "",
+    footer: str = "",
+) -> None:
+    """Write the page, with plotly.js inside it. `notices` and `footer` are HTML.
+
+    Args:
         what: a line that describes the runs.
         findings: sentences about the results.
-        figures: the figures that are in the body.
+
+    Raises:
+        ConfigError: if `path` cannot be written.
     """
-
-    title: str
-    heading: str
-    what: str
-    findings: Sequence[str]
-    body: str
-    figures: Sequence[Figure]
-    notices: str = ""
-    footer: str = ""
-
-
-def write_page(page: Page, path: Path) -> None:
-    """Write the page, with plotly.js inside it. Raises ConfigError if `path` cannot be written."""
-    text = Template(asset("frame.html")).substitute(
-        title=escaped(page.title[:120]),
-        heading=escaped(page.heading),
-        what=escaped(page.what),
-        findings="".join(f"<li>{escaped(sentence)}</li>" for sentence in page.findings),
-        notices=page.notices,
-        body=page.body,
-        footer=f"{page.footer}<p>Outpace {escaped(_version())}, "
-        f"{datetime.date.today().isoformat()}</p>",
-        style=asset("report.css"),
+    content = [part for section in sections for part in section.content]
+    figures = [part for part in content if isinstance(part, Figure) and part.views]
+    text = Template(_asset("frame.html")).substitute(
+        title=escaped(title[:120]),
+        heading=escaped(heading),
+        what=escaped(what),
+        findings="".join(f"<li>{escaped(sentence)}</li>" for sentence in findings),
+        notices=notices,
+        body="\n".join(section.html() for section in sections),
+        footer=f"{footer}<p>Outpace {__version__}, {datetime.date.today()}</p>",
+        style=_asset("report.css"),
         plotly=get_plotlyjs(),
-        figures=embedded({figure.id: figure.data() for figure in page.figures if figure.views}),
-        script=asset("report.js"),
+        figures=embedded({figure.id: figure.data() for figure in figures}),
+        script=_asset("report.js"),
     )
     # Half a surrogate pair in a name or message must not stop the page from being written.
-    content = text.encode("utf-8", "replace")
+    data = text.encode("utf-8", "replace")
     try:
-        replace_file(path, lambda partial: partial.write_bytes(content))
+        replace_file(path, lambda partial: partial.write_bytes(data))
     except OSError as error:
         raise ConfigError(f"cannot write the report {path}: {error.strerror}") from error
 
@@ -72,19 +107,10 @@ def is_report(path: Path) -> bool:
         if not path.is_file():
             return False
         with path.open("rb") as file:
-            start = file.read(_START)
+            return _MARK in file.read(1000)
     except OSError:
         return False
-    return any(mark in start for mark in _MARKS)
 
 
-def asset(name: str) -> str:
-    """Return the text of a file beside this one."""
+def _asset(name: str) -> str:
     return resources.files("outpace.report").joinpath(name).read_text(encoding="utf-8")
-
-
-def _version() -> str:
-    try:
-        return metadata.version("outpace")
-    except metadata.PackageNotFoundError:
-        return ""

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from string import Template
 
+from outpace.report.columns import NOTHING
 from outpace.report.configuration import configuration
-from outpace.report.figures.cut_offs import cut_offs, section
-from outpace.report.figures.figure import Figure
+from outpace.report.figures.cut_offs import cut_offs
 from outpace.report.figures.progress import progress
 from outpace.report.figures.split import split_of_runs, split_of_workers
 from outpace.report.figures.staleness import staleness
 from outpace.report.figures.timeline import timeline
 from outpace.report.findings import findings
-from outpace.report.frame import Page, asset, write_page
+from outpace.report.frame import Section, table, write_page
 from outpace.report.read.runs import Run, read_runs
-from outpace.report.read.totals import totals_of
+from outpace.report.read.totals import TraceTotals, totals_of
 from outpace.report.table import summary_table, summary_tiles
-from outpace.report.target import target_of
+from outpace.report.target import ReportTarget, target_of
 from outpace.report.words import escaped, listed
 
 
@@ -35,43 +34,63 @@ def write_report(folders: Sequence[Path], path: Path) -> list[str]:
         ConfigError: if a folder is not that of a run, or `path` cannot be written.
     """
     runs = read_runs([Path(folder) for folder in folders])
-    write_page(_page(runs), Path(path))
-    return [problem for run in runs for problem in run.problems]
-
-
-def _page(runs: Sequence[Run]) -> Page:
     totals = [totals_of(run) for run in runs]
     target = target_of(runs)
     several = len(runs) > 1
-    closed = cut_offs(runs, totals)
-    figures: dict[str, list[Figure]] = {
-        "progress": [progress(runs, totals, target)],
-        "split": [split_of_runs(runs)] if several else [],
-        "workers": [split_of_workers(runs, totals)],
-        "timeline": [timeline(runs, totals)],
-        "staleness": [staleness(runs)],
-    }
-    kind = "Comparison" if several else "Run"
     name = f"{len(runs)} runs" if len(runs) > 5 else listed([run.name for run in runs])
-    failed = [run for run in runs if not run.complete]
-    return Page(
+    notices = [_notice(run) for run in runs if not run.complete]
+    write_page(
+        Path(path),
         title=f"Outpace: {listed([run.name for run in runs])}",
-        heading=f"{kind}: {name}",
+        heading=f"{'Comparison' if several else 'Run'}: {name}",
         what=_what(runs),
         findings=findings(runs, totals, target),
-        notices="".join(_notice(run) for run in failed) if several else "",
-        body=Template(asset("page.html")).substitute(
-            {key: "".join(figure.html() for figure in group) for key, group in figures.items()},
-            cut_offs=section(closed),
-            summary=summary_table(runs, target) if several else summary_tiles(runs[0], target),
-            configuration=configuration(runs),
-        ),
-        figures=[
-            *(figure for group in figures.values() for figure in group),
-            *([closed] if closed else []),
-        ],
-        footer=_footer(runs),
+        sections=_sections(runs, totals, target),
+        notices="".join(notices) if several else "",
+        footer="<details><summary>Digests: equal digests mean equal results</summary>"
+        f"{table('digests', ['Run', 'Parameters', 'Trace'], map(_digests, runs))}</details>",
     )
+    return [problem for run in runs for problem in run.problems]
+
+
+def _sections(
+    runs: Sequence[Run], totals: Sequence[TraceTotals | None], target: ReportTarget | None
+) -> list[Section]:
+    several = len(runs) > 1
+    summary = summary_table(runs, target) if several else summary_tiles(runs[0], target)
+    sections = [
+        Section("summary", "Summary", [summary]),
+        Section("progress", "Progress", [progress(runs, totals, target)]),
+        Section(
+            "time-split",
+            "Where the time went",
+            [*([split_of_runs(runs)] if several else []), split_of_workers(runs, totals)],
+            "Compute: the worker computes its gradient. Wait: the strategy holds the worker back, "
+            "until a server answers or until all workers have joined an all-reduce. Communicate: "
+            "transfers and queues.",
+        ),
+        Section(
+            "timeline",
+            "Who waited for whom",
+            [timeline(runs, totals)],
+            "Each worker has a lane; the numbers are iterations. A line runs from the worker whose "
+            "push ended a wait (dot) to the workers that could then go on (arrow heads). Point at "
+            "a bar, or tap it, for details.",
+        ),
+        Section("staleness", "Staleness", [staleness(runs)]),
+        Section("configuration", "Configuration", [configuration(runs)]),
+    ]
+    if (closed := cut_offs(runs, totals)) is not None:
+        section = Section(
+            "cut-offs",
+            "When iterations were closed",
+            [closed],
+            "The gradients that had arrived when an iteration was closed made its update. The "
+            "other workers stopped computing and went on with the next iteration; the time that "
+            "they had spent counts as compute below.",
+        )
+        sections.insert(2, section)
+    return sections
 
 
 def _what(runs: Sequence[Run]) -> str:
@@ -105,16 +124,6 @@ def _notice(run: Run) -> str:
     return f'<p class="notice"><b>{escaped(run.name)}</b> {escaped(words + error)}</p>'
 
 
-def _footer(runs: Sequence[Run]) -> str:
-    digests = "".join(
-        f"<tr><th scope='row'>{escaped(run.name)}</th>"
-        f"<td><code>{escaped(run.summary.get('parameters_digest', '–'))}</code></td>"
-        f"<td><code>{escaped(run.summary.get('trace_digest', '–'))}</code></td></tr>"
-        for run in runs
-    )
-    return (
-        "<details><summary>Digests: equal digests mean equal results</summary>"
-        '<div class="scroll"><table><thead><tr><th scope="col">Run</th>'
-        '<th scope="col">Parameters</th><th scope="col">Trace</th></tr></thead>'
-        f"<tbody>{digests}</tbody></table></div></details>"
-    )
+def _digests(run: Run) -> list[str]:
+    digests = (run.summary.get(f"{of}_digest", NOTHING) for of in ("parameters", "trace"))
+    return [escaped(run.name), *(f"<code>{escaped(digest)}</code>" for digest in digests)]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from outpace.report.columns import Column, best_of, columns
 from outpace.report.figures.figure import colour
+from outpace.report.frame import tiles
 from outpace.report.read.runs import Run, clock, strategies
 from outpace.report.target import ReportTarget
 from outpace.report.words import escaped, listed
@@ -47,19 +48,15 @@ def summary_table(runs: Sequence[Run], target: ReportTarget | None) -> str:
 
 def summary_tiles(run: Run, target: ReportTarget | None) -> str:
     """Return HTML with the quantities of a single run."""
-    tiles = "".join(
-        f'<div><dt title="{escaped(c.hint)}">{escaped(c.title)}</dt>'
-        f"<dd>{escaped(c.show(value))}</dd></div>"
-        for c in columns(target)
-        if (value := c.value(run)) is not None
-    )
+    shown = [(c, value) for c in columns(target) if (value := c.value(run)) is not None]
     error = f'<p class="notice">{escaped(run.error)}</p>' if run.error else ""
     return (
-        f'<dl id="summary-table" class="tiles"><div><dt>Status</dt>'
-        f"<dd>{status_badge(run)}</dd></div>{tiles}</dl>{error}"
-        '<p class="legend">'
-        f"{_times([run])}. Compute, communicate and wait are means per worker; "
-        "staleness is counted in updates of the parameters.</p>"
+        tiles(
+            {"Status": status_badge(run), **{c.title: escaped(c.show(v)) for c, v in shown}},
+            {c.title: c.hint for c, _ in shown},
+        )
+        + f'{error}<p class="legend">{_times([run])}. Compute, communicate and wait are means per '
+        "worker; staleness is counted in updates of the parameters.</p>"
     )
 
 

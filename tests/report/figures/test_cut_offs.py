@@ -24,12 +24,10 @@ from outpace.report.figures.lanes import MOST, choose_lanes
 from outpace.report.figures.timeline import FEWEST, FIRST, timeline
 from outpace.report.findings import findings
 from outpace.report.perfetto.export import write_perfetto
-from outpace.report.read import closed as module
-from outpace.report.read.closed import Accumulator, CutOffs
 from outpace.report.read.errors import Unreadable
 from outpace.report.read.events import read_events
 from outpace.report.read.runs import read_runs, strategies
-from outpace.report.read.totals import read_totals, totals_of
+from outpace.report.read.totals import CutOffs, cut_offs_of, read_totals, totals_of
 
 
 def rows(folder: Path, event: str) -> list[dict[str, Any]]:
@@ -46,20 +44,16 @@ def timeline_of(*folders: Path) -> Any:
     return timeline(runs, [totals_of(run) for run in runs])
 
 
-def gathered(counts: list[int]) -> CutOffs:
+def grouped(counts: list[int], most: int) -> CutOffs:
     """Iteration n was closed at n + 1 s."""
     numbers = np.arange(len(counts))
-    taken = Accumulator()
-    for part in np.array_split(numbers, 3):  # batch by batch
-        taken.add(
-            {
-                "iteration": part,
-                "clock": np.array(counts)[part],
-                "start_ns": part * 1000 * MS,
-                "end_ns": (part + 1) * 1000 * MS,
-            }
-        )
-    found = taken.all()
+    rows = {
+        "iteration": numbers,
+        "clock": np.array(counts),
+        "start_ns": numbers * 1000 * MS,
+        "end_ns": (numbers + 1) * 1000 * MS,
+    }
+    found = cut_offs_of(rows, most)
     assert found is not None
     return found
 
@@ -74,19 +68,19 @@ def test_the_line_has_every_iteration_with_the_gradients_that_counted(simulated)
     assert max(counts) < 4  # the straggler never counts
     rates = [count / time for count, time in zip(counts, open_s, strict=True)]
     for place, values in enumerate((counts, open_s, rates)):
-        by_iteration, by_time = figure.views[2 * place : 2 * place + 2]
+        by_iteration, by_time = list(figure.views.values())[2 * place : 2 * place + 2]
         assert by_iteration.traces[0]["x"] == list(range(12))
         assert by_time.traces[0]["x"] == pytest.approx(ended_s, rel=1e-4)
         for view in (by_iteration, by_time):
             assert view.traces[0]["y"] == pytest.approx(values, rel=1e-4)
-    assert [shape["y0"] for shape in figure.views[0].layout["shapes"]] == [4]  # all workers
+    first, *_ = figure.views.values()
+    assert [shape["y0"] for shape in first.layout["shapes"]] == [4]  # all workers
 
 
-def test_many_iterations_are_kept_in_groups_and_none_is_lost(monkeypatch):
-    monkeypatch.setattr(module, "MOST", 8)
+def test_many_iterations_are_put_into_groups_and_none_is_lost():
     counts = [3 + n % 5 for n in range(29)]
     counts[17] = 1
-    found = gathered(counts)
+    found = grouped(counts, most=8)
     assert found.width == 4
     assert found.iterations.tolist() == [4] * 7 + [1]
     assert found.gradients.tolist() == [sum(counts[n : n + 4]) for n in range(0, 29, 4)]
@@ -96,7 +90,7 @@ def test_many_iterations_are_kept_in_groups_and_none_is_lost(monkeypatch):
 
 
 def test_few_iterations_are_kept_one_by_one():
-    found = gathered([4, 2, 2, 4])
+    found = grouped([4, 2, 2, 4], most=8)
     assert (found.width, found.gradients.tolist()) == (1, [4, 2, 2, 4])
     assert found.deepest.iteration == 1  # the first of the equal ones
 
@@ -118,7 +112,7 @@ def test_beside_cut_offs_the_mean_rate_of_the_others_is_drawn(simulated):
     runs = read_runs([simulated["BSP"], simulated["cut-off"]])
     figure = cut_offs(runs, [totals_of(run) for run in runs])
     assert figure is not None
-    counts, *_, rates = figure.views
+    counts, *_, rates = figure.views.values()
     assert [trace["name"] for trace in counts.traces] == ["cut-off"]
     assert [trace["name"] for trace in rates.traces] == ["cut-off", "BSP, mean"]
     assert rates.traces[1]["y"] == pytest.approx([runs[0].gradients_per_s] * 2, rel=1e-4)
@@ -136,9 +130,7 @@ def test_only_reports_with_cut_offs_have_that_section(simulated, tmp_path):
 def test_the_computations_that_did_not_count_are_striped_and_no_others(simulated):
     folder = simulated["cut-off"]
     figure = timeline_of(folder)
-    (view,) = (
-        v for v, name in zip(figure.views, figure.choices[1].options, strict=True) if name == FIRST
-    )
+    view = figure.views["cut-off", FIRST]
     low, high = (1e9 * time for time in view.layout["xaxis"]["range"])
     outcome = {
         (row["worker"], row["iteration"]): row["outcome"]
@@ -161,7 +153,7 @@ def test_the_computations_that_did_not_count_are_striped_and_no_others(simulated
 
 
 def test_a_line_across_all_lanes_says_when_an_iteration_was_closed(simulated):
-    view, *_ = timeline_of(simulated["cut-off"]).views
+    view, *_ = timeline_of(simulated["cut-off"]).views.values()
     lines = next(trace for trace in view.traces if trace["name"] == "iteration closed")
     closed = rows(simulated["cut-off"], "cut-off")
     ended = [round(row["end_ns"] * 1e-9, 6) for row in closed]
@@ -183,17 +175,18 @@ def test_a_line_across_all_lanes_says_when_an_iteration_was_closed(simulated):
 def test_a_single_run_shows_first_where_the_fewest_counted(simulated):
     figure = timeline_of(simulated["cut-off"])
     fewest = min(row["clock"] for row in rows(simulated["cut-off"], "cut-off"))
-    assert figure.choices[1].options[0] == FEWEST
-    assert figure.views[0].note.startswith(f"The fewest gradients: {fewest} of 4 in iteration")
+    assert figure.options[1][0] == FEWEST
+    note = figure.views["cut-off", FEWEST].note
+    assert note.startswith(f"The fewest gradients: {fewest} of 4 in iteration")
 
 
 def test_another_run_is_shown_at_the_same_time(simulated):
     figure = timeline_of(simulated["BSP"], simulated["cut-off"])
-    assert figure.choices[1].options[-1] == FEWEST
-    bsp, cut = figure.views[2], figure.views[5]
+    assert figure.options[1][-1] == FEWEST
+    bsp, cut = (figure.views[name, FEWEST] for name in ("BSP", "cut-off"))
     assert bsp.layout["xaxis"]["range"] == cut.layout["xaxis"]["range"]
     assert bsp.note.startswith("This is the span of time shown for cut-off.")
-    assert FEWEST not in timeline_of(simulated["BSP"]).choices[1].options
+    assert FEWEST not in timeline_of(simulated["BSP"]).options[1]
 
 
 def test_of_many_workers_those_cut_off_most_are_shown(tmp_path):
@@ -215,7 +208,8 @@ def test_of_many_workers_those_cut_off_most_are_shown(tmp_path):
     lanes = choose_lanes(events, 40)
     assert len(lanes) == MOST
     assert {33, 38} <= set(lanes)
-    assert timeline_of(folder).views[0].note.endswith("cut off most, the slowest, and the first.")
+    note = timeline_of(folder).views["many", FEWEST].note
+    assert note.endswith("cut off most, the slowest, and the first.")
 
 
 def test_sentences_say_how_many_counted(tmp_path):

@@ -20,7 +20,8 @@ from outpace.report.words import label, number, percent, size, times
 def test_lines_are_the_metrics(simulated):
     runs = read_runs([simulated["BSP"], simulated["ASP"]])
     figure = progress(runs, [None, None], ReportTarget("accuracy", 0.5, given=True))
-    views = dict(zip(((y, x) for y in range(3) for x in range(3)), figure.views, strict=True))
+    keys = [(y, x) for y in range(3) for x in range(3)]
+    views = dict(zip(keys, figure.views.values(), strict=True))
     table = pq.read_table(simulated["ASP"] / files.METRICS)
     assert table.num_rows > 3
     for y, quantity in enumerate(("accuracy", "train_loss", "test_loss")):
@@ -37,7 +38,7 @@ def test_lines_are_the_metrics(simulated):
 def test_without_evaluations_iterations_are_drawn(simulated):
     runs = read_runs([simulated["timing"]])
     figure = progress(runs, [totals_of(runs[0])], None)
-    (view,) = figure.views
+    (view,) = figure.views.values()
     (trace,) = view.traces
     assert trace["y"][-1] == sum(runs[0].summary["iterations"])
     assert trace["y"] == sorted(trace["y"])
@@ -47,7 +48,7 @@ def test_without_evaluations_iterations_are_drawn(simulated):
 def test_long_lines_are_thinned_but_keep_their_ends(tmp_path):
     points = [(float(n), n / 10_000) for n in range(5000)]
     (run,) = read_runs([make_run(tmp_path / "a", accuracy=points)])
-    (trace,) = progress([run], [None], None).views[0].traces
+    (trace,) = progress([run], [None], None).views["Accuracy", "vs time"].traces
     assert len(trace["x"]) == 1000
     assert (trace["x"][0], trace["x"][-1]) == (0.0, 4999.0)
 
@@ -57,7 +58,7 @@ def test_staleness_is_a_share_of_gradients(tmp_path):
         make_run(tmp_path / "fresh"),
         make_run(tmp_path / "stale", staleness={"histogram": {"0": 1, "2": 3}}),
     ]
-    (view,) = staleness(read_runs(folders)).views
+    (view,) = staleness(read_runs(folders)).views.values()
     (trace,) = view.traces
     assert trace["name"] == "stale"
     assert trace["y"] == [0.25, 0, 0.75]
@@ -69,7 +70,7 @@ def test_staleness_is_a_share_of_gradients(tmp_path):
 def test_far_staleness_is_binned_and_nothing_lost(tmp_path):
     histogram = {str(n): 1 for n in range(0, 1000, 3)}
     (run,) = read_runs([make_run(tmp_path / "a", staleness={"histogram": histogram})])
-    (view,) = staleness([run]).views
+    (view,) = staleness([run]).views.values()
     (trace,) = view.traces
     assert len(trace["y"]) <= 40
     assert sum(trace["y"]) == pytest.approx(1.0, rel=1e-3)
@@ -89,7 +90,7 @@ def test_the_bars_of_runs_are_the_means_of_the_summary(tmp_path):
         make_run(tmp_path / "a", seconds={"compute": 1.0, "communicate": 2.0, "wait": 3.0}),
         make_run(tmp_path / "b", seconds={"compute": 4.0, "communicate": 5.0, "wait": 6.0}),
     ]
-    (view,) = split_of_runs(read_runs(folders)).views
+    (view,) = split_of_runs(read_runs(folders)).views.values()
     assert {trace["name"]: trace["x"] for trace in view.traces} == {
         "compute": [1.0, 4.0],
         "communicate": [2.0, 5.0],
@@ -114,9 +115,9 @@ def test_a_run_that_did_not_reach_the_target_is_named(tmp_path):
         make_run(tmp_path / "bad", accuracy=[(0, 0.1), (1, 0.2)], status="failed"),
     ]
     target = ReportTarget("accuracy", 0.8, given=False)
-    both = progress(read_runs(folders), [None, None], target).views[0]
+    both = progress(read_runs(folders), [None, None], target).views["Accuracy", "vs time"]
     assert both.note.endswith("derived from the results. bad did not reach it.")
-    alone = progress(read_runs(folders[:1]), [None], target).views[0]
+    alone = progress(read_runs(folders[:1]), [None], target).views["Accuracy", "vs time"]
     assert alone.note.endswith("derived from the results. All runs reached it.")
 
 

@@ -6,10 +6,11 @@ page, for light and dark (report.js).
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
+
+import numpy as np
 
 from outpace.report.words import escaped
 
@@ -22,6 +23,8 @@ _DASHES: Final = ("solid", "dash", "dot", "dashdot")
 
 # Activities of a worker. The colour of waiting stands out.
 PHASES: Final = {"compute": "#6b8fbf", "communicate": "#b9c6d8", "wait": "#e4572e"}
+
+NO_TRACE: Final = "There is no readable trace with a finished iteration."
 
 
 def colour(run: int) -> str:
@@ -38,6 +41,12 @@ def rounded(values: Iterable[float], digits: int = 5) -> list[float]:
     return [float(f"{value:.{digits}g}") for value in values]
 
 
+def thinned(count: int, most: int) -> list[int]:
+    """Return at most `most` evenly spaced indices below `count`, with the first and the last."""
+    kept: list[int] = np.linspace(0, count - 1, min(count, most)).round().astype(int).tolist()
+    return kept
+
+
 def line(name: str, x: Sequence[float], y: Sequence[Any], place: int = 0, **style: Any) -> Plot:
     """Return a line in the colour of the run with the index `place`.
 
@@ -46,6 +55,14 @@ def line(name: str, x: Sequence[float], y: Sequence[Any], place: int = 0, **styl
     """
     look = {"color": colour(place), "dash": dash(place), "width": 2, **style}
     return {"type": "scatter", "mode": "lines", "name": name, "x": x, "y": y, "line": look}
+
+
+def bars(
+    name: str, x: Sequence[Any], y: Sequence[Any], hover: Sequence[str], marker: Plot, **more: Any
+) -> Plot:
+    """Return bars, each with a text that is shown when the pointer is on it."""
+    texts = {"hovertext": hover, "hoverinfo": "text"}
+    return {"type": "bar", "name": name, "x": x, "y": y, "marker": marker, **texts, **more}
 
 
 def across(y: float, **more: Any) -> Plot:
@@ -63,6 +80,14 @@ def across(y: float, **more: Any) -> Plot:
     }
 
 
+def axis(title: str, **more: Any) -> Plot:
+    return {"title": {"text": title}, "zeroline": False, "automargin": True, **more}
+
+
+def axis_from_0(title: str, **more: Any) -> Plot:
+    return axis(title, hoverformat=".4~g", rangemode="tozero", **more)
+
+
 def lanes(labels: Sequence[str], title: str = "", margin: float = 0.5) -> Plot:
     """Return a vertical axis with a lane for each label, the first one on top."""
     return axis(
@@ -74,10 +99,6 @@ def lanes(labels: Sequence[str], title: str = "", margin: float = 0.5) -> Plot:
     )
 
 
-def axis(title: str, **more: Any) -> Plot:
-    return {"title": {"text": title}, "zeroline": False, "automargin": True, **more}
-
-
 @dataclass(frozen=True)
 class FigureView:
     """One view of a figure, with a note below it."""
@@ -86,23 +107,17 @@ class FigureView:
     layout: Plot
     note: str = ""
 
-    def data(self) -> Plot:
-        return {"data": self.traces, "layout": self.layout, "note": self.note}
 
-
-@dataclass(frozen=True)
-class Choice:
-    """A row of buttons, or a menu if there are many."""
-
-    label: str
-    options: Sequence[str]
+Views = dict[tuple[str, ...], FigureView]
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure with a view for every combination of the choices; the last choice varies fastest.
+    """A figure with buttons, or a menu if there are many options, for each of its choices.
 
     Attributes:
+        views: a view for every combination of options, one of each choice.
+        choices: a label for each choice.
         height: height of the figure in pixels.
         tall: keep the height on a phone.
         instead: the text to show if there are no views.
@@ -110,19 +125,24 @@ class Figure:
 
     id: str
     alt: str
-    views: Sequence[FigureView]
-    choices: Sequence[Choice] = field(default=())
+    views: Views
+    choices: Sequence[str] = ()
     height: int = 380
     tall: bool = False
     instead: str = ""
+
+    @property
+    def options(self) -> list[list[str]]:
+        """The options of each choice."""
+        return [list(dict.fromkeys(parts)) for parts in zip(*self.views, strict=True)]
 
     def html(self) -> str:
         if not self.views:
             return f'<p class="instead" id="{self.id}">{escaped(self.instead)}</p>'
         controls = "".join(
-            _control(choice, f"{self.id}-{place}")
-            for place, choice in enumerate(self.choices)
-            if len(choice.options) > 1
+            _control(place, choice, options)
+            for place, (choice, options) in enumerate(zip(self.choices, self.options, strict=True))
+            if len(options) > 1
         )
         return (
             f'<figure id="{self.id}" data-figure>'
@@ -134,33 +154,34 @@ class Figure:
 
     def data(self) -> Plot:
         """Return the data for report.js. A view's key is the indices of its options: `0,2`."""
-        places = itertools.product(*(range(len(choice.options)) for choice in self.choices))
+        options = self.options
+        views = {}
+        for key, view in self.views.items():
+            places = [str(options[place].index(option)) for place, option in enumerate(key)]
+            parts = {"data": view.traces, "layout": view.layout, "note": view.note}
+            views[",".join(places)] = parts
         return {
             "choices": len(self.choices),
             "height": self.height,
             "tall": self.tall,
-            "views": {
-                ",".join(map(str, key)): view.data()
-                for key, view in zip(places, self.views, strict=True)
-            },
+            "views": views,
         }
 
 
-def _control(choice: Choice, name: str) -> str:
-    place = name.rpartition("-")[2]
-    label = escaped(choice.label)
-    if len(choice.options) > 4:
-        options = "".join(
+def _control(place: int, choice: str, options: Sequence[str]) -> str:
+    label = escaped(choice)
+    if len(options) > 4:
+        items = "".join(
             f'<option value="{value}">{escaped(option)}</option>'
-            for value, option in enumerate(choice.options)
+            for value, option in enumerate(options)
         )
         return (
             f'<label class="menu"><span>{label}</span>'
-            f'<select data-choice="{place}">{options}</select></label>'
+            f'<select data-choice="{place}">{items}</select></label>'
         )
     buttons = "".join(
         f'<button type="button" data-choice="{place}" value="{value}"'
         f' aria-pressed="{"false" if value else "true"}">{escaped(option)}</button>'
-        for value, option in enumerate(choice.options)
+        for value, option in enumerate(options)
     )
     return f'<div class="buttons" role="group" aria-label="{label}">{buttons}</div>'

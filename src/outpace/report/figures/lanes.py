@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from outpace.report.read.closed import Deepest
 from outpace.report.read.events import Events
-from outpace.report.read.totals import LongestWait, TraceTotals
+from outpace.report.read.totals import TraceTotals
 
 MOST: Final = 16  # lanes
 _ITERATIONS: Final = 8  # iterations of mean length that fit into a span
 _CULPRITS: Final = 4  # lanes for the workers most waited for, or most often cut off
+_SLOWEST: Final = 2  # lanes for the workers with the longest mean computation
 
 
 def first_span(totals: Sequence[TraceTotals]) -> tuple[int, int]:
@@ -27,18 +27,14 @@ def first_span(totals: Sequence[TraceTotals]) -> tuple[int, int]:
     return 0, max(round(span_s * 1e9), 1)
 
 
-def span_around(wait: LongestWait, length: int) -> tuple[int, int]:
-    """Return a span of at least `length` ns that contains the wait, near its end."""
-    length = max(length, round(1.5 * wait.held_ns))
-    start = max(wait.end_ns - round(0.8 * length), 0)
-    return start, start + length
+def span_around(start: int, end: int, length: int) -> tuple[int, int]:
+    """Return a span of at least `length` ns that contains the time from start to end, near its end.
 
-
-def span_until(closed: Deepest, length: int) -> tuple[int, int]:
-    """Return a span of at least `length` ns around a closed iteration."""
-    length = max(length, round(1.5 * (closed.end_ns - closed.start_ns)))
-    start = max(closed.end_ns - round(0.6 * length), 0)
-    return start, start + length
+    What happens in a short time afterwards is in the span, too.
+    """
+    length = max(length, round(1.5 * (end - start)))
+    first = max(end - round(0.7 * length), 0)
+    return first, first + length
 
 
 def choose_lanes(events: Events, workers: int, wanted: Sequence[int] = ()) -> list[int]:
@@ -49,27 +45,26 @@ def choose_lanes(events: Events, workers: int, wanted: Sequence[int] = ()) -> li
     """
     if workers <= MOST:
         return list(range(workers))
-    is_closed = len(events.closed["iteration"]) > 0
-    most = _cut_off_most(events, workers) if is_closed else _awaited_most(events, workers)
-    order = [*wanted, *most[:_CULPRITS], *_slowest(events, workers), *range(workers)]
-    return sorted(list(dict.fromkeys(order))[:MOST])
-
-
-def _awaited_most(events: Events, workers: int) -> list[int]:
-    waits = events.waits
-    held = np.bincount(waits["released_by"], waits["end_ns"] - waits["start_ns"], workers)
-    return [int(worker) for worker in np.argsort(-held, kind="stable") if held[worker] > 0]
-
-
-def _cut_off_most(events: Events, workers: int) -> list[int]:
-    counts = Counter(worker for worker, _ in events.unused if 0 <= worker < workers)
-    return sorted(counts, key=lambda worker: (-counts[worker], worker))
-
-
-def _slowest(events: Events, workers: int) -> list[int]:
-    """Return the two workers with the longest mean computation."""
+    if len(events.closed["iteration"]):
+        cut_off = [worker for worker, _ in events.unused if 0 <= worker < workers]
+        culprits = np.bincount(np.array(cut_off, np.int64), minlength=workers)
+    else:
+        waits = events.waits
+        spans = waits["end_ns"] - waits["start_ns"]
+        culprits = np.bincount(waits["released_by"], spans, workers)
     rows = events.iterations
     count = np.bincount(rows["worker"], minlength=workers)
     spent = np.bincount(rows["worker"], rows["computed_ns"] - rows["start_ns"], workers)
-    mean = spent / np.maximum(count, 1)
-    return [int(worker) for worker in np.argsort(-mean, kind="stable")[:2]]
+    slowness = spent / np.maximum(count, 1)
+    order = [
+        *wanted,
+        *_highest(culprits, _CULPRITS),
+        *_highest(slowness, _SLOWEST),
+        *range(workers),
+    ]
+    return sorted(list(dict.fromkeys(order))[:MOST])
+
+
+def _highest(values: NDArray[Any], most: int) -> list[int]:
+    """Return the indices of the highest positive values."""
+    return [int(index) for index in np.argsort(-values, kind="stable")[:most] if values[index] > 0]

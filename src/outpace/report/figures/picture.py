@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from outpace.report.figures.figure import PHASES, Plot
-from outpace.report.read.batches import NULL, Columns
+from outpace.report.figures.figure import PHASES, Plot, bars
+from outpace.report.read.batches import NULL, Columns, chosen_rows
 from outpace.report.read.events import Events
 from outpace.report.words import plural, seconds
 
@@ -18,8 +18,12 @@ _MOST: Final = 1500  # iterations drawn
 _SIGNS: Final = {"beyond-bound": "≥", "within-bound": "<"}
 _HALF: Final = 0.37  # half the height of a worker's bar, in lanes
 _THIN: Final = 0.1  # height of an all-reduce's bar, in lanes
-_REDUCING: Final = "#2a9d8f"
 _STRIPES: Final = {"shape": "/", "size": 5, "solidity": 0.35, "fillmode": "replace"}
+_MARKERS: Final[dict[str, Plot]] = {
+    **{phase: {"color": colour} for phase, colour in PHASES.items()},
+    CUT_OFF: {"color": PHASES["compute"], "pattern": _STRIPES},
+    "all-reduce": {"color": "#2a9d8f"},
+}
 _LABELLED: Final = {
     "textposition": "inside",
     "insidetextanchor": "middle",
@@ -33,15 +37,6 @@ _COMPUTED: Final = {
     "abstained": (CUT_OFF, "was cut off after it had computed"),
     "dropped": (CUT_OFF, "came too late to count, having computed"),
 }
-
-Key = tuple[int, int, int]  # worker, shard, iteration
-
-
-class _Held(NamedTuple):
-    start_ns: int
-    end_ns: int
-    by: int
-    why: str  # the policy's reason
 
 
 class _Bar(NamedTuple):
@@ -58,97 +53,88 @@ class Picture:
 
     If a scheduler closed the iterations, lines across all lanes show when it did, because the
     scheduler and not another worker ended the waits.
-    """
 
-    def __init__(self, workers: Sequence[int], scheduler: int | None = None) -> None:
-        """Args:
+    Args:
         workers: numbers of the workers, in the order of their lanes.
         scheduler: number of the scheduler among the shards, if the run has one.
-        """
-        self._scheduler = scheduler
+    """
+
+    def __init__(self, events: Events, workers: Sequence[int], scheduler: int | None) -> None:
+        self._events, self._scheduler = events, scheduler
         self._lane = {worker: lane for lane, worker in enumerate(workers)}
         self._bars: dict[str, list[_Bar]] = {phase: [] for phase in (*PHASES, CUT_OFF)}
         self._released: dict[tuple[int, int], set[int]] = defaultdict(set)
-        self._is_closed = False
-        self._unused: Mapping[tuple[int, int], str] = {}
+        self._is_closed = len(events.closed["iteration"]) > 0
 
-    def of(self, events: Events) -> list[Plot]:
+    def traces(self) -> list[Plot]:
         """Return the traces for plotly."""
-        held = self._held(events)
-        rows, closed = events.iterations, events.closed
-        self._is_closed = len(closed["iteration"]) > 0
-        self._unused = events.unused if self._is_closed else {}
-        chosen = self._shown(rows)
-        order = chosen[np.argsort(rows["start_ns"][chosen], kind="stable")]
-        for at in order[:_MOST]:
-            self._iteration(_row(rows, at), held)
-        traces = [self._trace(phase, {"color": PHASES[phase]}) for phase in PHASES]
-        if len(events.reductions["worker"]):
-            return [*traces, self._reductions(events.reductions)]
-        if not self._is_closed:
-            return [*traces, *self._releases()]
-        striped = {"color": PHASES["compute"], "pattern": _STRIPES}
-        return [*traces, self._trace(CUT_OFF, striped), *self._closings(closed)]
+        waits = {
+            (wait["worker"], wait["shard"], wait["iteration"]): wait
+            for wait in self._shown(self._events.waits)
+        }
+        iterations = sorted(
+            self._shown(self._events.iterations), key=lambda iteration: iteration["start_ns"]
+        )
+        for row in iterations[:_MOST]:
+            self._iteration(row, waits.get((row["worker"], row["shard"], row["iteration"])))
+        traces = [self._labelled(phase) for phase in PHASES]
+        if len(self._events.reductions["worker"]):
+            return [*traces, self._reductions()]
+        if self._is_closed:
+            return [*traces, self._labelled(CUT_OFF), *self._closings()]
+        return [*traces, *self._releases()]
 
-    def _shown(self, rows: Columns) -> Any:
-        """Return the indices of the rows whose workers have a lane."""
-        return np.flatnonzero(np.isin(rows["worker"], list(self._lane)))
+    def _shown(self, columns: Columns) -> list[dict[str, Any]]:
+        """Return the rows whose workers have a lane."""
+        return chosen_rows(columns, np.isin(columns["worker"], list(self._lane)))
 
-    def _held(self, events: Events) -> dict[Key, _Held]:
-        found = {}
-        for at in self._shown(events.waits):
-            wait = _row(events.waits, at)
-            found[wait["worker"], wait["shard"], wait["iteration"]] = _Held(
-                wait["start_ns"],
-                wait["end_ns"],
-                wait["released_by"],
-                _judgement(events.reasons[at], wait["lead"], wait["bound"]),
-            )
-        return found
-
-    def _iteration(self, row: Mapping[str, int], held: Mapping[Key, _Held]) -> None:
-        worker, iteration, end = row["worker"], row["iteration"], row["end_ns"]
-        computed, shard = row["computed_ns"], row["shard"]
-        phase, did = _COMPUTED[self._unused.get((worker, iteration), "")]
-        self._bar(phase, worker, iteration, row["start_ns"], computed, did)
-        if row["held_ns"] <= 0:
-            self._bar("communicate", worker, iteration, computed, end, "communicated")
+    def _iteration(self, row: Mapping[str, int], wait: Mapping[str, Any] | None) -> None:
+        worker, iteration, shard, held = (
+            row[name] for name in ("worker", "iteration", "shard", "held_ns")
+        )
+        computed, end = row["computed_ns"], row["end_ns"]
+        # Without cut-offs, a gradient that did not count was computed to its end.
+        outcome = self._events.unused.get((worker, iteration), "") if self._is_closed else ""
+        phase, did = _COMPUTED[outcome]
+        self._bar(phase, row, row["start_ns"], computed, did)
+        if held <= 0:
+            self._bar("communicate", row, computed, end, "communicated")
             return
-        wait = held.get((worker, shard, iteration))
-        if wait is None:  # the pull's row is missing, so the wait is drawn at the end
-            wait = _Held(end - row["held_ns"], end, -1, "")
-        where = "at the scheduler" if shard == self._scheduler else f"at server {shard}"
+        since, until = end - held, end  # if the pull's row is missing
+        by, why = -1, " at the scheduler" if shard == self._scheduler else f" at server {shard}"
+        if wait is not None:
+            since, until, by = wait["start_ns"], wait["end_ns"], wait["released_by"]
         if shard == NULL:
-            wait = _Held(computed, computed + row["held_ns"], -1, "")
-            where, why = "until all workers had joined", ""
+            since, until, why = computed, computed + held, " until all workers had joined"
         elif self._is_closed:
-            why = " until the iteration was closed"
-        else:
-            why = (f" for worker {wait.by}" if wait.by >= 0 else "") + wait.why
-        self._bar("communicate", worker, iteration, computed, wait.start_ns, "communicated")
-        self._bar("wait", worker, iteration, wait.start_ns, wait.end_ns, "waited", f" {where}{why}")
-        self._bar("communicate", worker, iteration, wait.end_ns, end, "communicated")
-        if wait.by in self._lane and wait.by != worker:
-            self._released[wait.by, wait.end_ns].add(worker)
+            why += " until the iteration was closed"
+        elif wait is not None:
+            why += f" for worker {by}{_judgement(wait)}"
+        self._bar("communicate", row, computed, since, "communicated")
+        self._bar("wait", row, since, until, "waited", why)
+        self._bar("communicate", row, until, end, "communicated")
+        if by in self._lane and by != worker:
+            self._released[by, until].add(worker)
 
     def _bar(
-        self, phase: str, worker: int, iteration: int, start: int, end: int, did: str, why: str = ""
+        self, phase: str, row: Mapping[str, int], start: int, end: int, did: str, why: str = ""
     ) -> None:
         if end > start:
+            worker, iteration = row["worker"], row["iteration"]
             spent = seconds((end - start) * 1e-9)
             text = f"worker {worker}, iteration {iteration}: {did} {spent}{why}"
             label = str(iteration) if phase == "compute" else ""
             self._bars[phase].append(_Bar(self._lane[worker], start, end, text, label))
 
-    def _trace(self, phase: str, marker: Plot) -> Plot:
-        bars = self._bars[phase]
-        labels = {"text": [bar.label for bar in bars], **_LABELLED}
-        return {**_bars(phase, bars, 2 * _HALF, marker), **labels}
+    def _labelled(self, phase: str) -> Plot:
+        drawn = self._bars[phase]
+        labels = [bar.label for bar in drawn]
+        return {**_trace(phase, drawn, 2 * _HALF), "text": labels, **_LABELLED}
 
-    def _reductions(self, found: Columns) -> Plot:
+    def _reductions(self) -> Plot:
         """Draw all-reduces as thin bars below the workers' bars, because they may overlap."""
-        bars = []
-        for row in (_row(found, at) for at in self._shown(found)[:_MOST]):
+        drawn = []
+        for row in self._shown(self._events.reductions)[:_MOST]:
             lane = self._lane[row["worker"]] + _HALF + 0.7 * _THIN
             start, joined, end = row["start_ns"], row["computed_ns"], row["end_ns"]
             for since, until, did, opacity in (
@@ -161,71 +147,63 @@ class Picture:
                     f"{seconds((until - since) * 1e-9)}"
                 )
                 if since < until:
-                    bars.append(_Bar(lane, since, until, text, opacity=opacity))
-        marker = {"color": _REDUCING, "opacity": [bar.opacity for bar in bars]}
-        return _bars("all-reduce", bars, _THIN, marker)
+                    drawn.append(_Bar(lane, since, until, text, opacity=opacity))
+        trace = _trace("all-reduce", drawn, _THIN)
+        trace["marker"]["opacity"] = [bar.opacity for bar in drawn]
+        return trace
 
-    def _closings(self, closed: Columns) -> list[Plot]:
+    def _closings(self) -> list[Plot]:
         """Draw a line across all lanes at each time an iteration was closed."""
-        rows = [_row(closed, at) for at in range(len(closed["iteration"]))]
-        times = [_short(row["end_ns"]) for row in rows]
         top, bottom = -0.5, len(self._lane) - 0.5
-        texts = [
-            f"iteration {row['iteration']}: closed after "
-            f"{seconds((row['end_ns'] - row['start_ns']) * 1e-9)} "
-            f"with {plural(row['clock'], 'gradient')}<br>at {time:.3f} s"
-            for row, time in zip(rows, times, strict=True)
-        ]
-        lines, marks = _lines(
-            "iteration closed",
-            [(time, top, bottom) for time in times],
-            [(time, top, "triangle-down") for time in times],
-            size=8,
-        )
-        return [lines, {**marks, "hoverinfo": "text", "hovertext": texts}]
+        lines, marks, texts = [], [], []
+        for row in chosen_rows(self._events.closed, slice(None)):
+            time = _short(row["end_ns"])
+            lines.append((time, top, bottom))
+            marks.append((time, top, "triangle-down"))
+            texts.append(
+                f"iteration {row['iteration']}: closed after "
+                f"{seconds((row['end_ns'] - row['start_ns']) * 1e-9)} "
+                f"with {plural(row['clock'], 'gradient')}<br>at {time:.3f} s"
+            )
+        across, ends = _lines("iteration closed", lines, marks, size=8)
+        return [across, {**ends, "hoverinfo": "text", "hovertext": texts}]
 
     def _releases(self) -> list[Plot]:
         """Draw a line from each worker that ended a wait to the worker that had waited."""
-        lines: list[tuple[float, float, float]] = []
-        dots: list[tuple[float, float, str]] = []
-        heads: list[tuple[float, float, str]] = []
+        lines, dots, heads = [], [], []
         for (by, time), workers in self._released.items():
             at, origin = _short(time), self._lane[by]
-            lanes = [self._lane[worker] for worker in workers]
-            ends = [lane + (-_HALF if lane > origin else _HALF) for lane in lanes]
-            lines.append((at, min(origin, *ends), max(origin, *ends)))
-            dots.append((at, origin, "circle"))
-            heads += [
-                (at, end, "triangle-down" if lane > origin else "triangle-up")
-                for lane, end in zip(lanes, ends, strict=True)
-            ]
+            ends: list[float] = [origin]
+            for lane in (self._lane[worker] for worker in workers):
+                below = lane > origin
+                ends.append(lane - _HALF if below else lane + _HALF)
+                heads.append((at, ends[-1], "triangle-down" if below else "triangle-up"))
+            lines.append((at, min(ends), max(ends)))
+            dots.append((at, ends[0], "circle"))
         return _lines("released by", lines, dots + heads, size=7) if dots else []
 
 
-def _bars(name: str, bars: Sequence[_Bar], width: float, marker: Plot) -> Plot:
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "name": name,
-        "y": [bar.lane for bar in bars],
-        "base": [_short(bar.start_ns) for bar in bars],
-        "x": [_short(bar.end_ns - bar.start_ns) for bar in bars],
-        "hovertext": [
-            f"{bar.hover}<br>{bar.start_ns * 1e-9:.3f} to {bar.end_ns * 1e-9:.3f} s" for bar in bars
-        ],
-        "hoverinfo": "text",
-        "width": width,
-        "marker": {**marker, "line": {"width": 0}},
-    }
+def _trace(name: str, drawn: Sequence[_Bar], width: float) -> Plot:
+    return bars(
+        name,
+        [_short(bar.end_ns - bar.start_ns) for bar in drawn],
+        [bar.lane for bar in drawn],
+        [f"{bar.hover}<br>{bar.start_ns * 1e-9:.3f} to {bar.end_ns * 1e-9:.3f} s" for bar in drawn],
+        {**_MARKERS[name], "line": {"width": 0}},
+        base=[_short(bar.start_ns) for bar in drawn],
+        orientation="h",
+        width=width,
+    )
 
 
 def _lines(
     name: str,
-    lines: Sequence[tuple[float, float, float]],
+    lines: Iterable[tuple[float, float, float]],
     marks: Sequence[tuple[float, float, str]],
     size: int,
 ) -> list[Plot]:
     """Return vertical lines (time, from, to) and marks (time, lane, symbol)."""
+    times, lanes, symbols = zip(*marks, strict=True)
     common = {"type": "scatter", "legendgroup": name, "hoverinfo": "skip"}
     return [
         {
@@ -241,9 +219,9 @@ def _lines(
             **common,
             "mode": "markers",
             "showlegend": False,
-            "x": [time for time, *_ in marks],
-            "y": [lane for _, lane, _ in marks],
-            "marker": {"size": size, "color": "ink", "symbol": [symbol for *_, symbol in marks]},
+            "x": times,
+            "y": lanes,
+            "marker": {"size": size, "color": "ink", "symbol": symbols},
         },
     ]
 
@@ -253,12 +231,9 @@ def _short(time_ns: int) -> float:
     return round(time_ns * 1e-9, 6)
 
 
-def _row(columns: Columns, at: Any) -> dict[str, int]:
-    return {name: int(column[at]) for name, column in columns.items()}
-
-
-def _judgement(reason: str, lead: int, bound: int) -> str:
-    """Return the reason of a decision in brackets."""
+def _judgement(wait: Mapping[str, Any]) -> str:
+    """Return the reason of the policy's decision in brackets."""
+    reason, lead, bound = wait["reason"], wait["lead"], wait["bound"]
     sign = _SIGNS.get(reason)
     if sign is None:
         return f" ({reason.replace('-', ' ')}, lead {lead}, bound {bound})"

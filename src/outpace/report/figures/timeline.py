@@ -7,11 +7,11 @@ all lanes show when it did, and computations that were cut off are striped.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from outpace.report.figures.figure import Choice, Figure, FigureView, Plot, axis, lanes
-from outpace.report.figures.lanes import choose_lanes, first_span, span_around, span_until
+from outpace.report.figures.figure import NO_TRACE, Figure, FigureView, Plot, Views, axis, lanes
+from outpace.report.figures.lanes import choose_lanes, first_span, span_around
 from outpace.report.figures.picture import Picture
 from outpace.report.read.errors import Unreadable
 from outpace.report.read.events import Events, read_events
@@ -33,57 +33,51 @@ def timeline(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) -> Figur
     """
     known = [(run, sums) for run, sums in zip(runs, totals, strict=True) if sums is not None]
     first = first_span([sums for _, sums in known]) if known else (0, 1)
-    cut = [(run, sums.cut_offs) for run, sums in known if sums.cut_offs]
+    cut = [(run, sums.cut_offs.deepest) for run, sums in known if sums.cut_offs]
     names = [FIRST, LONGEST]
     if cut:
         # The view that is shown first must exist in the first run.
         names.insert(0 if cut[0][0] is known[0][0] else 2, FEWEST)
-    views: list[FigureView] = []
-    drawn: list[str] = []
-    lanes = 1
+    views: Views = {}
+    rows = 1
     for run, sums in known:
-        around = span_around(sums.longest, first[1]) if sums.longest else first
-        spans = {FIRST: first, LONGEST: around}
+        spans = {FIRST: first, LONGEST: first}
+        if (wait := sums.longest) is not None:
+            spans[LONGEST] = span_around(wait.end_ns - wait.held_ns, wait.end_ns, first[1])
         if cut:  # show runs without cut-offs at the same time as a run that has them
-            other, closed = (run, sums.cut_offs) if sums.cut_offs else cut[0]
-            spans[FEWEST] = span_until(closed.deepest, first[1])
+            other, deepest = (run, sums.cut_offs.deepest) if sums.cut_offs else cut[0]
+            spans[FEWEST] = span_around(deepest.start_ns, deepest.end_ns, first[1])
         try:
             found = read_events(run.trace, [spans[name] for name in names])
         except Unreadable as error:
             run.problems.append(str(error))
             continue
-        drawn.append(run.name)
         for name, events in zip(names, found, strict=True):
-            longest = sums.longest if name == LONGEST else None
-            shown = choose_lanes(events, len(sums.iterations), _concerned(events, longest))
-            lanes = max(lanes, len(shown))
-            traces = Picture(shown, run.scheduler).of(events)
-            words = _cut_off_words(sums, name) if sums.cut_offs else _words(sums, longest)
+            wanted = _concerned(events, wait) if wait and name == LONGEST else []
+            shown = choose_lanes(events, len(sums.iterations), wanted)
+            rows = max(rows, len(shown))
+            notes = [*_words(sums, name), *_notes(events, shown, sums)]
             if name == FEWEST and other is not run:
-                words.insert(0, f"This is the span of time shown for {other.name}.")
-            if len(events.reductions["worker"]):
-                words.append("Thin bars are all-reduces, pale until all workers have joined.")
-            words += _selection(shown, sums)
+                notes.insert(0, f"This is the span of time shown for {other.name}.")
+            traces = Picture(events, shown, run.scheduler).traces()
             layout = _layout(spans[name], shown, clock([run]))
-            views.append(FigureView(traces, layout, " ".join(words)))
+            views[run.name, name] = FigureView(traces, layout, " ".join(notes))
     return Figure(
         "figure-timeline",
         "Timeline of the workers: when each computed, communicated and waited",
         views,
-        [Choice("Run", drawn), Choice("When", names)],
-        height=150 + 27 * lanes,
+        ["Run", "When"],
+        height=150 + 27 * rows,
         tall=True,
-        instead="There is no readable trace with a finished iteration.",
+        instead=NO_TRACE,
     )
 
 
-def _concerned(events: Events, longest: LongestWait | None) -> list[int]:
+def _concerned(events: Events, longest: LongestWait) -> list[int]:
     """Return the worker that waited longest and the worker that ended that wait."""
-    if longest is None:
-        return []
     waits = events.waits
     chosen = (waits["worker"] == longest.worker) & (waits["iteration"] == longest.iteration)
-    return [longest.worker, *(int(worker) for worker in waits["released_by"][chosen])]
+    return [longest.worker, *waits["released_by"][chosen].tolist()]
 
 
 def _layout(span: tuple[int, int], shown: Sequence[int], clock: str) -> Plot:
@@ -98,21 +92,25 @@ def _layout(span: tuple[int, int], shown: Sequence[int], clock: str) -> Plot:
     }
 
 
-def _longest_wait(longest: LongestWait) -> str:
-    return (
-        f"The longest wait: worker {longest.worker} in iteration {longest.iteration}, "
-        f"{seconds(longest.held_ns * 1e-9)}."
-    )
-
-
-def _words(sums: TraceTotals, longest: LongestWait | None) -> list[str]:
-    words = []
-    whole = float(sums.ended_s.sum())
-    if sums.longest is None:
-        words.append("No worker waited in this run.")
-    if longest is not None:
-        words.append(_longest_wait(longest))
-    if whole > 0:
+def _words(sums: TraceTotals, name: str) -> Iterator[str]:
+    longest, closed = sums.longest, sums.cut_offs
+    if name == LONGEST and longest is not None:
+        yield (
+            f"The longest wait: worker {longest.worker} in iteration {longest.iteration}, "
+            f"{seconds(longest.held_ns * 1e-9)}."
+        )
+    if closed is not None:
+        deepest = closed.deepest
+        if name == FEWEST:
+            yield (
+                f"The fewest gradients: {deepest.gradients:,} of {len(sums.iterations):,} in "
+                f"iteration {deepest.iteration}, closed after "
+                f"{seconds((deepest.end_ns - deepest.start_ns) * 1e-9)}."
+            )
+        yield "A line across all lanes: an iteration was closed. Striped: cut off."
+    elif longest is None:
+        yield "No worker waited in this run."
+    elif (whole := float(sums.ended_s.sum())) > 0:
         worst = (-sums.ended_s).argsort(kind="stable")[:_CULPRITS]
         parts = [
             f"{percent(float(sums.ended_s[worker]) / whole, 0)} was for worker {worker}"
@@ -120,37 +118,19 @@ def _words(sums: TraceTotals, longest: LongestWait | None) -> list[str]:
             if sums.ended_s[worker] >= _NOTABLE * whole
         ]
         if parts:
-            words.append(
-                f"Of all waiting time in this run, {listed(parts)}: "
-                f"{'its push' if len(parts) == 1 else 'their pushes'} ended the waits."
-            )
-    return words
+            pushes = "its push" if len(parts) == 1 else "their pushes"
+            yield f"Of all waiting time in this run, {listed(parts)}: {pushes} ended the waits."
 
 
-def _cut_off_words(sums: TraceTotals, name: str) -> list[str]:
-    words = []
-    closed = sums.cut_offs
-    if name == FEWEST and closed is not None:
-        deepest = closed.deepest
-        words.append(
-            f"The fewest gradients: {deepest.gradients:,} of {len(sums.iterations):,} in iteration "
-            f"{deepest.iteration}, closed after "
-            f"{seconds((deepest.end_ns - deepest.start_ns) * 1e-9)}."
-        )
-    if name == LONGEST and sums.longest is not None:
-        words.append(_longest_wait(sums.longest))
-    words.append("A line across all lanes: an iteration was closed. Striped: cut off.")
-    return words
-
-
-def _selection(shown: Sequence[int], sums: TraceTotals) -> list[str]:
+def _notes(events: Events, shown: Sequence[int], sums: TraceTotals) -> Iterator[str]:
+    if len(events.reductions["worker"]):
+        yield "Thin bars are all-reduces, pale until all workers have joined."
     workers = len(sums.iterations)
-    if len(shown) >= workers:
-        return []
-    which = f"Shown are {len(shown)} of {workers:,} workers:"
-    if sums.cut_offs:
-        return [f"{which} those that were cut off most, the slowest, and the first."]
-    return [
-        f"{which} those that others waited for most, the slowest, and the first. Lines from "
-        "other workers are left out."
-    ]
+    if len(shown) < workers:
+        which = "were cut off" if sums.cut_offs else "others waited for"
+        yield (
+            f"Shown are {len(shown)} of {workers:,} workers: those that {which} most, the slowest, "
+            "and the first."
+        )
+        if not sums.cut_offs:
+            yield "Lines from other workers are left out."

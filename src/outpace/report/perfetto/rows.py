@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import numpy as np
-import pyarrow as pa
 
-from outpace.report.read.batches import NULL, batches, numbers
+from outpace.report.read.batches import NULL, Columns, batches, chosen_rows, columns_of
 from outpace.report.read.errors import reading
 
 Row: TypeAlias = dict[str, Any]
 
-_WORDS: Final = ("event", "outcome", "reason")
-_NUMBERS: Final = (
+_COLUMNS: Final = (
+    "event",
+    "outcome",
+    "reason",
     "worker",
     "shard",
     "iteration",
@@ -40,16 +41,14 @@ def rows_of(trace: Path) -> Iterator[Row]:
         Unreadable: if the file cannot be read or a row contradicts itself.
     """
     with reading(trace):
-        for rows in batches(trace, (*_WORDS, *_NUMBERS)):
-            words = {name: rows[name].cast(pa.string()).to_pylist() for name in _WORDS}
-            counts = numbers(rows, _NUMBERS)
-            _require_sense(np.array(words["event"]), counts)
-            columns = [*words.values(), *(column.tolist() for column in counts.values())]
-            for values in zip(*columns, strict=True):
-                yield dict(zip((*_WORDS, *_NUMBERS), values, strict=True))
+        for rows in batches(trace, _COLUMNS):
+            columns = columns_of(rows, _COLUMNS)
+            _require_sense(columns)
+            yield from chosen_rows(columns, slice(None))
 
 
-def _require_sense(event: Any, of: Mapping[str, Any]) -> None:
+def _require_sense(of: Columns) -> None:
+    event = of["event"]
     if not np.isin(event, _EVENTS).all():
         raise ValueError("an event in it is of an unknown kind")
     of_all = event == "cut-off"  # concerns all workers and servers: its row names none of them

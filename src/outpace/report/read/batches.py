@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
-Columns = dict[str, Ints]
+Columns = dict[str, NDArray[Any]]
 NULL: Final = -(2**63)
 
 BATCH = 1 << 14  # rows
@@ -35,19 +35,37 @@ def batches(
                 yield from file.iter_batches(BATCH, [group], sorted(columns), use_threads=False)
 
 
-def numbers(rows: pa.RecordBatch, names: Iterable[str]) -> Columns:
-    """Return columns of integers; a null becomes NULL."""
-    return {name: rows[name].cast(pa.int64()).fill_null(NULL).to_numpy() for name in names}
+def columns_of(rows: pa.RecordBatch, names: Sequence[str], event: str = "") -> Columns:
+    """Return columns of words and of integers, in which a null becomes NULL.
+
+    Args:
+        event: leave out the rows of other events.
+    """
+    chosen = rows.select(names)
+    if event:
+        chosen = chosen.filter(pc.equal(rows["event"], event))
+    return {name: _values(chosen[name]) for name in names}
 
 
-def is_event(rows: pa.RecordBatch, event: str) -> pa.Array:
-    """Return a mask of the rows of this event."""
-    return pc.equal(rows["event"], event)
+def _values(column: pa.Array) -> NDArray[Any]:
+    found: NDArray[Any]
+    if pa.types.is_integer(column.type):
+        found = column.cast(pa.int64()).fill_null(NULL).to_numpy()
+    else:
+        found = column.cast(pa.string()).to_numpy(zero_copy_only=False)
+    return found
 
 
-def rows_of(rows: pa.RecordBatch, event: str, names: Sequence[str]) -> Columns:
-    """Return columns of integers for the rows of this event; a null becomes NULL."""
-    return numbers(rows.select(list(names)).filter(is_event(rows, event)), names)
+def chosen_rows(columns: Columns, chosen: Any) -> list[dict[str, Any]]:
+    """Return the rows with these indices, or with a mask."""
+    parts = (column[chosen].tolist() for column in columns.values())
+    return [dict(zip(columns, values, strict=True)) for values in zip(*parts, strict=True)]
+
+
+def joined(names: Iterable[str], parts: Sequence[Columns]) -> Columns:
+    """Return the rows of several batches as one table."""
+    empty = np.zeros(0, np.int64)
+    return {name: np.concatenate([part[name] for part in parts] or [empty]) for name in names}
 
 
 def overlaps(group: Any, spans: Sequence[tuple[int, int]]) -> bool:

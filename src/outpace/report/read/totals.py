@@ -1,22 +1,26 @@
-"""Sums over a whole trace, from one pass that keeps a few numbers per worker."""
+"""Sums over a whole trace, from one pass that keeps a few numbers per worker.
+
+Only the rows of iterations that a scheduler closed are kept: one for all workers together.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outpace.report.read.batches import NULL, Ints, batches, rows_of
-from outpace.report.read.closed import Accumulator, CutOffs
+from outpace.report.read.batches import NULL, Columns, Ints, batches, columns_of, joined
 from outpace.report.read.errors import Unreadable, reading
 from outpace.report.read.runs import Run
 
 Floats = NDArray[np.float64]
 
 STEPS: Final = 200  # number of equal parts of the run in `TraceTotals.finished`
+_GROUPS: Final = 1024  # maximum, of closed iterations
 _MOST_WORKERS: Final = 1_000_000
 _ITERATION: Final = ("worker", "iteration", "start_ns", "computed_ns", "end_ns", "held_ns")
 _PULL: Final = ("start_ns", "end_ns", "released_by")
@@ -31,6 +35,35 @@ class LongestWait:
     iteration: int
     end_ns: int  # end of the iteration
     held_ns: int
+
+
+@dataclass(frozen=True)
+class Deepest:
+    """The iteration in which the fewest gradients counted; the first if there are several."""
+
+    iteration: int
+    start_ns: int
+    end_ns: int
+    gradients: int
+
+
+@dataclass(frozen=True)
+class CutOffs:
+    """Sums over groups of successive iterations that a scheduler closed, indexed by group.
+
+    Attributes:
+        width: iterations in a group; the last group may have fewer.
+        gradients: sum of the gradients that counted.
+        open_s: sum of the seconds that the iterations lasted.
+        ended_s: when the last iteration of the group was closed.
+    """
+
+    width: int
+    iterations: Ints
+    gradients: Ints
+    open_s: Floats
+    ended_s: Floats
+    deepest: Deepest
 
 
 @dataclass(frozen=True)
@@ -81,11 +114,11 @@ def read_totals(path: Path, workers: int, end_s: float) -> TraceTotals | None:
     sums = np.zeros((4, workers))  # whole ns, so that sums are exact in any order
     iterations, finished = np.zeros(workers, np.int64), np.zeros(STEPS, np.int64)
     longest: LongestWait | None = None
-    closed = Accumulator()
+    closed: list[Columns] = []
     step_ns = max(end_s * 1e9 / STEPS, 1.0)
     with reading(path):
         for batch in batches(path, {"event", *_ITERATION, *_PULL, *_CLOSED}):
-            rows = rows_of(batch, "iteration", _ITERATION)
+            rows = columns_of(batch, _ITERATION, "iteration")
             worker, held = rows["worker"], rows["held_ns"]
             compute = rows["computed_ns"] - rows["start_ns"]
             rest = rows["end_ns"] - rows["computed_ns"] - held
@@ -101,16 +134,17 @@ def read_totals(path: Path, workers: int, end_s: float) -> TraceTotals | None:
                 longest = LongestWait(
                     *(int(rows[name][at]) for name in ("worker", "iteration", "end_ns", "held_ns"))
                 )
-            pulls = rows_of(batch, "pull", _PULL)
+            pulls = columns_of(batch, _PULL, "pull")
             ended = pulls["released_by"] != NULL
             spans = (pulls["end_ns"] - pulls["start_ns"])[ended]
             sums[3] += _by_worker(workers, pulls["released_by"][ended], spans)
-            closed.add(rows_of(batch, "cut-off", _CLOSED))
+            closed.append(columns_of(batch, _CLOSED, "cut-off"))
+        cut_offs = cut_offs_of(joined(_CLOSED, closed))
     if not iterations.any():
         return None
     compute_s, communicate_s, wait_s, ended_s = sums * 1e-9
     return TraceTotals(
-        iterations, compute_s, communicate_s, wait_s, ended_s, longest, finished, closed.all()
+        iterations, compute_s, communicate_s, wait_s, ended_s, longest, finished, cut_offs
     )
 
 
@@ -119,3 +153,27 @@ def _by_worker(workers: int, worker: Ints, weights: Ints | None = None) -> NDArr
     if len(worker) and not 0 <= worker.min() <= worker.max() < workers:
         raise ValueError(f"it names worker {worker.max()}, but the run has {workers} worker(s)")
     return np.bincount(worker, weights, workers)
+
+
+def cut_offs_of(rows: Columns, most: int = _GROUPS) -> CutOffs | None:
+    """Return the sums over iterations that a scheduler closed, or None if there are none.
+
+    Raises:
+        ValueError: if an iteration contradicts itself.
+    """
+    number, start, end, count = (rows[name] for name in _CLOSED)
+    if not len(number):
+        return None
+    if min(number.min(), count.min(), start.min(), (end - start).min()) < 0:
+        raise ValueError("an iteration in it was closed before it started, or lacks a number")
+    width = ceil(len(number) / most)
+    firsts = np.arange(0, len(number), width)
+    at = int(count.argmin())
+    return CutOffs(
+        width,
+        np.add.reduceat(np.ones_like(number), firsts),
+        np.add.reduceat(count, firsts),
+        np.add.reduceat(end - start, firsts) * 1e-9,
+        np.maximum.reduceat(end, firsts) * 1e-9,
+        Deepest(int(number[at]), int(start[at]), int(end[at]), int(count[at])),
+    )

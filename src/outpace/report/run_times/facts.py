@@ -41,31 +41,22 @@ class Facts:
         known = times.seconds[~np.isnan(times.seconds)]
         cut = float(times.censored.sum() / len(known))
         absent = 1 - len(known) / times.seconds.size
-        bound = "" if rates.exact[-1] else "at most "
-        return {
+        most, least = ("", "") if rates.exact[-1] else ("at most ", "at least ")
+        found = {
             "Workers": f"{times.workers:,}",
-            **({"Nodes": f"{self.nodes:,}"} if self.nodes > 1 else {}),
+            "Nodes": f"{self.nodes:,}" if self.nodes > 1 else "",
             "Iterations": f"{times.iterations:,}",
             "Median": seconds(float(np.median(known))),
             "99 % are below": seconds(float(np.quantile(known, 0.99))),
             "Longest": seconds(float(known.max())),
-            **({"Cut off": percent(cut)} if cut else {}),
-            **({"Missing": percent(absent)} if absent else {}),
-            "Gradients/s, waiting for all": f"{bound}{number(rates.all)}",
-            **self._best(),
+            "Cut off": percent(cut) if cut else "",
+            "Missing": percent(absent) if absent else "",
+            "Gradients/s, waiting for all": f"{most}{number(rates.all)}",
+            "Best count": f"{rates.best:,}" if rates.best else "",
+            "Gradients/s, best count": number(rates.rate[rates.best - 1]) if rates.best else "",
+            "Gain": "" if rates.gain is None else f"{least}{percent(rates.gain)}",
         }
-
-    def _best(self) -> dict[str, str]:
-        rates = self.rates
-        if not rates.best:
-            return {}
-        found = {
-            "Best count": f"{rates.best:,}",
-            "Gradients/s, best count": number(float(rates.rate[rates.best - 1])),
-        }
-        if rates.gain is not None:
-            found["Gain"] = f"{'' if rates.exact[-1] else 'at least '}{percent(rates.gain)}"
-        return found
+        return {name: value for name, value in found.items() if value}
 
     def sentences(self) -> list[str]:
         """Return the findings, the most important first."""

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from string import Template
 
 from outpace.predict.recorded.statistics import SLOW
-from outpace.report.frame import Page, asset, write_page
+from outpace.report.frame import Section, tiles, write_page
+from outpace.report.run_times.curves import order_statistics, rates_figure
 from outpace.report.run_times.facts import Facts
 from outpace.report.run_times.heat import heat
-from outpace.report.run_times.order import order_statistics
-from outpace.report.run_times.rates import rates_figure
 from outpace.report.run_times.stragglers import stragglers
-from outpace.report.words import escaped
 
 
 def write_run_times(facts: Facts, name: str, definition: str, path: Path) -> None:
@@ -25,31 +22,29 @@ def write_run_times(facts: Facts, name: str, definition: str, path: Path) -> Non
     Raises:
         ConfigError: if the file cannot be written.
     """
-    figures = {
-        "heat": heat(facts.times),
-        "order": order_statistics(facts),
-        "throughput": rates_figure(facts),
-        "stragglers": stragglers(facts),
-    }
-    body = Template(asset("run_times.html")).substitute(
-        {key: figure.html() for key, figure in figures.items()},
-        summary=_tiles(facts),
-        slow=f"{SLOW:g}",
-    )
-    page = Page(
+    write_page(
+        path,
         title=f"Outpace: run times of {name}",
         heading=f"Run times: {name}",
         what=f"Run time: {definition}",
         findings=facts.sentences(),
-        body=body,
-        figures=list(figures.values()),
+        sections=[
+            Section("summary", "Summary", [tiles(facts.numbers(), {})]),
+            Section("heat", "Run times of the workers", [heat(facts.times)]),
+            Section(
+                "throughput",
+                "Gain from waiting for fewer workers",
+                [rates_figure(facts)],
+                "Gradients per second if every iteration ended as soon as c gradients had arrived: "
+                "the mean of c / x over the iterations, where x is the c-th smallest run time.",
+            ),
+            Section("order", "From the fastest to the slowest", [order_statistics(facts)]),
+            Section(
+                "stragglers",
+                "Stragglers",
+                [stragglers(facts)],
+                f"A worker is slow in an iteration if it took more than {SLOW:g} times as long as "
+                "the fastest fifth of the workers, or was cut off.",
+            ),
+        ],
     )
-    write_page(page, path)
-
-
-def _tiles(facts: Facts) -> str:
-    tiles = "".join(
-        f"<div><dt>{escaped(title)}</dt><dd>{escaped(value)}</dd></div>"
-        for title, value in facts.numbers().items()
-    )
-    return f'<dl class="tiles">{tiles}</dl>'

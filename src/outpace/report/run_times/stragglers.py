@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outpace.predict.recorded.statistics import SLOW
-from outpace.report.figures.figure import PHASES, Choice, Figure, FigureView, Plot, axis
+from outpace.report.figures.figure import PHASES, Figure, FigureView, Views, axis, bars, rounded
 from outpace.report.run_times.facts import Facts
 from outpace.report.words import percent, plural
 
@@ -22,20 +22,13 @@ def stragglers(facts: Facts) -> Figure:
     """Return the figure `figure-stragglers`."""
     if not facts.slowness.slow.any():
         words = f"No worker ever took more than {SLOW:g} times as long as the fastest fifth."
-        return Figure("figure-stragglers", "Stragglers", [], instead=words)
-    views, options = [_workers(facts)], ["workers"]
+        return Figure("figure-stragglers", "Stragglers", {}, instead=words)
+    views: Views = {("workers",): _workers(facts)}
     if facts.nodes > 1:
-        views.append(_nodes(facts))
-        options.append("nodes")
-    views.append(_spells(facts))
-    options.append("how long")
-    return Figure(
-        "figure-stragglers",
-        "How often workers are slow",
-        views,
-        [Choice("What", options)],
-        height=340,
-    )
+        views["nodes",] = _nodes(facts)
+    views["how long",] = _spells(facts)
+    alt = "How often workers are slow"
+    return Figure("figure-stragglers", alt, views, ["What"], height=340)
 
 
 def _workers(facts: Facts) -> FigureView:
@@ -49,36 +42,26 @@ def _workers(facts: Facts) -> FigureView:
         f"up to {plural(int(longest[worker]), 'iteration')} in a row"
         for worker in shown
     ]
-    never = int((share == 0).sum())
-    note = f"{plural(int((share > 0).sum()), 'worker')} of {len(share):,} were slow at least once."
-    if len(shown) < len(share) - never:
+    slow = int((share > 0).sum())
+    note = f"{plural(slow, 'worker')} of {len(share):,} were slow at least once."
+    if len(shown) < slow:
         note += f" Shown are the {len(shown)} that were slow most often."
-    return FigureView(
-        [_bars([str(worker) for worker in shown], share[shown], words)],
-        _layout("worker, most often slow first", len(shown)),
-        note,
-    )
+    return _view("worker, most often slow first", shown, share[shown], words, note)
 
 
 def _nodes(facts: Facts) -> FigureView:
     there = (~np.isnan(facts.times.seconds)).sum(axis=0)
-    slow = facts.slowness.slow.sum(axis=0)
-    nodes, place = np.unique(facts.times.node, return_inverse=True)
-    counts = np.maximum(np.bincount(place, there), 1)
-    share = np.bincount(place, slow) / counts
+    nodes, place, sizes = np.unique(facts.times.node, return_inverse=True, return_counts=True)
+    slow = np.bincount(place, facts.slowness.slow.sum(axis=0))
+    share = slow / np.maximum(np.bincount(place, there), 1)
     order = np.argsort(-share, kind="stable")[:_BARS]
-    sizes = np.bincount(place)
     words = [
         f"node {nodes[at]}, {plural(int(sizes[at]), 'worker')}: "
         f"{percent(float(share[at]))} of their iterations were slow"
         for at in order
     ]
-    spread = "Unequal bars mean that workers of a node slow down together."
-    return FigureView(
-        [_bars([str(nodes[at]) for at in order], share[order], words)],
-        _layout("node, most often slow first", len(order)),
-        spread,
-    )
+    note = "Unequal bars mean that workers of a node slow down together."
+    return _view("node, most often slow first", nodes[order], share[order], words, note)
 
 
 def _spells(facts: Facts) -> FigureView:
@@ -98,28 +81,23 @@ def _spells(facts: Facts) -> FigureView:
         f"{percent(alone)} of the slow iterations stood alone, and could not be foreseen from "
         f"the one before. The longest spell was {plural(int(runs.max()), 'iteration')}."
     )
-    layout = _layout("length of the spell (iterations)", len(names))
-    layout["yaxis"]["title"]["text"] = "share of slow iterations (%)"
-    return FigureView([_bars(names, share, words)], layout, note)
+    return _view("length of the spell (iterations)", names, share, words, note, of="slow ")
 
 
-def _bars(names: Sequence[str], share: NDArray[np.float64], words: Sequence[str]) -> Plot:
-    return {
-        "type": "bar",
-        "name": "slow",
-        "x": list(names),
-        "y": [float(f"{value:.4g}") for value in share],
-        "marker": {"color": PHASES["wait"]},
-        "hovertext": list(words),
-        "hoverinfo": "text",
-        "showlegend": False,
-    }
-
-
-def _layout(title: str, bars: int) -> Plot:
-    shown = [-0.5, max(bars, _FEWEST) - 0.5]  # a single bar must not fill the figure
-    return {
+def _view(
+    title: str,
+    names: Sequence[object] | NDArray[np.int64],
+    share: NDArray[np.float64],
+    words: Sequence[str],
+    note: str,
+    of: str = "",
+) -> FigureView:
+    labels = [str(name) for name in names]
+    trace = bars("slow", labels, rounded(share, 4), words, {"color": PHASES["wait"]})
+    shown = [-0.5, max(len(labels), _FEWEST) - 0.5]  # a single bar must not fill the figure
+    layout = {
         "xaxis": axis(title, type="category", showgrid=False, range=shown),
-        "yaxis": axis("share of iterations (%)", tickformat=".2~p", rangemode="tozero"),
+        "yaxis": axis(f"share of {of}iterations (%)", tickformat=".2~p", rangemode="tozero"),
         "bargap": 0.25,
     }
+    return FigureView([{**trace, "showlegend": False}], layout, note)
