@@ -15,7 +15,7 @@ from tests.support.runtimes import BOUNDS, ITERATIONS, SERVERS, WORKERS, config,
 from outpace.config.experiment import Experiment, Stop
 from outpace.config.reading import experiment_from
 from outpace.experiment.running import simulate
-from outpace.real.net.turns import Turns
+from outpace.real.net.inbox import Turns
 from outpace.sync import DropStragglers
 from outpace.sync.messages import Leave, Pull, Push
 from outpace.sync.programs.partial_pull import PartialPull, Unanswered

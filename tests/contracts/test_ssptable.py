@@ -9,7 +9,7 @@ import pytest
 from tests.support.runtimes import ITERATIONS, SERVERS, WORKERS, config, every_runtime, rows
 
 from outpace.experiment.running import simulate
-from outpace.real.net.turns import Turns
+from outpace.real.net.inbox import Turns
 from outpace.sync.messages import Pull, Push
 
 STALENESS = 2

@@ -496,7 +496,6 @@ class Cluster:
     @property
     def state(self) -> tuple[Any, ...]:
         shard = self.server.shard
-        assert shard is not None
         block = shard.read()
         assert isinstance(block, torch.Tensor)
         marks = [shard._view.progress(worker) for worker in range(3)]
@@ -505,7 +504,6 @@ class Cluster:
 
     def require_training(self, iteration: int) -> None:
         """Both honest workers push and are answered with what came of it."""
-        assert self.server.shard is not None
         for worker, honest in enumerate(self.honest):
             version = self.server.shard.version
             before = self.server.shard.read()

@@ -13,16 +13,15 @@ from typing import Any
 from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
 from outpace.engine.servers import most_unanswered, scheduler_shard
-from outpace.errors import ProtocolError
-from outpace.kernel import Kernel, Mailbox
+from outpace.kernel import Kernel
 from outpace.predict.interface import Rule, Wait
 from outpace.real.net.clock import RealClock
+from outpace.real.net.inbox import Inbox, Turns
 from outpace.real.net.translation import for_shard, wire_reply
 from outpace.real.net.transport import Listener
-from outpace.real.net.turns import Turns
 from outpace.record.recorder import Recorder
 from outpace.record.trace import TraceRows
-from outpace.support.units import Time, nanoseconds, seconds
+from outpace.support.units import Time
 from outpace.sync.messages import (
     SCHEDULER,
     Abort,
@@ -34,7 +33,6 @@ from outpace.sync.messages import (
     Push,
     Reply,
     WireMessage,
-    worker_name,
 )
 from outpace.sync.programs.cutoff import cut_off
 from outpace.sync.programs.parameter_server import parameter_server
@@ -54,30 +52,26 @@ class SchedulerResources:
 class Scheduler(ABC):
     """Base class; the context of the scheduler's program."""
 
-    def __init__(self, place: SchedulerResources) -> None:
+    def __init__(self, place: SchedulerResources, turns: Turns | None = None) -> None:
         self.recorder = Recorder(place.rows, lambda shard, version: None)
         self._kernel, self._clock, self._listener = place.kernel, place.clock, place.listener
-        self._mailbox = self._new_mailbox()
-        workers = range(place.experiment.workers)
-        self._numbers = {worker_name(worker): worker for worker in workers}
+        self._inbox = inbox = Inbox(place.kernel, place.listener, f"the {SCHEDULER}", turns)
+        self.recv, self.recv_within, self.refuse = inbox.recv, inbox.recv_within, inbox.refuse
+        self._is_over = False
 
     def start(self) -> None:
         self._kernel.spawn(self._program(), f"the {SCHEDULER}", daemon=True)
 
     def stop(self) -> None:
         """The program was ended: later messages are ignored."""
-        self._mailbox = self._new_mailbox()
+        self._is_over = True
 
     def take(self, peer: str, received: WireMessage, block: Block | None) -> bool:
         """Handle a message of a process; False if it is not for the scheduler."""
         messages = self._messages(received, block)
         for message in messages:
-            if message.worker != self._numbers.get(peer):
-                self._listener.refuse(peer, f"it speaks for worker {message.worker}")
-            elif (objection := self._objection(message)) is not None:
-                self._listener.refuse(peer, objection)
-            else:
-                self._mailbox.put(message)
+            if not self._is_over:
+                self._inbox.take(peer, message)
         return bool(messages)
 
     def close(self) -> None:  # noqa: B027  # not every scheduler has something to close
@@ -92,54 +86,25 @@ class Scheduler(ABC):
     ) -> list[Push | Pull | Leave | Done]:
         """Return the messages for the scheduler's program in a wire message."""
 
-    def _objection(self, message: Push | Pull | Leave | Done) -> str | None:
-        """Return why the worker may not send this message now, if so."""
-        return None
-
-    def _new_mailbox(self) -> Mailbox[Message]:
-        return Mailbox(self._kernel, f"the mailbox of the {SCHEDULER}")
-
     # -- the context -----------------------------------------------------------------
 
     @property
     def now(self) -> Time:
         return self._clock.now
 
-    async def recv(self) -> Message:
-        while True:
-            message = await self._mailbox.get()
-            if self._may_be_heard(message):
-                return message
-
-    async def recv_within(self, timeout_s: float) -> Message | None:
-        self._kernel.catch_up()
-        until = self.now + nanoseconds(timeout_s)
-        while True:
-            message = await self._mailbox.get_within(seconds(max(0, until - self.now)))
-            if message is None or self._may_be_heard(message):
-                return message
-
     @abstractmethod
     def send(self, to: str, *messages: Message) -> None: ...
-
-    def refuse(self, message: Message, error: ProtocolError) -> None:
-        assert isinstance(message, Push | Pull | Leave | Done)
-        self._listener.refuse(worker_name(message.worker), str(error))
-
-    def _may_be_heard(self, message: Message) -> bool:
-        assert isinstance(message, Push | Pull | Leave | Done)
-        return not self._listener.refused(worker_name(message.worker))
 
 
 class ShardScheduler(Scheduler):
     """Lets workers through: a shard without parameters."""
 
     def __init__(self, place: SchedulerResources) -> None:
-        super().__init__(place)
+        self._turns = Turns(most_unanswered(place.experiment))
+        super().__init__(place, self._turns)
         shard = scheduler_shard(place.experiment, self.recorder)
         assert shard is not None
         self.shard = shard
-        self._turns = Turns(most_unanswered(place.experiment))
 
     def close(self) -> None:
         self.shard.close(self._clock.now)
@@ -151,10 +116,6 @@ class ShardScheduler(Scheduler):
         self, received: WireMessage, block: Block | None
     ) -> list[Push | Pull | Leave | Done]:
         return [*for_shard(received, block)]
-
-    def _objection(self, message: Push | Pull | Leave | Done) -> str | None:
-        assert not isinstance(message, Done)
-        return None if self._turns.take(message) else self._turns.objection
 
     def send(self, to: str, *messages: Message) -> None:
         for reply in messages:

@@ -1,0 +1,105 @@
+"""The messages of workers to the program of a process that listens, within their bounds."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from outpace.errors import ProtocolError
+from outpace.kernel import Kernel, Mailbox
+from outpace.real.net.transport import Listener
+from outpace.support.units import nanoseconds, seconds
+from outpace.sync.messages import Close, Done, Leave, Message, Pull, Push, SetPolicy, worker_name
+from outpace.sync.programs.partial_pull import Unanswered
+
+
+class Turns:
+    """Bounds how many pushes and unanswered pulls of each worker a server holds.
+
+    The programs of workers keep to these bounds. A worker that does not is broken or hostile, and
+    must not fill the memory of a server.
+
+    Args:
+        most: unanswered pulls of a worker.
+        pushes: pushes of a worker between two pulls.
+    """
+
+    def __init__(self, most: int, pushes: int = 1) -> None:
+        self._most, self._pushes = most, pushes
+        self.objection = (
+            "it sent more requests without waiting for a reply than its program may "
+            f"(limit {most} unanswered)"
+        )
+        self._pushed: defaultdict[int, int] = defaultdict(int)  # since the worker's last pull
+        self._owed: defaultdict[int, Unanswered] = defaultdict(Unanswered)
+
+    def take(self, message: Push | Pull | Leave | Done) -> bool:
+        """Count a message; False if it exceeds a bound."""
+        worker = message.worker
+        if isinstance(message, Leave | Done):
+            return True
+        if len(self._owed[worker]) >= self._most:
+            return False
+        if isinstance(message, Push):
+            self._pushed[worker] += 1
+            return self._pushed[worker] <= self._pushes
+        self._pushed[worker] = 0
+        self._owed[worker].asked(message.iteration)
+        return True
+
+    def answered(self, worker: int, iteration: int) -> None:
+        """The worker's pulls up to this iteration are answered."""
+        self._owed[worker].answered(iteration)
+
+
+class Inbox:
+    """The messages for a program that have arrived at a listener.
+
+    A program may find the sender of a message refused by the time that it receives the message.
+    Such messages are dropped.
+    """
+
+    def __init__(self, kernel: Kernel, listener: Listener, name: str, turns: Turns | None) -> None:
+        self._kernel, self._listener, self._turns = kernel, listener, turns
+        self._mailbox = Mailbox[Message](kernel, f"the mailbox of {name}")
+        self.put = self._mailbox.put
+
+    def take(self, peer: str, message: Push | Pull | Leave | Done) -> bool:
+        """Keep a message for the program; refuse a worker that must not send it now."""
+        if peer != worker_name(message.worker):
+            self._listener.refuse(peer, f"it speaks for worker {message.worker}")
+            return False
+        if self._turns is not None and not self._turns.take(message):
+            self._listener.refuse(peer, self._turns.objection)
+            return False
+        self.put(message)
+        return True
+
+    async def recv(self) -> Message:
+        """See `Context`."""
+        while True:
+            message = await self._mailbox.get()
+            if self._may_be_heard(message):
+                return message
+
+    async def recv_within(self, timeout_s: float) -> Message | None:
+        """See `Context`."""
+        kernel = self._kernel
+        kernel.catch_up()  # the timeout starts now
+        until = kernel.now + nanoseconds(timeout_s)
+        while True:
+            message = await self._mailbox.get_within(seconds(max(0, until - kernel.now)))
+            if message is None or self._may_be_heard(message):
+                return message
+
+    def refuse(self, message: Message, error: ProtocolError) -> None:
+        """Ignore the worker that sent an illegal message; raise the error if none has sent it."""
+        if isinstance(message, SetPolicy | Close):
+            raise error
+        assert isinstance(message, Push | Pull | Leave | Done)
+        self._listener.refuse(worker_name(message.worker), str(error))
+
+    def _may_be_heard(self, message: Message) -> bool:
+        if isinstance(message, SetPolicy | Close):  # sent by the coordinator
+            return True
+        assert isinstance(message, Push | Pull | Leave | Done)
+        return not self._listener.refused(worker_name(message.worker))
