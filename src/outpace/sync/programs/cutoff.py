@@ -116,54 +116,39 @@ class CutOffWorker:
 
 
 class _Iteration:
-    """The open iteration: which workers have finished, and which have stopped."""
+    """An iteration: which workers have finished computing, and which have stopped."""
 
     def __init__(self, number: int, opened: Time, workers: int) -> None:
         self.number, self.opened = number, opened
         self.arrived = np.full(workers, math.nan)  # seconds since the iteration was opened
         self.reported: dict[int, Done] = {}  # by worker, with a gradient or not
-        self.last = -1  # the worker that finished last
+        self.came: list[int] = []  # workers with a gradient, in the order of their reports
+        # Once it is closed:
+        self.ended_s = math.nan  # seconds since it was opened
+        self.missing: set[int] = set()  # workers whose reports may still arrive
 
     def take(self, done: Done, now: Time) -> None:
         self.reported[done.worker] = done
         if done.finished:
             self.arrived[done.worker] = seconds(now - self.opened)
-            self.last = done.worker
+            self.came.append(done.worker)
 
-    @property
-    def count(self) -> int:
-        return int(np.count_nonzero(~np.isnan(self.arrived)))
+    def take_late(self, done: Done) -> None:
+        self.reported[done.worker] = done
+        self.missing.discard(done.worker)
 
-
-class _Ended:
-    """A closed iteration, of which reports may still arrive."""
-
-    def __init__(self, iteration: _Iteration, ended: Time, live: set[int]) -> None:
-        self._iteration = iteration
-        self.ended_s = seconds(ended - iteration.opened)
-        self._missing = live - iteration.reported.keys()
-        self._live = live
-
-    def take(self, done: Done) -> None:
-        self._missing.discard(done.worker)
-        self._iteration.reported[done.worker] = done
-
-    def leave(self, worker: int) -> None:
-        self._missing.discard(worker)
-
-    @property
-    def complete(self) -> bool:
-        return not self._missing
+    def close(self, now: Time, live: set[int]) -> None:
+        self.ended_s = seconds(now - self.opened)
+        self._live, self.missing = live, live - self.reported.keys()
 
     def observed(self) -> tuple[Seconds, Mask]:
         """Return the run times (s), and True for those that are lower bounds. Shapes (N,)."""
-        arrived, reported = self._iteration.arrived, self._iteration.reported
+        arrived, reported, came = self.arrived, self.reported, self.came
         # Besides computing, a run time includes sending the parameters and the report.
-        came = np.flatnonzero(~np.isnan(arrived))
-        beside = [arrived[worker] - reported[worker].seconds for worker in came.tolist()]
+        beside = [arrived[worker] - reported[worker].seconds for worker in came]
         beside_s = float(np.median(beside)) if beside else 0.0
         found, censored = arrived.copy(), np.zeros(len(arrived), dtype=bool)
-        for worker in self._live.difference(came.tolist()):
+        for worker in self._live.difference(came):
             report = reported.get(worker)
             found[worker] = max(self.ended_s, beside_s + report.seconds if report else 0.0)
             censored[worker] = report is None or report.share < 1.0  # otherwise it finished late
@@ -183,7 +168,7 @@ class _Scheduler:
         self._servers = [server_name(server) for server in range(servers)]
         self._live = set(range(workers))
         self._open = _Iteration(0, me.now, workers)
-        self._ended: _Ended | None = None
+        self._closed: _Iteration | None = None  # not observed yet
 
     async def work(self) -> None:
         while True:
@@ -198,11 +183,11 @@ class _Scheduler:
 
     async def _begin(self) -> Wait:
         """Observe the last iteration and return how long the next one stays open."""
-        while self._ended is not None and not self._ended.complete and not self._open.reported:
+        while self._closed is not None and self._closed.missing and not self._open.reported:
             await self._hear(None)
-        if self._ended is not None:
-            self._rule.observe(*self._ended.observed(), self._ended.ended_s)
-            self._ended = None
+        if self._closed is not None:
+            self._rule.observe(*self._closed.observed(), self._closed.ended_s)
+            self._closed = None
         return self._rule.begin()
 
     def _is_over(self, wait: Wait) -> bool:
@@ -216,14 +201,15 @@ class _Scheduler:
 
     def _has_reached(self, count: float, time_s: float) -> bool:
         """True if the count or the time is reached, and at least one gradient has come."""
-        came = self._open.count
+        came = len(self._open.came)
         return came > 0 and (came >= count or self._elapsed >= _ns(time_s))
 
     def _review(self) -> Wait:
         elapsed = self._elapsed  # a decision takes real time and may be due at once
         wait = self._rule.review(self._open.arrived, seconds(elapsed))
-        if _ns(wait.again_s) <= elapsed or wait.again_count <= self._open.count:
-            wait = replace(wait, again_s=math.inf, again_count=self._open.count + 1)
+        count = len(self._open.came)
+        if _ns(wait.again_s) <= elapsed or wait.again_count <= count:
+            wait = replace(wait, again_s=math.inf, again_count=count + 1)
         return wait
 
     @property
@@ -233,7 +219,7 @@ class _Scheduler:
     async def _hear(self, due: Time | None) -> None:
         """Process the next message, if one arrives until `due` (ns)."""
         me = self._me
-        if due is None or self._open.count == 0:  # an iteration needs at least one gradient
+        if due is None or not self._open.came:  # an iteration needs at least one gradient
             message: Message | None = await me.recv()
         else:
             message = await me.recv_within(seconds(max(0, due - me.now)))
@@ -251,8 +237,8 @@ class _Scheduler:
     def _take(self, message: Message) -> None:
         if isinstance(message, Leave):
             self._live.discard(message.worker)
-            if self._ended is not None:
-                self._ended.leave(message.worker)
+            if self._closed is not None:
+                self._closed.missing.discard(message.worker)
         elif isinstance(message, Done):
             self._take_done(message)
         else:
@@ -261,26 +247,27 @@ class _Scheduler:
             )
 
     def _take_done(self, done: Done) -> None:
-        is_open, ended = self._open, self._ended
+        is_open, closed = self._open, self._closed
         if done.iteration > is_open.number or done.worker not in self._live:
             wrong = f"worker {done.worker} says that it is done with iteration {done.iteration}, "
             self._me.refuse(done, ProtocolError(f"{wrong}but {is_open.number} is open"))
         elif done.iteration == is_open.number:
             if done.worker not in is_open.reported:
                 is_open.take(done, self._me.now)
-        elif ended is not None and done.iteration == is_open.number - 1:
-            ended.take(done)
+        elif closed is not None and done.iteration == closed.number:
+            closed.take_late(done)
 
     def _close(self, wait: Wait) -> None:
-        me, is_open, ended = self._me, self._open, self._me.now
-        counting = np.flatnonzero(~np.isnan(is_open.arrived)).tolist()
+        me, is_open, now = self._me, self._open, self._me.now
+        came = is_open.came
         for name in self._servers:
-            me.send(name, Close(is_open.number, counting, is_open.last))
+            me.send(name, Close(is_open.number, sorted(came), came[-1] if came else -1))
         for worker in sorted(self._live - is_open.reported.keys()):
             me.send(worker_name(worker), Abort(is_open.number))
-        me.iteration_closed(is_open.number, is_open.opened, ended, wait, len(counting))
-        self._ended = _Ended(is_open, ended, set(self._live))
-        self._open = _Iteration(is_open.number + 1, ended, self._workers)
+        me.iteration_closed(is_open.number, is_open.opened, now, wait, len(came))
+        is_open.close(now, set(self._live))
+        self._closed = is_open
+        self._open = _Iteration(is_open.number + 1, now, self._workers)
 
 
 def _ns(time_s: float) -> Time:
