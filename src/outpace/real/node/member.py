@@ -31,7 +31,7 @@ from outpace.real.net.messages import (
 )
 from outpace.real.net.session import Session
 from outpace.real.net.transport import Handlers, Transport
-from outpace.real.net.wire import Expect, WireError
+from outpace.real.net.wire import WireError
 from outpace.real.net.zeromq.transport import ZeroMQTransport
 from outpace.record.recorder import Recorder
 from outpace.record.trace import Table, TraceRows
@@ -47,10 +47,6 @@ _LONGEST_TEXT: Final = 10_000
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 BodyT = TypeVar("BodyT", bound=msgspec.Struct)
-
-
-def expect_nothing(_: WireMessage) -> None:
-    """Accept no blocks on a connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +70,7 @@ def boot_id() -> str:
 class Member:
     """A process of a run; subclasses spawn the work in its kernel."""
 
-    def __init__(self, link: CoordinatorLink, expect: Expect = expect_nothing) -> None:
+    def __init__(self, link: CoordinatorLink) -> None:
         self.name = link.name
         self.clock = RealClock()
         self.transport: Transport = ZeroMQTransport(
@@ -92,7 +88,7 @@ class Member:
             COORDINATOR,
             link.endpoint,
             link.key,
-            Handlers(lambda _, message: expect(message), self._order, self._coordinator_lost),
+            Handlers(self._expected, self._order, self._coordinator_lost),
         )
         self.kernel.call_at(nanoseconds(_REACH_S), self._require_coordinator, link.endpoint)
 
@@ -171,6 +167,10 @@ class Member:
         self.kernel.close()
         self.coordinator.close(self._linger_s)
         self.transport.close()
+
+    def _expected(self, _: str, message: WireMessage) -> tuple[str, int] | None:
+        """Return the dtype and elements of the block that may come with a message."""
+        return None
 
     def _order(self, _: str, message: WireMessage, block: Block | None) -> None:
         if isinstance(message, Refused):

@@ -11,7 +11,7 @@ from outpace.blocks.block import Block, parameters_digest, whole
 from outpace.cluster.collectives import Costs
 from outpace.cluster.paths import Paths
 from outpace.config.experiment import Experiment
-from outpace.kernel import Future, Mailbox
+from outpace.kernel import Mailbox
 from outpace.real.collective.buffers import AccumulatedInBuffer
 from outpace.real.collective.exchanges import PairwiseExchanges, PendingExchange
 from outpace.real.collective.group import Backend, GroupSettings, gpu_of, own_address
@@ -34,8 +34,6 @@ from outpace.support.units import Time
 from outpace.sync.messages import Leave, WireMessage
 from outpace.sync.peers.context import (
     AccumulatedGradient,
-    CommonParameters,
-    OwnParameters,
     Parameters,
 )
 from outpace.sync.peers.parameters import AccumulatedInPlace
@@ -52,20 +50,17 @@ class PeerWorker(WorkerProcess):
         self.strategy = experiment.peers
         if self.strategy.uses_replica:
             self.fresh_optimizer = "the optimizer of the common parameters"
-        self.workers = experiment.workers
+        self.workers, self._deterministic = experiment.workers, experiment.deterministic
         law = experiment.network
-        paths = Paths(law, experiment.machines) if law is not None and law.stretch else None
-        self._costs = Costs(paths)
+        self._costs = Costs(Paths(law, experiment.machines) if law and law.stretch else None)
         self._address = own_address(link.endpoint)
-        self._store = "", 0
-        self._deterministic = experiment.deterministic
-        self._backend: Backend = "gloo"
         self.models: PeerModels
-        self._has_met = False
-        self._reductions: Reductions
+        self._settings: GroupSettings
+        self._reductions: Reductions | None = None
         self._exchanges: PairwiseExchanges | None = None
         self._like: torch.Tensor | None = None  # empty; has the parameters' dtype and device
-        self._elements = 0
+        self._elements = 0  # of the parameters
+        self._sent_elements = 0  # that an all-reduce adds up
         # Messages of exchanges must be handled while this worker computes.
         self._must_end = self.now_and_then(lambda: False) if self.strategy.exchanges else None
         self._final = Mailbox[Block](self.kernel, "the final parameters")
@@ -90,80 +85,59 @@ class PeerWorker(WorkerProcess):
         head = head_of(parameters)
         digest = parameters_digest([parameters])
         plan = await self.join_run(digest=digest, dtype=head.dtype, gpu=gpu_of(models.device))
-        if plan.backend == "nccl":
-            self._backend, parameters = "nccl", models.parameters(on_gpu=True)
+        backend: Backend = "nccl" if plan.backend == "nccl" else "gloo"
+        if backend == "nccl":
+            parameters = models.parameters(on_gpu=True)
         host, _, port = plan.store.rpartition(":")
-        self._store = host, int(port)
+        self._settings = GroupSettings(
+            (host, int(port)), self._address, backend, self._deterministic, self.strategy.timeout_s
+        )
         self._elements = head.elements
+        rounds = self.strategy.wire == "bf16"
         if isinstance(parameters, torch.Tensor):
             self._like = parameters.new_empty(0)
-        self._has_met = True
+            self._wire = torch.bfloat16 if rounds else parameters.dtype
+            self._sent_elements = self._elements + models.tail
+        else:  # phantoms are sent as bytes
+            self._wire = torch.uint8
+            self._sent_elements = self._elements // 2 if rounds else self._elements
         self._reductions = Reductions(
             self.kernel,
             self.clock,
             self.worker,
             self.workers,
             like=self._like,
-            elements=self._numbers,
+            elements=self._sent_elements,
             exact=models.tail,
-            wire=self._wire_dtype,
+            wire=self._wire,
             averages=models.averages_in_place,
             tell=self.coordinator.send,
             ended=self._reduced,
             least=self._least,
         )
-        await self._meet(0, range(self.workers))
+        await self._reductions.connect(self._settings, 0, range(self.workers))
         if plan.share and isinstance(parameters, torch.Tensor):
             await self._reductions.share(parameters)
             models.start_from(parameters)
         await self.agree_on_buffers()
         models.prepare()
+        self.common, self.own = models.common, models.own
         if self.strategy.exchanges:
-            self._exchanges = self._new_exchanges()
+            self._exchanges = PairwiseExchanges(
+                self.kernel,
+                self.clock,
+                self.worker,
+                [worker for worker in range(self.workers) if worker != self.worker],
+                self._settings,
+                read=lambda: models.own().read(),
+                change=models.change_own,
+                tell=self.coordinator.send,
+                ended=self._exchanged,
+            )
             await self._exchanges.connect()
         await self.start_run()
         await self.strategy.train(self)
         self.say_last()
-
-    @property
-    def _numbers(self) -> int:
-        """Number of elements that an all-reduce adds up."""
-        if self._like is None and self.strategy.wire == "bf16":
-            return self._elements // 2
-        return self._elements + self.models.tail
-
-    @property
-    def _value_bytes(self) -> int:
-        return self._elements * self._wire_dtype.itemsize
-
-    @property
-    def _wire_dtype(self) -> torch.dtype:
-        if self._like is None:
-            return torch.uint8
-        return torch.bfloat16 if self.strategy.wire == "bf16" else self._like.dtype
-
-    @property
-    def _group_settings(self) -> GroupSettings:
-        return GroupSettings(
-            self._store, self._address, self._backend, self._deterministic, self.strategy.timeout_s
-        )
-
-    def _meet(self, generation: int, members: Sequence[int]) -> Future[None]:
-        return self._reductions.connect(self._group_settings, generation, members)
-
-    def _new_exchanges(self) -> PairwiseExchanges:
-        others = [worker for worker in range(self.workers) if worker != self.worker]
-        return PairwiseExchanges(
-            self.kernel,
-            self.clock,
-            self.worker,
-            others,
-            self._group_settings,
-            read=lambda: self.own().read(),
-            change=self.models.change_own,
-            tell=self.coordinator.send,
-            ended=self._exchanged,
-        )
 
     def finish(self) -> None:
         self.say_last()
@@ -173,23 +147,21 @@ class PeerWorker(WorkerProcess):
         if self._exchanges is not None:
             self._exchanges.leave(in_order=lambda: False)
             self._exchanges.join(_THREAD_ENDS_S)
-        if self._has_met:
+        if self._reductions is not None:
             self._reductions.leave()
             self._reductions.join(_THREAD_ENDS_S)
         super().close()
 
     def say_last(self) -> None:
         """Send the final parameters of this worker; later calls do nothing."""
-        if not self._has_left:
-            if self._exchanges is not None:
-                self._exchanges.leave(in_order=self._ends_in_order)
-            self._has_left = True
-            self._reductions.leave()
-            self._send_snapshot(0)
-            self.coordinator.send(Leave(self.worker))
-
-    def _ends_in_order(self) -> bool:
-        return self.stopped is None or not self.stopped.early
+        if self._has_left or self._reductions is None:
+            return
+        if self._exchanges is not None:
+            self._exchanges.leave(in_order=lambda: not (self.stopped and self.stopped.early))
+        self._has_left = True
+        self._reductions.leave()
+        self._send_snapshot(0)
+        self.coordinator.send(Leave(self.worker))
 
     async def leave(self, *, fetch: bool) -> list[Block]:
         self.program.notify([None])
@@ -203,16 +175,10 @@ class PeerWorker(WorkerProcess):
 
     # -- the context of the program ----------------------------------------------------
 
-    def common(self) -> CommonParameters:
-        return self.models.common()
-
-    def own(self) -> OwnParameters:
-        return self.models.own()
-
     def accumulated(self) -> AccumulatedGradient:
         if self._like is None:
             return AccumulatedInPlace()
-        return AccumulatedInBuffer(self._like, self._numbers)
+        return AccumulatedInBuffer(self._like, self._sent_elements)
 
     async def compute(self, at: Parameters, iteration: int) -> Block | None:
         self._busy_since = started = self.now
@@ -229,6 +195,7 @@ class PeerWorker(WorkerProcess):
         return gradient
 
     def begin_all_reduce(self, value: Block | None, weight: int = 1) -> PendingReduction:
+        assert self._reductions is not None
         self._busy.clear()
         self._given, self._versions = self._versions, []
         self._joined_after = self._iteration
@@ -242,7 +209,8 @@ class PeerWorker(WorkerProcess):
 
     def _least(self, members: Sequence[int]) -> Time:
         """Return the minimum duration of an all-reduce among these workers, in ns."""
-        return self._costs.of(self.strategy.all_reduce, members, self._value_bytes).duration
+        size = self._elements * self._wire.itemsize
+        return self._costs.of(self.strategy.all_reduce, members, size).duration
 
     def _reduced(self, part: PendingReduction) -> None:
         if not part.is_finite:
@@ -294,15 +262,15 @@ class PeerWorker(WorkerProcess):
 
     # -- incoming messages ---------------------------------------------------------------
 
-    def _expected(self, message: WireMessage) -> tuple[str, int] | None:
+    def _expected(self, peer: str, message: WireMessage) -> tuple[str, int] | None:
         if isinstance(message, Snapshot):
             return message.block.dtype, self._elements
-        return super()._expected(message)
+        return super()._expected(peer, message)
 
     def _order(self, peer: str, message: WireMessage, block: Block | None) -> None:
         if isinstance(message, Regroup):
-            if not self._has_left:
-                self._meet(message.generation, message.members)
+            if self._reductions is not None and not self._has_left:
+                self._reductions.connect(self._settings, message.generation, message.members)
         elif isinstance(message, StartAverage | CancelAverage | NoPartnerLeft):
             if self._exchanges is not None and not self._has_left:
                 self._exchanges.take(message)

@@ -81,7 +81,7 @@ class Server(Member):
         self.listener = self.transport.listen(
             address,
             {name: keys.get(name, "") for name in names},
-            Handlers(self._expected, self._take, self._lost, all_finite),
+            Handlers(self._expected_of_worker, self._take, self._lost, all_finite),
         )
         pushes = experiment.policies.strategy.pushes_in_a_row
         self._turns = Turns(most_unanswered(experiment), pushes)
@@ -156,7 +156,7 @@ class Server(Member):
 
     # -- incoming messages -------------------------------------------------------
 
-    def _expected(self, _: str, message: WireMessage) -> tuple[str, int] | None:
+    def _expected_of_worker(self, _: str, message: WireMessage) -> tuple[str, int] | None:
         return self._block if isinstance(message, WirePush | Initialize) else None
 
     def _take(self, peer: str, received: WireMessage, block: Block | None) -> None:

@@ -118,6 +118,8 @@ class ServedWorker(WorkerProcess):
 
     def send(self, to: str, *messages: Message) -> None:
         caller = self.coordinator if to == SCHEDULER else self._callers[to]
+        leaves = isinstance(messages[0], Leave)
+        self.recorder.totals.messages += 0 if leaves else len(messages)  # leaving costs nothing
         match messages:
             case (Push() as push, Pull() as pull) if push.iteration == pull.iteration:
                 self._send_push(caller, push, pull.coin)
@@ -127,14 +129,11 @@ class ServedWorker(WorkerProcess):
                         self._send_push(caller, message, None)
                     else:
                         assert isinstance(message, Pull | Leave | Done)
-                        self.recorder.totals.messages += not isinstance(message, Leave)
                         caller.send(message)
 
     def _send_push(self, caller: Caller, push: Push, coin: float | None) -> None:
         """Send a push, with the coin of its pull; None for a push without a pull."""
-        totals = self.recorder.totals
-        totals.messages += 1 if coin is None else 2
-        totals.bytes_sent += size_bytes(push)
+        self.recorder.totals.bytes_sent += size_bytes(push)
         gradient = push.gradient
         head = None if gradient is None else head_of(gradient)
         message = WirePush(push.worker, push.iteration, push.version, head, coin)
@@ -175,10 +174,10 @@ class ServedWorker(WorkerProcess):
 
     # -- incoming messages ---------------------------------------------------------------
 
-    def _expected(self, message: WireMessage) -> tuple[str, int] | None:
+    def _expected(self, peer: str, message: WireMessage) -> tuple[str, int] | None:
         if isinstance(message, WireReply):  # the scheduler's, without parameters
             return PHANTOM, 0
-        return super()._expected(message)
+        return super()._expected(peer, message)
 
     def _order(self, peer: str, message: WireMessage, block: Block | None) -> None:
         if isinstance(message, Abort):

@@ -72,7 +72,7 @@ class WorkerProcess(Member, ABC):
     fresh_optimizer = ""  # the optimizer that replaces the script's, in words
 
     def __init__(self, link: CoordinatorLink, worker: int, experiment: Experiment) -> None:
-        super().__init__(link, self._expected)
+        super().__init__(link)
         self.worker = worker
         self.iteration_finished = partial(self.recorder.iteration_finished, worker)
         law = experiment.compute
@@ -188,7 +188,7 @@ class WorkerProcess(Member, ABC):
 
     # -- incoming messages ---------------------------------------------------------------
 
-    def _expected(self, message: WireMessage) -> tuple[str, int] | None:
+    def _expected(self, peer: str, message: WireMessage) -> tuple[str, int] | None:
         if isinstance(message, ModelBuffers):
             return "uint8", self.trainer.read_buffers().numel()
         return None
