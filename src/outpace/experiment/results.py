@@ -26,7 +26,7 @@ from outpace.record import folder as files
 from outpace.record.sinks import MemorySink, ParquetSink
 from outpace.record.trace import Trace
 from outpace.report import write_report
-from outpace.simulation.network.message_log import MessageLog
+from outpace.simulation.network.links import MessageLog
 
 
 @dataclass(frozen=True)

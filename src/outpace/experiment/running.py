@@ -17,7 +17,7 @@ from outpace.real.training import ScriptTraining, TaskTraining, Training
 from outpace.record.sinks import MemorySink
 from outpace.record.trace import Trace
 from outpace.simulation.measured import calibrated
-from outpace.simulation.network.message_log import MessageLog
+from outpace.simulation.network.links import MessageLog
 from outpace.simulation.peers import PeerSimulation
 from outpace.simulation.servers import Simulation
 from outpace.simulation.virtual import Progress, one_thread_own_randomness

@@ -55,7 +55,12 @@ class PeerSimulation(VirtualRun):
         self._computed_at: dict[int, list[int]] = {}
         self._steps = 0  # of workers on parameters of their own
         self._left: set[int] = set()
-        route = self._route()
+        law = experiment.network
+        if law is not None and law.contention == "fair":
+            route: Route = Messages(self.kernel, self.network, experiment.workers)
+        else:
+            paths = None if law is None else Paths(law, experiment.machines)
+            route = Formula(self.kernel, self.network, paths, experiment.workers)
         self._all_reduces = SimulatedAllReduces(
             self.kernel,
             route,
@@ -76,13 +81,6 @@ class PeerSimulation(VirtualRun):
     async def _train(self, context: SimulatedPeer) -> None:
         await self._strategy.train(context)
         self._leave(context.worker)
-
-    def _route(self) -> Route:
-        experiment, law = self.experiment, self.experiment.network
-        if law is not None and law.contention == "fair":
-            return Messages(self.kernel, self.network, experiment.workers)
-        paths = None if law is None else Paths(law, experiment.machines)
-        return Formula(self.kernel, self.network, paths, experiment.workers)
 
     def parameters(self) -> list[Block]:
         if self._strategy.has_common or not self._own:

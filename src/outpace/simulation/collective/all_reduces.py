@@ -8,6 +8,7 @@ is read.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from outpace.blocks.block import Block, value_of
@@ -56,14 +57,15 @@ class SimulatedAllReduces:
         if whole is None:
             whole = self._joining[number] = _AllReduce(number, self._new_sum)
         nbytes = bytes_on_the_wire(value, self._wire)
+        arrived: Future[None] = Future(self._kernel, f"the result of all-reduce {number}")
         part = whole.parts[worker] = SimulatedReduction(
-            whole, worker, value, nbytes, weight, self._kernel
+            worker, weight, nbytes, self._kernel.now, self._kernel, whole, value, arrived
         )
         self._begin_if_complete(whole)
         return part
 
     def leave(self, worker: int) -> None:
-        """Wait for this worker in no all-reduce."""
+        """Wait no more for this worker, in no all-reduce."""
         self._live.discard(worker)
         for whole in list(self._joining.values()):
             self._begin_if_complete(whole)
@@ -102,35 +104,19 @@ class _AllReduce:
         return self._reduced
 
 
+@dataclass(slots=True, eq=False)
 class SimulatedReduction:
     """One worker's part in an all-reduce. Implements `Reduction`."""
 
-    __slots__ = (
-        "_arrived",
-        "_kernel",
-        "_value",
-        "_whole",
-        "ended",
-        "joined",
-        "nbytes",
-        "weight",
-        "worker",
-    )
-
-    def __init__(
-        self,
-        whole: _AllReduce,
-        worker: int,
-        value: Block,
-        nbytes: int,
-        weight: int,
-        kernel: Kernel,
-    ) -> None:
-        self._whole, self._value, self._kernel = whole, value, kernel
-        self.worker, self.weight, self.nbytes = worker, weight, nbytes
-        self.joined: Time = kernel.now
-        self.ended: Time
-        self._arrived = Future[None](kernel, f"the result of all-reduce {whole.number}")
+    worker: int
+    weight: int
+    nbytes: int
+    joined: Time
+    _kernel: Kernel
+    _whole: _AllReduce
+    _value: Block | None
+    _arrived: Future[None]
+    ended: Time = field(init=False)
 
     @property
     def number(self) -> int:
@@ -157,7 +143,7 @@ class SimulatedReduction:
 
     def give(self) -> Any:
         """Return the value, which is kept no longer."""
-        value, self._value = self._value, None  # type: ignore[assignment]
+        value, self._value = self._value, None
         return value
 
     def end(self) -> None:

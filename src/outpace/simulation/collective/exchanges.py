@@ -7,6 +7,7 @@ the parameters that they have then.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from outpace.kernel import Future, Kernel
@@ -14,20 +15,19 @@ from outpace.simulation.collective.routes import Route
 from outpace.support.units import Time
 
 
+@dataclass(slots=True, eq=False)
 class SimulatedExchange:
-    """An average that `worker` began. Implements `Exchange`. other None: no worker is left."""
+    """An average that `worker` began. Implements `Exchange`."""
 
     weight: ClassVar[int] = 1  # it belongs to one iteration
 
-    __slots__ = ("_over", "began", "ended", "joined", "number", "other", "worker")
-
-    def __init__(self, worker: int, other: int | None, now: Time, over: Future[None]) -> None:
-        self.worker, self.other = worker, other
-        self.joined: Time = now
-        self.began: Time = now
-        self.ended: Time
-        self.number: int
-        self._over = over
+    worker: int
+    other: int | None  # None: no worker is left
+    joined: Time
+    _over: Future[None]
+    began: Time = field(init=False)
+    ended: Time = field(init=False)
+    number: int = field(init=False)
 
     @property
     def members(self) -> list[int]:
@@ -38,7 +38,7 @@ class SimulatedExchange:
         await self._over
 
     def end(self, now: Time) -> None:
-        """End it: both have the mean, or no worker is left to average with."""
+        """Note that it is over: both have the mean, or no worker is left to average with."""
         self.ended = now
         self._over.set(None)
 
@@ -68,14 +68,10 @@ class SimulatedExchanges:
     def begin(self, worker: int, other: int | None) -> SimulatedExchange:
         """Begin an average of these two, which starts when both are free."""
         kernel = self._kernel
-        pair = SimulatedExchange(
-            worker, other, kernel.now, Future(kernel, f"the average with worker {other}")
-        )
-        if other is None:
-            pair.end(kernel.now)
-        else:
-            self._waiting.append(pair)
-            self._start()
+        over: Future[None] = Future(kernel, f"the average with worker {other}")
+        pair = SimulatedExchange(worker, other, kernel.now, over)
+        self._waiting.append(pair)
+        self._start()
         return pair
 
     def leave(self, worker: int, instead: Callable[[int], int | None]) -> None:
@@ -85,33 +81,28 @@ class SimulatedExchanges:
             instead: returns another partner for a worker that waits for this one; None: no worker
                 is left.
         """
-        waiting, self._waiting = self._waiting, []
-        for pair in waiting:
+        for pair in self._waiting:
             if pair.other == worker:
                 pair.other = instead(pair.worker)
-            if pair.other is not None:
-                self._waiting.append(pair)
-                continue
-            pair.began = self._kernel.now
-            pair.end(self._kernel.now)
         self._start()
 
     def _start(self) -> None:
-        """Start the averages whose workers are free."""
+        """Start the averages whose workers are free; end those without another worker."""
         waiting, self._waiting = self._waiting, []
         for pair in waiting:
-            assert pair.other is not None
-            both = {pair.worker, pair.other}
-            if both & self._busy:
+            pair.began = self._kernel.now
+            if pair.other is None:
+                pair.end(self._kernel.now)
+            elif self._busy.isdisjoint(pair.members):
+                self._busy.update(pair.members)
+                pair.number = self._count
+                self._count += 1
+                self._send(pair)
+            else:
                 self._waiting.append(pair)
-                continue
-            self._busy |= both
-            pair.began, pair.number = self._kernel.now, self._count
-            self._count += 1
-            self._send(pair, both)
 
-    def _send(self, pair: SimulatedExchange, missing: set[int]) -> None:
-        members = pair.members
+    def _send(self, pair: SimulatedExchange) -> None:
+        members, missing = pair.members, set(pair.members)
 
         def finished(worker: int) -> None:
             missing.discard(worker)

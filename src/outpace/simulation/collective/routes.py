@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from outpace.cluster.collectives import Costs, Pattern, rounds_of
 from outpace.cluster.paths import Paths
@@ -22,15 +22,6 @@ from outpace.sync.messages import worker_name
 
 _Turn: TypeAlias = tuple[list[int], int]  # receivers of a member; number of its senders
 Finished: TypeAlias = Callable[[int], None]  # a worker has the result
-
-
-class Route(Protocol):
-    """Carries the messages of averages."""
-
-    def begin(
-        self, pattern: Pattern, members: Sequence[int], size_bytes: int, finished: Finished
-    ) -> None:
-        """Begin an average of `size_bytes` among these workers."""
 
 
 class Chunk(Future[None]):
@@ -51,6 +42,7 @@ class Formula:
     def begin(
         self, pattern: Pattern, members: Sequence[int], size_bytes: int, finished: Finished
     ) -> None:
+        """Begin an average of `size_bytes` bytes among these workers."""
         duration, messages, sent = self._costs.of(pattern, members, size_bytes)
         self._network.messages += messages
         self._network.bytes_sent += sent
@@ -96,6 +88,7 @@ class Messages:
     def begin(
         self, pattern: Pattern, members: Sequence[int], size_bytes: int, finished: Finished
     ) -> None:
+        """Begin an average of `size_bytes` bytes among these workers."""
         parts, chunks = _parts_of(pattern, tuple(members))
         size = -(-size_bytes // chunks)  # whole bytes
         for member in members:
@@ -118,6 +111,9 @@ class Messages:
             for chunk in sent:
                 await chunk
         finished(member)
+
+
+Route: TypeAlias = Formula | Messages
 
 
 def _whole(duration: float) -> Time:

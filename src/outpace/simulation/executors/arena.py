@@ -11,54 +11,39 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import accumulate
 from multiprocessing.reduction import DupFd
 from typing import Any
 
 import torch
 
 
-@dataclass(frozen=True, slots=True)
-class SlotLayout:
-    """The lengths of the blocks of a slot, one after the other."""
-
-    lengths: tuple[int, ...]
-    dtype: torch.dtype
-
-    @property
-    def slot_bytes(self) -> int:
-        """Size of a slot, in whole pages."""
-        return -(-sum(self.lengths) * self.dtype.itemsize // mmap.PAGESIZE) * mmap.PAGESIZE
-
-
 class Arena:
     """Slots of shared memory. Pickled for a process that is being started, it stays the same one.
 
     Args:
+        lengths: The lengths of the blocks of a slot, which lie one after the other.
         file: Descriptor of the memory of an existing arena.
     """
 
-    def __init__(self, layout: SlotLayout, slots: int, file: int | None = None) -> None:
-        size = layout.slot_bytes * slots
-        self._layout, self._slots = layout, slots
+    def __init__(
+        self, lengths: tuple[int, ...], dtype: torch.dtype, slots: int, file: int | None = None
+    ) -> None:
+        self._lengths, self._dtype, self._slots = lengths, dtype, slots
+        pages = -(-sum(lengths) * dtype.itemsize // mmap.PAGESIZE)
+        self._slot_bytes = pages * mmap.PAGESIZE
+        size = self._slot_bytes * slots
         self._file = _anonymous_file(size) if file is None else file
         self._memory = mmap.mmap(self._file, size)
 
     def blocks(self, slot: int) -> list[torch.Tensor]:
         """Return new views of the blocks in a slot."""
-        layout = self._layout
-        starts = accumulate(layout.lengths, initial=0)
-        base = slot * layout.slot_bytes
-        return [
-            torch.frombuffer(
-                self._memory,
-                dtype=layout.dtype,
-                count=length,
-                offset=base + start * layout.dtype.itemsize,
-            )
-            for length, start in zip(layout.lengths, starts, strict=False)
-        ]
+        whole = torch.frombuffer(
+            self._memory,
+            dtype=self._dtype,
+            count=sum(self._lengths),
+            offset=slot * self._slot_bytes,
+        )
+        return list(torch.split_with_sizes(whole, self._lengths))
 
     def write(self, slot: int, blocks: Sequence[torch.Tensor]) -> None:
         for place, block in zip(self.blocks(slot), blocks, strict=True):
@@ -70,11 +55,11 @@ class Arena:
         del self._memory
 
     def __reduce__(self) -> tuple[Callable[..., Arena], tuple[Any, ...]]:
-        return _attached, (DupFd(self._file), self._layout, self._slots)
+        return _attached, (self._lengths, self._dtype, self._slots, DupFd(self._file))
 
 
-def _attached(file: Any, layout: SlotLayout, slots: int) -> Arena:
-    return Arena(layout, slots, file.detach())
+def _attached(lengths: tuple[int, ...], dtype: torch.dtype, slots: int, file: Any) -> Arena:
+    return Arena(lengths, dtype, slots, file.detach())
 
 
 def _anonymous_file(size: int) -> int:

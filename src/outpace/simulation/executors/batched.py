@@ -6,19 +6,15 @@ together depends on virtual times alone, so a run still has one result.
 
 from __future__ import annotations
 
-import heapq
 import math
 import time
-import weakref
 from collections.abc import Sequence
-from itertools import count
 from typing import Any, Final
 
 import torch
 
 from outpace.errors import ConfigError, RunError
-from outpace.simulation.executors.job import Job, Outcome
-from outpace.support.units import Time
+from outpace.simulation.executors.job import Job, JobQueue, Outcome
 from outpace.support.user_code import brief
 from outpace.tasks import Workload, gradient_of
 from outpace.tasks.supervised import SupervisedWorkload
@@ -63,16 +59,19 @@ class BatchedExecutor:
                 f"executor: batched gradients of this task differ from serial ones by "
                 f"{difference:.1e} of their norm; use kind: auto"
             )
-        self._queue: list[tuple[Time, int, weakref.ref[Job]]] = []
-        self._numbers = count()
+        self._queue = JobQueue()
         self._batches = self._gradients = 0
 
     def expect(self, job: Job) -> None:
-        heapq.heappush(self._queue, (job.due, next(self._numbers), weakref.ref(job)))
+        self._queue.push(job)
 
     def result(self, job: Job) -> Outcome:
         if job.outcome is None:
-            self._compute(self._with_others(job))
+            job.begun = True
+            jobs = [job]
+            while len(jobs) < self._width and (other := self._queue.pop()) is not None:
+                jobs.append(other)
+            self._compute(jobs)
         assert job.outcome is not None
         if isinstance(job.outcome, str):
             raise RunError(job.outcome)
@@ -84,16 +83,6 @@ class BatchedExecutor:
     def describe(self) -> dict[str, Any]:
         mean = self._gradients / self._batches if self._batches else None
         return {"kind": "batched", "width": self._width, "mean_batch": mean}
-
-    def _with_others(self, job: Job) -> list[Job]:
-        job.begun = True
-        jobs = [job]
-        while self._queue and len(jobs) < self._width:
-            other = heapq.heappop(self._queue)[2]()
-            if other is not None and not other.begun:
-                other.begun = True
-                jobs.append(other)
-        return jobs
 
     def _compute(self, jobs: Sequence[Job]) -> None:
         try:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import heapq
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from typing import Any, Final, Protocol, TypeAlias
 
 import torch
@@ -60,6 +63,29 @@ class Job(ABC):
     @abstractmethod
     def compute(self, workload: Workload) -> Outcome:
         """Compute it here and now. Raises RunError if the task raises."""
+
+
+class JobQueue:
+    """Jobs that may be computed ahead, those due first first. Keeps weak references to them."""
+
+    def __init__(self) -> None:
+        self._jobs: list[tuple[Time, int, weakref.ref[Job]]] = []
+        self._numbers = count()
+
+    def push(self, job: Job) -> None:
+        heapq.heappush(self._jobs, (job.due, next(self._numbers), weakref.ref(job)))
+
+    def pop(self) -> Job | None:
+        """Mark the first job that is needed and not begun as begun and return it, if any."""
+        while self._jobs:
+            job = heapq.heappop(self._jobs)[2]()
+            if job is not None and not job.begun:
+                job.begun = True
+                return job
+        return None
+
+    def clear(self) -> None:
+        self._jobs.clear()
 
 
 @dataclass(slots=True, eq=False)

@@ -13,7 +13,6 @@ same task: a gradient that is known here and must agree bitwise.
 
 from __future__ import annotations
 
-import heapq
 import os
 import pickle
 import selectors
@@ -32,11 +31,10 @@ import torch
 
 from outpace.config.experiment import Experiment
 from outpace.errors import RunError
-from outpace.simulation.executors.arena import Arena, SlotLayout
+from outpace.simulation.executors.arena import Arena
 from outpace.simulation.executors.child import NO_TASK, compute
-from outpace.simulation.executors.job import EVALUATION, GradientJob, Job, Outcome
+from outpace.simulation.executors.job import EVALUATION, GradientJob, Job, JobQueue, Outcome
 from outpace.support import forking
-from outpace.support.units import Time
 from outpace.tasks import Evaluation, Workload
 
 _ORDERS: Final = 2  # per process at a time
@@ -103,14 +101,14 @@ class ProcessExecutor:
             raise Unusable("the model is on another device, whose memory cannot be shared")
         self._trial = GradientJob(self, initial, 0, 0, 0, lambda *_: None)
         self._expected = self._trial.compute(workload)[1]
-        layout = SlotLayout(tuple(block.numel() for block in initial), initial[0].dtype)
         targets = self._count * _ORDERS
         slots = 2 * targets + _SPARE
-        self._arena = Arena(layout, slots)
+        lengths = tuple(block.numel() for block in initial)
+        self._arena = Arena(lengths, initial[0].dtype, slots)
         self._free = [_Parameters(slot) for slot in range(targets, slots)]
         # By the ids of the blocks, least recently used first.
         self._held: OrderedDict[tuple[int, ...], _Parameters] = OrderedDict()
-        self._queue: list[tuple[Time, int, weakref.ref[Job]]] = []
+        self._queue = JobQueue()
         self._numbers = count()
         self._ahead = self._here = 0
         self._selector = selectors.DefaultSelector()
@@ -125,7 +123,7 @@ class ProcessExecutor:
             raise
 
     def expect(self, job: Job) -> None:
-        heapq.heappush(self._queue, (job.due, next(self._numbers), weakref.ref(job)))
+        self._queue.push(job)
         self._collect(0)
         self._give_orders()
 
@@ -213,15 +211,11 @@ class ProcessExecutor:
 
     def _give_orders(self) -> None:
         """Order what is due first from the process with the fewest orders, while slots last."""
-        while self._queue:
-            idle = [process for process in self._processes if process.targets]
-            if not idle:
+        while idle := [process for process in self._processes if process.targets]:
+            job = self._queue.pop()
+            if job is None:
                 return
-            job = heapq.heappop(self._queue)[2]()
-            if job is not None and not job.begun:
-                job.begun = True
-                process = min(idle, key=lambda one: len(one.orders))
-                self._order(process, job)
+            self._order(min(idle, key=lambda process: len(process.orders)), job)
 
     def _shared(self, blocks: Sequence[torch.Tensor]) -> _Parameters:
         """Return a slot with these parameters. One is always free: there are more than orders."""

@@ -20,6 +20,6 @@ def network_of(
     seed: int = 0,
 ) -> Network:
     """Return a network with the contention that the law names; arguments as for `Network`."""
-    if law is not None and law.contention == "fair":
-        return FairNetwork(kernel, law, log, machines=machines, seed=seed)
-    return SerialisedNetwork(kernel, law, log, machines=machines, seed=seed)
+    fair = law is not None and law.contention == "fair"
+    kind: type[Network] = FairNetwork if fair else SerialisedNetwork
+    return kind(kernel, law, log, machines=machines, seed=seed)

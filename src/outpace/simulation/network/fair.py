@@ -22,51 +22,39 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
+from typing import Any
 
-from outpace.cluster.machines import Machines
-from outpace.cluster.network import NetworkLaw
-from outpace.kernel import Alarm, Kernel
-from outpace.simulation.network.links import Log, Nic, NodePath, Transfer
+from outpace.kernel import Alarm
+from outpace.simulation.network.links import Nic, NodePath, Transfer
 from outpace.simulation.network.max_min import Flow, Resource, connected, max_min
 from outpace.simulation.network.network import Network
 from outpace.support.units import Time
 
 
+@dataclass(slots=True, eq=False)
 class _Group:
     """Flows whose rates were computed together, and the alarm for the first that ends."""
 
-    __slots__ = ("alarm", "flows")
-
-    def __init__(self, flows: list[Flow]) -> None:
-        self.flows = flows
-        self.alarm: Alarm
+    flows: list[Flow]
+    alarm: Alarm = field(init=False)
 
 
+@dataclass(slots=True, eq=False)
 class _Channel:
     """The messages from one sender to one receiver; the first one is under way."""
 
-    __slots__ = ("queue", "resources")
-
-    def __init__(self, resources: tuple[Resource, ...]) -> None:
-        self.resources = resources  # none: infinitely fast
-        self.queue: deque[Transfer] = deque()
+    resources: tuple[Resource, ...]  # none: infinitely fast
+    queue: deque[Transfer] = field(default_factory=deque)
 
 
 class FairNetwork(Network):
     """A network whose nodes share their bandwidth among all messages under way."""
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        law: NetworkLaw,
-        log: Log | None = None,
-        *,
-        machines: Machines | None = None,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(kernel, law, log, machines=machines, seed=seed)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self._ports: dict[Nic, tuple[Resource, Resource]] = {}  # sending, receiving
         self._channels: dict[NodePath, _Channel] = {}
         self._numbers = count()
@@ -98,9 +86,8 @@ class FairNetwork(Network):
             transfer = queue[0]
             transfer.started = now
             if transfer.size_bytes and channel.resources:
-                flow = Flow(
-                    channel.resources, transfer, transfer.size_bytes, now, next(self._numbers)
-                )
+                size = float(transfer.size_bytes)
+                flow = Flow(channel.resources, size, now, transfer, next(self._numbers))
                 self._note_change(flow)
                 return
             self._depart(queue.popleft())

@@ -1,4 +1,4 @@
-"""The parts of a simulated network of either contention: nodes, links, transfers."""
+"""The parts of a simulated network of either contention: nodes, links, transfers, their log."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
+
+import pyarrow as pa
 
 from outpace.kernel import Mailbox
 from outpace.support.units import SECOND, Time
@@ -35,6 +37,35 @@ class Transfer:
 
 
 Log: TypeAlias = Callable[[Transfer], None]
+
+_NAMES = [(name, pa.string()) for name in ("sender", "receiver", "kind")]
+_NUMBERS = ("size_bytes", "requested_ns", "started_ns", "delivered_ns")
+_SCHEMA = pa.schema(_NAMES + [(name, pa.int64()) for name in _NUMBERS])
+
+
+class MessageLog:
+    """Keeps a row per delivered message, so its memory grows with the run."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[Any, ...]] = []
+
+    def __call__(self, transfer: Transfer) -> None:
+        self._rows.append(
+            (
+                transfer.sender.name,
+                transfer.receiver.name,
+                type(transfer.message).__name__.lower(),
+                transfer.size_bytes,
+                transfer.requested,
+                transfer.started,
+                transfer.delivered,
+            )
+        )
+
+    def table(self) -> pa.Table:
+        return pa.Table.from_pylist(
+            [dict(zip(_SCHEMA.names, row, strict=True)) for row in self._rows], _SCHEMA
+        )
 
 
 @dataclass(slots=True, eq=False)

@@ -3,42 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
 from typing import Any
 
 from outpace.support.units import SECOND, Time
 
 
+@dataclass(slots=True, eq=False)
 class Resource:
     """One direction of a machine's interface, or the limit of a pair of nodes."""
 
-    __slots__ = ("_left", "_open", "capacity", "flows")
-
-    def __init__(self, capacity: float) -> None:
-        self.capacity = capacity  # bytes/s
-        self.flows: dict[Flow, None] = {}  # those that use it, oldest first
-        self._left, self._open = 0.0, 0  # capacity not given away by `max_min`, and flows without
+    capacity: float  # bytes/s
+    flows: dict[Flow, None] = field(default_factory=dict)  # that use it, oldest first
+    _left: float = 0.0  # capacity that `max_min` has not given away
+    _open: int = 0  # flows that it has given no rate
 
 
+@dataclass(slots=True, eq=False)
 class Flow:
     """Bytes on their way over resources, which have it in their `flows`."""
 
-    __slots__ = ("carries", "end", "group", "left", "number", "rate", "resources", "since")
+    resources: tuple[Resource, ...]
+    left: float = 0.0  # bytes to come at the time `since`
+    since: Time = 0
+    carries: Any = None
+    number: int = 0
+    rate: float = 0.0  # bytes/s since then
+    end: Time = 0  # at that rate
+    group: Any = None  # the flows whose rates were computed together with this one's
 
-    def __init__(
-        self,
-        resources: tuple[Resource, ...],
-        carries: Any = None,
-        size_bytes: int = 0,
-        since: Time = 0,
-        number: int = 0,
-    ) -> None:
-        self.resources, self.carries, self.number = resources, carries, number
-        self.rate = 0.0  # bytes/s since `since`, when `left` bytes were to come
-        self.left, self.since = float(size_bytes), since
-        self.end: Time = 0  # at that rate
-        self.group: Any = None  # the flows whose rates were made together with this one's
-        for resource in resources:
+    def __post_init__(self) -> None:
+        for resource in self.resources:
             resource.flows[self] = None
 
     def leave(self) -> None:

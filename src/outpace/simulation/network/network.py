@@ -89,13 +89,12 @@ class Network(ABC):
         self.messages += 1
         link = self._nodes[sender].links.get(receiver) or self._connect(sender, receiver)
         transfer = Transfer(link, message, size_bytes, self._kernel.now)
+        if not link.local:
+            self.bytes_sent += size_bytes
         if link.at_once:
-            if not link.local:
-                self.bytes_sent += size_bytes
             transfer.started = transfer.requested
             self._put(transfer)
         else:
-            self.bytes_sent += size_bytes
             self._queue(transfer, duration)
 
     @abstractmethod
