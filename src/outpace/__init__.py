@@ -29,45 +29,27 @@ if TYPE_CHECKING:
     from outpace.sync import theory
     from outpace.tasks import Task
 
-_HOME = {
-    "ConfigError": "errors",
-    "Control": "engine.control",
-    "DivergenceError": "errors",
-    "Evaluate": "config.experiment",
-    "Experiment": "config.experiment",
-    "OutpaceError": "errors",
-    "Result": "experiment.results",
-    "Row": "experiment.comparison",
-    "RunError": "errors",
-    "Simulator": "simulation.by_hand",
-    "Stop": "config.experiment",
-    "Target": "config.experiment",
-    "Task": "tasks",
-    "Variant": "experiment.comparison",
-    "Worker": "simulation.by_hand",
-    "abortable": "script",
-    "attach": "script",
-    "compare": "experiment.comparison",
-    "experiment_from": "config.reading",
-    "finish": "script",
-    "rank": "script",
-    "run": "experiment.running",
-    "sampler": "script",
-    "simulate": "experiment.running",
-    "theory": "sync.theory",
-    "variants_from": "experiment.comparison",
-    "world_size": "script",
+_NAMES = {  # by module
+    "config.experiment": ["Evaluate", "Experiment", "Stop", "Target"],
+    "config.reading": ["experiment_from"],
+    "engine.control": ["Control"],
+    "errors": ["ConfigError", "DivergenceError", "OutpaceError", "RunError"],
+    "experiment.comparison": ["Row", "Variant", "compare", "variants_from"],
+    "experiment.results": ["Result"],
+    "experiment.running": ["run", "simulate"],
+    "script": ["abortable", "attach", "finish", "rank", "sampler", "world_size"],
+    "simulation.by_hand": ["Simulator", "Worker"],
+    "sync": ["theory"],
+    "tasks": ["Task"],
 }
 
 
 def __getattr__(name: str) -> Any:
     """Import on first use: `outpace --help` need not wait for torch."""
-    if name not in _HOME:
-        raise AttributeError(f"module 'outpace' has no attribute {name!r}")
-    import importlib
-
-    home = importlib.import_module(f"outpace.{_HOME[name]}")
-    return home if name == "theory" else getattr(home, name)
+    for module, names in _NAMES.items():
+        if name in names:  # `fromlist` also imports `theory`, which is a module
+            return getattr(__import__(f"outpace.{module}", fromlist=[name]), name)
+    raise AttributeError(f"module 'outpace' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -15,7 +15,7 @@ from outpace.errors import ConfigError
 from outpace.predict.deep_markov import DeepMarkov, fit
 from outpace.predict.models import load, save
 from outpace.predict.recorded.table import RunTimes
-from outpace.support import generators
+from outpace.support import repeatable
 
 WORKERS = 8
 NAN = math.nan
@@ -56,9 +56,9 @@ def small():
 @pytest.fixture(scope="module")
 def plain():
     """A model, what its fit told, and torch's, Python's and numpy's state before and after."""
-    told, before = [], (generators.states(), torch.get_num_threads())
+    told, before = [], (repeatable.states(), torch.get_num_threads())
     model = fit([recorded()], progress=told.append, **SMALL)
-    return model, told, before, (generators.states(), torch.get_num_threads())
+    return model, told, before, (repeatable.states(), torch.get_num_threads())
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["each worker", "sorted"])

@@ -20,8 +20,8 @@ from torch import Tensor
 from outpace.errors import ConfigError, did_you_mean
 from outpace.predict.interface import Model
 from outpace.predict.recorded.table import RunTimes
+from outpace.support.repeatable import one_thread
 from outpace.support.replacing import replace_file
-from outpace.support.threads import one_thread
 
 Progress = Callable[[float], None]  # called with the share that is done
 

@@ -30,8 +30,7 @@ from outpace.record.trace import Trace
 from outpace.simulation.executors import EvaluationJob, Gradients
 from outpace.simulation.network import network_of
 from outpace.simulation.network.links import Log
-from outpace.support.generators import left_as_they_were
-from outpace.support.threads import one_thread
+from outpace.support.repeatable import left_as_they_were, one_thread
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.tasks import Evaluation, Workload, require_accuracy
 

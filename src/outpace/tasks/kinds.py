@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from outpace.errors import ConfigError
-from outpace.support.generators import left_as_they_were
+from outpace.support.repeatable import left_as_they_were
 from outpace.support.user_code import absolute_target, brief, load_target, require_target
 from outpace.tasks.data.cifar import Cifar10, Cifar10Resnet
 from outpace.tasks.data.digits import DigitsCnn, DigitsMlp

@@ -11,7 +11,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from outpace.blocks.block import Block, Pieces
 from outpace.errors import ConfigError
-from outpace.support import generators
+from outpace.support import repeatable
 from outpace.support.user_code import brief
 from outpace.tasks.samples import (
     Sampler,
@@ -141,9 +141,9 @@ class SupervisedWorkload:
     def draws(self, parameters: Sequence[Block]) -> bool:
         """True if a gradient draws random numbers, not counting the choice of its samples."""
         self._seed_generators(0, 0)
-        before = generators.states()
+        before = repeatable.states()
         self.gradient(parameters, 0, 0)
-        return generators.states() != before
+        return repeatable.states() != before
 
     def _seed_generators(self, worker: int, iteration: int) -> None:
         """Seed the generators (for dropout, for example) by worker and iteration."""
@@ -151,7 +151,7 @@ class SupervisedWorkload:
         if self._ours:
             torch.default_generator.manual_seed(mixed & (2**63 - 1))
         else:  # such as a Dataset that augments, or a model on any device
-            generators.seed_all(mixed)
+            repeatable.seed_all(mixed)
 
     def probe(self, target: str) -> None:
         """Raise ConfigError, naming the target, unless the first batch gives a gradient.

@@ -14,7 +14,7 @@ from outpace.predict.deep_markov.history import checked, first_filled
 from outpace.predict.deep_markov.model import DeepMarkov, Shape
 from outpace.predict.deep_markov.scale import RunTimeScale
 from outpace.predict.recorded.table import RunTimes
-from outpace.support.threads import one_thread
+from outpace.support.repeatable import one_thread
 
 LARGE = 512  # workers; with more, sorted run times are modelled by default
 _MOST_STEPS, _LEAST_STEPS = 1500, 200

@@ -15,7 +15,7 @@ from outpace.predict.deep_markov.network import DeepMarkovNetwork
 from outpace.predict.deep_markov.scale import RunTimeScale
 from outpace.predict.recorded.table import Nodes
 from outpace.support.checks import require
-from outpace.support.generators import left_as_they_were
+from outpace.support.repeatable import left_as_they_were
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,7 @@ from outpace.predict.pooled.model import Pooled
 from outpace.predict.pooled.network import HiddenState, PooledNetwork
 from outpace.predict.pooled.tracks import Features, Tracks, advance, begin, reference
 from outpace.predict.recorded.table import Mask, RunTimes
-from outpace.support.generators import left_as_they_were
-from outpace.support.threads import one_thread
+from outpace.support.repeatable import left_as_they_were, one_thread
 
 FEWEST: Final = 20  # iterations of a history
 _ROUNDS: Final = 80

@@ -1,4 +1,7 @@
-"""The global random generators that a user's code may use: torch's, Python's, numpy's."""
+"""What repeatable results need: seeded random generators, and sums on one thread.
+
+A user's code may use torch's, Python's and numpy's global generators.
+"""
 
 from __future__ import annotations
 
@@ -36,3 +39,14 @@ def states() -> tuple[object, ...]:
     _, numbers, place, *_ = np.random.get_state(legacy=True)
     torch_state = torch.default_generator.get_state().numpy().tobytes()
     return torch_state, random.getstate(), np.asarray(numbers).tobytes(), place
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one thread in the block, because the number affects the rounding of sums."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
