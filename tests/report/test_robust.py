@@ -11,8 +11,8 @@ from typer.testing import CliRunner, Result
 
 from outpace.cli import app
 from outpace.record import folder as files
+from outpace.record import reading
 from outpace.report import frame, write_report
-from outpace.report.read import batches
 from outpace.report.read.events import read_events
 from outpace.report.read.totals import read_totals
 
@@ -218,13 +218,13 @@ def test_sums_do_not_depend_on_how_the_trace_is_cut(simulated, tmp_path, monkeyp
             assert (getattr(other, name) == getattr(first, name)).all()
 
     reads: list[int] = []
-    overlaps = batches.overlaps
+    overlaps = reading.overlaps
 
     def counted(group, spans):
         reads.append(overlaps(group, spans))
         return reads[-1]
 
-    monkeypatch.setattr(batches, "overlaps", counted)
+    monkeypatch.setattr(reading, "overlaps", counted)
     spans = [(300_000_000, 500_000_000), (900_000_000, 1_000_000_000)]
     one, *rest = (read_events(path, spans) for path in (whole, cut, bare))
     assert not all(reads), "row groups outside of the spans are not read"

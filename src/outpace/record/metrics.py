@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import Any, Final
 
 import pyarrow as pa
@@ -44,21 +45,15 @@ class Metrics:
                 "time_s": seconds(now),
                 "updates": updates,
                 "gradients": totals.applied,
-                "train_loss": evaluation.train_loss,
-                "test_loss": evaluation.test_loss,
-                "accuracy": evaluation.accuracy,
                 "batch_loss": batch_loss,
+                **asdict(evaluation),
             }
         )
         return len(self._rows) - 1
 
     def fill(self, place: int, evaluation: Evaluation) -> None:
         """Set the values of a row."""
-        self._rows[place] |= {
-            "train_loss": evaluation.train_loss,
-            "test_loss": evaluation.test_loss,
-            "accuracy": evaluation.accuracy,
-        }
+        self._rows[place] |= asdict(evaluation)
 
     def drop(self, place: int) -> None:
         """Remove a row; the rows before it keep their indices."""
@@ -71,18 +66,13 @@ class Metrics:
     def summary(self, target_accuracy: float | None) -> dict[str, Any]:
         """Return the part of summary.json about the quality of the result."""
         last = self._rows[-1] if self._rows else {"train_loss": None, "accuracy": None}
+        target = math.inf if target_accuracy is None else target_accuracy
+        reached = (row["time_s"] for row in self._rows if (row["accuracy"] or 0) >= target)
         return {
             "train_loss": _finite(last["train_loss"]),
             "accuracy": _finite(last["accuracy"]),
-            "time_to_target_s": self._time_to(target_accuracy),
+            "time_to_target_s": next(reached, None),
         }
-
-    def _time_to(self, accuracy: float | None) -> float | None:
-        """Return the seconds until an evaluation first showed this accuracy."""
-        if accuracy is None:
-            return None
-        reached = (row["time_s"] for row in self._rows if (row["accuracy"] or 0) >= accuracy)
-        return next(reached, None)
 
 
 def _finite(value: float | None) -> float | None:

@@ -59,6 +59,11 @@ class Totals(msgspec.Struct, array_like=True):
 
     def summary(self, workers: int) -> dict[str, Any]:
         """Return the part of summary.json about iterations, gradients and messages."""
+        cut_offs = {
+            "iterations": self.closed,
+            "mean_count": self.counted / max(self.closed, 1),
+            "mean_iteration_s": seconds(self.open) / max(self.closed, 1),
+        }
         return {
             "iterations": [self.iterations.get(worker, 0) for worker in range(workers)],
             "gradients_applied": self.applied,
@@ -73,7 +78,7 @@ class Totals(msgspec.Struct, array_like=True):
             },
             "messages": self.messages,
             "bytes_sent": self.bytes_sent,
-            **self._cut_offs(),
+            **({"cut_offs": cut_offs} if self.closed else {}),
         }
 
     def summary_of_peers(self) -> dict[str, Any]:
@@ -83,13 +88,6 @@ class Totals(msgspec.Struct, array_like=True):
             "mean_window": self.windows / self.joined if self.joined else None,
             "overlap_fraction": self.overlapped / self.reducing if self.reducing else None,
         }
-
-    def _cut_offs(self) -> dict[str, Any]:
-        if not self.closed:
-            return {}
-        mean_s = seconds(self.open) / self.closed
-        means = {"mean_count": self.counted / self.closed, "mean_iteration_s": mean_s}
-        return {"cut_offs": {"iterations": self.closed, **means}}
 
 
 def _add(mine: dict[int, int], theirs: dict[int, int]) -> None:

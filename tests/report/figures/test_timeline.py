@@ -9,9 +9,9 @@ from tests.support.reports.run_folders import MS, make_run, write_waiting_trace
 from tests.support.reports.timelines import by_name, drawn, totals
 
 from outpace.record import folder as files
+from outpace.record import reading
 from outpace.report.figures.lanes import MOST, choose_lanes, first_span, span_around
 from outpace.report.figures.split import shown_workers, split_of_workers
-from outpace.report.read import batches
 from outpace.report.read.errors import Unreadable
 from outpace.report.read.events import read_events
 from outpace.report.read.totals import read_totals
@@ -19,7 +19,7 @@ from outpace.report.read.totals import read_totals
 
 @pytest.mark.parametrize("name", ["BSP", "SSP", "ASP", "timing"])
 def test_the_sums_of_the_trace_are_those_of_the_summary(simulated, name, monkeypatch):
-    monkeypatch.setattr(batches, "BATCH", 7)  # many small batches
+    monkeypatch.setattr(reading, "BATCH", 7)  # many small batches
     run, sums = totals(simulated[name])
     assert sums.iterations.tolist() == run.summary["iterations"]
     assert sums.finished.sum() == sums.iterations.sum()
@@ -32,7 +32,7 @@ def test_the_sums_of_the_trace_are_those_of_the_summary(simulated, name, monkeyp
 
 
 def test_the_longest_wait_is_found(simulated, monkeypatch):
-    monkeypatch.setattr(batches, "BATCH", 7)
+    monkeypatch.setattr(reading, "BATCH", 7)
     _, sums = totals(simulated["SSP"])
     rows = pq.read_table(simulated["SSP"] / files.TRACE).to_pylist()
     longest = max((r for r in rows if r["event"] == "iteration"), key=lambda r: r["held_ns"])
@@ -46,7 +46,7 @@ def test_the_longest_wait_is_found(simulated, monkeypatch):
 
 
 def test_events_of_a_span_are_those_that_overlap_it(simulated, monkeypatch):
-    monkeypatch.setattr(batches, "BATCH", 7)
+    monkeypatch.setattr(reading, "BATCH", 7)
     path = simulated["BSP"] / files.TRACE
     low, high = 300 * MS, 700 * MS
     (events,) = read_events(path, [(low, high)])

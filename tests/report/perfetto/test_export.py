@@ -17,11 +17,11 @@ from outpace.cli import app
 from outpace.errors import ConfigError
 from outpace.experiment.running import simulate
 from outpace.record import folder as files
+from outpace.record import reading
 from outpace.record.recorder import Recorder
 from outpace.record.sinks import ParquetSink
 from outpace.record.trace import Trace
 from outpace.report.perfetto.export import PERFETTO, write_perfetto
-from outpace.report.read import batches
 from outpace.sync.decision import Decision, Reason
 from outpace.sync.observer import NOBODY, Outcome
 
@@ -215,7 +215,7 @@ def test_rows_of_workers_and_servers_may_come_in_any_order(simulated, tmp_path, 
 
 def test_batches_make_no_difference(simulated, tmp_path, monkeypatch):
     write_perfetto(simulated["SSP"], tmp_path / "a.gz")
-    monkeypatch.setattr(batches, "BATCH", 7)
+    monkeypatch.setattr(reading, "BATCH", 7)
     write_perfetto(simulated["SSP"], tmp_path / "b.gz")
     assert (tmp_path / "a.gz").read_bytes() == (tmp_path / "b.gz").read_bytes()
 

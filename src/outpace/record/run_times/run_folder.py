@@ -1,4 +1,11 @@
-"""Reads run times from the folder of a run."""
+"""Reads run times from the trace in the folder of a run.
+
+As the servers of a lockstep run see them, the first iteration starts at 0, and iteration i starts
+when iteration i - 1 is closed. An iteration is closed when the last shard has settled the gradients
+that count. A worker's run time lasts from the start of the iteration until its gradient has reached
+the last shard. It includes the transfers of parameters and gradient, and any delay from the
+iteration before.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +16,6 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from outpace.errors import ConfigError
 from outpace.predict.recorded.table import (
@@ -22,10 +27,12 @@ from outpace.predict.recorded.table import (
     require_valid,
 )
 from outpace.record.folder import TRACE, read_config
-from outpace.record.run_times.server_view import Ints, Pushes, as_servers_saw
+from outpace.record.reading import Columns, Ints, read_event
+from outpace.record.trace import NONE
 from outpace.sync import POLICIES
 
 CUTOFF: Final = "cutoff"
+_TIMES: Final = ("start_ns", "end_ns")  # when a push arrived, and when it was settled
 # In lockstep, workers start every iteration together, so each iteration has one start time.
 LOCKSTEP: Final = tuple(kind for kind, policy in POLICIES.items() if policy.lockstep)
 
@@ -55,14 +62,15 @@ def read_run(folder: Path, of: Of | None, workers_per_node: int | None) -> tuple
             f"{folder}: its workers do not start iterations together, so servers cannot say how "
             f"long one took; record a run of {', '.join(LOCKSTEP)}, or use --of compute"
         )
-    path = folder / TRACE
     cutoff = CUTOFF in _kinds(config)
-    pushes = _pushes(path)
-    workers = _workers(config, pushes)
+    pushes = _events(folder, "push", ("worker", "shard", "iteration", *_TIMES, "outcome"))
+    workers, said = _count(pushes["worker"]), config.get("workers")
+    if isinstance(said, int):
+        workers = max(workers, said)
     if of is Of.SERVER:
-        seconds, censored = as_servers_saw(pushes, workers, cutoff)
+        seconds, censored = _as_servers_saw(pushes, workers, cutoff)
     else:
-        seconds, censored = _computing(path, workers, pushes if cutoff else None)
+        seconds, censored = _computing(folder, workers, pushes if cutoff else None)
     node = _nodes(config, seconds.shape[1], workers_per_node)
     return require_valid(RunTimes(seconds, censored, node), folder), of
 
@@ -92,49 +100,68 @@ def _nodes(config: Mapping[str, Any], workers: int, per_node: int | None) -> Nod
     return consecutive_nodes(workers, per_node)
 
 
-def _workers(config: Mapping[str, Any], pushes: Pushes) -> int:
-    seen = int(pushes.worker.max(initial=-1)) + 1
-    said = config.get("workers")
-    return max(seen, said) if isinstance(said, int) else seen
+def _as_servers_saw(pushes: Columns, workers: int, cutoff: bool) -> tuple[Seconds, Mask]:
+    """Return times and the mask of censored times, each of shape (closed iterations, workers).
+
+    The time of a gradient that arrived too late is exact. The time is NaN if no gradient arrived.
+
+    Args:
+        cutoff: True if the run has cut-offs. A push without gradient is then from a worker that
+            was cut off, and its time is censored when the iteration was closed. Without cut-offs
+            such a push stands for a gradient that was refused, and its time is exact.
+    """
+    worker, shard, iteration, arrived_at, settled_at, outcome = pushes.values()
+    shape, shards = (_count(iteration), workers), _count(shard)
+    stopped = (outcome == "abstained") & cutoff
+    counts = np.isin(outcome, ("applied", "abstained")) & ~stopped
+    closed = np.full((shape[0], shards), NONE)
+    np.maximum.at(closed, (iteration[counts], shard[counts]), settled_at[counts])
+    done = (closed != NONE).all(axis=1)
+    iterations = len(done) if done.all() else int(done.argmin())  # the last may be unfinished
+    ends = closed[:iterations].max(axis=1, initial=0)
+    begins = np.concatenate([[0], ends[:-1]])[:iterations]
+
+    came = np.isin(outcome, ("applied", "dropped", "abstained"))
+    at = iteration[came], worker[came]
+    arrived, parts = np.full(shape, NONE), np.zeros(shape, np.int64)
+    np.maximum.at(arrived, at, arrived_at[came])
+    np.add.at(parts, at, 1)
+    censored = np.zeros(shape, np.bool_)
+    censored[iteration[stopped], worker[stopped]] = True
+    censored, whole = censored[:iterations], parts[:iterations] == shards
+    last = np.where(censored, ends[:, None], arrived[:iterations])
+    seconds = np.where(whole | censored, (last - begins[:, None]) * 1e-9, np.nan)
+    return seconds, censored
 
 
-def _computing(path: Path, workers: int, cut_off: Pushes | None) -> tuple[Seconds, Mask]:
+def _computing(folder: Path, workers: int, cut_off: Columns | None) -> tuple[Seconds, Mask]:
     """Return times from the trace's iterations; times of workers cut off are censored."""
-    rows = _events(path, "iteration", ("worker", "iteration", "start_ns", "computed_ns"))
-    worker, iteration = _column(rows, "worker"), _column(rows, "iteration")
-    took = _column(rows, "computed_ns") - _column(rows, "start_ns")
-    shape = int(iteration.max(initial=-1)) + 1, max(workers, int(worker.max(initial=-1)) + 1)
+    rows = _events(folder, "iteration", ("worker", "iteration", "start_ns", "computed_ns"))
+    worker, iteration, started, computed = rows.values()
+    shape = _count(iteration), max(workers, _count(worker))
     seconds, censored = np.full(shape, np.nan), np.zeros(shape, np.bool_)
-    seconds[iteration, worker] = took * 1e-9
+    seconds[iteration, worker] = (computed - started) * 1e-9
     if cut_off is not None:
-        stopped = (cut_off.outcome == "abstained") & (cut_off.iteration < len(seconds))
-        censored[cut_off.iteration[stopped], cut_off.worker[stopped]] = True
+        stopped = (cut_off["outcome"] == "abstained") & (cut_off["iteration"] < len(seconds))
+        censored[cut_off["iteration"][stopped], cut_off["worker"][stopped]] = True
         censored &= ~np.isnan(seconds)
     return seconds, censored
 
 
-def _pushes(path: Path) -> Pushes:
-    names = ("worker", "shard", "iteration", "start_ns", "end_ns")
-    rows = _events(path, "push", (*names, "outcome"))
-    outcome = rows["outcome"].cast(pa.string()).to_numpy(zero_copy_only=False).astype(np.str_)
-    worker, shard, iteration, arrived, settled = (_column(rows, name) for name in names)
-    return Pushes(worker, shard, iteration, arrived, settled, outcome)
-
-
-def _events(path: Path, event: str, names: tuple[str, ...]) -> pa.Table:
+def _events(folder: Path, event: str, names: tuple[str, ...]) -> Columns:
     """Return the rows of this event. Raises ConfigError if there are none."""
+    path = folder / TRACE
     try:
-        rows = pq.read_table(path, columns=["event", *names], partitioning=None)
-        found = rows.filter(pc.equal(rows["event"].cast(pa.string()), event))
+        found = read_event(path, event, names)
     except FileNotFoundError:
-        raise ConfigError(f"{path.parent} is not the folder of a run: it has no {TRACE}") from None
-    except (OSError, pa.ArrowException) as error:
+        raise ConfigError(f"{folder} is not the folder of a run: it has no {TRACE}") from None
+    except (OSError, pa.ArrowException, LookupError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from error
-    if not found.num_rows:
+    if not len(found[names[0]]):
         raise ConfigError(f"{path}: there is no {event} in it; record a longer run")
     return found
 
 
-def _column(rows: pa.Table, name: str) -> Ints:
-    found: Ints = rows[name].cast(pa.int64()).to_numpy()
-    return found
+def _count(numbers: Ints) -> int:
+    """Return the count of things that are numbered from 0."""
+    return int(numbers.max(initial=-1)) + 1

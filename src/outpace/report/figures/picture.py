@@ -8,8 +8,9 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from outpace.record.reading import Columns, chosen_rows
+from outpace.record.trace import NONE
 from outpace.report.figures.figure import PHASES, Plot, bars
-from outpace.report.read.batches import NULL, Columns, chosen_rows
 from outpace.report.read.events import Events
 from outpace.report.words import plural, seconds
 
@@ -104,7 +105,7 @@ class Picture:
         by, why = -1, " at the scheduler" if shard == self._scheduler else f" at server {shard}"
         if wait is not None:
             since, until, by = wait["start_ns"], wait["end_ns"], wait["released_by"]
-        if shard == NULL:
+        if shard == NONE:
             since, until, why = computed, computed + held, " until all workers had joined"
         elif self._is_closed:
             why += " until the iteration was closed"

@@ -19,9 +19,9 @@ from typing import Final
 
 from outpace.errors import ConfigError
 from outpace.record.folder import TRACE
+from outpace.record.trace import NONE
 from outpace.report.perfetto.packets import Packets
 from outpace.report.perfetto.rows import Row, rows_of
-from outpace.report.read.batches import NULL
 from outpace.report.read.errors import Unreadable
 from outpace.report.read.runs import read_summary_of, scheduler_of
 from outpace.support.replacing import replace_file
@@ -97,7 +97,7 @@ class _Drawing:
         while rows:
             iteration, shard = rows[0]["iteration"], rows[0]["shard"]
             pull = held.get((iteration, shard), {})
-            if rows[0]["held_ns"] and not pull and shard != NULL:
+            if rows[0]["held_ns"] and not pull and shard != NONE:
                 return
             self._iteration(rows.popleft(), pull)
             for key in [key for key in held if key[0] <= iteration]:
@@ -109,7 +109,7 @@ class _Drawing:
         args = {"iteration": row["iteration"], "last shard": server}
         # If the server's clock differs, the wait keeps its length and stays inside the iteration.
         until = max(computed + held, min(pull.get("end_ns", end), end))
-        if row["shard"] == NULL:  # without servers the wait comes before the communication
+        if row["shard"] == NONE:  # without servers the wait comes before the communication
             server, args, until = "all to join", {"iteration": row["iteration"]}, computed + held
         since = until - held
         track = self._worker(row["worker"])
@@ -126,7 +126,7 @@ class _Drawing:
     def push(self, row: Row) -> None:
         server, start, end = self._server(row["shard"]), row["start_ns"], row["end_ns"]
         names = ("iteration", "version", "staleness", "outcome")
-        args = {name: row[name] for name in names if row[name] != NULL}
+        args = {name: row[name] for name in names if row[name] != NONE}
         # Marked at its arrival, because marks at the same time are drawn one under the other, and
         # under BSP all pushes of an iteration are settled at the same time.
         pushes = self._packets.track(server, "pushes", 1)
@@ -139,27 +139,27 @@ class _Drawing:
     def pull(self, row: Row) -> None:
         worker, shard, end, by = (row[n] for n in ("worker", "shard", "end_ns", "released_by"))
         server = self._server(shard)
-        if end != NULL and self._clocks.get(shard) != row["clock"]:
+        if end != NONE and self._clocks.get(shard) != row["clock"]:
             self._clocks[shard] = row["clock"]
             clock = self._packets.track(server, "clock", 3, counter=True)
             self._packets.count(clock, end, row["clock"])
         args = {name: row[name] for name in ("iteration", "reason", "lead", "bound")}
-        if by != NULL:
+        if by != NONE:
             args["released by"] = f"worker-{by}"
             others = self._released.get(shard)
             if others and (others[0]["end_ns"], others[0]["released_by"]) != (end, by):
                 self._release(shard)
             self._released.setdefault(shard, []).append(row)
-        elif end != NULL:
+        elif end != NONE:
             return  # answered at once
         pulls = self._packets.track(server, "held pulls", 0, lane=worker)
-        until = None if end == NULL else end
+        until = None if end == NONE else end
         self._packets.slice(pulls, row["start_ns"], until, f"hold worker-{worker}", args)
 
     def cut_off(self, row: Row) -> None:
         track = self._packets.track(self._servers, "scheduler", 1 << 16)  # after all servers
         names = {"clock": "gradients", "bound": "waited for"}
-        args = {name: row[key] for key, name in names.items() if row[key] != NULL}
+        args = {name: row[key] for key, name in names.items() if row[key] != NONE}
         self._packets.slice(track, row["start_ns"], row["end_ns"], str(row["iteration"]), args)
 
     def all_reduce(self, row: Row) -> None:

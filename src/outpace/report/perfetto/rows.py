@@ -8,7 +8,8 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from outpace.report.read.batches import NULL, Columns, batches, chosen_rows, columns_of
+from outpace.record.reading import Columns, batches, chosen_rows, columns_of
+from outpace.record.trace import NONE
 from outpace.report.read.errors import reading
 
 Row: TypeAlias = dict[str, Any]
@@ -35,7 +36,7 @@ _EVENTS: Final = ("iteration", "push", "pull", "cut-off", "all-reduce")
 
 
 def rows_of(trace: Path) -> Iterator[Row]:
-    """Yield the rows in the file's order; a null number is NULL.
+    """Yield the rows in the file's order; a null number is NONE.
 
     Raises:
         Unreadable: if the file cannot be read or a row contradicts itself.
@@ -53,7 +54,7 @@ def _require_sense(of: Columns) -> None:
         raise ValueError("an event in it is of an unknown kind")
     of_all = event == "cut-off"  # concerns all workers and servers: its row names none of them
     # Without servers, an iteration names no server, and an all-reduce has its own row.
-    no_server = (event == "all-reduce") | (event == "iteration") & (of["shard"] == NULL)
+    no_server = (event == "all-reduce") | (event == "iteration") & (of["shard"] == NONE)
     whose = of["worker"][~of_all], of["shard"][~(of_all | no_server)]
     what = (of["iteration"], of["start_ns"], of["clock"][of_all])
     if min(values.min(initial=0) for values in (*whose, *what)) < 0:
@@ -61,6 +62,6 @@ def _require_sense(of: Columns) -> None:
     start, end, computed, held = (of[n] for n in ("start_ns", "end_ns", "computed_ns", "held_ns"))
     parts = (computed >= start) & (held >= 0) & (end - computed >= held) | (event != "iteration")
     parts &= (computed >= start) & (end >= computed) | (event != "all-reduce")
-    unanswered = (event == "pull") & (end == NULL)
+    unanswered = (event == "pull") & (end == NONE)
     if not ((end >= start) & parts | unanswered).all():
         raise ValueError("an event in it ends before it begins")

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from outpace.report.read.batches import NULL, Columns, batches, columns_of, joined
+from outpace.record.reading import Columns, batches, columns_of, joined
+from outpace.record.trace import NONE
 from outpace.report.read.errors import reading
 
 _SPAN: Final = ("iteration", "start_ns", "end_ns")
@@ -49,7 +50,7 @@ def read_events(path: Path, spans: Sequence[tuple[int, int]]) -> list[Events]:
                     early, late = low - before * (high - low), high + after * (high - low)
                     inside = (rows["end_ns"] > early) & (rows["start_ns"] < late)
                     if event == "pull":
-                        inside &= rows["released_by"] != NULL
+                        inside &= rows["released_by"] != NONE
                     elif event == "push":
                         inside &= (rows["outcome"] == "abstained") | (rows["outcome"] == "dropped")
                     kept[event].append({name: column[inside] for name, column in rows.items()})

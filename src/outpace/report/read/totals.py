@@ -13,7 +13,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from outpace.report.read.batches import NULL, Columns, Ints, batches, columns_of, joined
+from outpace.record.reading import Columns, Ints, batches, columns_of, joined
+from outpace.record.trace import NONE
 from outpace.report.read.errors import Unreadable, reading
 from outpace.report.read.runs import Run
 
@@ -135,7 +136,7 @@ def read_totals(path: Path, workers: int, end_s: float) -> TraceTotals | None:
                     *(int(rows[name][at]) for name in ("worker", "iteration", "end_ns", "held_ns"))
                 )
             pulls = columns_of(batch, _PULL, "pull")
-            ended = pulls["released_by"] != NULL
+            ended = pulls["released_by"] != NONE
             spans = (pulls["end_ns"] - pulls["start_ns"])[ended]
             sums[3] += _by_worker(workers, pulls["released_by"][ended], spans)
             closed.append(columns_of(batch, _CLOSED, "cut-off"))

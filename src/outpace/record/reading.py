@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,9 +12,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from outpace.record.trace import NONE
+
 Ints = NDArray[np.int64]
 Columns = dict[str, NDArray[Any]]
-NULL: Final = -(2**63)
 
 BATCH = 1 << 14  # rows
 
@@ -35,8 +36,14 @@ def batches(
                 yield from file.iter_batches(BATCH, [group], sorted(columns), use_threads=False)
 
 
+def read_event(path: Path, event: str, names: Sequence[str]) -> Columns:
+    """Return columns for all rows of this event."""
+    parts = [columns_of(rows, names, event) for rows in batches(path, ("event", *names))]
+    return joined(names, parts)
+
+
 def columns_of(rows: pa.RecordBatch, names: Sequence[str], event: str = "") -> Columns:
-    """Return columns of words and of integers, in which a null becomes NULL.
+    """Return columns of words and of integers, in which a null becomes NONE.
 
     Args:
         event: leave out the rows of other events.
@@ -50,7 +57,7 @@ def columns_of(rows: pa.RecordBatch, names: Sequence[str], event: str = "") -> C
 def _values(column: pa.Array) -> NDArray[Any]:
     found: NDArray[Any]
     if pa.types.is_integer(column.type):
-        found = column.cast(pa.int64()).fill_null(NULL).to_numpy()
+        found = column.cast(pa.int64()).fill_null(NONE).to_numpy()
     else:
         found = column.cast(pa.string()).to_numpy(zero_copy_only=False)
     return found
