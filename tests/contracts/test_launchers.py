@@ -13,7 +13,7 @@ import pytest
 
 from outpace.errors import ConfigError
 from outpace.real.net.clock import RealClock
-from outpace.real.net.session import new_keys
+from outpace.real.net.transport import new_keys
 from outpace.real.process.launcher import Launcher, Role
 from outpace.real.process.local import LocalLauncher
 

@@ -19,8 +19,15 @@ from outpace.errors import ConfigError
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import BlockHead, Fetch, Notice, Ready, Refused, WirePush
-from outpace.real.net.session import Keys, Session, new_keys
-from outpace.real.net.transport import Caller, Handlers, Listener, Transport
+from outpace.real.net.transport import (
+    Caller,
+    Handlers,
+    Keys,
+    Listener,
+    Session,
+    Transport,
+    new_keys,
+)
 from outpace.real.net.wire import WireError
 from outpace.real.net.zeromq.transport import LOOPBACK, ZeroMQTransport
 from outpace.sync.messages import WireMessage

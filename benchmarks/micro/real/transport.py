@@ -26,8 +26,7 @@ from outpace.kernel import Kernel, Mailbox
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import WirePush, WireReply
-from outpace.real.net.session import Session
-from outpace.real.net.transport import Handlers
+from outpace.real.net.transport import Handlers, Session
 from outpace.real.net.zeromq.transport import LOOPBACK, ZeroMQTransport
 from outpace.real.run import LEASE_S
 from outpace.support import forking

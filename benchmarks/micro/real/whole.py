@@ -20,7 +20,7 @@ from outpace.kernel import Kernel
 from outpace.real.coordinator.coordinator import Coordinator
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import Initialize
-from outpace.real.net.session import Session, new_keys
+from outpace.real.net.transport import Session, new_keys
 from outpace.real.net.zeromq.transport import LOOPBACK
 from outpace.real.node.member import COORDINATOR, CoordinatorLink
 from outpace.real.node.worker import ServedWorker

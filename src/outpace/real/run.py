@@ -25,8 +25,8 @@ from outpace.real.coordinator.coordinator import Coordinator
 from outpace.real.coordinator.evaluation.evaluations import Evaluations
 from outpace.real.coordinator.fitting import FittingBeside
 from outpace.real.net.messages import Snapshot
-from outpace.real.net.session import Keys, Session, new_keys
 from outpace.real.net.sparse_log import Log
+from outpace.real.net.transport import Keys, Session, new_keys
 from outpace.real.net.zeromq.transport import LOOPBACK
 from outpace.real.node.member import COORDINATOR, CoordinatorLink
 from outpace.real.process import roles

@@ -14,10 +14,9 @@ from outpace.blocks.block import Phantom, Pieces
 from outpace.kernel import Kernel
 from outpace.real.collective import reductions
 from outpace.real.collective.buffers import AccumulatedInBuffer
-from outpace.real.collective.communication_thread import CommunicationThread
+from outpace.real.collective.communication_thread import CommunicationThread, Waker
 from outpace.real.collective.group import Group, GroupSettings, host_store, own_address
 from outpace.real.collective.reductions import Reductions
-from outpace.real.collective.waker import Waker
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import EnterAllReduce, GroupBroken
 

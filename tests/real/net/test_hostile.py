@@ -38,9 +38,8 @@ from outpace.real.net.messages import (
     WirePush,
     WireReply,
 )
-from outpace.real.net.session import Keys, Session, new_keys
 from outpace.real.net.sparse_log import SparseLog
-from outpace.real.net.transport import Handlers
+from outpace.real.net.transport import Handlers, Keys, Session, new_keys
 from outpace.real.net.wire import HEADER_BYTES, Outgoing, WireError
 from outpace.real.net.zeromq.transport import LOOPBACK, ZeroMQTransport
 from outpace.real.node.member import COORDINATOR, CoordinatorLink

@@ -20,7 +20,7 @@ from outpace import script
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
 from outpace.experiment.running import run, simulate
-from outpace.real.net.session import Session, new_keys
+from outpace.real.net.transport import Session, new_keys
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.process import rendezvous
 from outpace.real.process.rendezvous import write_rendezvous

@@ -19,9 +19,8 @@ import torch
 
 from outpace.blocks.block import Phantom, Value, whole
 from outpace.kernel import Future, Kernel
-from outpace.real.collective.communication_thread import CommunicationThread, Done
+from outpace.real.collective.communication_thread import CommunicationThread, Done, Waker
 from outpace.real.collective.group import Group, GroupSettings
-from outpace.real.collective.waker import Waker
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import (
     AverageEnded,

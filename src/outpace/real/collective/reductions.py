@@ -16,10 +16,9 @@ from outpace.blocks.block import Block, Phantom
 from outpace.blocks.sums import ArrivalSum, BlockSum
 from outpace.kernel import Future, Kernel
 from outpace.real.collective.buffers import WireBuffer, WireSum
-from outpace.real.collective.communication_thread import CommunicationThread, Done
+from outpace.real.collective.communication_thread import CommunicationThread, Done, Waker
 from outpace.real.collective.entries import DIGITS, Contribution, Entry, digits_of, entries_in
 from outpace.real.collective.group import Group, GroupSettings
-from outpace.real.collective.waker import Waker
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import EnterAllReduce, GroupBroken
 from outpace.support.units import Time

@@ -35,9 +35,8 @@ from outpace.real.coordinator.without_servers import WithoutServers
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import Go, JoinRun, ModelBuffers, Plan, Ready, StopRun, TrainingDone
-from outpace.real.net.session import Session
 from outpace.real.net.sparse_log import Log
-from outpace.real.net.transport import Handlers, Transport
+from outpace.real.net.transport import Handlers, Session, Transport
 from outpace.real.net.zeromq.transport import LOOPBACK, ZeroMQTransport
 from outpace.real.node.member import COORDINATOR, boot_id
 from outpace.record.totals import Totals

@@ -21,9 +21,41 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+import zmq
+
 from outpace.blocks.block import Block
 from outpace.real.net.block_frames import IsFinite
 from outpace.sync.messages import WireMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """A CURVE key pair, in Z85."""
+
+    public: str
+    secret: str
+
+    def __repr__(self) -> str:
+        return f"Keys({self.public})"  # never the secret
+
+
+def new_keys() -> Keys:
+    public, secret = zmq.curve_keypair()
+    return Keys(public.decode(), secret.decode())
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """The run that a process belongs to, and the keys of that process.
+
+    lease_s: seconds of silence after which a connection counts as lost. keys: None in an insecure
+    run, whose messages are neither encrypted nor authenticated.
+    """
+
+    run: int
+    epoch: int
+    lease_s: float
+    keys: Keys | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,7 @@ from outpace.real.net.messages import (
     StopRun,
     TraceReport,
 )
-from outpace.real.net.session import Session
-from outpace.real.net.transport import Handlers, Transport
+from outpace.real.net.transport import Handlers, Session, Transport
 from outpace.real.net.wire import WireError
 from outpace.real.net.zeromq.transport import ZeroMQTransport
 from outpace.record.recorder import Recorder

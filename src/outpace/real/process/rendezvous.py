@@ -18,7 +18,7 @@ import msgspec
 from outpace.config.experiment import Experiment
 from outpace.config.reading import experiment_from, to_plain
 from outpace.errors import ConfigError
-from outpace.real.net.session import Keys, Session
+from outpace.real.net.transport import Keys, Session
 from outpace.real.node.member import CoordinatorLink
 from outpace.support.place import CONNECT, HERE
 from outpace.sync.messages import worker_name

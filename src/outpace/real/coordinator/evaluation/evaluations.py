@@ -16,7 +16,7 @@ import torch
 
 from outpace.blocks.block import Block
 from outpace.errors import OutpaceError
-from outpace.real.collective.waker import Waker
+from outpace.real.collective.communication_thread import Waker
 from outpace.real.net.clock import RealClock
 
 T = TypeVar("T")

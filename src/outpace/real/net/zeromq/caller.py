@@ -10,8 +10,7 @@ import zmq
 
 from outpace.blocks.block import Block
 from outpace.real.net.clock import RealClock
-from outpace.real.net.session import Session
-from outpace.real.net.transport import Handlers
+from outpace.real.net.transport import Handlers, Session
 from outpace.real.net.wire import Incoming, Outgoing, WireError
 from outpace.real.net.zeromq.socket import NAME_END, MonitoredSocket
 from outpace.sync.messages import WireMessage

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -19,9 +20,8 @@ from outpace.blocks.block import Block
 from outpace.errors import ConfigError
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import Refused
-from outpace.real.net.session import Session
 from outpace.real.net.sparse_log import SparseLog
-from outpace.real.net.transport import Handlers
+from outpace.real.net.transport import Handlers, Session
 from outpace.real.net.wire import Incoming, Outgoing, WireError
 from outpace.real.net.zeromq.socket import NAME_END, MonitoredSocket
 from outpace.sync.messages import WireMessage
@@ -33,15 +33,14 @@ class _NameTaken(WireError):
     """Another connection has this name already."""
 
 
+@dataclass(slots=True, eq=False)
 class _Peer:
-    __slots__ = ("connection", "identity", "incoming", "name", "outgoing", "refused")
-
-    def __init__(
-        self, name: str, identity: bytes, connection: int, incoming: Incoming, outgoing: Outgoing
-    ) -> None:
-        self.name, self.identity, self.connection = name, identity, connection
-        self.refused = False
-        self.incoming, self.outgoing = incoming, outgoing
+    name: str
+    identity: bytes
+    connection: int  # file descriptor; _CLOSED: none
+    incoming: Incoming
+    outgoing: Outgoing
+    refused: bool = False
 
 
 class ZeroMQListener(MonitoredSocket):

@@ -12,8 +12,7 @@ from zmq.utils.monitor import parse_monitor_message
 from outpace.blocks.block import Block
 from outpace.real.net.block_frames import PIECE_BYTES
 from outpace.real.net.clock import RealClock
-from outpace.real.net.session import Session
-from outpace.real.net.transport import Handlers
+from outpace.real.net.transport import Handlers, Session
 from outpace.real.net.wire import HEADER_BYTES, Outgoing
 from outpace.sync.messages import WireMessage
 

@@ -6,16 +6,17 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import zmq
+import zmq.utils.z85
 
 from outpace.real.net.clock import RealClock
-from outpace.real.net.session import Session
 from outpace.real.net.sparse_log import Log, SparseLog
-from outpace.real.net.transport import Handlers
+from outpace.real.net.transport import Handlers, Session
 from outpace.real.net.zeromq.caller import ZeroMQCaller
-from outpace.real.net.zeromq.gate import Gate
 from outpace.real.net.zeromq.listener import ZeroMQListener
 
 LOOPBACK: Final = "127.0.0.1"
+_AT_ONCE: Final = 64  # requests answered before the kernel gets its turn
+_GATE: Final = "inproc://zeromq.zap.01"  # the address is part of the protocol
 
 
 class ZeroMQTransport:
@@ -25,13 +26,13 @@ class ZeroMQTransport:
         self._name, self._session, self._clock = name, session, clock
         self._context: zmq.Context[Any] = zmq.Context()
         self._log = SparseLog(log)
-        self._gate: Gate | None = None
+        self._gate: _Gate | None = None
         self._open: list[ZeroMQListener | ZeroMQCaller] = []
 
     def listen(self, address: str, peers: Mapping[str, str], handlers: Handlers) -> ZeroMQListener:
         if self._session.keys is not None:
             if self._gate is None:
-                self._gate = Gate(self._context, self._clock, self._log)
+                self._gate = _Gate(self._context, self._clock, self._log)
             self._gate.admitted.update({key: name for name, key in peers.items()})
         listener = ZeroMQListener(
             self._context, self._clock, self._session, handlers, address, peers, self._log
@@ -53,3 +54,45 @@ class ZeroMQTransport:
             self._gate.close()
             self._gate = None
         self._context.term()
+
+
+class _Gate:
+    """Admits connections whose public key is in `admitted`, by ZeroMQ's authentication protocol."""
+
+    def __init__(self, context: zmq.Context[Any], clock: RealClock, log: SparseLog) -> None:
+        self.admitted: dict[str, str] = {}  # public key -> name
+        self._clock, self._log = clock, log
+        self._socket = context.socket(zmq.REP)
+        self._socket.bind(_GATE)
+        clock.watch(self._socket, self._decide)
+
+    def _decide(self) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                self._answer(*self._socket.recv_multipart(zmq.NOBLOCK))
+            except zmq.Again:
+                return
+
+    def _answer(
+        self,
+        version: bytes,
+        request: bytes,
+        _domain: bytes,
+        address: bytes,
+        _identity: bytes,
+        mechanism: bytes,
+        *credentials: bytes,
+    ) -> None:
+        name = None
+        if mechanism == b"CURVE" and len(credentials) == 1:
+            name = self.admitted.get(zmq.utils.z85.encode(credentials[0]).decode())
+        if name is None:
+            self._log.note(f"refused a connection from {address.decode()}: unknown key")
+            answer = [b"400", b"unknown key", b"", b""]
+        else:
+            answer = [b"200", b"OK", name.encode(), b""]
+        self._socket.send_multipart([version, request, *answer])
+
+    def close(self) -> None:
+        self._clock.forget(self._socket)
+        self._socket.close(linger=0)
