@@ -23,8 +23,8 @@ from outpace.real.net.messages import Initialize
 from outpace.real.net.transport import Session, new_keys
 from outpace.real.net.zeromq.transport import LOOPBACK
 from outpace.real.node.member import COORDINATOR, CoordinatorLink
+from outpace.real.node.server import serve
 from outpace.real.node.worker import ServedWorker
-from outpace.real.process import roles
 from outpace.real.process.launcher import Role
 from outpace.real.process.local import LocalLauncher
 from outpace.real.run import LEASE_S
@@ -134,7 +134,7 @@ def whole(
             link = CoordinatorLink(name, endpoint, key, session(name))
             number = int(name.split("-")[1])
             if name.startswith("server"):
-                group.start(Role(name, roles.serve, (link, number, experiment, public)), LOOPBACK)
+                group.start(Role(name, serve, (link, number, experiment, public)), LOOPBACK)
             else:
                 result_in, result_out = Pipe(duplex=False)
                 arguments = link, number, experiment, elements, steps, pause_s, result_out

@@ -29,7 +29,7 @@ from outpace.real.net.sparse_log import Log
 from outpace.real.net.transport import Keys, Session, new_keys
 from outpace.real.net.zeromq.transport import LOOPBACK
 from outpace.real.node.member import COORDINATOR, CoordinatorLink
-from outpace.real.process import roles
+from outpace.real.node.server import serve
 from outpace.real.process.launcher import Role
 from outpace.real.process.local import LocalLauncher
 from outpace.real.process.output import print_line
@@ -166,7 +166,7 @@ class RealRun:
         for index, name in enumerate(coordinator.servers):
             address = next(places)
             link, plan = self._links[name], self._training.experiment
-            role = Role(name, roles.serve, (link, index, plan, worker_keys, address))
+            role = Role(name, serve, (link, index, plan, worker_keys, address))
             self.launcher.start(role, address)
         self._start_workers()
         if self._watch is not None:

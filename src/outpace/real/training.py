@@ -16,7 +16,8 @@ from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError
 from outpace.real.net.messages import DTYPES
 from outpace.real.node.packing import unpacked
-from outpace.real.process import roles
+from outpace.real.node.task import run_task
+from outpace.real.process.script import run_script
 from outpace.tasks import (
     Evaluation,
     Script,
@@ -67,7 +68,7 @@ class TaskTraining:
         self.initial = workload.initial_parameters()
 
     def worker(self, index: int) -> tuple[Callable[..., None], tuple[Any, ...]]:
-        return roles.work, (self.experiment,)
+        return run_task, (self.experiment,)
 
     def evaluate(self, blocks: Sequence[Block]) -> Evaluation:
         return evaluation_of(self._workload, blocks, self.experiment.evaluate.samples)
@@ -94,7 +95,7 @@ class ScriptTraining:
     def worker(self, index: int) -> tuple[Callable[..., None], tuple[Any, ...]]:
         path = Path(self._task.path).absolute()  # processes start where the fork server did
         task = dataclasses.replace(self._task, path=str(path))
-        return roles.script, (dataclasses.replace(self.experiment, task=task),)
+        return run_script, (dataclasses.replace(self.experiment, task=task),)
 
     def evaluate(self, blocks: Sequence[Block]) -> None:
         return None

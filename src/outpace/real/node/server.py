@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from outpace.blocks.block import Block, whole
 from outpace.blocks.slicing import layers_within
@@ -255,3 +256,8 @@ class Server(Member):
             self._turns.answered(message.worker, message.iteration)
             totals.bytes_sent += block.nbytes
             self.listener.send(to, wire_reply(message, block), block)
+
+
+def serve(*arguments: Any) -> None:
+    """Run a server in its process; arguments of `Server`."""
+    Server(*arguments).run()

@@ -12,19 +12,17 @@ import sys
 from collections.abc import Callable
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from outpace.real.net.clock import RealClock
 from outpace.real.process.launcher import OnOutput
-
-if TYPE_CHECKING:
-    from outpace.real.net.clock import RealClock
 
 _READ_BYTES: Final = 1 << 16
 _LONGEST: Final = 1 << 20  # bytes without an end of line that are kept
 
 
 class OutputStream:
-    """A pipe; `say` is called with each line that comes out of it."""
+    """A pipe. `say` is called with each line that is written into it."""
 
     def __init__(self, clock: RealClock, say: Callable[[str], None]) -> None:
         self._clock, self._say = clock, say

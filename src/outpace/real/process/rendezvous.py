@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +29,13 @@ class Rendezvous(msgspec.Struct, forbid_unknown_fields=True):
 
     endpoint: str
     key: str
-    run: int
-    epoch: int
-    lease_s: float
-    workers: dict[str, tuple[str, str]]  # name: public and secret key; empty if insecure
+    session: Session  # without keys
+    workers: dict[str, Keys]  # by name; empty if insecure
     experiment: dict[str, Any]
 
 
 def write_rendezvous(
-    path: Path, link: CoordinatorLink, keys: Mapping[str, Keys], plan: Experiment
+    path: Path, link: CoordinatorLink, keys: dict[str, Keys], plan: Experiment
 ) -> None:
     """Write the file for the workers of a run.
 
@@ -49,16 +47,8 @@ def write_rendezvous(
     Raises:
         ConfigError: the file cannot be written.
     """
-    session = link.session
-    content = Rendezvous(
-        link.endpoint,
-        link.key,
-        session.run,
-        session.epoch,
-        session.lease_s,
-        {name: (pair.public, pair.secret) for name, pair in keys.items()},
-        to_plain(plan),
-    )
+    session = replace(link.session, keys=None)
+    content = Rendezvous(link.endpoint, link.key, session, keys, to_plain(plan))
     try:
         # A new file with mode 0600: a process that has the old one open sees no keys.
         handle, partial = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
@@ -96,8 +86,7 @@ def join_from_file(path: str, place: tuple[int, int] | None) -> None:
             f"start {experiment.workers} processes"
         )
     name = worker_name(number)
-    pair = found.workers.get(name)
-    session = Session(found.run, found.epoch, found.lease_s, Keys(*pair) if pair else None)
+    session = replace(found.session, keys=found.workers.get(name))
     HERE.link = CoordinatorLink(name, found.endpoint, found.key, session)
     HERE.outside = True
     HERE.number, HERE.workers, HERE.experiment = number, total, experiment

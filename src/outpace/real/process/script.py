@@ -27,6 +27,8 @@ def run_script(link: CoordinatorLink, number: int, experiment: Experiment) -> No
     """
     task = experiment.task
     assert isinstance(task, Script)
+    # As in plain Python: a DataLoader forks its workers unless the script says otherwise.
+    multiprocessing.set_start_method(None, force=True)
     HERE.link, HERE.experiment = link, experiment
     HERE.number, HERE.workers = number, experiment.workers
     sys.argv = [task.path, *task.arguments]
