@@ -10,7 +10,6 @@ import torch
 
 import outpace
 from outpace.config.reading import experiment_from
-from outpace.tasks import kinds
 
 TASKS = """\
 import random
@@ -63,6 +62,11 @@ class Noisy(torch.utils.data.Dataset):
         mine = noise + self.own.random() + random.random() + float(np.random.rand())
         return x[i] + (mine + torch.rand(())).float(), y[i]
 
+def counted():
+    with open(__file__ + ".made", "a") as file:
+        file.write("made\\n")
+    return task()
+
 def remembers():
     # Whatever can remember that it was used does.
     seen = []
@@ -82,9 +86,8 @@ def remembers():
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch):
+def run(tmp_path):
     (tmp_path / "tasks.py").write_text(TASKS)
-    monkeypatch.setattr(kinds, "_PROBED", set())
 
     def run(function: str, out: str | None = None) -> outpace.Result:
         plain = {
@@ -126,13 +129,19 @@ def test_what_cannot_be_trained_is_refused_before_the_run(run, tmp_path, functio
 @pytest.mark.parametrize("function", ["task", "one_element", "remembers"])
 def test_the_run_does_not_notice(run, function):
     state = torch.get_rng_state()
-    probed = run(function)
-    assert len(kinds._PROBED) == 1
+    tried = run(function)
     alone = run(function)  # known to be fine: not tried again
-    assert len(kinds._PROBED) == 1
     assert torch.equal(torch.get_rng_state(), state)
     for digest in ("parameters_digest", "trace_digest"):
-        assert probed.summary[digest] == alone.summary[digest]
-    assert probed.metrics.equals(alone.metrics)
+        assert tried.summary[digest] == alone.summary[digest]
+    assert tried.metrics.equals(alone.metrics)
     for name, value in alone.parameters.items():
-        assert torch.equal(probed.parameters[name], value), name
+        assert torch.equal(tried.parameters[name], value), name
+
+
+def test_a_task_is_tried_once_in_a_process(run, tmp_path):
+    made = tmp_path / "tasks.py.made"
+    run("counted")
+    assert len(made.read_text().splitlines()) == 2  # for the trial and for the run
+    run("counted")
+    assert len(made.read_text().splitlines()) == 3

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import reprlib
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from enum import Enum
 from functools import cache, reduce
 from operator import or_
 from pathlib import Path
+from reprlib import repr as short
 from typing import Any, Final
 
 import pydantic
@@ -92,12 +92,9 @@ def _whole(value: Any) -> Any:
 
 
 def _with_absolute_paths(experiment: Experiment, folder: Path) -> Experiment:
-    parts = {
-        entry.name: getattr(experiment, entry.name) for entry in dataclasses.fields(experiment)
-    }
-    return dataclasses.replace(
-        experiment, **{name: with_paths(part, folder) for name, part in parts.items()}
-    )
+    names = [entry.name for entry in dataclasses.fields(experiment)]
+    parts = {name: with_paths(getattr(experiment, name), folder) for name in names}
+    return dataclasses.replace(experiment, **parts)
 
 
 # -- reading -------------------------------------------------------------------------
@@ -128,7 +125,7 @@ def _read(
         if data is None and types.NoneType in arguments:
             return None
         if not isinstance(data, dict):
-            problems.append(f"{path or 'the configuration'} must be a mapping, not {_short(data)}")
+            problems.append(f"{path or 'the configuration'} must be a mapping, not {short(data)}")
             return _UNREADABLE
         option = usual if usual in options and "kind" not in data else None
         option = option or _chosen(options, data, path, problems)
@@ -182,7 +179,7 @@ def _chosen(options: list[type], data: Any, path: str, problems: list[str]) -> t
     kind = data["kind"]
     if isinstance(kind, str) and kind in kinds:
         return kinds[kind]
-    problems.append(f"{path}.kind: unknown kind {_short(kind)}.{did_you_mean(kind, kinds)}")
+    problems.append(f"{path}.kind: unknown kind {short(kind)}.{did_you_mean(kind, kinds)}")
     return None
 
 
@@ -254,11 +251,11 @@ def _in_words(found: Sequence[Any], path: str) -> list[str]:
     """Return pydantic's errors as text: one line per location, one for a whole union."""
     if len(found) > 1 and all(problem["input"] == found[0]["input"] for problem in found):
         either = " or ".join(_must(problem).removeprefix("must be ") for problem in found)
-        return [f"{path} must be {either}, not {_short(found[0]['input'])}"]
+        return [f"{path} must be {either}, not {short(found[0]['input'])}"]
     lines = []
     for problem in found:
         place = "".join(f"[{s}]" if isinstance(s, int) else f".{s}" for s in problem["loc"])
-        lines.append(f"{path}{place} {_must(problem)}, not {_short(problem['input'])}")
+        lines.append(f"{path}{place} {_must(problem)}, not {short(problem['input'])}")
     return lines
 
 
@@ -266,7 +263,3 @@ def _must(problem: Any) -> str:
     if problem["type"] in ("enum", "literal_error"):
         return f"must be {problem['ctx']['expected']}"
     return _WORDS.get(problem["type"], str(problem["msg"]))
-
-
-def _short(value: Any) -> str:
-    return reprlib.repr(value)

@@ -166,8 +166,7 @@ class Simulator:
         self._shares_bandwidth = law.contention == "fair"
         self._network = network_of(law, self.kernel, delivered)
         self._workers: dict[str, Worker] = {}
-        self._daemons: set[str] = set()
-        self._started: set[str] = set()
+        self._not_started: dict[str, bool] = {}  # by name; True for a daemon
 
     @property
     def now(self) -> float:
@@ -200,9 +199,7 @@ class Simulator:
         worker.name, worker._simulator = name, self
         worker._mailbox = self._network.add(name)
         worker.__init__(*args, **kwargs)  # type: ignore[misc]
-        self._workers[name] = worker
-        if daemon:
-            self._daemons.add(name)
+        self._workers[name], self._not_started[name] = worker, daemon
         return worker
 
     def start(self, until: float | None = None) -> float:
@@ -222,10 +219,9 @@ class Simulator:
         """
         if until is not None:
             _require_time("start", "the simulator", until)
-        for name, worker in self._workers.items():
-            if name not in self._started:
-                self._started.add(name)
-                self.kernel.spawn(self._run(worker), name, daemon=name in self._daemons)
+        for name, daemon in self._not_started.items():
+            self.kernel.spawn(self._run(self._workers[name]), name, daemon=daemon)
+        self._not_started.clear()
         self.kernel.run(None if until is None else nanoseconds(until))
         return self.now
 

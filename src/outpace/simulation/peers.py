@@ -1,11 +1,12 @@
-"""A run in virtual time without servers: workers average among themselves. An `Engine`.
+"""A run in virtual time without servers: workers average among themselves.
 
-Connects the workers' program to the kernel, the collectives and the cluster's laws. The common
-model is evaluated as it is after the newest commit; without one, the mean of the workers' own.
+Connects the workers' program to the kernel, the collectives and the laws of the cluster. The newest
+version of the common model is evaluated; if there is none, the mean of the workers' own models.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 
@@ -38,18 +39,18 @@ from outpace.tasks import Workload
 
 
 class PeerSimulation(VirtualRun):
-    """A run without servers."""
+    """A run without servers. Implements `Engine`."""
 
     def _set_up(self, experiment: Experiment, workload: Workload) -> None:
         sync = experiment.peers
         assert sync is not None
         (initial,) = workload.initial_parameters()
         new_block = partial(parameter_block, initial, layers=self._layers_of[0])
-        self._own_block = partial(new_block, self._optimizer)
         block = new_block(sync.common_optimizer(self._optimizer))
         rate = replica_rate(sync, self._optimizer)
         self.model = SharedModel(block, experiment.workers, self._committed, rate)
-        self._own: dict[int, ParameterBlock] = {}  # by worker
+        own_block = partial(new_block, self._optimizer)
+        self._own: dict[int, ParameterBlock] = defaultdict(own_block)  # by worker
         self._strategy = sync
         # By all-reduce: the versions of the common model at which its gradients were computed.
         self._computed_at: dict[int, list[int]] = {}
@@ -100,20 +101,15 @@ class PeerSimulation(VirtualRun):
 
     def own(self, worker: int) -> Own:
         """Return the model that this worker alone changes."""
-        return Own(self._block_of(worker), worker, self._stepped)
-
-    def _block_of(self, worker: int) -> ParameterBlock:
-        if worker not in self._own:
-            self._own[worker] = self._own_block()
-        return self._own[worker]
+        return Own(self._own[worker], worker, self._stepped)
 
     def join(
         self, worker: int, value: Block, weight: int, versions: Sequence[int]
     ) -> SimulatedReduction:
-        """Let this worker take part in the next all-reduce.
+        """Let this worker join its next all-reduce.
 
         Args:
-            versions: of the common model, at which its gradients were computed.
+            versions: the versions of the common model at which its gradients were computed.
         """
         part = self._all_reduces.join(worker, value, weight)
         if versions:
@@ -121,7 +117,7 @@ class PeerSimulation(VirtualRun):
         return part
 
     def exchange(self, worker: int, iteration: int) -> SimulatedExchange:
-        """Let this worker average with another one that has not left."""
+        """Let this worker average with another worker that has not left."""
         return self._exchanges.begin(worker, self._partner(worker, iteration))
 
     def _partner(self, worker: int, iteration: int) -> int | None:
@@ -136,7 +132,7 @@ class PeerSimulation(VirtualRun):
         )
 
     def _average(self, one: int, other: int) -> None:
-        average_both(self._block_of(one), self._block_of(other))
+        average_both(self._own[one], self._own[other])
 
     def _committed(self, gradients: int) -> None:
         before = self.model.version - 1  # the result of all-reduce n is commit n
@@ -168,11 +164,12 @@ class SimulatedPeer(Computing):
         self.workers = simulation.experiment.workers
         self._common = Common(simulation.model)
         self._iteration = -1  # the last that was computed
-        # Since this worker last joined an average: versions it computed at, ns that it computed.
+        # Since this worker last joined an average: the versions at which it computed, and for how
+        # long (ns).
         self._versions: list[int] = []
         self._computed: Time = 0
         self._computing_since: Time | None = None
-        self.joined_after = -1  # the iteration after which it joined; of an exchange: beside which
+        self.joined_after = -1  # the iteration after which, or beside which, it joined an average
 
     def common(self) -> Common:
         return self._common
@@ -198,7 +195,7 @@ class SimulatedPeer(Computing):
 
     @property
     def computed_since_joining(self) -> Time:
-        """ns that the worker has computed, a computation that is under way included."""
+        """Time (ns) that the worker has computed, including a computation under way."""
         since = self._computing_since
         return self._computed + (0 if since is None else self._kernel.now - since)
 

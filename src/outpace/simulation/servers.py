@@ -47,6 +47,7 @@ class Simulation(VirtualRun):
             for server, block in enumerate(workload.initial_parameters())
         ]
         self._scheduler = scheduler_shard(experiment, self.recorder)
+        self._all_shards = [*self._shards, *([self._scheduler] if self._scheduler else [])]
         self._fitting: FittingAtOnce | None = None
         self._spawn(experiment)
 
@@ -71,11 +72,6 @@ class Simulation(VirtualRun):
         for shard in self._all_shards:
             shard.close(self.kernel.now)
         super().close()
-
-    @property
-    def _all_shards(self) -> list[Shard]:
-        """The shards of the servers and of the scheduler, if there is one."""
-        return self._shards if self._scheduler is None else [*self._shards, self._scheduler]
 
     # -- wiring ----------------------------------------------------------------
 

@@ -27,7 +27,8 @@ from outpace.record.metrics import Metrics
 from outpace.record.recorder import Recorder
 from outpace.record.totals import Totals
 from outpace.record.trace import Trace
-from outpace.simulation.executors import EvaluationJob, Gradients
+from outpace.simulation.executors.gradients import Gradients
+from outpace.simulation.executors.job import EvaluationJob
 from outpace.simulation.network import network_of
 from outpace.simulation.network.links import Log
 from outpace.support.repeatable import left_as_they_were, one_thread
@@ -110,7 +111,7 @@ class VirtualRun(ABC):
     @property
     @abstractmethod
     def _changes(self) -> Any:
-        """A value that changes whenever the parameters do."""
+        """Return a value that changes whenever the parameters do."""
 
     def _waiting(self) -> list[str]:
         """Describe which pulls are held where, for the message of a deadlock."""

@@ -22,8 +22,8 @@ from outpace.errors import ConfigError, DivergenceError, RunError
 from outpace.experiment.running import simulate
 from outpace.record.sinks import MemorySink
 from outpace.record.trace import Trace
-from outpace.simulation.executors import Gradients
 from outpace.simulation.executors.auto import AutoExecutor
+from outpace.simulation.executors.gradients import Gradients
 from outpace.simulation.executors.job import GradientJob
 from outpace.simulation.servers import Simulation
 from outpace.simulation.virtual import one_thread_own_randomness

@@ -13,9 +13,8 @@ from typing import Any, Final
 import torch
 
 from outpace.config.experiment import Experiment
-from outpace.simulation.executors.job import Executor, Job, Outcome
+from outpace.simulation.executors.job import Executor, Job, Outcome, SerialExecutor
 from outpace.simulation.executors.processes import ProcessExecutor, Unusable, cores
-from outpace.simulation.executors.serial import SerialExecutor
 from outpace.tasks import Workload
 
 LONG_S: Final = 30.0  # of gradients still to come; processes need some of that to start

@@ -12,9 +12,14 @@ from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError
 from outpace.simulation.executors.auto import AutoExecutor
 from outpace.simulation.executors.batched import BatchedExecutor
-from outpace.simulation.executors.job import EvaluationJob, Executor, GradientJob, Told
+from outpace.simulation.executors.job import (
+    EvaluationJob,
+    Executor,
+    GradientJob,
+    SerialExecutor,
+    Told,
+)
 from outpace.simulation.executors.processes import ProcessExecutor, cores
-from outpace.simulation.executors.serial import SerialExecutor
 from outpace.support.units import Time
 from outpace.tasks import Evaluation, Workload, evaluation_of
 

@@ -1,4 +1,4 @@
-"""Gradients and evaluations to be computed, and the protocol of what computes them."""
+"""Gradients and evaluations to be computed, the protocol of executors, and the simplest one."""
 
 from __future__ import annotations
 
@@ -63,6 +63,27 @@ class Job(ABC):
     @abstractmethod
     def compute(self, workload: Workload) -> Outcome:
         """Compute it here and now. Raises RunError if the task raises."""
+
+
+class SerialExecutor:
+    """Computes each job when its outcome is needed, in this process: the reference."""
+
+    beside = False
+
+    def __init__(self, workload: Workload) -> None:
+        self._workload = workload
+
+    def expect(self, job: Job) -> None:
+        pass
+
+    def result(self, job: Job) -> Outcome:
+        return job.compute(self._workload)
+
+    def close(self) -> None:
+        pass
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "serial"}
 
 
 class JobQueue:
