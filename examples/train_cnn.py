@@ -57,7 +57,8 @@ def main() -> None:
     torch.manual_seed(0)
     train, test = digits()
     model = make_model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
+    # Without momentum, so that strategies with stale gradients train as well: see docs/real.md.
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=1e-4)
     model, optimizer = outpace.attach(model, optimizer)
     sampler = outpace.sampler(train)
     loader = DataLoader(train, batch_size=32, sampler=sampler)
