@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Flag, auto
 from typing import Final, Literal
 
 from outpace.report.read.runs import Run, clock
@@ -16,24 +15,14 @@ NOTHING: Final = "–"
 Value = Callable[[Run], float | None]
 
 
-class Judged(Flag):
-    """Condition under which a report marks the best run of a column.
-
-    SAME_WORK: all runs applied about the same number of gradients. ONE_CLOCK: all runs are in
-    virtual time, or all are on real processes.
-    """
-
-    ALWAYS = 0
-    SAME_WORK = auto()
-    ONE_CLOCK = auto()
-
-
 @dataclass(frozen=True, slots=True)
 class Column:
     """A quantity that a report shows for every run.
 
     Attributes:
         better: whether low or high values are better; None if neither is.
+        same_work: mark the best run only if all applied about the same number of gradients.
+        one_clock: mark the best run only if all runs are in virtual time, or all on real processes.
         missing: returns the text for a run without a value.
     """
 
@@ -42,7 +31,8 @@ class Column:
     value: Value
     show: Callable[[float], str]
     better: Literal["low", "high"] | None = None
-    judged: Judged = Judged.ALWAYS
+    same_work: bool = False
+    one_clock: bool = False
     missing: Callable[[Run], str] = lambda _: NOTHING
 
 
@@ -59,7 +49,7 @@ def _time_to(target: ReportTarget) -> Column:
         target.reached_s,
         seconds,
         "low",
-        Judged.ONE_CLOCK,
+        one_clock=True,
         missing=lambda run: "not reached" if target.applies_to(run) else NOTHING,
     )
 
@@ -72,18 +62,19 @@ def _count(value: float) -> str:
     return f"{value:,.0f}"
 
 
-_WORK, _CLOCK = Judged.SAME_WORK, Judged.ONE_CLOCK
 _COLUMNS: Final = (
     Column("Accuracy", "at the end, on the test set", _of("accuracy"), percent, "high"),
     Column("Train loss", "at the end", _of("train_loss"), number, "low"),
-    Column("Virtual time", "of the whole run", _of("virtual_time_s"), seconds, "low", _WORK),
+    Column(
+        "Virtual time", "of the whole run", _of("virtual_time_s"), seconds, "low", same_work=True
+    ),
     Column(
         "Wall time",
         "of the whole run, on real processes",
         _of("wall_time_s"),
         seconds,
         "low",
-        _WORK,
+        same_work=True,
     ),
     Column(
         "Gradients/s",
@@ -91,7 +82,7 @@ _COLUMNS: Final = (
         lambda run: run.gradients_per_s,
         number,
         "high",
-        _CLOCK,
+        one_clock=True,
     ),
     Column(
         "Waiting",
@@ -99,7 +90,7 @@ _COLUMNS: Final = (
         lambda run: run.waiting_share,
         percent,
         "low",
-        _CLOCK,
+        one_clock=True,
     ),
     Column(
         "Staleness, mean",
@@ -121,7 +112,7 @@ _COLUMNS: Final = (
         _of("delayed_pulls"),
         _count,
         "low",
-        _WORK,
+        same_work=True,
     ),
     Column("Compute", "mean per worker", _of("seconds", "compute"), seconds),
     Column(
@@ -130,10 +121,21 @@ _COLUMNS: Final = (
         _of("seconds", "communicate"),
         seconds,
         "low",
-        _WORK | _CLOCK,
+        same_work=True,
+        one_clock=True,
     ),
-    Column("Wait", "mean per worker", _of("seconds", "wait"), seconds, "low", _WORK | _CLOCK),
-    Column("Sent", "bytes sent by workers and servers", _of("bytes_sent"), size, "low", _WORK),
+    Column(
+        "Wait",
+        "mean per worker",
+        _of("seconds", "wait"),
+        seconds,
+        "low",
+        same_work=True,
+        one_clock=True,
+    ),
+    Column(
+        "Sent", "bytes sent by workers and servers", _of("bytes_sent"), size, "low", same_work=True
+    ),
     Column("Gradients", "applied to the parameters", _of("gradients_applied"), _count),
     Column(
         "Counted",
@@ -154,7 +156,7 @@ _COLUMNS: Final = (
         _of("overlap_fraction"),
         percent,
         "high",
-        _CLOCK,
+        one_clock=True,
     ),
     Column(
         "Abstained",
@@ -180,9 +182,9 @@ def best_of(column: Column, runs: Sequence[Run]) -> set[int]:
     if column.better is None or len(values) < 2 or len(set(values.values())) == 1:
         return set()
     compared = [runs[place] for place in values]
-    if Judged.SAME_WORK in column.judged and not _same_work(compared):
+    if column.same_work and not _same_work(compared):
         return set()
-    if Judged.ONE_CLOCK in column.judged and clock(compared) == "time":
+    if column.one_clock and clock(compared) == "time":
         return set()
     best = min(values.values()) if column.better == "low" else max(values.values())
     return {place for place, value in values.items() if value == best}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from outpace.report.columns import Column, best_of, columns
 from outpace.report.figures.figure import colour
@@ -10,6 +11,16 @@ from outpace.report.frame import tiles
 from outpace.report.read.runs import Run, clock, strategies
 from outpace.report.target import ReportTarget
 from outpace.report.words import escaped, listed
+
+_BEST: Final = (
+    '<span class="mark">★</span> best of its column among the complete runs. Not marked are '
+    "columns in which all runs are alike, columns without a better end, and totals if the runs "
+    "applied different numbers of gradients. "
+)
+_MEANS: Final = (
+    "Compute, communicate and wait are means per worker; staleness is counted in updates of the "
+    "parameters."
+)
 
 
 def summary_table(runs: Sequence[Run], target: ReportTarget | None) -> str:
@@ -27,10 +38,11 @@ def summary_table(runs: Sequence[Run], target: ReportTarget | None) -> str:
         cells = "".join(
             _cell(column, run, place in best) for column, best in zip(shown, marked, strict=True)
         )
+        words = f'<td class="words">{escaped(said[place])}</td>' if said else ""
         rows.append(
             '<tr><th scope="row">'
-            f'<span class="name">{_swatch(place)}{escaped(run.name)}</span></th>'
-            f"<td>{status_badge(run)}</td>{_words(said, place)}{cells}</tr>"
+            f'<span class="name"><i class="swatch" style="background:{colour(place)}"></i>'
+            f"{escaped(run.name)}</span></th><td>{_status(run)}</td>{words}{cells}</tr>"
         )
         if run.error:
             rows.append(
@@ -42,7 +54,7 @@ def summary_table(runs: Sequence[Run], target: ReportTarget | None) -> str:
         '<table id="summary-table"><thead><tr><th scope="col">Run</th>'
         f'<th scope="col">Status</th>{title}{head}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
-        f'<p class="legend">{_legend(runs, shown, any(marked))}</p>'
+        f'<p class="legend">{_BEST if any(marked) else ""}{_times(runs)}. {_MEANS}</p>'
     )
 
 
@@ -52,15 +64,14 @@ def summary_tiles(run: Run, target: ReportTarget | None) -> str:
     error = f'<p class="notice">{escaped(run.error)}</p>' if run.error else ""
     return (
         tiles(
-            {"Status": status_badge(run), **{c.title: escaped(c.show(v)) for c, v in shown}},
+            {"Status": _status(run), **{c.title: escaped(c.show(v)) for c, v in shown}},
             {c.title: c.hint for c, _ in shown},
         )
-        + f'{error}<p class="legend">{_times([run])}. Compute, communicate and wait are means per '
-        "worker; staleness is counted in updates of the parameters.</p>"
+        + f'{error}<p class="legend">{_times([run])}. {_MEANS}</p>'
     )
 
 
-def status_badge(run: Run) -> str:
+def _status(run: Run) -> str:
     kind = run.status if run.status in ("complete", "partial", "failed") else "partial"
     return f'<span class="status {kind}">{escaped(run.status)}</span>'
 
@@ -72,28 +83,6 @@ def _cell(column: Column, run: Run, best: bool) -> str:
         return f"<td>{text}</td>"
     mark = '<span class="mark" role="img" aria-label="best">★</span>'
     return f'<td class="best"><b>{text}</b>{mark}</td>'
-
-
-def _words(said: Sequence[str], place: int) -> str:
-    return f'<td class="words">{escaped(said[place])}</td>' if said else ""
-
-
-def _swatch(place: int) -> str:
-    return f'<i class="swatch" style="background:{colour(place)}"></i>'
-
-
-def _legend(runs: Sequence[Run], shown: Sequence[Column], marked: bool) -> str:
-    if not marked:
-        return f"{_times(runs)}."
-    high = [c.title.lower() for c in shown if c.better == "high"]
-    neutral = [c.title.lower() for c in shown if c.better is None]
-    return (
-        f'<span class="mark">★</span> best of its column among the complete runs: the highest '
-        f"value for {escaped(listed(high))}, the lowest for the others. Not marked are columns in "
-        f"which all runs are alike, {escaped(listed(neutral))}, and totals if the runs applied "
-        f"different numbers of gradients. {_times(runs)}. "
-        "Compute, communicate and wait are means per worker."
-    )
 
 
 def _times(runs: Sequence[Run]) -> str:

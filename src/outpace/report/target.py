@@ -80,14 +80,16 @@ def _derived(runs: Sequence[Run]) -> ReportTarget | None:
     Returns None for fewer than two runs, and if a run had this accuracy from the start. Failed
     runs do not lower the target.
     """
-    compared = [run for run in runs if run.status != "failed" and run.best_accuracy() is not None]
-    if len(compared) < 2:
+    curves = [run.metrics["accuracy"] for run in runs if run.status != "failed"]
+    known = [[value for value in curve if value is not None] for curve in curves]
+    known = [values for values in known if values]
+    if len(known) < 2:
         return None
-    lowest = min(run.best_accuracy() or 0.0 for run in compared)
+    lowest = min(max(values) for values in known)
     step = 0.05 if lowest < 0.9 else 0.01 if lowest < 0.99 else 0.001
     target = round(math.floor(lowest / step + 1e-9) * step, 3)
-    firsts = [next(a for a in run.metrics["accuracy"] if a is not None) for run in compared]
-    return ReportTarget("accuracy", target, given=False) if target > max(firsts) else None
+    at_first = max(values[0] for values in known)
+    return ReportTarget("accuracy", target, given=False) if target > at_first else None
 
 
 def same_task(runs: Sequence[Run]) -> bool:

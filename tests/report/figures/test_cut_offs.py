@@ -20,8 +20,7 @@ from outpace.record.sinks import ParquetSink
 from outpace.record.trace import Trace
 from outpace.report import write_report
 from outpace.report.figures.cut_offs import cut_offs
-from outpace.report.figures.lanes import MOST, choose_lanes
-from outpace.report.figures.timeline import FEWEST, FIRST, timeline
+from outpace.report.figures.timeline import FEWEST, FIRST, MOST, choose_lanes, timeline
 from outpace.report.findings import findings
 from outpace.report.perfetto.export import write_perfetto
 from outpace.report.read.errors import Unreadable

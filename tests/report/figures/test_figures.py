@@ -31,6 +31,7 @@ def test_lines_are_the_metrics(simulated):
             assert asp["y"] == pytest.approx(table[quantity].to_pylist(), rel=1e-4)
             assert asp["x"] == pytest.approx(table[base].to_pylist(), rel=1e-6)
     assert views[0, 0].layout["shapes"][0]["y0"] == 0.5
+    assert "Dotted: 50\N{NO-BREAK SPACE}% accuracy, the target." in views[0, 0].note
     assert "shapes" not in views[1, 0].layout
     assert "single gradient" in views[0, 1].note
 
@@ -107,18 +108,6 @@ def test_runs_keep_their_colour_and_many_differ_by_dash():
 def test_long_names_lose_their_middle_in_figures_and_all_are_escaped():
     assert label("SSP <3>") == "SSP &lt;3&gt;"
     assert label("adaptive with momentum 0.9") == "adaptive w…tum 0.9"
-
-
-def test_a_run_that_did_not_reach_the_target_is_named(tmp_path):
-    folders = [
-        make_run(tmp_path / "good", accuracy=[(0, 0.1), (1, 0.9)]),
-        make_run(tmp_path / "bad", accuracy=[(0, 0.1), (1, 0.2)], status="failed"),
-    ]
-    target = ReportTarget("accuracy", 0.8, given=False)
-    both = progress(read_runs(folders), [None, None], target).views["Accuracy", "vs time"]
-    assert both.note.endswith("derived from the results. bad did not reach it.")
-    alone = progress(read_runs(folders[:1]), [None], target).views["Accuracy", "vs time"]
-    assert alone.note.endswith("derived from the results. All runs reached it.")
 
 
 def test_numbers_are_written_for_people():

@@ -23,7 +23,7 @@ from outpace.report.figures.figure import (
 from outpace.report.read.runs import Run, clock
 from outpace.report.read.totals import STEPS, TraceTotals
 from outpace.report.target import ReportTarget
-from outpace.report.words import label, listed
+from outpace.report.words import label
 
 _POINTS: Final = 1000  # per line
 _Y: Final = {
@@ -66,7 +66,8 @@ def progress(
                 layout["yaxis"] |= {"tickformat": ".0%", "hoverformat": ".1%"}
             if target is not None and y == target.column:
                 layout["shapes"] = [across(target.value)]
-                note += f" {_who_reached(runs, target)}"
+                origin = "the target" if target.given else "derived from the results"
+                note += f" Dotted: {target.words}, {origin}."
             traces = [_line(run, place, x, y) for place, run in enumerate(runs)]
             traces = [trace for trace in traces if trace["x"]]
             views[quantity, against] = FigureView(traces, layout, note)
@@ -84,19 +85,6 @@ def _line(run: Run, place: int, x: str, y: str) -> Plot:
     drawn = line(label(run.name), rounded(x_values, 7), rounded(y_values), place, width=2.2)
     mode = "lines+markers" if len(points) <= 40 else "lines"
     return {**drawn, "mode": mode, "marker": {"size": 5}}
-
-
-def _who_reached(runs: Sequence[Run], target: ReportTarget) -> str:
-    origin = "the target" if target.given else "derived from the results"
-    evaluated = [run for run in runs if target.applies_to(run)]
-    missed = [run.name for run in evaluated if target.reached_s(run) is None]
-    if missed:
-        who = f"{listed(missed)} did not reach it."
-    elif len(evaluated) == len(runs):
-        who = "All runs reached it."
-    else:
-        who = "All runs that were evaluated reached it."
-    return f"Dotted: {target.words}, {origin}. {who}"
 
 
 def _iterations(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) -> Figure:

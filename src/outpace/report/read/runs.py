@@ -65,32 +65,18 @@ class Run:
 
     def number(self, *keys: str) -> float | None:
         """Return a finite number of the summary, such as `number("staleness", "mean")`."""
-        value: Any = self.summary
-        for key in keys:
-            value = value.get(key) if isinstance(value, Mapping) else None
-        return number_or_none(value)
+        return number_or_none(_at(self.summary, *keys))
 
     def setting(self, *keys: str) -> Any:
         """Return a value of the configuration, or None if it is not there."""
-        value: Any = self.config
-        for key in keys:
-            value = value.get(key) if isinstance(value, Mapping) else None
-        return value
-
-    @property
-    def scheduler(self) -> int | None:
-        """Number of the scheduler among the shards of the trace; None if it is not a shard."""
-        return scheduler_of(self.summary)
+        return _at(self.config, *keys)
 
     def histogram(self) -> dict[int, int]:
         """Return the number of pairs (gradient, server) for each staleness."""
-        staleness = self.summary.get("staleness")
-        counts = staleness.get("histogram") if isinstance(staleness, Mapping) else None
-        if not isinstance(counts, Mapping):
-            return {}
+        counts = _at(self.summary, "staleness", "histogram")
         return {
             int(key): int(count)
-            for key, count in counts.items()
+            for key, count in (counts.items() if isinstance(counts, Mapping) else ())
             if str(key).isdecimal() and number_or_none(count) is not None
         }
 
@@ -131,8 +117,12 @@ class Run:
             return None
         return known[2] / sum(known)
 
-    def best_accuracy(self) -> float | None:
-        return max((a for a in self.metrics["accuracy"] if a is not None), default=None)
+
+def _at(mapping: Any, *keys: str) -> Any:
+    """Return the value that the keys lead to through nested mappings; None if it is not there."""
+    for key in keys:
+        mapping = mapping.get(key) if isinstance(mapping, Mapping) else None
+    return mapping
 
 
 def clock(runs: Sequence[Run]) -> str:
