@@ -280,7 +280,7 @@ def test_nothing_to_fit_to():
 def test_too_few_iterations_say_how_many_are_needed():
     with pytest.raises(ConfigError, match=r"has 9 iterations.* at least 10: record a longer"):
         fit([recorded(9)], **SMALL)
-    with pytest.raises(ConfigError, match="run 1: it has 9 iterations"):
+    with pytest.raises(ConfigError, match="run 1 has 9 iterations"):
         fit([recorded(), recorded(9)], **SMALL)
     fit([recorded(10)], **SMALL)
 

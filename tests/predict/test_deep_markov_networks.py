@@ -9,8 +9,8 @@ import pytest
 import scipy.stats
 import torch
 
-from outpace.predict.deep_markov.gaussian import divergence, draw_above, log_above, log_density
 from outpace.predict.deep_markov.network import DeepMarkovNetwork
+from outpace.predict.normal import divergence, draw_above, log_above, log_density
 
 # z_1 ~ N(0.3, 0.8²), z_t = 0.7 z_{t-1} + 0.2 + N(0, 0.5²), x_t = z_t (1.5, -1) + (0.1, 0.4) + noise
 FIRST, FIRST_STD, KEEP, MOVE, STEP_STD = 0.3, 0.8, 0.7, 0.2, 0.5

@@ -120,7 +120,7 @@ def test_what_is_no_time_is_named(value: float) -> None:
     ("changes", "words"),
     [
         ({"rows": 19}, "has 19 iterations, too few"),
-        ({"unknown": True}, "no run time that is known"),
+        ({"unknown": True}, "no worker has two consecutive run times that are known"),
         ({"censored": True}, "record a run that waits for all"),
     ],
 )

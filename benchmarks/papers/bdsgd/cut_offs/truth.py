@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from outpace.predict.interface import Prediction
-from outpace.predict.truncated import normal_above
+from outpace.predict.normal import normal_above
 
 Array = NDArray[np.float64]
 

@@ -9,13 +9,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from outpace.predict.deep_markov.filter import DeepMarkovFilter
-from outpace.predict.deep_markov.history import checked, first_filled
-from outpace.predict.deep_markov.model import DeepMarkov, Shape
-from outpace.predict.deep_markov.scale import RunTimeScale
+from outpace.errors import ConfigError
+from outpace.predict.deep_markov.model import DeepMarkov, DeepMarkovFilter, Shape
+from outpace.predict.deep_markov.scale import RunTimeScale, log_times
+from outpace.predict.fitting import descend, require_learnable
+from outpace.predict.normal import draw_above
 from outpace.predict.recorded.table import RunTimes
-from outpace.support.repeatable import one_thread
 
+_MORE = 4  # iterations that a run must have beyond one window
+_NARROWEST = 1e-3  # spread of a worker's log run times where they do not vary
+_MAD = 1.4826  # standard deviation of a normal distribution in median absolute deviations
 LARGE = 512  # workers; with more, sorted run times are modelled by default
 _MOST_STEPS, _LEAST_STEPS = 1500, 200
 _WORK = 1_000_000  # steps x workers, within these limits: the cost of a step grows with workers
@@ -50,17 +53,24 @@ def fit(
     Raises:
         ConfigError: for run times from which nothing can be learned.
     """
-    workers = checked(histories, lag)
+    require_learnable(histories, lag + _MORE, absent=False)
+    workers = histories[0].workers
+    for number, history in enumerate(histories):
+        if history.workers != workers:
+            raise ConfigError(
+                f"run {number}: it has {history.workers} workers, and run 0 has {workers}; a deep "
+                "Markov model is fitted to one number of workers: leave the others out, or use "
+                "a model of kind pooled"
+            )
     shape = Shape(workers, workers > LARGE if ordered is None else ordered, lag, latent, hidden)
     if steps is None:
         steps = min(_MOST_STEPS, max(_LEAST_STEPS, _WORK // workers))
-    with one_thread():
-        training = _Training(histories, shape, seed)
-        for step in range(steps):
-            if step in {int(part * steps) for part in _REFILLING}:
-                training.refill()
-            training.step((step + 1) / steps)
-            progress((step + 1) / steps)
+    training = _Training(histories, shape, seed)
+    for step in range(steps):
+        if step in {int(part * steps) for part in _REFILLING}:
+            training.refill()
+        training.step((step + 1) / steps)
+        progress((step + 1) / steps)
     return DeepMarkov(shape, training.scale, training.network)
 
 
@@ -76,7 +86,7 @@ class _Training:
     def __init__(self, histories: Sequence[RunTimes], shape: Shape, seed: int) -> None:
         self._histories, self._shape = histories, shape
         self._generator = torch.Generator().manual_seed(seed & (2**63 - 1))
-        logs = [self._arranged(first_filled(each, self._generator)) for each in histories]
+        logs = [self._arranged(_first_filled(each, self._generator)) for each in histories]
         self.scale = RunTimeScale.of(torch.cat(logs))
         self.network = shape.network(seed)
         self._done = [self.scale.inward(table) for table in logs]
@@ -98,12 +108,8 @@ class _Training:
             _WINDOWS, length, self._shape.latent, generator=self._generator, dtype=torch.float32
         )
         bound = self.network.bound(done, seen, noise, weight=min(1.0, part / _ANNEALING))
-        self._optimizer.param_groups[0]["lr"] = _RATE * 0.5 * (1 + math.cos(math.pi * part))
-        self._optimizer.zero_grad()
-        loss = -bound.mean() / done[0].numel()
-        loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(self.network.parameters(), _LONGEST)
-        self._optimizer.step()
+        rate = _RATE * 0.5 * (1 + math.cos(math.pi * part))
+        descend(self._optimizer, -bound.mean() / done[0].numel(), rate, _LONGEST)
 
     def refill(self) -> None:
         """Draw cut-off times from the model as it is now."""
@@ -116,9 +122,7 @@ class _Training:
     def _followed(self, history: RunTimes, *, cut: bool) -> Tensor:
         """Return the run as a filter completes it, with `cut` random cut-offs after a window."""
         shape = self._shape
-        follower = DeepMarkovFilter(
-            self.network, self.scale, shape.lag, shape.ordered, self._generator
-        )
+        follower = DeepMarkovFilter(shape, self.scale, self.network, self._generator)
         rows = []
         for t, (seconds, censored) in enumerate(
             zip(history.seconds, history.censored, strict=True)
@@ -145,3 +149,17 @@ class _Training:
 
     def _drawn(self, low: int, high: int) -> int:
         return int(torch.randint(low, high, (1,), generator=self._generator))
+
+
+def _first_filled(history: RunTimes, generator: torch.Generator) -> Tensor:
+    """Return log run times, shape (T, N), float64, with draws in place of those cut off.
+
+    The draws are greater than the time of the cut-off and come from a log-normal law of each
+    worker, with its median and median absolute deviation. Both are right as long as less than
+    half of its iterations were cut off.
+    """
+    logs = log_times(history.seconds)
+    centre = logs.median(0).values
+    spread = _MAD * (logs - centre).abs().median(0).values.clamp(min=_NARROWEST)
+    drawn = centre + spread * draw_above((logs - centre) / spread, generator)
+    return torch.where(torch.from_numpy(history.censored.copy()), drawn, logs)

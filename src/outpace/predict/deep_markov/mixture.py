@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from outpace.predict.deep_markov.gaussian import draw_above, log_above, log_density
-from outpace.predict.deep_markov.history import log_times
+from outpace.predict.deep_markov.scale import log_times
+from outpace.predict.normal import draw_above, log_above, log_density
 from outpace.predict.recorded.table import Seconds
 
 _LEAST = 0.1  # least effective number of components after conditioning, as a share of K

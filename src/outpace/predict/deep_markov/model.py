@@ -1,4 +1,4 @@
-"""The fitted model, and its conversion to tensors and settings."""
+"""The fitted model, and the filter that follows a run with it."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from outpace.errors import ConfigError
-from outpace.predict.deep_markov.filter import DeepMarkovFilter
+from outpace.predict.deep_markov.mixture import Mixture
 from outpace.predict.deep_markov.network import DeepMarkovNetwork
-from outpace.predict.deep_markov.scale import RunTimeScale
-from outpace.predict.recorded.table import Nodes
+from outpace.predict.deep_markov.scale import RunTimeScale, log_times
+from outpace.predict.recorded.table import Mask, Nodes, Seconds
 from outpace.support.checks import require
 from outpace.support.repeatable import left_as_they_were
+
+COMPONENTS = 100  # of a prediction: the paper's K
+_CLOCK_S = 1e-9  # shortest run time
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +36,11 @@ class Shape:
 
     workers: int
     ordered: bool
-    lag: int = 16
-    latent: int = 16
-    hidden: int = 64
+    lag: int
+    latent: int
+    hidden: int
 
     def __post_init__(self) -> None:
-        for key in ("workers", "latent", "hidden"):
-            require(getattr(self, key) >= 1, key, "at least 1", getattr(self, key))
         require(self.lag >= 2, "lag", "at least 2", self.lag)
 
     @property
@@ -77,8 +79,7 @@ class DeepMarkov:
                 "of kind pooled, which serves any number"
             )
         generator = torch.Generator().manual_seed(seed & (2**63 - 1))
-        shape = self.shape
-        return DeepMarkovFilter(self._network, self._scale, shape.lag, shape.ordered, generator)
+        return DeepMarkovFilter(self.shape, self._scale, self._network, generator)
 
     def tensors(self) -> Mapping[str, Tensor]:
         scale = {"scale.centre": self._scale.centre, "scale.width": self._scale.width}
@@ -97,3 +98,48 @@ class DeepMarkov:
         centres = tuple(scale.centre.shape)
         require(centres == (shape.workers,), "scale.centre", "one for each worker", centres)
         return cls(shape, scale, network)
+
+
+class DeepMarkovFilter:
+    """Follows a run with a deep Markov model. Implements `Filter`.
+
+    The RNN needs all run times of an iteration. Those of workers that were cut off are drawn from
+    the predictive distribution truncated to longer times (section 3.1.4). Here it is also
+    conditioned on the times of the other workers, so that a node that has just changed is
+    recognised by its workers that did arrive.
+    """
+
+    def __init__(
+        self,
+        shape: Shape,
+        scale: RunTimeScale,
+        network: DeepMarkovNetwork,
+        generator: torch.Generator,
+    ) -> None:
+        self._shape, self._scale = shape, scale
+        self._network, self._generator = network, generator
+        self._window = scale.centre.new_empty(0, len(scale.centre))  # the newest last
+        self._prediction: Mixture | None = None
+
+    def observe(self, seconds: Seconds, censored: Mask) -> None:
+        self.complete(seconds, censored)
+
+    def complete(self, seconds: Seconds, censored: Mask) -> Tensor:
+        """Observe an iteration; return its completed log run times, shape (N,), float64."""
+        logs = log_times(np.maximum(seconds, _CLOCK_S))
+        known = logs.masked_fill(torch.from_numpy(censored.copy()), torch.nan)
+        if known.isnan().any():
+            low = logs.nan_to_num(-torch.inf)
+            logs = self.predict().knowing(known, low).draw(1)[0]
+        seen = logs.sort().values if self._shape.ordered else logs
+        self._window = torch.cat([self._window, self._scale.inward(seen)[None]])[-self._shape.lag :]
+        self._prediction = None
+        return logs
+
+    def predict(self) -> Mixture:
+        if self._prediction is None:
+            with torch.inference_mode():
+                ahead = self._network.ahead(self._window, COMPONENTS, self._generator)
+                mean, std = self._scale.outward(*ahead)
+            self._prediction = Mixture(mean, std, self._generator, self._shape.ordered)
+        return self._prediction

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from outpace.predict.deep_markov.gaussian import divergence, log_density
+from outpace.predict.normal import divergence, log_density
 
 Normal: TypeAlias = tuple[Tensor, Tensor]
 _NARROWEST = 1e-3  # smallest standard deviation: it bounds the likelihood

@@ -1,13 +1,22 @@
-"""Standardisation of log run times for the networks."""
+"""Log run times, and their standardisation for the networks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+import torch
 from torch import Tensor
+
+from outpace.predict.recorded.table import Seconds
 
 _WIDTH = 4.652695748081682  # width of the middle 98 % of a standard normal distribution
 _RANGE = 10.0  # values are clamped to it: a glitch, a new regime
+
+
+def log_times(seconds: Seconds) -> Tensor:
+    """Return the logarithms as a float64 tensor, for an array of any strides, writable or not."""
+    return torch.from_numpy(np.array(seconds, dtype=np.float64, order="C")).log()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

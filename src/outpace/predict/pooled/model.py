@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from outpace.predict.pooled.layout import NodeLayout
-from outpace.predict.pooled.network import HiddenState, PooledNetwork
+from outpace.predict.pooled.network import PooledNetwork
 from outpace.predict.pooled.prediction import Forecast
-from outpace.predict.pooled.tracks import Features, advance, begin, reference
+from outpace.predict.pooled.tracks import Levels, advance, begin, reference
 from outpace.predict.recorded.table import Mask, Nodes, Seconds
 
 
@@ -28,10 +28,7 @@ class Pooled:
     network: PooledNetwork
 
     kind: ClassVar[str] = "pooled"
-
-    @property
-    def needs(self) -> int:
-        return 1
+    needs: ClassVar[int] = 1
 
     def follow(self, node: Nodes, seed: int) -> Follower:
         return Follower(self.network, NodeLayout.of(np.asarray(node)), seed)
@@ -58,7 +55,7 @@ class Follower:
         self._present = torch.zeros(layout.nodes * layout.width, dtype=torch.bool)
         self._present[layout.place] = True
         self._present = self._present.view(layout.nodes, layout.width)
-        self._state: HiddenState = network.begin(1, layout.nodes, layout.width)
+        self._state: Levels = network.begin(1, layout.nodes, layout.width)
         self._tracks = begin((), layout.nodes, layout.width)
         self._generator = torch.Generator().manual_seed(seed)
 
@@ -73,13 +70,13 @@ class Follower:
             reference(times),
             self._network.noise,
         )
-        now = Features(*(part[None, None] for part in features))
+        now = Levels(*(part[None, None] for part in features))
         states = self._network(now, self._present[None], self._state)
-        self._state = HiddenState(*(part[0] for part in states))
+        self._state = Levels(*(part[0] for part in states))
 
     @torch.no_grad()
     def predict(self) -> Forecast:
-        law = self._network.law(HiddenState(*(part[0] for part in self._state)), self._tracks)
+        law = self._network.law(Levels(*(part[0] for part in self._state)), self._tracks)
         return Forecast(
             law, float(self._tracks.reference), self._layout, self._present, self._generator
         )

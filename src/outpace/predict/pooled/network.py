@@ -7,7 +7,7 @@ states, and the cluster that of its nodes, so the numbering of workers and nodes
 from __future__ import annotations
 
 import math
-from typing import Final, NamedTuple
+from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from outpace.predict.pooled.tracks import (
     CLUSTER_FEATURES,
     NODE_FEATURES,
     WORKER_FEATURES,
-    Features,
+    Levels,
     Tracks,
 )
 
@@ -30,14 +30,6 @@ _OTHER_SPREAD: Final = 0.25
 _REGIME_WEIGHTS: Final = (4.0, 1.0, 0.0, 0.0)  # stay, back to normal, others
 _RARELY: Final = -4.0  # initial logit of a delay
 _SMALLEST: Final = 1e-3  # spread of log times: measurements are not more precise
-
-
-class HiddenState(NamedTuple):
-    """Hidden states, shapes (runs, J, W, ...), (runs, J, ...), (runs, ...)."""
-
-    worker: Tensor
-    node: Tensor
-    cluster: Tensor
 
 
 class PooledNetwork(nn.Module):
@@ -66,14 +58,14 @@ class PooledNetwork(nn.Module):
                 head.weight.mul_(0.2)
                 head.bias.zero_()
 
-    def begin(self, runs: int, nodes: int, width: int) -> HiddenState:
-        return HiddenState(
+    def begin(self, runs: int, nodes: int, width: int) -> Levels:
+        return Levels(
             torch.zeros(runs, nodes, width, _WORKER),
             torch.zeros(runs, nodes, _NODE),
             torch.zeros(runs, _CLUSTER),
         )
 
-    def forward(self, features: Features, present: Tensor, state: HiddenState) -> HiddenState:
+    def forward(self, features: Levels, present: Tensor, state: Levels) -> Levels:
         """Return the states after each of T iterations, with T in front of every shape.
 
         Args:
@@ -89,9 +81,9 @@ class PooledNetwork(nn.Module):
         there = present.any(-1)[..., None].float()
         all_nodes = (node * (there / there.sum(-2, keepdim=True).clamp(min=1.0))).sum(-2)
         into = torch.cat((all_nodes, features.cluster), -1)
-        return HiddenState(worker, node, _through(self.cluster, into, state.cluster))
+        return Levels(worker, node, _through(self.cluster, into, state.cluster))
 
-    def law(self, state: HiddenState, tracks: Tracks) -> Law:
+    def law(self, state: Levels, tracks: Tracks) -> Law:
         """Return the law of the next iteration, relative to the reference of the last one."""
         noise = self.noise
         above = torch.cat(

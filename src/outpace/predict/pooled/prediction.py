@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from outpace.predict.normal import normal_above
 from outpace.predict.pooled.law import Law, log_parts, posterior
 from outpace.predict.pooled.layout import NodeLayout
 from outpace.predict.recorded.table import Seconds
-from outpace.predict.truncated import normal_above
 
 _NEAR: Final = 4.0  # up to here single precision suffices for draws from a tail
 

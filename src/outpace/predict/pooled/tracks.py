@@ -52,8 +52,11 @@ class Tracks(NamedTuple):
     node_age: Tensor  # nodes: iterations since the median was not cut off
 
 
-class Features(NamedTuple):
-    """Input of the network for an iteration, shapes (..., J, W, 7), (..., J, 7), (..., 3)."""
+class Levels(NamedTuple):
+    """Tensors about workers, nodes and the cluster, shapes (..., J, W, n), (..., J, n), (..., n).
+
+    The features of an iteration, with n = 7, 7 and 3, or hidden states of the network.
+    """
 
     worker: Tensor
     node: Tensor
@@ -71,7 +74,7 @@ def begin(runs: tuple[int, ...], nodes: int, width: int) -> Tracks:
 
 def advance(
     before: Tracks, times: Tensor, censored: Tensor, reference: Tensor, noise: float
-) -> tuple[Tracks, Features]:
+) -> tuple[Tracks, Levels]:
     """Add an iteration; return the new tracks and the features of the iteration.
 
     Args:
@@ -87,8 +90,7 @@ def advance(
     came = known & ~censored
 
     iterations = before.iterations + told
-    rate = (1.0 / iterations.clamp(min=1.0)).clamp(min=_SLOWEST) * told
-    usual = before.usual + (reference - before.usual) * rate
+    usual = _running_mean(before.usual, reference, iterations, told)
 
     median, node_known, node_came = _medians(away, known, censored)
     seen = before.node_age < _LONG_AGO
@@ -96,8 +98,7 @@ def advance(
     level = torch.where(node_came, median, torch.where(node_known, above, before.level))
     jumped = (level - before.smooth).abs() > _JUMP * noise
     smooths = torch.where(jumped, 0.0, before.smooths) + node_came
-    rate = (1.0 / smooths.clamp(min=1.0)).clamp(min=_SLOWEST) * (node_came | jumped)
-    smooth = before.smooth + (level - before.smooth) * rate
+    smooth = _running_mean(before.smooth, level, smooths, node_came | jumped)
     step = level - before.low
     follow = torch.where(seen, torch.where(step < 0, _FALL, _RISE), 1.0) * node_came
     low = before.low + step * follow
@@ -105,10 +106,9 @@ def advance(
     apart = away - level[..., None]
     counted = came & node_came[..., None]
     offsets = before.offsets + counted
-    rate = (1.0 / offsets.clamp(min=1.0)).clamp(min=_SLOWEST) * counted
     # A straggler is not where its worker usually is.
     apart = apart.clamp(-_JUMP * noise, _JUMP * noise)
-    offset = before.offset + (apart - before.offset) * rate
+    offset = _running_mean(before.offset, apart, offsets, counted)
 
     after = Tracks(
         reference,
@@ -159,7 +159,13 @@ def advance(
         ),
         dim=-1,
     )
-    return after, Features(worker, node, cluster)
+    return after, Levels(worker, node, cluster)
+
+
+def _running_mean(before: Tensor, value: Tensor, count: Tensor, counted: Tensor) -> Tensor:
+    """Return the mean of the last `count` values, at most about 20, with `value` where counted."""
+    rate = (1.0 / count.clamp(min=1.0)).clamp(min=_SLOWEST) * counted
+    return before + (value - before) * rate
 
 
 def _medians(away: Tensor, known: Tensor, censored: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Normal distributions: densities, divergence, tails."""
+"""Normal distributions: densities, divergence, and tails, precise however far out."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import math
 
 import torch
 from torch import Tensor
-
-from outpace.predict.truncated import normal_above
 
 _FAR = 20.0  # standard deviations; beyond them erfc is near the smallest float64
 _BARELY = -5.0  # a lower bound cuts off less than one draw in a million
@@ -32,6 +30,24 @@ def log_above(low: Tensor) -> Tensor:
     low = low.double()
     tail: Tensor = 0.5 * torch.special.erfc(low.clamp(max=_FAR) * math.sqrt(0.5))
     return tail.log() - 0.5 * (low.clamp(min=_FAR).square() - _FAR**2)
+
+
+def normal_above(low: Tensor, uniform: Tensor) -> Tensor:
+    """Return standard normal draws greater than `low`, of the same shape, by inversion.
+
+    They are -Φ⁻¹(u Φ(-low)); far out from Φ(-z) ~ φ(z) / z, so that
+    z² + 2 ln z = low² + 2 ln low - 2 ln u, solved by one step.
+
+    Args:
+        uniform: Independent draws u from (0, 1), float64.
+    """
+    low = low.double()
+    tail = 0.5 * torch.special.erfc(low.clamp(max=_FAR) * math.sqrt(0.5))  # ndtr cancels here
+    near = -torch.special.ndtri(tail * uniform)
+    base = low.clamp(min=1.0)
+    first = (base.square() - 2.0 * uniform.log()).sqrt()
+    far = (first.square() - 2.0 * (first / base).log()).sqrt()
+    return torch.maximum(torch.where(low > _FAR, far, near), low)
 
 
 def draw_above(low: Tensor, generator: torch.Generator) -> Tensor:
