@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from outpace.errors import ConfigError
-from outpace.predict.recorded.columns import read_columns
+from outpace.predict.recorded.rows import read_columns
 from outpace.predict.recorded.table import RunTimes, consecutive_nodes, require_valid
 
 COLUMNS: Final = ("dp_rank", "step", "mb_id", "optype", "duration")
@@ -28,7 +28,12 @@ _COMPUTED: Final = ("forward-compute", "backward-compute")
 
 def is_bytedance(path: Path) -> bool:
     """True if it is a Parquet file with these columns. Raises ConfigError if it is unreadable."""
-    return path.suffix == ".parquet" and set(COLUMNS) <= set(_names(path))
+    if path.suffix != ".parquet":
+        return False
+    try:
+        return set(COLUMNS) <= set(pq.read_schema(path).names)
+    except (OSError, ValueError) as error:  # ArrowInvalid is a ValueError
+        raise ConfigError(f"cannot read the run times in {path}: {error}") from error
 
 
 def read_bytedance(path: Path, workers_per_node: int | None = None) -> RunTimes:
@@ -64,13 +69,6 @@ def read_bytedance(path: Path, workers_per_node: int | None = None) -> RunTimes:
     censored = np.zeros(shape, np.bool_)
     node = consecutive_nodes(len(ranks), workers_per_node)
     return require_valid(RunTimes(seconds, censored, node), path)
-
-
-def _names(path: Path) -> list[str]:
-    try:
-        return [str(name) for name in pq.read_schema(path).names]
-    except (OSError, ValueError) as error:  # ArrowInvalid is a ValueError
-        raise ConfigError(f"cannot read the run times in {path}: {error}") from error
 
 
 def _columns(path: Path) -> list[NDArray[np.generic]]:

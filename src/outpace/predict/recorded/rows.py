@@ -1,4 +1,4 @@
-"""The rows of a file of run times, sorted by worker and iteration.
+"""The rows of a CSV or Parquet file of run times, sorted by worker and iteration.
 
 The columns are worker, iteration, seconds and optionally node and censored. Or those of the
 jobs that Alibaba released (cluster-trace-gpu-v2020, mini-batch-time): worker, time,
@@ -14,10 +14,11 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
 from numpy.typing import NDArray
 
 from outpace.errors import ConfigError
-from outpace.predict.recorded.columns import first, numbers, read_columns, whole_numbers
 
 _OWN: Final = ("worker", "iteration", "seconds")
 _ALIBABA: Final = ("worker", "time", "batch_time_norm")
@@ -51,8 +52,8 @@ def read_rows(path: Path) -> RunTimeRows:
     if not table.num_rows:
         raise ConfigError(f"{path}: has no rows")
     worker_name, place_name, seconds_name = _OWN if own else _ALIBABA
-    worker = whole_numbers(table, worker_name, path)
-    place = whole_numbers(table, place_name, path)
+    worker = _whole_numbers(table, worker_name, path)
+    place = _whole_numbers(table, place_name, path)
     order = np.lexsort((place, worker))
     worker, place = worker[order], place[order]
     row = first((np.diff(worker) == 0) & (np.diff(place) == 0))
@@ -61,9 +62,9 @@ def read_rows(path: Path) -> RunTimeRows:
     return RunTimeRows(
         worker,
         place if own else _places(worker),
-        numbers(table, seconds_name, path)[order],
+        _numbers(table, seconds_name, path)[order],
         _censored(table, path)[order] if own else np.zeros(len(worker), np.bool_),
-        whole_numbers(table, "node", path)[order] if own and "node" in names else None,
+        _whole_numbers(table, "node", path)[order] if own and "node" in names else None,
     )
 
 
@@ -76,10 +77,47 @@ def _places(worker: NDArray[np.int64]) -> NDArray[np.int64]:
 def _censored(table: pa.Table, path: Path) -> NDArray[np.bool_]:
     if "censored" not in table.column_names:
         return np.zeros(table.num_rows, np.bool_)
-    values = numbers(table, "censored", path)
+    values = _numbers(table, "censored", path)
     row = first((values != 0) & (values != 1))
     if row is not None:
         raise ConfigError(
             f"{path}, row {row + 1}: censored must be true or false, not {values[row]:g}"
         )
     return values.astype(np.bool_)
+
+
+def read_columns(path: Path) -> pa.Table:
+    """Return the content of the file. Raises ConfigError if it cannot be read."""
+    try:
+        if path.suffix == ".parquet":
+            return pa.parquet.read_table(path, partitioning=None)
+        return pa.csv.read_csv(path)
+    except (OSError, pa.ArrowException) as error:
+        raise ConfigError(f"cannot read the run times in {path}: {error}") from error
+
+
+def _numbers(table: pa.Table, name: str, path: Path) -> NDArray[np.float64]:
+    """Return a column as numbers, NaN where one is missing. Raises ConfigError."""
+    try:
+        values = table[name].cast(pa.float64()).combine_chunks()
+    except pa.ArrowException as error:
+        raise ConfigError(f"{path}: column {name} must hold numbers: {error}") from error
+    found: NDArray[np.float64] = values.to_numpy(zero_copy_only=False)
+    return found
+
+
+def _whole_numbers(table: pa.Table, name: str, path: Path) -> NDArray[np.int64]:
+    """Return a column of whole numbers from 0 on. Raises ConfigError with the first wrong row."""
+    values = _numbers(table, name, path)
+    good = np.isfinite(values) & (values >= 0) & (values == np.floor(values)) & (values < 2**53)
+    row = first(~good)
+    if row is not None:
+        raise ConfigError(
+            f"{path}, row {row + 1}: {name} must be a whole number from 0 on, not {values[row]:g}"
+        )
+    return values.astype(np.int64)
+
+
+def first(wrong: NDArray[np.bool_]) -> int | None:
+    """Return the index of the first True, or None."""
+    return int(wrong.argmax()) if wrong.any() else None

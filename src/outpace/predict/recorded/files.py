@@ -1,16 +1,29 @@
-"""Run times from a file, as a table or worker by worker for replay."""
+"""Run times from and to files, as a table or worker by worker for replay."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from outpace.errors import ConfigError
-from outpace.predict.recorded.columns import first
-from outpace.predict.recorded.rows import RunTimeRows, read_rows
+from outpace.predict.recorded.rows import RunTimeRows, first, read_rows
 from outpace.predict.recorded.table import Nodes, RunTimes, consecutive_nodes, require_valid
+from outpace.support.replacing import replace_file
+
+SCHEMA: Final = pa.schema(
+    [
+        ("worker", pa.int32()),
+        ("node", pa.int32()),
+        ("iteration", pa.int64()),
+        ("seconds", pa.float64()),
+        ("censored", pa.bool_()),
+    ]
+)
 
 
 def read(path: Path, workers_per_node: int | None = None) -> RunTimes:
@@ -43,6 +56,26 @@ def read(path: Path, workers_per_node: int | None = None) -> RunTimes:
     else:
         node = consecutive_nodes(workers, workers_per_node)
     return require_valid(RunTimes(seconds, censored, node), path)
+
+
+def write(times: RunTimes, path: Path) -> None:
+    """Write a table as Parquet, complete or not at all; equal tables make equal files.
+
+    There is no row for an iteration in which a worker was not there.
+
+    Raises:
+        ConfigError: if the table is not valid or the file cannot be written.
+    """
+    require_valid(times, path)
+    iteration, worker = np.nonzero(~np.isnan(times.seconds))
+    at = iteration, worker
+    columns = [worker, times.node[worker], iteration, times.seconds[at], times.censored[at]]
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, SCHEMA.types, strict=True)]
+    table = pa.Table.from_arrays(arrays, schema=SCHEMA)
+    try:
+        replace_file(path, lambda partial: pq.write_table(table, partial, compression="zstd"))
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def read_run_times(path: Path) -> dict[int, NDArray[np.float64]]:
