@@ -12,15 +12,23 @@ import pytest
 import torch
 
 from outpace.errors import ConfigError
-from outpace.predict.deep_markov import DeepMarkov, fit
+from outpace.predict import deep_markov
+from outpace.predict.deep_markov import DeepMarkov
 from outpace.predict.models import load, save
 from outpace.predict.recorded.table import RunTimes
-from outpace.support import repeatable
+from outpace.support import generators
+from outpace.support.repeatable import one_thread
 
 WORKERS = 8
 NAN = math.nan
 NODE = np.repeat(np.arange(2), 4)
 SMALL = {"lag": 6, "latent": 4, "hidden": 16, "steps": 60}
+
+
+def fit(histories, **settings):
+    """Fit on one thread, as `outpace.predict.models.fit` does; it takes no sizes of the networks."""
+    with one_thread():
+        return deep_markov.fit(histories, **settings)
 
 
 def recorded(iterations=60, seed=0, *, workers=WORKERS, slow=(), noise=0.03):

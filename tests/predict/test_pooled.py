@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,11 @@ import pytest
 import torch
 
 from outpace.errors import ConfigError
-from outpace.predict.pooled import Pooled, fit
+from outpace.predict.models import fit as fit_model
+from outpace.predict.pooled import Pooled
 from outpace.predict.recorded import RunTimes, read, write
+
+fit: Callable[..., Any] = partial(fit_model, "pooled")
 
 
 @pytest.fixture(scope="module")

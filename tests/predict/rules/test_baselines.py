@@ -41,7 +41,7 @@ def test_expected_times_of_normal_times_are_within_a_hundredth_and_a_half(n):
 
 
 def test_elfving_waits_for_all_in_its_window_and_then_always_for_the_same():
-    rule, random = Elfving(window=3), np.random.default_rng(0)
+    rule, random = Elfving(3), np.random.default_rng(0)
     waits = []
     for _ in range(6):
         waits.append(rule.begin())
@@ -52,7 +52,7 @@ def test_elfving_waits_for_all_in_its_window_and_then_always_for_the_same():
 
 
 def test_times_with_two_modes_do_not_make_elfving_wait_for_one_worker():
-    rule = Elfving(window=1)
+    rule = Elfving(1)
     times = np.where(np.arange(100) < 20, 1.0, 0.1)  # μ − 2σ is below zero
     rule.observe(times, NOBODY, 1.0)
     assert rule.begin().count > 20

@@ -11,7 +11,7 @@ from tests.support.scenarios import Always, Scenarios, best_stopping
 
 from outpace.predict.interface import Wait
 from outpace.predict.replay import replay
-from outpace.predict.rules.decisions import Objective, best_count_or_deadline
+from outpace.predict.rules.decisions import Objective
 from outpace.predict.rules.predicted import Predicted, Replan
 
 
@@ -32,7 +32,7 @@ def replan(seconds, **options):
 
 def planned(seconds):
     following = Always(Scenarios(seconds))
-    return Predicted(following, best_count_or_deadline, Objective(), samples=len(seconds))
+    return Predicted(following, Objective(), samples=len(seconds))
 
 
 @pytest.mark.parametrize("slow", [1.3, 1.6, 2.0, 3.0, 5.0])

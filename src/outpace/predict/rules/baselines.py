@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -32,6 +32,7 @@ class Fixed(Rule):
         pass
 
 
+@dataclass
 class Oracle(Rule):
     """Waits for the best count, given the true run times: an upper limit for other rules.
 
@@ -40,23 +41,23 @@ class Oracle(Rule):
     iteration, as the median over the workers that finished.
     """
 
-    def __init__(self, times: Callable[[], Seconds], objective: Objective) -> None:
-        self._times = times
-        self._objective = objective
-        self._told: Seconds = np.zeros(0)
-        self._on_top_s = 0.0
+    times: Callable[[], Seconds]
+    objective: Objective
+    _told: Seconds = field(default_factory=lambda: np.zeros(0), init=False)
+    _on_top_s: float = field(default=0.0, init=False)
 
     def begin(self) -> Wait:
-        self._told = self._times()
+        self._told = self.times()
         order = np.sort(np.where(np.isnan(self._told), np.inf, self._told + self._on_top_s))
-        return best_count(order[None], self._objective).wait
+        return best_count(order[None], self.objective).wait
 
     def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
         on_top = (seconds - self._told)[~censored]
         self._on_top_s = max(0.0, float(np.nanmedian(on_top)))
-        self._objective.observe(came(seconds, censored, ended_s), ended_s)
+        self.objective.observe(came(seconds, censored, ended_s), ended_s)
 
 
+@dataclass
 class Elfving(Rule):
     """Waits for all workers during the window, then for the best count by Elfving's formula.
 
@@ -67,23 +68,19 @@ class Elfving(Rule):
     worker would seem best.
     """
 
-    def __init__(self, window: int) -> None:
-        self._missing = window
-        self._rows: list[Seconds] = []
-        self._wait = Wait()
+    window: int  # iterations
+    _rows: list[Seconds] = field(default_factory=list, init=False)
+    _wait: Wait = field(default=Wait(), init=False)
 
     def begin(self) -> Wait:
         return self._wait
 
     def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
-        if not self._missing:
-            return
-        self._rows.append(seconds)
-        self._missing -= 1
-        if not self._missing:
-            expected = expected_order(np.stack(self._rows))
-            self._wait = best_count(expected[None], Objective()).wait
-            self._rows.clear()
+        if len(self._rows) < self.window:
+            self._rows.append(seconds)
+            if len(self._rows) == self.window:
+                expected = expected_order(np.stack(self._rows))
+                self._wait = best_count(expected[None], Objective()).wait
 
 
 def expected_order(times: Seconds) -> Seconds:

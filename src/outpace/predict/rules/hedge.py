@@ -98,27 +98,22 @@ class Hedge(Rule):
         self._unknown = np.zeros(n, dtype=np.int64)
         self._level = 0.0  # approximate throughput of the leader
         self._warmup = self._left = warmup
-        self._leader: int | None = None
+        self.leader: int | None = None  # decides this iteration; None in the warm-up
         self._exploring = False
         self._waits: list[Wait] = []
         self._guess = Guess()
-
-    @property
-    def leader(self) -> int | None:
-        """The index of the rule that decides this iteration; None during the warm-up."""
-        return self._leader
 
     def begin(self) -> Wait:
         if 2 * self._left <= self._warmup:
             self._waits = [rule.begin() for rule in self._rules]
         if self._left:
             return Wait()
-        self._leader = self._choose()
-        return self._waits[self._leader]
+        self.leader = self._choose()
+        return self._waits[self.leader]
 
     def review(self, arrived: Seconds, elapsed_s: float) -> Wait:
-        assert self._leader is not None, "no rule has asked for a review"
-        return self._rules[self._leader].review(arrived, elapsed_s)
+        assert self.leader is not None, "no rule has asked for a review"
+        return self._rules[self.leader].review(arrived, elapsed_s)
 
     def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
         guessed = self._guess.observe(seconds, censored)
@@ -132,19 +127,19 @@ class Hedge(Rule):
     def _compare(self, times: Seconds, censored: Mask, ended_s: float) -> None:
         ends = [
             Ended(came(times, censored, ended_s), ended_s)
-            if place == self._leader
+            if place == self.leader
             else play(rule, wait, times)
             for place, (rule, wait) in enumerate(zip(self._rules, self._waits, strict=True))
         ]
         scores = np.array([end.count / end.ended_s for end in ends])
-        self._level = float(scores.max() if self._leader is None else scores[self._leader])
+        self._level = float(scores.max() if self.leader is None else scores[self.leader])
         keep = math.exp(-1 / _MEMORY)
         self._sums = keep * self._sums + scores[:, None] - scores
         self._weight = keep * self._weight + 1
         guessed = censored.any() & np.array([end.ended_s > ended_s for end in ends])
         self._unknown = np.where(guessed, self._unknown + 1, 0)
-        if self._exploring and scores[self._leader] >= scores.max():
-            self._unknown[self._leader] = _AGAIN
+        if self._exploring and scores[self.leader] >= scores.max():
+            self._unknown[self.leader] = _AGAIN
 
     def _choose(self) -> int:
         means = self._sums / max(self._weight, 1)

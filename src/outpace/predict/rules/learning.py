@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -13,11 +14,12 @@ from outpace.predict.interface import Model, Rule, Wait
 from outpace.predict.models import Fitting
 from outpace.predict.recorded.table import Mask, Nodes, RunTimes, Seconds
 
-AGAIN: Final = 3  # a fit is repeated when the run is this many times as long
-LONGEST: Final = 1000  # a model is fitted to at most the last 1,000 iterations
+_AGAIN: Final = 3  # a fit is repeated when the run is this many times as long
+_LONGEST: Final = 1000  # a model is fitted to at most the last 1,000 iterations
 _SHOWN: Final = 100  # most recent iterations that a new rule observes
 
 
+@dataclass
 class Learning(Rule):
     """Waits for all workers in the warm-up, then follows a rule with a model fitted to it.
 
@@ -26,77 +28,72 @@ class Learning(Rule):
 
     Args:
         make: makes the rule from a model; the rule then observes the last 100 iterations.
-        meanwhile: decides during the first fit, and for the rest of the run if it fails.
+        rule: decides during the first fit, and for the rest of the run if it fails.
+        node: the machine of each worker, shape (N,).
         note: called with a message once the rule decides, with its first iteration.
         say: called with the reason if a fit fails.
     """
 
-    def __init__(
-        self,
-        fitting: Fitting,
-        make: Callable[[Model], Rule],
-        meanwhile: Rule,
-        *,
-        node: Nodes,
-        warmup: int,
-        note: Callable[[str], None] = lambda _: None,
-        say: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        self._fitting, self._make = fitting, make
-        self._rule = meanwhile
-        self._node, self._warmup = node, warmup
-        self._note, self._say = note, say
-        self._rows: deque[tuple[Seconds, Mask, float]] = deque(maxlen=LONGEST)
-        self._seen = 0  # iterations
-        self._fit_at: float = warmup
-        self._fits = False
+    fitting: Fitting
+    make: Callable[[Model], Rule]
+    rule: Rule
+    node: Nodes
+    warmup: int
+    note: Callable[[str], None] = lambda _: None
+    say: Callable[[str], None] = lambda _: None
+    _rows: deque[tuple[Seconds, Mask, float]] = field(
+        default_factory=lambda: deque(maxlen=_LONGEST), init=False
+    )
+    _seen: int = field(default=0, init=False)  # iterations
+    _fit_at: float = field(default=0, init=False)  # the iteration of the next fit
+    _fits: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self._fit_at = self.warmup
 
     def begin(self) -> Wait:
         if self._fits or self._seen >= self._fit_at:
             self._learn()
-        return Wait() if self._seen < self._warmup else self._rule.begin()
+        return Wait() if self._seen < self.warmup else self.rule.begin()
 
     def review(self, arrived: Seconds, elapsed_s: float) -> Wait:
-        return self._rule.review(arrived, elapsed_s)
+        return self.rule.review(arrived, elapsed_s)
 
     def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
         self._seen += 1
         self._rows.append((seconds, censored, ended_s))
-        self._rule.observe(seconds, censored, ended_s)
+        self.rule.observe(seconds, censored, ended_s)
 
     def _learn(self) -> None:
         """Start a fit if one is due, and use a finished one."""
         try:
             if not self._fits:
-                self._fit_at, self._fits = AGAIN * self._seen, True
-                self._fitting.start(self._history())
-            if not self._fitting.done():
+                self._fit_at, self._fits = _AGAIN * self._seen, True
+                seconds, censored, _ = map(np.array, zip(*self._rows, strict=True))
+                self.fitting.start(RunTimes(seconds, censored, self.node))
+            if not self.fitting.done():
                 return
-            model = self._fitting.model
+            model = self.fitting.model
             assert model is not None
-            self._rule = self._made(model)
+            self.rule = self._made(model)
         except Exception as error:
-            instead = "the earlier one" if self._fitting.model else "the last iterations"
+            instead = "the earlier one" if self.fitting.model else "the last iterations"
             known = isinstance(error, OutpaceError)
             why = str(error) if known else f"{type(error).__name__}: {error}"
-            self._say(f"no model could be fitted, {instead} will decide: {why}")
+            self.say(f"no model could be fitted, {instead} will decide: {why}")
             self._fit_at = np.inf
         else:
-            fitted_to = self._fit_at // AGAIN
-            self._note(
-                f"a {model.kind} model was fitted to {min(fitted_to, LONGEST)} iterations; "
+            fitted_to = self._fit_at // _AGAIN
+            self.note(
+                f"a {model.kind} model was fitted to {min(fitted_to, _LONGEST)} iterations; "
                 f"it decides from iteration {self._seen} on"
             )
         self._fits = False
 
     def _made(self, model: Model) -> Rule:
-        rule = self._make(model)
+        rule = self.make(model)
         for place, (seconds, censored, ended_s) in enumerate(list(self._rows)[-_SHOWN:]):
-            if place < self._warmup and not censored.any():
+            if place < self.warmup and not censored.any():
                 rule.begin()  # a hedge compares what its rules would have done
             rule.observe(seconds, censored, ended_s)
         return rule
-
-    def _history(self) -> RunTimes:
-        seconds, censored, _ = zip(*self._rows, strict=True)
-        return RunTimes(np.array(seconds), np.array(censored), self._node)

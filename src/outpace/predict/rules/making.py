@@ -87,7 +87,7 @@ def make_rule(
     if fitting is None:
         raise ConfigError(f"model {settings.model!r} has to be fitted to recorded run times first")
     meanwhile = Every(_rolling(settings, "last-20"), settings.every)
-    return Learning(fitting, learned, meanwhile, node=node, warmup=warmup, note=note, say=say)
+    return Learning(fitting, learned, meanwhile, node, warmup, note, say)
 
 
 def _independent(
@@ -133,8 +133,8 @@ def _learned(
         rule = Replan(following, objective, samples=samples, clock=clock, note=note)
     else:
         plan = "count-or-deadline" if plan == "replan" else plan
-        rule = Every(Predicted(following, _PLANS[plan], objective, samples=samples), settings.every)
-    rule = Fallback(rule, _rolling(settings, "last-20"), say=say, clock=clock)
+        rule = Every(Predicted(following, objective, _PLANS[plan], samples), settings.every)
+    rule = Fallback(rule, _rolling(settings, "last-20"), say, clock)
     warmup = settings.iterations_for_all
     if decision == "hedge":
         others = [Every(_rolling(settings, name), settings.every) for name in ("last-20", "last-5")]

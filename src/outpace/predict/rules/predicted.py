@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Final
 
@@ -22,6 +23,7 @@ from outpace.predict.rules.decisions import (
 from outpace.predict.rules.iteration import came
 
 
+@dataclass
 class Predicted(Rule):
     """Decides once, at the beginning of each iteration.
 
@@ -29,31 +31,29 @@ class Predicted(Rule):
     `WarmUp`).
     """
 
-    def __init__(
-        self, following: Filter, decision: Decision, objective: Objective, *, samples: int = 100
-    ) -> None:
-        self._filter = following
-        self._decision = decision
-        self._objective = objective
-        self._samples = samples
+    following: Filter
+    objective: Objective
+    decision: Decision = best_count_or_deadline
+    samples: int = 100  # joint draws per prediction
 
     def begin(self) -> Wait:
-        return self._decision(self._draws(self._filter.predict()), self._objective).wait
+        return self.decision(self.draws(self.following.predict()), self.objective).wait
 
     def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
-        self._filter.observe(seconds, censored)
-        self._objective.observe(came(seconds, censored, ended_s), ended_s)
+        self.following.observe(seconds, censored)
+        self.objective.observe(came(seconds, censored, ended_s), ended_s)
 
-    def _draws(self, prediction: Prediction) -> Seconds:
-        return np.sort(prediction.sample(self._samples), axis=1)
+    def draws(self, prediction: Prediction) -> Seconds:
+        """Return draws of the run times, shape (samples, N), each row ascending."""
+        return np.sort(prediction.sample(self.samples), axis=1)
 
 
-REVIEWS: Final = 8  # per iteration
 _SHARE: Final = 0.05  # largest share of an iteration's time spent on reviews
 _COSTS: Final = 5  # the cost is the median of the last 5 predictions
 _LEVELS: Final = (0.1, 0.5, 0.9)  # reviews take place at these quantiles of the draws' best ends
 
 
+@dataclass
 class Replan(Predicted):
     """Plans at the beginning of each iteration and revises the plan during it.
 
@@ -65,37 +65,28 @@ class Replan(Predicted):
     After the last review the rule waits no longer than the longest draw.
 
     Args:
+        reviews: most reviews of an iteration.
         clock: returns seconds, to measure the cost of predictions. Reviews that would take more
             than a twentieth of an iteration are made less often or not at all. Without a
             clock predictions cost nothing, so that virtual time is reproducible.
         note: called once if iterations are too short for reviews.
     """
 
-    def __init__(
-        self,
-        following: Filter,
-        objective: Objective,
-        *,
-        samples: int = 100,
-        reviews: int = REVIEWS,
-        clock: Callable[[], float] = lambda: 0.0,
-        note: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        super().__init__(following, best_count_or_deadline, objective, samples=samples)
-        self._reviews = reviews
-        self._clock = clock
-        self._note: Callable[[str], None] | None = note
-        self._costs_s: deque[float] = deque(maxlen=_COSTS)
-        self._iteration_s = math.inf
-        self._left = 0
-        self._prediction: Prediction | None = None
+    reviews: int = 8
+    clock: Callable[[], float] = lambda: 0.0
+    note: Callable[[str], None] = lambda _: None
+    _noted: bool = field(default=False, init=False)
+    _costs_s: deque[float] = field(default_factory=lambda: deque(maxlen=_COSTS), init=False)
+    _iteration_s: float = field(default=math.inf, init=False)
+    _left: int = field(default=0, init=False)  # reviews
+    _prediction: Prediction | None = field(default=None, init=False)
 
     def begin(self) -> Wait:
-        start = self._clock()
-        self._prediction = self._filter.predict()
-        draws = self._draws(self._prediction)
-        plan = best_count_or_deadline(draws, self._objective)
-        self._costs_s.append(self._clock() - start)
+        start = self.clock()
+        self._prediction = self.following.predict()
+        draws = self.draws(self._prediction)
+        plan = best_count_or_deadline(draws, self.objective)
+        self._costs_s.append(self.clock() - start)
         self._left = self._affordable(median(self._costs_s))
         return self._until(plan, draws, 0.0)
 
@@ -103,9 +94,9 @@ class Replan(Predicted):
         assert self._prediction is not None, "reviewed before it began"
         self._left -= 1
         here = int(np.count_nonzero(~np.isnan(arrived)))
-        draws = self._draws(self._prediction.given(arrived, elapsed_s))
-        plan = best_count_or_deadline(draws, self._objective, beyond=here, after_s=elapsed_s)
-        if here and float(self._objective.score(here, elapsed_s)) >= plan.score:
+        draws = self.draws(self._prediction.given(arrived, elapsed_s))
+        plan = best_count_or_deadline(draws, self.objective, beyond=here, after_s=elapsed_s)
+        if here and float(self.objective.score(here, elapsed_s)) >= plan.score:
             return Wait(count=here)
         return self._until(plan, draws, elapsed_s)
 
@@ -114,16 +105,16 @@ class Replan(Predicted):
         super().observe(seconds, censored, ended_s)
 
     def _affordable(self, cost_s: float) -> int:
-        if cost_s * self._reviews <= _SHARE * self._iteration_s:
-            return self._reviews
+        if cost_s * self.reviews <= _SHARE * self._iteration_s:
+            return self.reviews
         affordable = int(_SHARE * self._iteration_s / cost_s)
-        if not affordable and self._note is not None:
-            self._note(
+        if not affordable and not self._noted:
+            self._noted = True
+            self.note(
                 f"a prediction takes {1e3 * cost_s:.1f} ms, and iterations of "
                 f"{1e3 * self._iteration_s:.1f} ms are too short to plan again in them: most "
                 "follow the first plan"
             )
-            self._note = None
         return affordable
 
     def _until(self, plan: CutOffPlan, draws: Seconds, now: float) -> Wait:
@@ -133,7 +124,7 @@ class Replan(Predicted):
         if not self._left:  # no later review could detect that the count is never reached
             return Wait(plan.count, until_s)
         if self._left > 1:
-            ends = best_ends(draws, self._objective)[1]
+            ends = best_ends(draws, self.objective)[1]
             early = ends[(ends > now) & (ends < until_s)]
             if len(early):
                 until_s = next(t for t in np.quantile(early, _LEVELS) if t > now)

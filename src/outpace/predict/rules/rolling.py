@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -16,6 +17,7 @@ from outpace.predict.rules.iteration import came
 _REFUTED: Final = 0.25  # share of the expected workers; with fewer, the memory is out of date
 
 
+@dataclass
 class Rolling(Rule):
     """Decides from the last `iterations` as draws; the first iteration waits for all workers.
 
@@ -34,25 +36,25 @@ class Rolling(Rule):
     averaged: True to use a single draw, the mean time of each worker.
     """
 
-    def __init__(
-        self, iterations: int, decision: Decision, objective: Objective, *, averaged: bool = False
-    ) -> None:
-        self._decision = decision
-        self._objective = objective
-        self._averaged = averaged
-        self._rows: deque[Seconds] = deque(maxlen=iterations)
-        self._last: Seconds | None = None  # uncensored times
-        self._until_s = math.inf
-        self._counted_on = 0.0  # gradients expected by the deadline
+    iterations: int
+    decision: Decision
+    objective: Objective
+    averaged: bool = False
+    _last: Seconds | None = field(default=None, init=False)  # uncensored times
+    _until_s: float = field(default=math.inf, init=False)
+    _counted_on: float = field(default=0.0, init=False)  # gradients expected by the deadline
+
+    def __post_init__(self) -> None:
+        self._rows: deque[Seconds] = deque(maxlen=self.iterations)
 
     def begin(self) -> Wait:
         self._until_s = math.inf
         if not self._rows:
             return Wait()
         rows = np.stack(self._rows)
-        if self._averaged:
+        if self.averaged:
             rows = rows.mean(axis=0, keepdims=True)
-        wait = self._decision(np.sort(rows, axis=1), self._objective).wait
+        wait = self.decision(np.sort(rows, axis=1), self.objective).wait
         self._until_s = wait.until_s
         self._counted_on = float(np.count_nonzero(rows <= wait.until_s)) / len(rows)
         return wait
@@ -65,4 +67,4 @@ class Rolling(Rule):
         by_then = came(seconds, censored, self._until_s)
         if self._until_s <= ended_s and by_then < _REFUTED * self._counted_on:
             self._rows.clear()
-        self._objective.observe(came(seconds, censored, ended_s), ended_s)
+        self.objective.observe(came(seconds, censored, ended_s), ended_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 import numpy as np
@@ -12,27 +13,28 @@ from outpace.predict.interface import Rule, Wait
 from outpace.predict.recorded.table import Mask, Seconds
 
 
+@dataclass
 class WarmUp(Rule):
-    """Waits for all workers in the first iterations, then lets the rule decide.
+    """Waits for all workers while iterations are `left`, then lets the rule decide.
 
     The rule observes the first iterations, too.
     """
 
-    def __init__(self, rule: Rule, iterations: int) -> None:
-        self._rule = rule
-        self._left = iterations
+    rule: Rule
+    left: int
 
     def begin(self) -> Wait:
-        return Wait() if self._left else self._rule.begin()
+        return Wait() if self.left else self.rule.begin()
 
     def review(self, arrived: Seconds, elapsed_s: float) -> Wait:
-        return self._rule.review(arrived, elapsed_s)
+        return self.rule.review(arrived, elapsed_s)
 
     def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
-        self._left = max(0, self._left - 1)
-        self._rule.observe(seconds, censored, ended_s)
+        self.left = max(0, self.left - 1)
+        self.rule.observe(seconds, censored, ended_s)
 
 
+@dataclass
 class Every(Rule):
     """Asks the rule in every k-th iteration and repeats its answer in the others.
 
@@ -40,30 +42,27 @@ class Every(Rule):
     reviews, because a review holds for one iteration only.
     """
 
-    def __init__(self, rule: Rule, iterations: int) -> None:
-        self._rule = rule
-        self._iterations = iterations
-        self._left = 0
-        self._wait = Wait()
+    rule: Rule
+    iterations: int
+    _left: int = field(default=0, init=False)
+    _wait: Wait = field(default=Wait(), init=False)
 
     def begin(self) -> Wait:
         if not self._left:
-            self._wait = self._rule.begin()
-            self._left = self._iterations
+            self._wait = self.rule.begin()
+            self._left = self.iterations
         self._left -= 1
         return self._wait
 
-    def review(self, arrived: Seconds, elapsed_s: float) -> Wait:
-        return self._rule.review(arrived, elapsed_s)
-
     def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
-        self._rule.observe(seconds, censored, ended_s)
+        self.rule.observe(seconds, censored, ended_s)
 
 
 _T = TypeVar("_T")
 _LATE: Final = 3  # iterations in a row: one late iteration may be due to the host
 
 
+@dataclass
 class Fallback(Rule):
     """Follows `rule` until it raises, or is late three iterations in a row; then `other`.
 
@@ -76,21 +75,13 @@ class Fallback(Rule):
         clock: returns seconds; without a clock the rule is never late.
     """
 
-    def __init__(
-        self,
-        rule: Rule,
-        other: Rule,
-        *,
-        say: Callable[[str], None] = lambda _: None,
-        clock: Callable[[], float] = lambda: 0.0,
-    ) -> None:
-        self._rule: Rule | None = rule
-        self._other = other
-        self._say = say
-        self._clock = clock
-        self._late = 0
-        self._spent_s = 0.0
-        self._first_s = math.inf
+    rule: Rule | None
+    other: Rule
+    say: Callable[[str], None] = lambda _: None
+    clock: Callable[[], float] = lambda: 0.0
+    _late: int = field(default=0, init=False)  # iterations
+    _spent_s: float = field(default=0.0, init=False)
+    _first_s: float = field(default=math.inf, init=False)
 
     def begin(self) -> Wait:
         answer = self._first(lambda rule: rule.begin())
@@ -100,32 +91,32 @@ class Fallback(Rule):
                 f"{_LATE} iterations in a row it was not ready when the first gradient came; the "
                 f"last time it took {1e3 * self._spent_s:.0f} ms"
             )
-        return answer or self._other.begin()
+        return answer or self.other.begin()
 
     def review(self, arrived: Seconds, elapsed_s: float) -> Wait:
         answer = self._first(lambda rule: rule.review(arrived, elapsed_s))
         # `other` may be asked in the middle of an iteration that it has not begun.
-        return answer or self._other.begin()
+        return answer or self.other.begin()
 
     def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
         self._spent_s = 0.0  # reviews are not counted, because they have their own budget
         self._first_s = float(np.nanmin(seconds, initial=math.inf, where=~censored))
-        self._other.observe(seconds, censored, ended_s)
+        self.other.observe(seconds, censored, ended_s)
         self._first(lambda rule: rule.observe(seconds, censored, ended_s))
 
     def _first(self, ask: Callable[[Rule], _T]) -> _T | None:
-        if self._rule is None:
+        if self.rule is None:
             return None
-        start = self._clock()
+        start = self.clock()
         try:
-            answer = ask(self._rule)
+            answer = ask(self.rule)
         except Exception as error:
             self._leave(f"it failed: {type(error).__name__}: {error}")
             return None
-        self._spent_s += self._clock() - start
+        self._spent_s += self.clock() - start
         return answer
 
     def _leave(self, why: str) -> None:
-        self._rule = None
+        self.rule = None
         self._late = 0
-        self._say(f"the cut-off rule is replaced by the rule of the last iterations: {why}")
+        self.say(f"the cut-off rule is replaced by the rule of the last iterations: {why}")
