@@ -26,7 +26,7 @@ SMALL = {"lag": 6, "latent": 4, "hidden": 16, "steps": 60}
 
 
 def fit(histories, **settings):
-    """Fit on one thread, as `outpace.predict.models.fit` does; it takes no sizes of the networks."""
+    """Fit as `outpace.predict.models.fit` does, but networks of any size."""
     with one_thread():
         return deep_markov.fit(histories, **settings)
 

@@ -7,11 +7,11 @@ entry of the metadata.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialised
@@ -31,29 +31,18 @@ _UNIT: Final = "s"
 _KEY: Final = "outpace.run-time-model"
 
 
-class Fit(Protocol):
-    """The function `fit` of a model's module. Deterministic; raises ConfigError."""
-
-    def __call__(
-        self, histories: Sequence[RunTimes], *, seed: int = 0, progress: Progress = ...
-    ) -> Model: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Where a kind of model is; it is imported when it is used."""
+    """Where a kind of model is; it is imported when it is used.
+
+    Args:
+        module: Has a function `fit`, with the arguments of `fit` below without the kind.
+        name: The class in it, with a class method `from_parts`, the inverse of the methods
+            `tensors` and `settings`.
+    """
 
     module: str
     name: str
-
-    def fit(self) -> Fit:
-        return cast(Fit, import_module(self.module).fit)
-
-    def from_parts(self) -> Callable[[Mapping[str, Tensor], Mapping[str, Any]], Model]:
-        """Return the inverse of `tensors` and `settings`."""
-        made: Callable[[Mapping[str, Tensor], Mapping[str, Any]], Model]
-        made = getattr(import_module(self.module), self.name).from_parts
-        return made
 
 
 MODELS: Final[dict[str, Kind]] = {
@@ -77,7 +66,9 @@ def fit(
     The same recordings and seed make the same bits. Raises ConfigError.
     """
     with one_thread():
-        return require_kind(kind).fit()(histories, seed=seed, progress=progress)
+        module = import_module(require_kind(kind).module)
+        fitted: Model = module.fit(histories, seed=seed, progress=progress)
+        return fitted
 
 
 class Fitting(Protocol):
@@ -139,9 +130,10 @@ def load(path: Path) -> Model:
         raise ConfigError(f"{path}: the run-time model is damaged; {again}")
     kind = require_kind(str(said.get("kind")))
     try:
-        return kind.from_parts()(tensors, settings)
+        model: Model = getattr(import_module(kind.module), kind.name).from_parts(tensors, settings)
     except (LookupError, ValueError, TypeError, RuntimeError) as error:
         raise ConfigError(f"{path}: the run-time model is incomplete ({error}); {again}") from error
+    return model
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -15,6 +15,7 @@ from outpace.predict.pooled.network import PooledNetwork
 from outpace.predict.pooled.prediction import Forecast
 from outpace.predict.pooled.tracks import Levels, advance, begin, reference
 from outpace.predict.recorded.table import Mask, Nodes, Seconds
+from outpace.support.generators import left_as_they_were
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,7 +42,8 @@ class Pooled:
 
     @classmethod
     def from_parts(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
-        network = PooledNetwork(settings["noise"], settings["delay"])
+        with left_as_they_were():  # initial weights are drawn, and replaced
+            network = PooledNetwork(settings["noise"], settings["delay"])
         network.load_state_dict(dict(tensors))
         return cls(network.requires_grad_(False))
 
