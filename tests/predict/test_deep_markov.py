@@ -16,8 +16,7 @@ from outpace.predict import deep_markov
 from outpace.predict.deep_markov import DeepMarkov
 from outpace.predict.models import load, save
 from outpace.predict.recorded.table import RunTimes
-from outpace.support import generators
-from outpace.support.repeatable import one_thread
+from outpace.support import repeatable
 
 WORKERS = 8
 NAN = math.nan
@@ -27,7 +26,7 @@ SMALL = {"lag": 6, "latent": 4, "hidden": 16, "steps": 60}
 
 def fit(histories, **settings):
     """Fit as `outpace.predict.models.fit` does, but networks of any size."""
-    with one_thread():
+    with repeatable.one_thread():
         return deep_markov.fit(histories, **settings)
 
 

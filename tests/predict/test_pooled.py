@@ -43,7 +43,9 @@ def test_a_second_fit_gives_the_same_bits_and_changes_no_global_state(
     assert shares[-1] == 1.0
 
 
-def test_made_again_from_its_parts_it_draws_the_same_and_changes_no_global_state(model: Pooled) -> None:
+def test_made_again_from_its_parts_it_draws_the_same_and_changes_no_global_state(
+    model: Pooled,
+) -> None:
     state = torch.get_rng_state()
     again = Pooled.from_parts(model.tensors(), model.settings())
     assert torch.equal(torch.get_rng_state(), state)

@@ -15,7 +15,7 @@ from outpace.predict.pooled.network import PooledNetwork
 from outpace.predict.pooled.prediction import Forecast
 from outpace.predict.pooled.tracks import Levels, advance, begin, reference
 from outpace.predict.recorded.table import Mask, Nodes, Seconds
-from outpace.support.generators import left_as_they_were
+from outpace.support.repeatable import left_as_they_were
 
 
 @dataclass(frozen=True, slots=True, eq=False)

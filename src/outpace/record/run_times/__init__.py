@@ -8,7 +8,7 @@ from typing import Final
 
 from outpace.errors import ConfigError
 from outpace.predict.recorded.bytedance import is_bytedance, read_bytedance
-from outpace.predict.recorded.reading import read
+from outpace.predict.recorded.files import read
 from outpace.predict.recorded.table import RunTimes
 from outpace.record.folder import CONFIG, TRACE
 from outpace.record.run_times.run_folder import Of, read_run
