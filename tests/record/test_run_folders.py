@@ -15,6 +15,7 @@ from outpace.record.recorder import Recorder
 from outpace.record.run_times import Of, read_source
 from outpace.record.sinks import ParquetSink
 from outpace.record.trace import Trace
+from outpace.sync.messages import Push
 from outpace.sync.observer import Outcome
 
 NAN = float("nan")
@@ -54,9 +55,8 @@ def handmade(folder, pushes, kind, *, iterations=(), workers=2):
     trace = Trace(sink)
     recorder = Recorder(trace, lambda shard, version: None)
     for worker, shard, iteration, arrived, settled, outcome in pushes:
-        recorder.push_settled(
-            shard, worker, iteration, round(arrived * S), round(settled * S), 0, outcome, 0
-        )
+        push = Push(worker, iteration, 0)
+        recorder.push_settled(shard, push, round(arrived * S), round(settled * S), outcome, 0)
     for worker, iteration, began, computed in iterations:
         recorder.iteration_finished(
             worker, iteration, round(began * S), round(computed * S), round(computed * S), 0, 0

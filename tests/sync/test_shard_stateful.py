@@ -149,18 +149,16 @@ class Observer:
     def __init__(self):
         self.settled, self.answered, self.abandoned, self.versions = [], [], [], []
 
-    def push_settled(self, shard, worker, iteration, arrived, settled, version, outcome, staleness):
+    def push_settled(self, shard, push, arrived, settled, outcome, staleness):
         assert arrived <= settled
-        self.settled.append((worker, iteration, outcome, staleness))
+        self.settled.append((push.worker, push.iteration, outcome, staleness))
 
-    def pull_answered(
-        self, shard, worker, iteration, arrived, answered, version, clock, decision, released_by
-    ):
+    def pull_answered(self, reply, arrived, decision, released_by):
         assert (decision.release_clock is None) == (released_by == NOBODY)
-        self.answered.append((worker, iteration))
+        self.answered.append((reply.worker, reply.iteration))
 
-    def pull_abandoned(self, shard, worker, iteration, arrived, decision):
-        self.abandoned.append((worker, iteration))
+    def pull_abandoned(self, shard, pull, arrived, decision):
+        self.abandoned.append((pull.worker, pull.iteration))
 
     def updated(self, shard, version):
         self.versions.append(version)

@@ -14,6 +14,7 @@ from outpace.record.totals import Totals
 from outpace.record.trace import ALL_REDUCE, CUT_OFF, ITERATION, NONE, PULL, PUSH, TraceRows
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.decision import Decision
+from outpace.sync.messages import Pull, Push, Reply
 from outpace.sync.observer import NOBODY, Outcome
 
 
@@ -126,15 +127,7 @@ class Recorder:
     # -- shards ----------------------------------------------------------------
 
     def push_settled(
-        self,
-        shard: int,
-        worker: int,
-        iteration: int,
-        arrived: Time,
-        settled: Time,
-        version: int,
-        outcome: Outcome,
-        staleness: int,
+        self, shard: int, push: Push, arrived: Time, settled: Time, outcome: Outcome, staleness: int
     ) -> None:
         totals = self.totals
         if outcome is Outcome.APPLIED:
@@ -145,8 +138,8 @@ class Recorder:
         elif outcome is Outcome.ABSTAINED:
             totals.abstained += shard == 0
         stale = staleness if staleness >= 0 else NONE
-        span = iteration, arrived, settled, NONE
-        self._row(PUSH, worker, shard, *span, NONE, version, stale, outcome)
+        span = push.iteration, arrived, settled, NONE
+        self._row(PUSH, push.worker, shard, *span, NONE, push.version, stale, outcome)
 
     def _applied(self, shard: int, staleness: int) -> None:
         histogram = self.totals.staleness.get(shard)
@@ -155,31 +148,22 @@ class Recorder:
         histogram[staleness] = histogram.get(staleness, 0) + 1
 
     def pull_answered(
-        self,
-        shard: int,
-        worker: int,
-        iteration: int,
-        arrived: Time,
-        answered: Time,
-        version: int,
-        clock: int,
-        decision: Decision,
-        released_by: int,
+        self, reply: Reply, arrived: Time, decision: Decision, released_by: int
     ) -> None:
+        shard = reply.shard
         if released_by != NOBODY:
             self._delay(shard)
         by = NONE if released_by == NOBODY else released_by
         judged = decision.reason, decision.lead, decision.bound
-        span = iteration, arrived, answered, NONE
-        self._row(PULL, worker, shard, *span, NONE, version, NONE, NONE, clock, *judged, by)
+        span = reply.iteration, arrived, arrived + reply.held, NONE
+        version, clock = reply.version, reply.clock
+        self._row(PULL, reply.worker, shard, *span, NONE, version, NONE, NONE, clock, *judged, by)
 
-    def pull_abandoned(
-        self, shard: int, worker: int, iteration: int, arrived: Time, decision: Decision
-    ) -> None:
+    def pull_abandoned(self, shard: int, pull: Pull, arrived: Time, decision: Decision) -> None:
         self._delay(shard)
         judged = decision.reason, decision.lead, decision.bound
-        span = iteration, arrived, NONE, NONE
-        self._row(PULL, worker, shard, *span, NONE, NONE, NONE, NONE, NONE, *judged)
+        span = pull.iteration, arrived, NONE, NONE
+        self._row(PULL, pull.worker, shard, *span, NONE, NONE, NONE, NONE, NONE, *judged)
 
     def _delay(self, shard: int) -> None:
         delayed = self.totals.delayed

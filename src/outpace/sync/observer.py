@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 from outpace.support.units import Time
 from outpace.sync.decision import Decision
+from outpace.sync.messages import Pull, Push, Reply
 
 NOBODY: Final = -1  # not released by a message: at once, by time-out, or by a change of policy
 
@@ -22,42 +23,19 @@ class Outcome(enum.IntEnum):
 
 
 class ShardObserver(Protocol):
-    """Receives reports of what a shard does."""
+    """Receives reports of what a shard does. Times are in ns since the start of the run."""
 
     def push_settled(
-        self,
-        shard: int,
-        worker: int,
-        iteration: int,
-        arrived: Time,
-        settled: Time,
-        version: int,
-        outcome: Outcome,
-        staleness: int,
+        self, shard: int, push: Push, arrived: Time, settled: Time, outcome: Outcome, staleness: int
     ) -> None:
-        """Report the outcome of a push.
-
-        version: of the parameters that its gradient was computed from. staleness: -1 if the
-        push was not applied.
-        """
+        """Report the outcome of a push; staleness: -1 if it was not applied."""
 
     def pull_answered(
-        self,
-        shard: int,
-        worker: int,
-        iteration: int,
-        arrived: Time,
-        answered: Time,
-        version: int,
-        clock: int,
-        decision: Decision,
-        released_by: int,
+        self, reply: Reply, arrived: Time, decision: Decision, released_by: int
     ) -> None:
         """Report an answered pull; released_by: the worker whose message released it, or NOBODY."""
 
-    def pull_abandoned(
-        self, shard: int, worker: int, iteration: int, arrived: Time, decision: Decision
-    ) -> None:
+    def pull_abandoned(self, shard: int, pull: Pull, arrived: Time, decision: Decision) -> None:
         """Report a held pull that gets no answer, because the run ended or its worker left."""
 
     def updated(self, shard: int, version: int) -> None:

@@ -57,7 +57,7 @@ class Shard:
         self._policy = policy
         self._observer = observer
         self._view = View(index, workers)
-        self._updates = Updates(index, block, workers, observer, self._progress)
+        self._updates = Updates(index, block, workers, observer)
         self._pushes, self._furthest = 0, 0.0
         self._held_back: dict[int, dict[int, tuple[Push, Time]]] = {}  # iteration -> worker ->
         self._counting: dict[int, frozenset[int]] = {}  # iteration -> workers whose gradients count
@@ -122,7 +122,7 @@ class Shard:
         self._updates.close(now)
         for _, held_back in sorted(self._held_back.items()):
             for push, arrived in held_back.values():
-                self._settle(push, arrived, now, Outcome.PENDING)
+                self._updates.settle(push, arrived, now, Outcome.PENDING)
         self._held_back.clear()
         self._abandon(self._queue.take_all())
 
@@ -143,23 +143,22 @@ class Shard:
 
     def _abandon(self, pulls: Iterable[Held]) -> None:
         for pull, arrived, decision in pulls:
-            self._observer.pull_abandoned(
-                self.index, pull.worker, pull.iteration, arrived, decision
-            )
+            self._observer.pull_abandoned(self.index, pull, arrived, decision)
 
     # -- messages --------------------------------------------------------------
 
     def _on_push(self, push: Push, now: Time) -> list[Reply]:
+        updates = self._updates
         if self._is_repeated(push):
-            self._settle(push, now, now, Outcome.REPEATED)
+            updates.settle(push, now, now, Outcome.REPEATED)
             return []
         late = push.iteration < self._view.clock
         self._view.push(push.worker, push.iteration, now)
         on_arrival = self._policy.apply is Apply.ON_ARRIVAL
         if push.gradient is None:
-            self._settle(push, now, now, Outcome.ABSTAINED)
+            updates.settle(push, now, now, Outcome.ABSTAINED)
         elif late and not on_arrival:  # a deferred gradient is not computed
-            self._settle(push, now, now, Outcome.DROPPED)
+            updates.settle(push, now, now, Outcome.DROPPED)
         elif self._is_cut_off:
             self._hold_back(push, now)
         else:
@@ -219,7 +218,7 @@ class Shard:
             assert push.gradient is not None
             self._take_gradient(push, value_of(push.gradient), False, arrived)
         else:
-            self._settle(push, arrived, now, Outcome.DROPPED)
+            self._updates.settle(push, arrived, now, Outcome.DROPPED)
 
     def _on_close(self, close: Close, now: Time) -> list[Reply]:
         iteration = close.iteration
@@ -276,7 +275,7 @@ class Shard:
             if self._ripe is not None:  # the wait was begun by an earlier message
                 cause = self._ripe[1]
                 self._ripe = self._deadline = None
-            self._updates.apply_iteration(view.clock, cause, now)
+            self._updates.apply_iteration(view.clock, cause, self._progress(), now)
             self._counting.pop(view.clock, None)
             view.advance()
             released.append((cause, self._queue.take_clock(view.clock)))
@@ -302,23 +301,15 @@ class Shard:
     def _answer(
         self, pull: Pull, arrived: Time, now: Time, decision: Decision, released_by: int
     ) -> Reply:
-        clock = self._view.clock
-        self._view.answer(pull.worker, now)
+        view = self._view
+        view.answer(pull.worker, now)
         self._queue.forget(pull)
         if decision.release_clock is not None and released_by == NOBODY:
             released_by = pull.worker  # released by a change of policy or by a time-out
-        self._observer.pull_answered(
-            self.index,
-            pull.worker,
-            pull.iteration,
-            arrived,
-            now,
-            self.version,
-            clock,
-            decision,
-            released_by,
-        )
-        return Reply(self.index, pull.worker, pull.iteration, self.version, clock, now - arrived)
+        version, held = self._updates.version, now - arrived
+        reply = Reply(self.index, pull.worker, pull.iteration, version, view.clock, held)
+        self._observer.pull_answered(reply, arrived, decision, released_by)
+        return reply
 
     # -- gradients -------------------------------------------------------------
 
@@ -327,12 +318,9 @@ class Shard:
             self._view.weigh(push.worker, self._updates.significance(gradient))
         scale = self._policy.scale
         if on_arrival:
-            self._updates.apply(push, gradient, scale, now)
+            self._updates.apply(push, gradient, scale, self._progress(), now)
         else:
             self._updates.collect(push, gradient, scale, now)
-
-    def _settle(self, push: Push, arrived: Time, now: Time, outcome: Outcome) -> None:
-        self._updates.settle(push.worker, push.iteration, push.version, arrived, now, outcome)
 
     def _progress(self) -> float:
         """Return the progress of training in iterations; on arrival, N pushes count as one."""
@@ -358,7 +346,7 @@ class Shard:
                 f"worker {push.worker} pushed iteration {push.iteration}, and no worker has pushed "
                 f"any after {self._view.fastest}"
             )
-        if not 0 <= push.version <= self.version:
+        if not 0 <= push.version <= self._updates.version:
             raise ProtocolError(
                 f"worker {push.worker} says that it read version {push.version} of shard "
                 f"{self.index}, which is at {self.version}"
@@ -372,9 +360,10 @@ class Shard:
         return push.iteration == seen
 
     def _require_member(self, worker: int, did: str) -> None:
-        if not 0 <= worker < self._view.workers:
-            raise ProtocolError(
-                f"worker {worker} {did}, but there are only workers 0 to {self._view.workers - 1}"
-            )
-        if not self._view.is_live(worker):
+        if self._view.is_live(worker):
+            return
+        if 0 <= worker < self._view.workers:
             raise ProtocolError(f"worker {worker} {did} after it had left")
+        raise ProtocolError(
+            f"worker {worker} {did}, but there are only workers 0 to {self._view.workers - 1}"
+        )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass, field
 
 from outpace.blocks.block import StepSettings, Value
 from outpace.blocks.sums import BlockSum, norm_of
@@ -18,26 +17,19 @@ from outpace.sync.policy import Scale
 class Updates:
     """Applies gradients to a block, one by one or an iteration at a time.
 
-    `version` is the number of updates. `progress` returns the progress of training in
-    iterations.
+    `version` is the number of updates. `progress` is the progress of training in iterations.
     """
 
     def __init__(
-        self,
-        shard: int,
-        block: ParameterBlock,
-        workers: int,
-        observer: ShardObserver,
-        progress: Callable[[], float],
+        self, shard: int, block: ParameterBlock, workers: int, observer: ShardObserver
     ) -> None:
         self.version = 0
         self.block = block
         self._shard, self._workers, self._observer = shard, workers, observer
-        self._progress = progress
         self._sums: dict[int, _IterationSum] = {}  # iteration -> gradients that await its end
         self._norm: tuple[int, float] = (-1, 0.0)  # version, norm of the parameters
 
-    def apply(self, push: Push, gradient: Value, scale: Scale, now: Time) -> None:
+    def apply(self, push: Push, gradient: Value, scale: Scale, progress: float, now: Time) -> None:
         """Take a step along one gradient."""
         match scale:
             case Scale.MEAN:
@@ -46,8 +38,9 @@ class Updates:
                 divisor = max(1, self.version - push.version)
             case Scale.SUM:
                 divisor = 1
-        self.settle(push.worker, push.iteration, push.version, now, now, Outcome.APPLIED)
-        self._step(gradient, divisor, push.worker, push.iteration, push.settings)
+        self.settle(push, now, now, Outcome.APPLIED)
+        self.block.update(gradient, divisor, push.settings, progress)
+        self._count(push.worker, push.iteration)
 
     def collect(self, push: Push, gradient: Value, scale: Scale, arrived: Time) -> None:
         """Add a gradient to the sum of its iteration; the first gradient sets the scale."""
@@ -55,9 +48,11 @@ class Updates:
         if total is None:
             total = _IterationSum(self.block.new_sum(self._workers), scale)
             self._sums[push.iteration] = total
-        total.add(push, gradient, arrived)
+        total.gradients.add(push.worker, gradient)
+        kept = Push(push.worker, push.iteration, push.version, None, push.settings)
+        total.pushes.append((kept, arrived))
 
-    def apply_iteration(self, iteration: int, cause: int, now: Time) -> None:
+    def apply_iteration(self, iteration: int, cause: int, progress: float, now: Time) -> None:
         """Take a step along the sum of an iteration, if it has a gradient.
 
         cause: the worker whose message ended the iteration; -1: none.
@@ -65,18 +60,17 @@ class Updates:
         total = self._sums.pop(iteration, None)
         if total is None:
             return
-        for worker, version, arrived in total.contributions:
-            self.settle(worker, iteration, version, arrived, now, Outcome.APPLIED)
-        self._step(total.gradient(), 1, cause, iteration, total.settings)
+        for push, arrived in total.pushes:
+            self.settle(push, arrived, now, Outcome.APPLIED)
+        gradients = total.gradients
+        gradient = gradients.mean() if total.scale is Scale.MEAN else gradients.total()
+        self.block.update(gradient, 1, total.settings(), progress)
+        self._count(cause, iteration)
 
-    def settle(
-        self, worker: int, iteration: int, version: int, arrived: Time, now: Time, outcome: Outcome
-    ) -> None:
-        """Report the outcome of a push; version: as in `Push`."""
-        staleness = self.version - version if outcome is Outcome.APPLIED else -1
-        self._observer.push_settled(
-            self._shard, worker, iteration, arrived, now, version, outcome, staleness
-        )
+    def settle(self, push: Push, arrived: Time, now: Time, outcome: Outcome) -> None:
+        """Report the outcome of a push."""
+        staleness = self.version - push.version if outcome is Outcome.APPLIED else -1
+        self._observer.push_settled(self._shard, push, arrived, now, outcome, staleness)
 
     def significance(self, gradient: Value) -> float:
         """Return |g| / |w|; 0 if w is 0 or a `Phantom`."""
@@ -86,20 +80,13 @@ class Updates:
 
     def close(self, now: Time) -> None:
         """End the run: report the pushes whose iteration was not finished."""
-        for iteration, total in sorted(self._sums.items()):
-            for worker, version, arrived in total.contributions:
-                self.settle(worker, iteration, version, arrived, now, Outcome.PENDING)
+        for _, total in sorted(self._sums.items()):
+            for push, arrived in total.pushes:
+                self.settle(push, arrived, now, Outcome.PENDING)
         self._sums.clear()
 
-    def _step(
-        self,
-        gradient: Value,
-        divisor: int,
-        worker: int,
-        iteration: int,
-        settings: StepSettings | None,
-    ) -> None:
-        self.block.update(gradient, divisor, settings, self._progress())
+    def _count(self, worker: int, iteration: int) -> None:
+        """Count an update, completed by a push of this worker (-1: by none)."""
         self.version += 1
         if not self.block.is_finite():
             by = f", which worker {worker}'s push completed" if worker >= 0 else ""
@@ -110,30 +97,18 @@ class Updates:
         self._observer.updated(self._shard, self.version)
 
 
+@dataclass(slots=True)
 class _IterationSum:
-    """The gradients of one iteration."""
+    """The gradients of one iteration, and their pushes, without gradients, with time of arrival."""
 
-    def __init__(self, total: BlockSum, scale: Scale) -> None:
-        self._total, self._scale = total, scale
-        self.contributions: list[tuple[int, int, Time]] = []  # worker, version, arrived
-        self._lowest: int | None = None  # lowest worker that sent settings
-        self._groups: list[dict[str, Any]] = []
-        self._unused: set[int] = set()
+    gradients: BlockSum
+    scale: Scale
+    pushes: list[tuple[Push, Time]] = field(default_factory=list)
 
-    def add(self, push: Push, gradient: Value, arrived: Time) -> None:
-        self._total.add(push.worker, gradient)
-        self.contributions.append((push.worker, push.version, arrived))
-        if push.settings is None:
-            return
-        unused = set(push.settings.unused)
-        self._unused = unused if self._lowest is None else self._unused & unused
-        if self._lowest is None or push.worker < self._lowest:
-            self._lowest, self._groups = push.worker, push.settings.groups
-
-    def gradient(self) -> Value:
-        return self._total.mean() if self._scale is Scale.MEAN else self._total.total()
-
-    @property
     def settings(self) -> StepSettings | None:
-        """The settings of the lowest worker, and the parameters that no worker used."""
-        return None if self._lowest is None else StepSettings(self._groups, sorted(self._unused))
+        """Return the settings of the lowest worker, and the parameters that no worker used."""
+        sent = {push.worker: push.settings for push, _ in self.pushes if push.settings is not None}
+        if not sent:
+            return None
+        unused = set.intersection(*(set(settings.unused) for settings in sent.values()))
+        return StepSettings(sent[min(sent)].groups, sorted(unused))

@@ -52,7 +52,7 @@ class View:
         return self._progress[worker]
 
     def is_live(self, worker: int) -> bool:
-        return worker not in self._gone
+        return 0 <= worker < self.workers and worker not in self._gone
 
     def count(self, iteration: int) -> int:
         return sum(count for watermark, count in self._at.items() if watermark >= iteration)

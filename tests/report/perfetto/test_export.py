@@ -23,6 +23,7 @@ from outpace.record.sinks import ParquetSink
 from outpace.record.trace import Trace
 from outpace.report.perfetto.export import PERFETTO, write_perfetto
 from outpace.sync.decision import Decision, Reason
+from outpace.sync.messages import Push, Reply
 from outpace.sync.observer import NOBODY, Outcome
 
 
@@ -164,12 +165,11 @@ def test_the_clock_of_a_server_may_differ_from_that_of_its_workers(tmp_path):
     recorder = Recorder(trace, lambda shard, version: None)
     held = Decision(1, Reason.BEYOND_BOUND, lead=1, bound=1)
     for worker, skew in enumerate((-1000, 1000)):
-        recorder.pull_answered(0, worker, 0, (skew + 1110) * MS, (skew + 1150) * MS, 1, 1, held, 9)
+        recorder.pull_answered(Reply(0, worker, 0, 1, 1, 40 * MS), (skew + 1110) * MS, held, 9)
         recorder.iteration_finished(worker, 0, 1000 * MS, 1100 * MS, 1200 * MS, 40 * MS, 0)
-    recorder.push_settled(0, 9, 0, 5, 2**62, 0, Outcome.DROPPED, -1)
-    recorder.pull_answered(
-        0, 9, 0, 5, 2**62, 0, -1, Decision(None, Reason.UNBOUNDED, lead=-1), NOBODY
-    )
+    recorder.push_settled(0, Push(9, 0, 0), 5, 2**62, Outcome.DROPPED, -1)
+    at_once = Decision(None, Reason.UNBOUNDED, lead=-1)
+    recorder.pull_answered(Reply(0, 9, 0, 0, -1, 2**62 - 5), 5, at_once, NOBODY)
     trace.flush()
     sink.close()
     write_perfetto(run, tmp_path / "out.gz")
