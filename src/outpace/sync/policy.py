@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from outpace.support.units import Time
-from outpace.sync.decision import Decision
+from outpace.sync.decision import Decision, Reason
 from outpace.sync.messages import Pull
 
 if TYPE_CHECKING:
@@ -25,20 +25,14 @@ if TYPE_CHECKING:
 
 
 class Buffer(StrEnum):
-    """The clock under which a delayed pull is filed (FluentPS, section III-C).
+    """The clock that releases a held pull of iteration i (FluentPS, section III-C).
 
-    LAZY: the pull is answered when the shard has finished the puller's iteration i, at clock
-    i+1, so with every gradient up to i. SOFT: as early as the policy's bound allows.
+    LAZY: i+1, when the shard has finished i, so with every gradient up to i. SOFT: as early as
+    the bound s allows, max(V+1, i−s+1).
     """
 
     LAZY = "lazy"
     SOFT = "soft"
-
-    def release_clock(self, pull: Pull, view: ShardView, bound: int) -> int:
-        """Return the clock that releases a pull whose lead over V is `bound` or more."""
-        if self is Buffer.LAZY:
-            return pull.iteration + 1
-        return max(view.clock + 1, pull.iteration - bound + 1)
 
 
 class Apply(StrEnum):
@@ -206,9 +200,10 @@ class Policy(ABC):
 
         0.0: the shard finishes it now. Infinite: it waits until another worker has pushed or left.
         A finite time counts from the moment of the first finite answer for this V. By default
-        the shard waits for all live workers.
+        the shard waits for all live workers: the push condition count[V] = N (FluentPS, table
+        III), where N does not include workers that have left.
         """
-        return everyone_arrived(view)
+        return 0.0 if view.reached >= view.live else math.inf
 
     def worker_program(self, workers: int, optimizer: Optimizer | None) -> WorkerProgram | None:
         """Return the program of the workers; None: the usual program.
@@ -225,12 +220,13 @@ class Policy(ABC):
             yield "scale: staleness belongs to a single gradient: it needs apply: on-arrival"
 
 
-def everyone_arrived(view: ShardView) -> float:
-    """Return the patience of the push condition count[V] = N (FluentPS, table III).
-
-    N does not include workers that have left.
-    """
-    return 0.0 if view.reached >= view.live else math.inf
+def bounded(pull: Pull, view: ShardView, bound: int, buffer: Buffer = Buffer.LAZY) -> Decision:
+    """Return the decision of the pull condition i < V + bound (FluentPS, table III)."""
+    lead = pull.iteration - view.clock
+    if lead < bound:
+        return Decision(None, Reason.WITHIN_BOUND, lead, bound)
+    first = pull.iteration if buffer is Buffer.LAZY else max(view.clock, pull.iteration - bound)
+    return Decision(first + 1, Reason.BEYOND_BOUND, lead, bound)
 
 
 def quorum_arrived(view: ShardView, quorum: int, timeout_s: float = 0.0) -> float:

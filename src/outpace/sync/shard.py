@@ -122,7 +122,7 @@ class Shard:
         self._updates.close(now)
         for _, held_back in sorted(self._held_back.items()):
             for push, arrived in held_back.values():
-                self._updates.settle(push, arrived, now, Outcome.PENDING)
+                self._updates.dismiss(push, arrived, now, Outcome.PENDING)
         self._held_back.clear()
         self._abandon(self._queue.take_all())
 
@@ -150,15 +150,15 @@ class Shard:
     def _on_push(self, push: Push, now: Time) -> list[Reply]:
         updates = self._updates
         if self._is_repeated(push):
-            updates.settle(push, now, now, Outcome.REPEATED)
+            updates.dismiss(push, now, now, Outcome.REPEATED)
             return []
         late = push.iteration < self._view.clock
         self._view.push(push.worker, push.iteration, now)
         on_arrival = self._policy.apply is Apply.ON_ARRIVAL
         if push.gradient is None:
-            updates.settle(push, now, now, Outcome.ABSTAINED)
+            updates.dismiss(push, now, now, Outcome.ABSTAINED)
         elif late and not on_arrival:  # a deferred gradient is not computed
-            updates.settle(push, now, now, Outcome.DROPPED)
+            updates.dismiss(push, now, now, Outcome.DROPPED)
         elif self._is_cut_off:
             self._hold_back(push, now)
         else:
@@ -218,7 +218,7 @@ class Shard:
             assert push.gradient is not None
             self._take_gradient(push, value_of(push.gradient), False, arrived)
         else:
-            self._updates.settle(push, arrived, now, Outcome.DROPPED)
+            self._updates.dismiss(push, arrived, now, Outcome.DROPPED)
 
     def _on_close(self, close: Close, now: Time) -> list[Reply]:
         iteration = close.iteration
@@ -282,7 +282,7 @@ class Shard:
         for by, held in released:
             for pull, arrived, decision in held:
                 replies.append(self._answer(pull, arrived, now, decision, by))
-        if self._queue.is_watching:
+        if self._queue.watched:
             replies += self._judge_again(self._queue.take_watching(mover), mover, now)
         return replies
 
@@ -324,10 +324,10 @@ class Shard:
 
     def _progress(self) -> float:
         """Return the progress of training in iterations; on arrival, N pushes count as one."""
-        progress: float = self._view.clock
-        if self._policy.apply is Apply.ON_ARRIVAL:
-            progress = max(progress, self._pushes / self._view.workers)
-        self._furthest = max(self._furthest, progress)  # policies count differently
+        on_arrival = self._policy.apply is Apply.ON_ARRIVAL
+        applied = self._pushes / self._view.workers if on_arrival else 0.0
+        # Policies count differently, so after a change of policy the maximum is kept.
+        self._furthest = max(self._furthest, self._view.clock, applied)
         return self._furthest
 
     # -- refusals --------------------------------------------------------------

@@ -31,14 +31,15 @@ class Updates:
 
     def apply(self, push: Push, gradient: Value, scale: Scale, progress: float, now: Time) -> None:
         """Take a step along one gradient."""
+        staleness = self.version - push.version
         match scale:
             case Scale.MEAN:
                 divisor = self._workers
             case Scale.STALENESS:
-                divisor = max(1, self.version - push.version)
+                divisor = max(1, staleness)
             case Scale.SUM:
                 divisor = 1
-        self.settle(push, now, now, Outcome.APPLIED)
+        self._observer.push_settled(self._shard, push, now, now, Outcome.APPLIED, staleness)
         self.block.update(gradient, divisor, push.settings, progress)
         self._count(push.worker, push.iteration)
 
@@ -61,16 +62,16 @@ class Updates:
         if total is None:
             return
         for push, arrived in total.pushes:
-            self.settle(push, arrived, now, Outcome.APPLIED)
+            staleness = self.version - push.version
+            self._observer.push_settled(self._shard, push, arrived, now, Outcome.APPLIED, staleness)
         gradients = total.gradients
         gradient = gradients.mean() if total.scale is Scale.MEAN else gradients.total()
         self.block.update(gradient, 1, total.settings(), progress)
         self._count(cause, iteration)
 
-    def settle(self, push: Push, arrived: Time, now: Time, outcome: Outcome) -> None:
-        """Report the outcome of a push."""
-        staleness = self.version - push.version if outcome is Outcome.APPLIED else -1
-        self._observer.push_settled(self._shard, push, arrived, now, outcome, staleness)
+    def dismiss(self, push: Push, arrived: Time, now: Time, outcome: Outcome) -> None:
+        """Report the outcome of a push that is not applied."""
+        self._observer.push_settled(self._shard, push, arrived, now, outcome, -1)
 
     def significance(self, gradient: Value) -> float:
         """Return |g| / |w|; 0 if w is 0 or a `Phantom`."""
@@ -82,7 +83,7 @@ class Updates:
         """End the run: report the pushes whose iteration was not finished."""
         for _, total in sorted(self._sums.items()):
             for push, arrived in total.pushes:
-                self.settle(push, arrived, now, Outcome.PENDING)
+                self.dismiss(push, arrived, now, Outcome.PENDING)
         self._sums.clear()
 
     def _count(self, worker: int, iteration: int) -> None:

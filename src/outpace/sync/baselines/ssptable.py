@@ -19,11 +19,11 @@ from typing import ClassVar, Final, Literal, TypeAlias
 from outpace.blocks.block import Block, Value, value_of
 from outpace.optim import Optimizer, Sgd
 from outpace.support.checks import require
-from outpace.sync.decision import Decision, Reason
+from outpace.sync.decision import Decision
 from outpace.sync.messages import Leave, Pull, Push, Reply
 from outpace.sync.parameter_block import plus
 from outpace.sync.policies.ssp import require_staleness
-from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView
+from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView, bounded
 from outpace.sync.programs.context import WorkerContext, WorkerProgram
 
 _OwnStep: TypeAlias = Callable[[Block, Value], Block]  # parameters, gradient -> new parameters
@@ -63,11 +63,7 @@ class SspTable(Policy):
         return self.staleness + 1
 
     def may_answer(self, pull: Pull, view: ShardView) -> Decision:
-        lead = pull.iteration - view.clock
-        if lead < self.staleness:
-            return Decision(None, Reason.WITHIN_BOUND, lead, self.staleness)
-        release = Buffer.SOFT.release_clock(pull, view, self.staleness)
-        return Decision(release, Reason.BEYOND_BOUND, lead, self.staleness)
+        return bounded(pull, view, self.staleness, Buffer.SOFT)
 
     def worker_program(self, workers: int, optimizer: Optimizer | None) -> WorkerProgram:
         divisor = workers if self.scale is Scale.MEAN else 1

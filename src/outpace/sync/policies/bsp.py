@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from outpace.sync.decision import Decision, Reason
+from outpace.sync.decision import Decision
 from outpace.sync.messages import Pull
-from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView
+from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView, bounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +25,4 @@ class Bsp(Policy):
     lockstep: ClassVar[bool] = True
 
     def may_answer(self, pull: Pull, view: ShardView) -> Decision:
-        return once_finished(pull, view)
-
-
-def once_finished(pull: Pull, view: ShardView) -> Decision:
-    """Return the decision of the pull condition i < V."""
-    lead = pull.iteration - view.clock
-    if lead < 0:
-        return Decision(None, Reason.WITHIN_BOUND, lead)
-    return Decision(pull.iteration + 1, Reason.BEYOND_BOUND, lead)
+        return bounded(pull, view, 0)

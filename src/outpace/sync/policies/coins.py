@@ -2,7 +2,7 @@
 
 A policy has no randomness, so that a run can be replayed from its messages. Numbers are
 derived from the pull's coin by the finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA
-2014), whose outputs for successive inputs are statistically independent.
+2014), whose outputs for successive inputs pass statistical tests of independence.
 """
 
 from __future__ import annotations

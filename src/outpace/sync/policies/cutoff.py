@@ -12,8 +12,7 @@ from outpace.predict.rules.settings import WARM_UP, CutOffSettings
 from outpace.support.checks import require
 from outpace.sync.decision import Decision
 from outpace.sync.messages import Pull
-from outpace.sync.policies.bsp import once_finished
-from outpace.sync.policy import Apply, Policy, Scale, ShardView
+from outpace.sync.policy import Apply, Policy, Scale, ShardView, bounded
 
 _AT_ONCE: Final = "with cutoff the scheduler ends iterations for all servers at once"
 
@@ -53,7 +52,7 @@ class CutOff(CutOffSettings, Policy):
         return replace(self, file=str((folder / self.file).resolve()))
 
     def may_answer(self, pull: Pull, view: ShardView) -> Decision:
-        return once_finished(pull, view)
+        return bounded(pull, view, 0)
 
     def patience_s(self, view: ShardView) -> float:
         return 0.0 if view.awaited == 0 else math.inf

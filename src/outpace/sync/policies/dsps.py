@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from outpace.support.checks import require
-from outpace.sync.decision import Decision, Reason
+from outpace.sync.decision import Decision
 from outpace.sync.messages import Pull
 from outpace.sync.policies.ssp import require_staleness
-from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView
+from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView, bounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +40,12 @@ class Dsps(Policy):
         require(0 <= self.extra <= 10_000, "extra", "from 0 to 10,000", self.extra)
 
     def may_answer(self, pull: Pull, view: ShardView) -> Decision:
-        lead = pull.iteration - view.clock
-        if lead < self.staleness:
-            return Decision(None, Reason.WITHIN_BOUND, lead, self.staleness)
-        most = self.staleness + self.extra
-        more = _worthwhile(pull.worker, view, most - lead) if lead < most else 0
-        bound = max(self.staleness, min(lead + more, most))
-        if lead < bound:
-            return Decision(None, Reason.WITHIN_BOUND, lead, bound)
-        release = self.buffer.release_clock(pull, view, bound)
-        return Decision(release, Reason.BEYOND_BOUND, lead, bound)
+        lead, bound = pull.iteration - view.clock, self.staleness
+        if lead >= bound:
+            most = bound + self.extra
+            more = _worthwhile(pull.worker, view, most - lead) if lead < most else 0
+            bound = max(bound, min(lead + more, most))
+        return bounded(pull, view, bound, self.buffer)
 
 
 def _worthwhile(puller: int, view: ShardView, most: int) -> int:

@@ -12,7 +12,7 @@ from outpace.sync.decision import Decision, Reason
 from outpace.sync.messages import Pull
 from outpace.sync.policies.coins import coin_of
 from outpace.sync.policies.ssp import require_staleness
-from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView
+from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView, bounded
 
 
 class Coin(StrEnum):
@@ -20,6 +20,10 @@ class Coin(StrEnum):
 
     WORKER = "worker"  # one number for all servers, which agree if their clocks do
     SERVER = "server"  # one per server: M servers delay a worker with probability 1 − (1 − P)^M
+
+    def of(self, pull: Pull, server: int) -> float:
+        """Return the number in [0, 1) that decides about this pull at this server."""
+        return pull.coin if self is Coin.WORKER else coin_of(pull, server)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +54,9 @@ class Pssp(Policy):
 
     def may_answer(self, pull: Pull, view: ShardView) -> Decision:
         lead = pull.iteration - view.clock
-        if lead < self.staleness:
-            return Decision(None, Reason.WITHIN_BOUND, lead, self.staleness)
-        drawn = pull.coin if self.coin is Coin.WORKER else coin_of(pull, view.shard)
-        if drawn >= self.block_probability:
+        if lead >= self.staleness and self.coin.of(pull, view.shard) >= self.block_probability:
             return Decision(None, Reason.SPARED, lead, self.staleness)
-        release = self.buffer.release_clock(pull, view, self.staleness)
-        return Decision(release, Reason.BEYOND_BOUND, lead, self.staleness)
+        return bounded(pull, view, self.staleness, self.buffer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +94,8 @@ class DynamicPssp(Policy):
 
     def may_answer(self, pull: Pull, view: ShardView) -> Decision:
         lead = pull.iteration - view.clock
-        if lead < self.staleness:
-            return Decision(None, Reason.WITHIN_BOUND, lead, self.staleness)
-        drawn = pull.coin if self.coin is Coin.WORKER else coin_of(pull, view.shard)
-        if drawn >= self.probability(lead, view.significance(pull.worker)):
-            return Decision(None, Reason.SPARED, lead, self.staleness)
-        release = self.buffer.release_clock(pull, view, self.staleness)
-        return Decision(release, Reason.BEYOND_BOUND, lead, self.staleness)
+        if lead >= self.staleness:
+            probability = self.probability(lead, view.significance(pull.worker))
+            if self.coin.of(pull, view.shard) >= probability:
+                return Decision(None, Reason.SPARED, lead, self.staleness)
+        return bounded(pull, view, self.staleness, self.buffer)

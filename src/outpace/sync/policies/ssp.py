@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from outpace.support.checks import require
-from outpace.sync.decision import Decision, Reason
+from outpace.sync.decision import Decision
 from outpace.sync.messages import Pull
-from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView
+from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView, bounded
 
 _MOST: Final = 2**31
 
@@ -32,11 +32,7 @@ class Ssp(Policy):
         require_staleness(self.staleness)
 
     def may_answer(self, pull: Pull, view: ShardView) -> Decision:
-        lead = pull.iteration - view.clock
-        if lead < self.staleness:
-            return Decision(None, Reason.WITHIN_BOUND, lead, self.staleness)
-        release = self.buffer.release_clock(pull, view, self.staleness)
-        return Decision(release, Reason.BEYOND_BOUND, lead, self.staleness)
+        return bounded(pull, view, self.staleness, self.buffer)
 
 
 def require_staleness(staleness: int) -> None:
