@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.support.command import outpace, refused
+from tests.support.command import outpace, refused, require_refused_in_a_line
 
 CONFIG = """\
 task: {kind: timing, parameters: 1000}
@@ -172,13 +172,7 @@ BAD = [
 def test_what_is_wrong_is_said_in_a_line_and_nothing_is_written(
     here: Path, capsys, command, override, words
 ):
-    before = sorted(here.rglob("*"))
-    message = refused(capsys, command, "config.yaml", override, "--out", "out")
-    assert words in message
-    lines = [line for line in message.splitlines() if "ignored" not in line]
-    assert len(lines) == 1, message
-    after = [path for path in sorted(here.rglob("*")) if "__pycache__" not in path.parts]
-    assert after == before
+    require_refused_in_a_line(capsys, here, command, override, words)
 
 
 def test_all_that_is_wrong_with_policies_is_said_at_once(here, capsys):

@@ -1,4 +1,4 @@
-"""The assignment of the flat parameter vector to servers."""
+"""The division of the flat parameter vector among servers."""
 
 from __future__ import annotations
 

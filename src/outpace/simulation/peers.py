@@ -32,7 +32,6 @@ from outpace.sync.peers.parameters import (
     Replica,
     SharedModel,
     average,
-    average_both,
     replica_rate,
 )
 from outpace.tasks import Workload
@@ -132,7 +131,10 @@ class PeerSimulation(VirtualRun):
         )
 
     def _average(self, one: int, other: int) -> None:
-        average_both(self._own[one], self._own[other])
+        blocks = [self._own[one], self._own[other]]
+        mean = average(blocks)
+        for block in blocks:
+            block.replace(mean)
 
     def _committed(self, gradients: int) -> None:
         before = self.model.version - 1  # the result of all-reduce n is commit n

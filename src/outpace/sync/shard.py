@@ -59,7 +59,7 @@ class Shard:
         self._view = View(index, workers)
         self._updates = Updates(index, block, workers, observer)
         self._pushes, self._furthest = 0, 0.0
-        self._held_back: dict[int, dict[int, tuple[Push, Time]]] = {}  # iteration -> worker ->
+        self._held_back: dict[int, list[tuple[Push, Time]]] = {}  # iteration -> push, arrival
         self._counting: dict[int, frozenset[int]] = {}  # iteration -> workers whose gradients count
         self._queue = PullQueue()
         self._ripe: tuple[Time, int] | None = None  # start of the wait, its worker
@@ -121,22 +121,18 @@ class Shard:
         """End the run: report the pushes never applied and the pulls never answered."""
         self._updates.close(now)
         for _, held_back in sorted(self._held_back.items()):
-            for push, arrived in held_back.values():
+            for push, arrived in held_back:
                 self._updates.dismiss(push, arrived, now, Outcome.PENDING)
         self._held_back.clear()
         self._abandon(self._queue.take_all())
 
     def describe_waiting(self) -> str:
         """Return which pulls the shard holds and until when, in words; empty if none."""
-        held = [
-            f"worker {pull.worker} (iteration {pull.iteration}) until "
-            + (
-                "its condition holds"
-                if decision.release_clock == ASK_AGAIN
-                else f"clock {decision.release_clock}"
-            )
-            for pull, _, decision in self._queue
-        ]
+        held = []
+        for pull, _, decision in self._queue:
+            release = decision.release_clock
+            until = "its condition holds" if release == ASK_AGAIN else f"clock {release}"
+            held.append(f"worker {pull.worker} (iteration {pull.iteration}) until {until}")
         if not held:
             return ""
         return f"shard {self.index}, at clock {self.clock}, holds {', '.join(held)}"
@@ -195,10 +191,11 @@ class Shard:
         held = self._queue.take_all()
         self._policy, self._uses_significance = policy, policy.uses_significance
         self._is_cut_off = policy.cut_off is not None
-        for _, held_back in sorted(self._held_back.items()) if not self._is_cut_off else ():
-            for push, arrived in held_back.values():
-                self._count(push, arrived, now, True)
-            held_back.clear()
+        if not self._is_cut_off:
+            for _, held_back in sorted(self._held_back.items()):
+                for push, arrived in held_back:
+                    self._count(push, arrived, now, True)
+            self._held_back.clear()
         self._ripe = self._deadline = None
         self._advance(NOBODY, now)
         return self._judge_again(held, NOBODY, now)
@@ -209,7 +206,7 @@ class Shard:
         """Keep a gradient, not yet computed, until it is known whether it counts."""
         counting = self._counting.get(push.iteration)
         if counting is None:
-            self._held_back.setdefault(push.iteration, {})[push.worker] = push, now
+            self._held_back.setdefault(push.iteration, []).append((push, now))
         else:
             self._count(push, now, now, push.worker in counting)
 
@@ -232,8 +229,8 @@ class Shard:
                     f"iteration {iteration} counts worker {worker}, which does not exist"
                 )
         self._counting[iteration] = counting = frozenset(close.workers)
-        for worker, (push, arrived) in self._held_back.pop(iteration, {}).items():
-            self._count(push, arrived, now, worker in counting)
+        for push, arrived in self._held_back.pop(iteration, ()):
+            self._count(push, arrived, now, push.worker in counting)
         self._view.close(iteration, counting)
         return self._advance(close.by, now)
 

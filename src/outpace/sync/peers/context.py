@@ -49,14 +49,15 @@ class PeerContext(Protocol):
         it has the result of the last.
 
         Args:
-            value: given away; None: join the others without adding anything.
-            weight: iterations that are in the value.
+            value: belongs to the runtime afterwards; None: join the others without a value.
+            weight: number of iterations in the value.
         """
 
     def begin_exchange(self, iteration: int) -> Exchange:
         """Begin to average this worker's own parameters with those of a random other worker.
 
-        Does not block; one at a time. The program of the other worker is not involved.
+        Does not block; a worker may have one exchange at a time. The program of the other
+        worker is not involved.
         """
 
     def iteration_finished(
@@ -73,7 +74,7 @@ class Parameters(Protocol):
     """A model."""
 
     def read(self) -> Value:
-        """Return the parameters as they are now; not to be changed."""
+        """Return the parameters as they are now; the caller must not change them."""
 
 
 class CommonParameters(Parameters, Protocol):
@@ -83,7 +84,7 @@ class CommonParameters(Parameters, Protocol):
         """Take one step along gradient / divisor.
 
         Args:
-            gradient: given away.
+            gradient: belongs to the model afterwards.
             gradients: number of gradients in it; the optimizer's schedule counts N of them as an
                 iteration.
         """
@@ -102,7 +103,7 @@ class ReplicaParameters(Parameters, Protocol):
         """Keep the present values when the common parameters change."""
 
     def follow(self) -> None:
-        """Equal the common parameters again, also when they change, until the next step."""
+        """Be equal to the common parameters, also when they change, until the next step."""
 
 
 class AccumulatedGradient(Protocol):
@@ -113,7 +114,7 @@ class AccumulatedGradient(Protocol):
         """Number of gradients in it."""
 
     def add(self, gradient: Block) -> None:
-        """Add a gradient, which `ReplicaParameters.step` may still be given."""
+        """Add a gradient; `ReplicaParameters.step` may still use it afterwards."""
 
     def take(self) -> tuple[Block, int]:
         """Return the sum and its count, for an all-reduce, and begin an empty one."""
@@ -123,10 +124,10 @@ class OwnParameters(Parameters, Protocol):
     """A model of one worker alone."""
 
     def step(self, gradient: Value, iteration: int) -> None:
-        """Take one step along the gradient, which is given away."""
+        """Take one step along the gradient, which belongs to the model afterwards."""
 
     def replace(self, parameters: Value) -> None:
-        """Go on from these; the state of the optimizer, such as momentum, stays."""
+        """Replace the parameters; the optimizer keeps its state, such as momentum."""
 
 
 class Reduction(Protocol):
@@ -138,7 +139,7 @@ class Reduction(Protocol):
 
     @property
     def began(self) -> Time:
-        """When all had joined (ns since the start of the run); known once it is done."""
+        """Time when all had joined (ns since the start of the run); known once it is done."""
 
     async def result(self) -> Reduced:
         """Wait for the result, which is the same for all workers."""
@@ -149,7 +150,7 @@ class Exchange(Protocol):
 
     @property
     def began(self) -> Time:
-        """When both were free (ns since the start of the run); known when it is over."""
+        """Time when both were free (ns since the start of the run); known when it is over."""
 
     async def over(self) -> None:
         """Wait until both workers have the mean."""

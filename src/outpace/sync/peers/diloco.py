@@ -3,16 +3,16 @@
 With θ the common parameters and θ_i those of worker i after n steps from there, the outer gradient
 is the mean of θ − θ_i (Douillard et al. 2023, algorithm 1).
 
-Overlapped, a worker goes on with θ_i while that mean is computed (the idea is Streaming DiLoCo's;
-Douillard et al. 2025, which blends θ_i with the new θ; here nothing is blended or lost). At
-the end of the first step that finds the mean there, θ takes its outer step, and the worker goes
-on from
+With overlap, a worker continues from θ_i while that mean is computed (the idea is Streaming
+DiLoCo's; Douillard et al. 2025, which blends θ_i with the new θ; here nothing is blended or lost).
+At the end of the first step after the mean has arrived, θ takes its outer step, and the worker
+continues from
 
-    θ_i ← θ + (θ_i − what θ_i was when its outer gradient was given away)
+    θ_i ← θ + (θ_i − the value of θ_i when its outer gradient was sent)
 
-so each inner step is in exactly one outer gradient, the next one that is given away (with a plain
-outer step of length 1 that is CoCoD-SGD; Shen et al., IJCAI 2019). Outer gradients are given away
-after the same steps as without overlap, n apart.
+so each inner step is in exactly one outer gradient, the next one that is sent (with a plain outer
+step of length 1 that is CoCoD-SGD; Shen et al., IJCAI 2019). Outer gradients are sent after the
+same steps as without overlap, n apart.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class DiLoCo(AllReduceStrategy):
     algorithm 1. The paper's optimizers are AdamW inside, and SGD with Nesterov momentum outside.
 
     Args:
-        every: n.
+        every: n, steps from one outer gradient to the next.
         outer_lr: learning rate of the outer optimizer.
         outer_momentum: Nesterov momentum of the outer optimizer.
         overlap: workers go on with steps of their own while the outer gradient is averaged.
@@ -78,7 +78,7 @@ class DiLoCo(AllReduceStrategy):
             return me.begin_all_reduce(plus(model.read(), -1, given), steps)
 
         async def outer_step(reduction: Reduction) -> tuple[Time, Time]:
-            """Wait for the mean if need be; return since when, and when all had joined."""
+            """Wait for the mean; return the times when the wait began and when all had joined."""
             before = me.now
             reduced = await reduction.result()
             since = plus(mine.read(), -1, given)

@@ -1,4 +1,4 @@
-"""AD-PSGD: workers take steps of their own, and average with one other worker beside each."""
+"""AD-PSGD: while it computes a gradient, a worker averages its parameters with one other worker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Gossip(PeerStrategy):
     """Averages with one random worker while each gradient is computed.
 
     Asynchronous decentralized parallel SGD (Lian, Zhang, Zhang and Liu, ICML 2018, algorithm 1)
-    with every other worker for a neighbour: no worker waits for all others, and only gradients
+    where every other worker is a neighbour: no worker waits for all others, and only gradients
     change the mean of the parameters. A gradient is computed at the parameters before the average
     and changes those after it.
     """
@@ -45,7 +45,7 @@ class Gossip(PeerStrategy):
 
 
 def partner_of(worker: int, iteration: int, others: Sequence[int], seed: int) -> int | None:
-    """Return the random worker of `others` to average with beside an iteration; None: no others."""
+    """Return the random worker of `others` to average with in an iteration; None: no others."""
     if not others:
         return None
     return others[int(generator(seed, "partner", worker, iteration).integers(len(others)))]

@@ -1,7 +1,7 @@
 """HPSGD: a worker computes on a local replica while the sum of its earlier gradients is averaged.
 
 The paper (section 3.1) has two activities in every worker that share memory: P_t trains, P_s
-synchronises. Here P_s is the all-reduce itself, which needs no attention; P_t looks after each
+synchronises. Here P_s is the all-reduce itself, which needs no attention; P_t checks after each
 step whether it is done, and so never waits for it. A synchronization changes the model by
 
     W ← W − μ · mean over the workers of the sum of their gradients in it     (equation 1)
@@ -39,13 +39,13 @@ class Hpsgd(BufferAveragingStrategy):
     """Computes on a local replica while the sum of earlier gradients is all-reduced.
 
     Args:
-        commit: when averaged gradients change the global model: as soon as they are there, or, as
-            the paper prints it, when the next synchronization begins, whose first gradient is then
-            still computed at the old model.
-        window: most gradients that a worker accumulates while a synchronization is under way; with
-            so many it waits. None: it never waits.
-        rate_by_window: how the learning rate of a commit grows with the iterations in it, on
-            average over the workers. The paper adds the gradients up, which is linear.
+        commit: when averaged gradients change the global model. `immediate`: as soon as they have
+            arrived. `delayed`, as the paper prints it: when the next synchronization begins, whose
+            first gradient is then still computed at the old model.
+        window: number of gradients accumulated during a synchronization at which a worker waits
+            for it; None: the worker never waits.
+        rate_by_window: how the learning rate of a commit grows with the mean number of iterations
+            of a worker in it. The paper adds the gradients up, which is linear.
         synchronizer: what synchronises in a real run: a thread beside the training.
 
     Raises:
@@ -69,7 +69,7 @@ class Hpsgd(BufferAveragingStrategy):
         require(self.synchronizer == "thread", "synchronizer", only, self.synchronizer)
 
     def divisor(self, window: float) -> float:
-        """Return what to divide the sum over so many iterations by."""
+        """Return the divisor of a sum over `window` iterations of each worker."""
         return math.pow(window, _GROWTH_LOST[self.rate_by_window])
 
     async def train(self, me: PeerContext) -> None:
@@ -93,7 +93,7 @@ class Hpsgd(BufferAveragingStrategy):
             return me.begin_all_reduce(*accumulated.take()) if accumulated.count else None
 
         async def synchronise(iteration: Iteration | None = None) -> None:
-            """Wait for what is under way, and then for what has been accumulated meanwhile."""
+            """Wait for the current synchronization, then for gradients accumulated meanwhile."""
             nonlocal reduction
             while reduction is not None:
                 joined = me.now

@@ -1,4 +1,4 @@
-"""Local SGD: workers take steps of their own and average their parameters now and then.
+"""Local SGD: workers take steps of their own and average their parameters from time to time.
 
 With steps of t seconds and an average that takes t_sync, a round of γ + 1 steps takes
 (γ + 1)·t + t_sync (HPSGD, section 3.2).
@@ -22,9 +22,9 @@ class LocalSgd(BufferAveragingStrategy):
     """Averages the parameters after every so many steps, and at the end (Stich, ICLR 2019).
 
     Args:
-        every: steps from one average to the next; γ + 1 in HPSGD's words (section 3.2).
-        after: until a worker has taken so many steps it averages after each (post-local SGD; Lin
-            et al., ICLR 2020).
+        every: steps from one average to the next; γ + 1 in the notation of HPSGD (section 3.2).
+        after: number of steps at the start after each of which a worker averages (post-local
+            SGD; Lin et al., ICLR 2020).
 
     Raises:
         ValueError: if `every` is not positive, or `after` is negative.
@@ -46,7 +46,7 @@ class LocalSgd(BufferAveragingStrategy):
         mine, steps = me.own(), 0
 
         async def average() -> Time:
-            """Average with all others; return when all had joined."""
+            """Average with all others; return the time when all had joined."""
             reduction = me.begin_all_reduce(mine.read().clone(), steps)
             mine.replace((await reduction.result()).mean)
             return reduction.began

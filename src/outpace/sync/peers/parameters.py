@@ -8,6 +8,7 @@ have passed are not kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from outpace.blocks.block import Block, Value, value_of
@@ -28,19 +29,18 @@ def replica_rate(strategy: PeerStrategy, optimizer: Optimizer) -> Rate | None:
     return optimizer.rate
 
 
+@dataclass(slots=True)
 class _Version:
-    __slots__ = ("following", "number", "value")
-
-    def __init__(self, value: Value, number: int) -> None:
-        self.value, self.number = value, number
-        self.following: _Version | None = None
+    value: Value
+    number: int
+    following: _Version | None = None
 
 
 class SharedModel:
     """The common parameters and their versions.
 
     Args:
-        changed: told how many gradients a new version has in it.
+        changed: called with the number of gradients in each new version.
         replica_rate: see `replica_rate`.
     """
 
@@ -111,7 +111,7 @@ class Replica:
 
     @property
     def version(self) -> int:
-        """Number of commits in it; its own steps do not count."""
+        """Number of commits in it, without its own steps."""
         return self._common.version if self._value is None else self._version
 
     def read(self) -> Value:
@@ -150,7 +150,7 @@ class AccumulatedInPlace:
 
 
 class Own:
-    """One worker's own model. Implements `OwnParameters`. `stepped` is told of each step."""
+    """One worker's own model. Implements `OwnParameters`. `stepped` is called after each step."""
 
     def __init__(self, block: ParameterBlock, worker: int, stepped: Callable[[], None]) -> None:
         self._block, self._worker, self._stepped = block, worker, stepped
@@ -164,13 +164,6 @@ class Own:
                 f"{iteration}; try a smaller learning rate"
             )
         self._stepped()
-
-
-def average_both(one: ParameterBlock, other: ParameterBlock) -> None:
-    """Replace both by their mean."""
-    mean = average([one, other])
-    one.replace(mean)
-    other.replace(mean)
 
 
 def average(blocks: Sequence[ParameterBlock]) -> Value:

@@ -82,8 +82,8 @@ class AllReduceStrategy(PeerStrategy):
     Args:
         all_reduce: route of the messages.
         wire: precision in which values travel.
-        timeout_s: in a real run, a worker that has not joined an all-reduce so many seconds
-            after the first one ends the run.
+        timeout_s: seconds in which all workers must join an all-reduce after the first one; in
+            a real run, a later worker ends the run.
 
     Raises:
         ValueError: if `timeout_s` is not positive.
@@ -104,8 +104,8 @@ class BufferAveragingStrategy(AllReduceStrategy):
     """Options of strategies that can average model buffers in the same all-reduces.
 
     Args:
-        buffers: of a script's model, such as BatchNorm's averages: averaged with the rest, or
-            each worker's own.
+        buffers: whether the buffers of a script's model, such as BatchNorm's averages, are
+            averaged too or stay each worker's own.
     """
 
     buffers: Buffers = "average"
