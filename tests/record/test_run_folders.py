@@ -194,11 +194,11 @@ def test_a_run_without_a_whole_trace_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="there is no push in it"):
         read_source(run)
     (run / files.TRACE).write_bytes(b"PAR1 and no more")
-    with pytest.raises(ConfigError, match=r"cannot read .*trace\.parquet"):
+    with pytest.raises(ConfigError, match=r"trace\.parquet: "):
         read_source(run)
     (run / files.TRACE).unlink()
-    with pytest.raises(ConfigError, match=r"has no trace\.parquet"):
+    with pytest.raises(ConfigError, match=r"trace\.parquet: there is no such file"):
         read_source(run)
     pq.write_table(pa.table({"worker": [1]}), run / files.TRACE)
-    with pytest.raises(ConfigError, match=r"cannot read .*trace\.parquet"):
+    with pytest.raises(ConfigError, match=r"trace\.parquet: "):
         read_source(run)

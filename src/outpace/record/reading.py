@@ -1,8 +1,12 @@
-"""Reads a trace batch by batch, so that memory does not grow with the run."""
+"""Reads a trace batch by batch, so that memory does not grow with the run.
+
+What is wrong with a file of a run is said in one line that names the file.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from outpace.errors import ConfigError
 from outpace.record.trace import NONE
 
 Ints = NDArray[np.int64]
@@ -37,9 +42,10 @@ def batches(
 
 
 def read_event(path: Path, event: str, names: Sequence[str]) -> Columns:
-    """Return columns for all rows of this event."""
-    parts = [columns_of(rows, names, event) for rows in batches(path, ("event", *names))]
-    return joined(names, parts)
+    """Return columns for all rows of this event. Raises Unreadable."""
+    with reading(path):
+        parts = [columns_of(rows, names, event) for rows in batches(path, ("event", *names))]
+        return joined(names, parts)
 
 
 def columns_of(rows: pa.RecordBatch, names: Sequence[str], event: str = "") -> Columns:
@@ -83,3 +89,37 @@ def overlaps(group: Any, spans: Sequence[tuple[int, int]]) -> bool:
     if start is None or end is None or not (start.has_min_max and end.has_min_max):
         return True
     return any(end.max > low and start.min < high for low, high in spans)
+
+
+class Unreadable(ConfigError):
+    """A file is missing or damaged. The message is one line: the file and the cause."""
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn the exceptions that a missing or damaged file causes into Unreadable."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise Unreadable(f"{path}: there is no such file") from None
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+        LookupError,
+        OverflowError,
+        MemoryError,
+        pa.ArrowException,
+    ) as error:
+        raise Unreadable(f"{path}: {_cause(error)}") from error
+
+
+def one_line(text: object) -> str:
+    return " ".join(str(text).split())
+
+
+def _cause(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return one_line(error.strerror)
+    text = error.args[0] if isinstance(error, KeyError) and error.args else error
+    return one_line(text) or type(error).__name__

@@ -40,7 +40,7 @@ from outpace.sync.observer import Outcome
 
 NONE: Final = -(2**63)  # a null among the integers
 CHUNK: Final = 1 << 15
-_EVENTS: Final = ("iteration", "push", "pull", "cut-off", "all-reduce")
+EVENTS: Final = ("iteration", "push", "pull", "cut-off", "all-reduce")
 ITERATION, PUSH, PULL, CUT_OFF, ALL_REDUCE = range(5)
 
 _INT = pa.int64()
@@ -66,7 +66,7 @@ SCHEMA: Final = pa.schema(
     ]
 )
 _WORDS: Final = {
-    "event": list(_EVENTS),
+    "event": list(EVENTS),
     "outcome": [outcome.name.lower() for outcome in Outcome],
     "reason": [reason.name.lower().replace("_", "-") for reason in Reason],
 }

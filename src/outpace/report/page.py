@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, Final
 
 from outpace.report.columns import NOTHING
-from outpace.report.configuration import configuration
 from outpace.report.figures.cut_offs import cut_offs
 from outpace.report.figures.progress import progress
 from outpace.report.figures.split import split_of_runs, split_of_workers
@@ -19,6 +19,9 @@ from outpace.report.read.totals import TraceTotals, totals_of
 from outpace.report.table import summary_table, summary_tiles
 from outpace.report.target import ReportTarget, target_of
 from outpace.report.words import escaped, listed
+from outpace.support.yaml_files import write_yaml
+
+_ABSENT: Final = object()  # the value of a key that a configuration does not have
 
 
 def write_report(folders: Sequence[Path], path: Path) -> list[str]:
@@ -78,7 +81,7 @@ def _sections(
             "a bar, or tap it, for details.",
         ),
         Section("staleness", "Staleness", [staleness(runs)]),
-        Section("configuration", "Configuration", [configuration(runs)]),
+        Section("configuration", "Configuration", [_configuration(runs)]),
     ]
     if (closed := cut_offs(runs, totals)) is not None:
         section = Section(
@@ -127,3 +130,42 @@ def _notice(run: Run) -> str:
 def _digests(run: Run) -> list[str]:
     digests = (run.summary.get(f"{of}_digest", NOTHING) for of in ("parameters", "trace"))
     return [escaped(run.name), *(f"<code>{escaped(digest)}</code>" for digest in digests)]
+
+
+def _configuration(runs: Sequence[Run]) -> str:
+    """Return HTML: a table of the keys that differ, if there are several runs, and each YAML."""
+    texts = "".join(
+        f"<details><summary>{escaped(run.name)}</summary>"
+        f"<pre><code>{escaped(run.config_text)}</code></pre></details>"
+        for run in runs
+    )
+    return (_differences(runs) if len(runs) > 1 else "") + texts
+
+
+def _differences(runs: Sequence[Run]) -> str:
+    flat = [_flat(run.config) for run in runs]
+    rows = []
+    for key in dict.fromkeys(key for entry in flat for key in entry):
+        values = [entry.get(key, _ABSENT) for entry in flat]
+        if any(value != values[0] for value in values):
+            rows.append([f"<code>{escaped(key)}</code>", *(escaped(_text(v)) for v in values)])
+    if not rows:
+        return "<p>The configurations are the same.</p>"
+    return table("differences", ["Differs in", *(escaped(run.name) for run in runs)], rows)
+
+
+def _flat(config: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """Return the values by dotted key."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            found |= _flat(value, f"{path}{key}.")
+        else:
+            found[f"{path}{key}"] = value
+    return found
+
+
+def _text(value: Any) -> str:
+    if value is _ABSENT:
+        return NOTHING
+    return value if isinstance(value, str) else write_yaml(value).removesuffix("...\n").strip()

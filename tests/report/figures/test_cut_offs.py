@@ -15,6 +15,7 @@ from tests.support.reports.run_folders import MS, Page, make_run
 from outpace.experiment.running import simulate
 from outpace.predict.interface import Wait
 from outpace.record import folder as files
+from outpace.record.reading import Unreadable
 from outpace.record.recorder import Recorder
 from outpace.record.sinks import ParquetSink
 from outpace.record.trace import Trace
@@ -23,7 +24,6 @@ from outpace.report.figures.cut_offs import cut_offs
 from outpace.report.figures.timeline import FEWEST, FIRST, MOST, choose_lanes, timeline
 from outpace.report.findings import findings
 from outpace.report.perfetto.export import write_perfetto
-from outpace.report.read.errors import Unreadable
 from outpace.report.read.events import read_events
 from outpace.report.read.runs import read_runs, strategies
 from outpace.report.read.totals import CutOffs, cut_offs_of, read_totals, totals_of

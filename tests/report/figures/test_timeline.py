@@ -10,9 +10,9 @@ from tests.support.reports.timelines import by_name, drawn, totals
 
 from outpace.record import folder as files
 from outpace.record import reading
+from outpace.record.reading import Unreadable
 from outpace.report.figures.split import shown_workers, split_of_workers
 from outpace.report.figures.timeline import MOST, choose_lanes, first_span, span_around
-from outpace.report.read.errors import Unreadable
 from outpace.report.read.events import read_events
 from outpace.report.read.totals import read_totals
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
 
 from outpace.errors import ConfigError
 from outpace.predict.recorded.table import (
@@ -151,12 +150,7 @@ def _computing(folder: Path, workers: int, cut_off: Columns | None) -> tuple[Sec
 def _events(folder: Path, event: str, names: tuple[str, ...]) -> Columns:
     """Return the rows of this event. Raises ConfigError if there are none."""
     path = folder / TRACE
-    try:
-        found = read_event(path, event, names)
-    except FileNotFoundError:
-        raise ConfigError(f"{folder} is not the folder of a run: it has no {TRACE}") from None
-    except (OSError, pa.ArrowException, LookupError) as error:
-        raise ConfigError(f"cannot read {path}: {error}") from error
+    found = read_event(path, event, names)
     if not len(found[names[0]]):
         raise ConfigError(f"{path}: there is no {event} in it; record a longer run")
     return found

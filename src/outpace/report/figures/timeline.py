@@ -13,9 +13,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from outpace.record.reading import Unreadable
 from outpace.report.figures.figure import NO_TRACE, Figure, FigureView, Plot, Views, axis, lanes
 from outpace.report.figures.picture import Picture
-from outpace.report.read.errors import Unreadable
 from outpace.report.read.events import Events, read_events
 from outpace.report.read.runs import Run, clock, scheduler_of
 from outpace.report.read.totals import LongestWait, TraceTotals

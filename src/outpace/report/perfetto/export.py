@@ -15,16 +15,19 @@ from __future__ import annotations
 import gzip
 from collections import defaultdict, deque
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeAlias
+
+import numpy as np
 
 from outpace.errors import ConfigError
 from outpace.record.folder import TRACE
-from outpace.record.trace import NONE
+from outpace.record.reading import Columns, batches, chosen_rows, columns_of, reading
+from outpace.record.trace import EVENTS, NONE, SCHEMA
 from outpace.report.perfetto.packets import Packets
-from outpace.report.perfetto.rows import Row, rows_of
-from outpace.report.read.errors import Unreadable
 from outpace.report.read.runs import read_summary_of, scheduler_of
 from outpace.support.replacing import replace_file
+
+Row: TypeAlias = dict[str, Any]
 
 PERFETTO: Final = "perfetto.pftrace.gz"
 
@@ -41,8 +44,6 @@ def write_perfetto(run: Path, out: Path) -> None:
     scheduler = scheduler_of(read_summary_of(run))
     try:
         replace_file(out, lambda partial: _write(run / TRACE, partial, scheduler))
-    except Unreadable as error:
-        raise ConfigError(str(error)) from error
     except OSError as error:
         raise ConfigError(f"cannot write {out}: {error.strerror or error}") from error
 
@@ -58,9 +59,41 @@ def _write(trace: Path, path: Path, scheduler: int | None) -> None:
             "cut-off": drawing.cut_off,
             "all-reduce": drawing.all_reduce,
         }
-        for row in rows_of(trace):
+        for row in _rows_of(trace):
             draw[row["event"]](row)
         drawing.finish()
+
+
+def _rows_of(trace: Path) -> Iterator[Row]:
+    """Yield the rows in the file's order; a null number is NONE.
+
+    Raises:
+        Unreadable: if the file cannot be read or a row contradicts itself.
+    """
+    with reading(trace):
+        for rows in batches(trace, SCHEMA.names):
+            columns = columns_of(rows, SCHEMA.names)
+            _require_sense(columns)
+            yield from chosen_rows(columns, slice(None))
+
+
+def _require_sense(of: Columns) -> None:
+    event = of["event"]
+    if not np.isin(event, EVENTS).all():
+        raise ValueError("an event in it is of an unknown kind")
+    of_all = event == "cut-off"  # concerns all workers and servers: its row names none of them
+    # Without servers, an iteration names no server, and an all-reduce has its own row.
+    no_server = (event == "all-reduce") | (event == "iteration") & (of["shard"] == NONE)
+    whose = of["worker"][~of_all], of["shard"][~(of_all | no_server)]
+    what = (of["iteration"], of["start_ns"], of["clock"][of_all])
+    if min(values.min(initial=0) for values in (*whose, *what)) < 0:
+        raise ValueError("an event in it lacks a worker, server, iteration or time")
+    start, end, computed, held = (of[n] for n in ("start_ns", "end_ns", "computed_ns", "held_ns"))
+    parts = (computed >= start) & (held >= 0) & (end - computed >= held) | (event != "iteration")
+    parts &= (computed >= start) & (end >= computed) | (event != "all-reduce")
+    unanswered = (event == "pull") & (end == NONE)
+    if not ((end >= start) & parts | unanswered).all():
+        raise ValueError("an event in it ends before it begins")
 
 
 class _Drawing:

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from outpace.record.reading import Columns, batches, columns_of, joined
+from outpace.record.reading import Columns, batches, columns_of, joined, reading
 from outpace.record.trace import NONE
-from outpace.report.read.errors import reading
 
 _SPAN: Final = ("iteration", "start_ns", "end_ns")
 _PLACE: Final = ("worker", "shard", *_SPAN)

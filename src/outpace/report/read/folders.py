@@ -7,7 +7,7 @@ from pathlib import Path
 
 from outpace.errors import ConfigError
 from outpace.record.folder import METRICS, SUMMARY, TRACE
-from outpace.report.read.errors import one_line
+from outpace.record.reading import one_line
 from outpace.report.read.runs import read_summary_of
 
 

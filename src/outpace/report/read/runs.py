@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from outpace.errors import ConfigError
 from outpace.record.folder import CONFIG, METRICS, SUMMARY, TRACE, read_config, read_summary
-from outpace.report.read.errors import Unreadable, one_line, reading
+from outpace.record.reading import Unreadable, one_line, reading
 
 Series = list[float | None]
 _COLUMNS: Final = ("time_s", "updates", "gradients", "accuracy", "train_loss", "test_loss")

@@ -13,9 +13,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from outpace.record.reading import Columns, Ints, batches, columns_of, joined
+from outpace.record.reading import Columns, Ints, Unreadable, batches, columns_of, joined, reading
 from outpace.record.trace import NONE
-from outpace.report.read.errors import Unreadable, reading
 from outpace.report.read.runs import Run
 
 Floats = NDArray[np.float64]
