@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import gzip
 from collections import defaultdict, deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
