@@ -28,7 +28,7 @@ from outpace.record.recorder import Recorder
 from outpace.record.totals import Totals
 from outpace.record.trace import Trace
 from outpace.simulation.executors.gradients import Gradients
-from outpace.simulation.executors.job import EvaluationJob
+from outpace.simulation.executors.job import Job
 from outpace.simulation.network import network_of
 from outpace.simulation.network.links import Log
 from outpace.support.repeatable import left_as_they_were, one_thread
@@ -86,7 +86,7 @@ class VirtualRun(ABC):
         self._total = experiment.workers * (experiment.stop.iterations or 0)
         self._done = 0
         self._evaluated_at: Any = None  # `_changes` at the last evaluation
-        self._pending: deque[tuple[int, EvaluationJob]] = deque()  # rows of metrics to fill in
+        self._pending: deque[tuple[int, Job]] = deque()  # rows of metrics to fill in
         self.run_time = _run_time_of(experiment)
         self._control: Control
         self._set_up(experiment, workload)
@@ -208,7 +208,7 @@ class VirtualRun(ABC):
         )
         known = evaluation if isinstance(evaluation, Evaluation) else Evaluation()
         row = self.metrics.add(self.kernel.now, self.updates, known, self.totals)
-        if isinstance(evaluation, EvaluationJob):
+        if isinstance(evaluation, Job):
             self._pending.append((row, evaluation))
         elif target is not None and (evaluation.accuracy or 0.0) >= target:
             self.kernel.stop()
@@ -218,7 +218,7 @@ class VirtualRun(ABC):
         """Fill in finished evaluations; with `wait`, all of them. Raises RunError."""
         while self._pending and (wait or self._pending[0][1].outcome is not None):
             row, job = self._pending.popleft()
-            self.metrics.fill(row, job.value())
+            self.metrics.fill(row, job.evaluation())
 
     def _drop_pending(self) -> None:
         """Drop the rows of evaluations that are still under way when a run ends early."""

@@ -24,11 +24,7 @@ from outpace.sync.peers.context import Reduced
 class SimulatedAllReduces:
     """The all-reduces of a run: the n-th that a worker joins is the n-th of all workers.
 
-    Args:
-        pattern: route of the messages.
-        wire: precision of the values in them.
-        new_sum: makes an empty sum.
-        ended: told when a worker has its result.
+    `new_sum` makes an empty sum; `ended` is called when a worker has its result.
     """
 
     def __init__(
@@ -50,7 +46,7 @@ class SimulatedAllReduces:
         self._joining: dict[int, _AllReduce] = {}  # by number; not begun
 
     def join(self, worker: int, value: Block, weight: int) -> SimulatedReduction:
-        """Have a worker join its next all-reduce; return its part."""
+        """Let a worker join its next all-reduce; return its part."""
         number = self._joined[worker]
         self._joined[worker] += 1
         whole = self._joining.get(number)
@@ -65,7 +61,7 @@ class SimulatedAllReduces:
         return part
 
     def leave(self, worker: int) -> None:
-        """Wait no more for this worker, in no all-reduce."""
+        """Wait no longer for this worker."""
         self._live.discard(worker)
         for whole in list(self._joining.values()):
             self._begin_if_complete(whole)

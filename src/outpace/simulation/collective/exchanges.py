@@ -46,9 +46,7 @@ class SimulatedExchange:
 class SimulatedExchanges:
     """The averages of a run.
 
-    Args:
-        average: has two workers go on from their mean.
-        ended: told of each average that is over.
+    `average` gives two workers their mean; `ended` is called with each average that is over.
     """
 
     def __init__(
@@ -75,11 +73,9 @@ class SimulatedExchanges:
         return pair
 
     def leave(self, worker: int, instead: Callable[[int], int | None]) -> None:
-        """Have this worker take part in no average that has not started.
+        """Take this worker out of the averages that have not started.
 
-        Args:
-            instead: returns another partner for a worker that waits for this one; None: no worker
-                is left.
+        `instead` returns another partner for a worker that waits for this one; None: none is left.
         """
         for pair in self._waiting:
             if pair.other == worker:

@@ -24,12 +24,10 @@ _LOOK_EVERY: Final = 16  # gradients
 
 
 class AutoExecutor:
-    """Changes to processes when they are expected to pay.
+    """Changes to processes when they are expected to save time.
 
-    Args:
-        share: Returns how much of the run is done, in [0, 1]; 0 where that is unknown.
-        long_s: Seconds that the gradients still to come must be expected to take.
-        costly_s: Seconds that one gradient must take.
+    `share` returns how much of the run is done, in [0, 1]; 0 if that is unknown. Processes need
+    `long_s` seconds of gradients still to come, each of at least `costly_s` seconds.
     """
 
     def __init__(

@@ -11,8 +11,8 @@ import torch
 from outpace.config.experiment import Experiment
 from outpace.errors import OutpaceError, RunError
 from outpace.simulation.executors.arena import Arena
-from outpace.simulation.executors.job import EVALUATION
-from outpace.tasks import Evaluation, Workload, evaluation_of, gradient_of
+from outpace.simulation.executors.job import compute
+from outpace.tasks import Evaluation, Workload
 
 # Number, slot of the parameters and the version of its contents, worker (or EVALUATION),
 # iteration (or number of samples), slot of the result.
@@ -23,7 +23,7 @@ _Seen: TypeAlias = dict[int, tuple[int, list[torch.Tensor]]]  # by slot: version
 NO_TASK: Final = -1  # as number of a report: the task cannot be made
 
 
-def compute(orders: Connection, arena: Arena, experiment: Experiment) -> None:
+def serve(orders: Connection, arena: Arena, experiment: Experiment) -> None:
     """Carry out orders until the connection is closed."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the simulation prints what the task prints
     try:
@@ -48,10 +48,11 @@ def _report(workload: Workload, arena: Arena, seen: _Seen, order: Order) -> Repo
         seen[slot] = contents, arena.blocks(slot)
     parameters = seen[slot][1]
     try:
-        if worker == EVALUATION:
-            return number, evaluation_of(workload, parameters, iteration or None), None
-        loss, gradient = gradient_of(workload, parameters, worker, iteration)
+        outcome = compute(workload, parameters, worker, iteration)
     except RunError as error:
         return number, None, str(error)
+    if isinstance(outcome, Evaluation):
+        return number, outcome, None
+    loss, gradient = outcome
     arena.write(target, [block for block in gradient if isinstance(block, torch.Tensor)])
     return number, loss, None

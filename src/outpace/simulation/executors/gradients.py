@@ -13,9 +13,10 @@ from outpace.errors import ConfigError
 from outpace.simulation.executors.auto import AutoExecutor
 from outpace.simulation.executors.batched import BatchedExecutor
 from outpace.simulation.executors.job import (
-    EvaluationJob,
+    EVALUATION,
     Executor,
     GradientJob,
+    Job,
     SerialExecutor,
     Told,
 )
@@ -27,12 +28,8 @@ from outpace.tasks import Evaluation, Workload, evaluation_of
 class Gradients:
     """Accepts orders for gradients and evaluations. Nothing is started before `start`.
 
-    Args:
-        told: Called with worker, iteration and loss of each gradient that was computed.
-        share: Returns how much of the run is done, in [0, 1].
-
-    Raises:
-        ConfigError: if the configuration asks for batches and the task cannot be batched.
+    `told` is called for each gradient that was computed; `share` returns how much of the run is
+    done, in [0, 1]. Raises ConfigError if batches are asked for and the task cannot be batched.
     """
 
     def __init__(
@@ -68,7 +65,7 @@ class Gradients:
     ) -> Sequence[Block]:
         """Return the gradient at these parameters; its values are computed when they are read.
 
-        due: The virtual time before which they are not read.
+        due: the virtual time before which they are not read.
         """
         if not self._initial:  # sizes alone: nothing to compute
             loss, blocks = self._workload.gradient(parameters, worker, iteration)
@@ -81,11 +78,11 @@ class Gradients:
 
     def evaluate(
         self, parameters: Sequence[Block], samples: int | None, now: Time, *, at_once: bool
-    ) -> Evaluation | EvaluationJob:
+    ) -> Evaluation | Job:
         """Evaluate these parameters on at most so many samples, now or in a job."""
         if at_once or not self._executor.beside:
             return evaluation_of(self._workload, parameters, samples)
-        job = EvaluationJob(self._executor, _tensors(parameters), samples, now)
+        job = Job(self._executor, _tensors(parameters), EVALUATION, samples or 0, now)
         self._executor.expect(job)
         return job
 

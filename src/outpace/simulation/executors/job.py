@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import weakref
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,8 +16,8 @@ from outpace.blocks.block import Block, Deferred
 from outpace.support.units import Time
 from outpace.tasks import Evaluation, Workload, evaluation_of, gradient_of
 
-Gradient: TypeAlias = tuple[float | None, Sequence[Block]]  # with its loss
-Outcome: TypeAlias = Gradient | Evaluation
+# The loss and the gradient, or an evaluation.
+Outcome: TypeAlias = tuple[float | None, Sequence[Block]] | Evaluation
 Told: TypeAlias = Callable[[int, int, float | None], None]  # worker, iteration, loss
 
 EVALUATION: Final = -1  # in place of a worker
@@ -48,9 +47,24 @@ class Executor(Protocol):
         """Return the kind of executor and its figures, for the summary."""
 
 
+def compute(
+    workload: Workload, parameters: Sequence[Block], worker: int, iteration: int
+) -> Outcome:
+    """Compute a gradient, or for the worker EVALUATION an evaluation, as `Job` describes it.
+
+    Raises RunError if the task raises.
+    """
+    if worker == EVALUATION:
+        return evaluation_of(workload, parameters, iteration or None)
+    return gradient_of(workload, parameters, worker, iteration)
+
+
 @dataclass(slots=True, weakref_slot=True, eq=False)
-class Job(ABC):
-    """A function of parameters, a worker and an iteration."""
+class Job:
+    """The gradient of a worker's iteration, or an evaluation.
+
+    An evaluation has EVALUATION as its worker, and as its iteration the number of samples (0: all).
+    """
 
     executor: Executor
     parameters: Sequence[torch.Tensor]
@@ -60,9 +74,15 @@ class Job(ABC):
     begun: bool = field(default=False, init=False)
     outcome: Outcome | str | None = field(default=None, init=False)  # a text: what was raised
 
-    @abstractmethod
     def compute(self, workload: Workload) -> Outcome:
-        """Compute it here and now. Raises RunError if the task raises."""
+        """Compute it in this process. Raises RunError if the task raises."""
+        return compute(workload, self.parameters, self.worker, self.iteration)
+
+    def evaluation(self) -> Evaluation:
+        """Return the evaluation, when it is there. Raises RunError if the task raises."""
+        outcome = self.executor.result(self)
+        assert isinstance(outcome, Evaluation)
+        return outcome
 
 
 class SerialExecutor:
@@ -116,9 +136,6 @@ class GradientJob(Job):
     told: Told
     _blocks: list[Any] = field(default_factory=list, init=False)
 
-    def compute(self, workload: Workload) -> Gradient:
-        return gradient_of(workload, self.parameters, self.worker, self.iteration)
-
     def blocks(self) -> list[Block]:
         """Return a deferred block for each block of the parameters."""
         return [
@@ -136,23 +153,3 @@ class GradientJob(Job):
         block, self._blocks[place] = self._blocks[place], None
         assert isinstance(block, torch.Tensor)
         return block
-
-
-class EvaluationJob(Job):
-    """The evaluation of parameters; `iteration` is the number of samples, 0 for all."""
-
-    __slots__ = ()
-
-    def __init__(
-        self, executor: Executor, parameters: Sequence[torch.Tensor], samples: int | None, due: Time
-    ) -> None:
-        super().__init__(executor, parameters, EVALUATION, samples or 0, due)
-
-    def compute(self, workload: Workload) -> Evaluation:
-        return evaluation_of(workload, self.parameters, self.iteration or None)
-
-    def value(self) -> Evaluation:
-        """Wait for the evaluation. Raises RunError if the task raises."""
-        outcome = self.executor.result(self)
-        assert isinstance(outcome, Evaluation)
-        return outcome

@@ -25,17 +25,17 @@ from itertools import count
 from multiprocessing import Pipe, current_process
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import torch
 
 from outpace.config.experiment import Experiment
 from outpace.errors import RunError
 from outpace.simulation.executors.arena import Arena
-from outpace.simulation.executors.child import NO_TASK, compute
+from outpace.simulation.executors.child import NO_TASK, serve
 from outpace.simulation.executors.job import EVALUATION, GradientJob, Job, JobQueue, Outcome
 from outpace.support import forking
-from outpace.tasks import Evaluation, Workload
+from outpace.tasks import Workload, gradient_of
 
 _ORDERS: Final = 2  # per process at a time
 _SPARE: Final = 4  # slots for parameters that no order uses at the moment
@@ -76,12 +76,8 @@ class _Process:
 class ProcessExecutor:
     """Computes jobs in other processes; see the head of this file.
 
-    Any method raises Unusable if a process died or has made another task.
-
-    Args:
-        initial: The initial parameters, at which the trial is computed.
-        processes: None: one for each core, at most one for each worker, since a worker has one
-            gradient under way.
+    Any method raises Unusable if a process died or has made another task. By default there is a
+    process for each core, but no more than workers, since a worker has one gradient under way.
     """
 
     beside = True
@@ -100,7 +96,7 @@ class ProcessExecutor:
         if any(block.device.type != "cpu" for block in initial):
             raise Unusable("the model is on another device, whose memory cannot be shared")
         self._trial = GradientJob(self, initial, 0, 0, 0, lambda *_: None)
-        self._expected = self._trial.compute(workload)[1]
+        self._expected = gradient_of(workload, initial, 0, 0)[1]
         targets = self._count * _ORDERS
         slots = 2 * targets + _SPARE
         lengths = tuple(block.numel() for block in initial)
@@ -175,7 +171,7 @@ class ProcessExecutor:
         ours, theirs = Pipe()
         name = f"gradients-{place}"
         try:
-            process = forking.start(name, compute, theirs, self._arena, experiment)
+            process = forking.start(name, serve, theirs, self._arena, experiment)
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             ours.close()
             raise Unusable(f"the configuration cannot go to another process: {error}") from error
@@ -249,13 +245,10 @@ class ProcessExecutor:
             job = order.job()
             if job is self._trial:
                 self._judge(process, error, order.target)
+            elif job is not None and (error or job.worker == EVALUATION):
+                job.outcome = error or value
             elif job is not None:
-                job.outcome = error or self._outcome(job, value, order.target)
-
-    def _outcome(self, job: Job, value: Any, target: int) -> Outcome:
-        if job.worker == EVALUATION:
-            return cast(Evaluation, value)
-        return value, [block.clone() for block in self._arena.blocks(target)]
+                job.outcome = value, [block.clone() for block in self._arena.blocks(order.target)]
 
     def _judge(self, process: _Process, error: str | None, target: int) -> None:
         """Raise Unusable unless its trial shows that it has made the same task."""

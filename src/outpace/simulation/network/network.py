@@ -56,8 +56,7 @@ class Network(ABC):
     def add(self, name: str) -> Mailbox[Any]:
         """Add a node and return the mailbox in which its messages arrive.
 
-        Raises:
-            ValueError: if there is a node of that name.
+        Raises ValueError if there is a node of that name.
         """
         if name in self._nodes:
             raise ValueError(f"there already is a node {name!r}")
@@ -79,12 +78,8 @@ class Network(ABC):
     ) -> None:
         """Send a message; messages from one node to another stay in order.
 
-        Args:
-            duration: Nanoseconds for which it occupies both ends, in a serialised network; by
-                default they follow from its size.
-
-        Raises:
-            KeyError: for an unknown node.
+        `duration`: nanoseconds for which it occupies both ends, in a serialised network; by default
+        they follow from its size. Raises KeyError for an unknown node.
         """
         self.messages += 1
         link = self._nodes[sender].links.get(receiver) or self._connect(sender, receiver)
