@@ -8,9 +8,21 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from outpace.config.experiment import Experiment
+from outpace.simulation.virtual import one_thread_own_randomness
 from outpace.tasks import Task
+from outpace.tasks.supervised import SupervisedWorkload
 
 _STEPS = 12
+_SAMPLES = 1000
+
+
+def initial_sharpness(experiment: Experiment) -> float:
+    """Return the sharpness of the experiment's loss at its initial parameters."""
+    with one_thread_own_randomness():
+        workload = experiment.task.workload(1, _SAMPLES, experiment.seed)
+        assert isinstance(workload, SupervisedWorkload)
+        return sharpness(workload.task, workload.samples_of(0, 0))
 
 
 def sharpness(task: Task, samples: torch.Tensor) -> float:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +14,7 @@ from benchmarks.papers.bdsgd.cut_offs.measuring import FIT_SEED
 from benchmarks.papers.bdsgd.trainings import (
     ALL,
     Curves,
+    keep,
     table,
     train,
     with_error,
@@ -63,8 +63,7 @@ def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
             place = out / f"{speed}s-seed-{seed}"
             repetitions.append(train({**experiment, "seed": seed}, strategies, times, place))
         results[speed] = found(repetitions, iterations * SPEEDS[speed].mean_s)
-        plain = {key: {n: asdict(row) for n, row in rows.items()} for key, rows in results.items()}
-        (out / "results.json").write_text(json.dumps(plain, indent=1) + "\n")
+        keep(results, out)
         _show(f"{speed} s, {iterations} iterations", results[speed])
     draw(results, out / PICTURE)
     print(f"report: {out / PICTURE}")

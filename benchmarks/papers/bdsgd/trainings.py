@@ -150,8 +150,8 @@ def with_error(values: Iterable[float], digits: int) -> str:
     return f"{mean:.{digits}f}" + (f" ± {apart:.{digits}f}" if np.isfinite(apart) else "")
 
 
-def keep(results: Mapping[str, Mapping[str, Measured]], out: Path) -> None:
-    """Write all results to out/results.json."""
+def keep(results: Mapping[str, Mapping[str, Any]], out: Path) -> None:
+    """Write results, dataclasses by title and strategy, to out/results.json."""
     plain = {
         title: {name: asdict(row) for name, row in rows.items()} for title, rows in results.items()
     }

@@ -7,18 +7,15 @@ from collections.abc import Mapping
 from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curve
 from benchmarks.papers.pace import accuracy, listed
-from benchmarks.papers.sharpness import bound, sharpness
+from benchmarks.papers.sharpness import bound, initial_sharpness
 
 from outpace.config.experiment import Experiment
 from outpace.optim import Sgd
-from outpace.simulation.virtual import one_thread_own_randomness
-from outpace.tasks.supervised import SupervisedWorkload
 
 WORKERS = (2, 4, 8, 16, 32, 64)
 SOME = (4, 8, 16, 64)  # of the variants that tell the cache and the sum apart
 FIGURES = {"figure-7": [f"{system} {n}" for system in ("SSPtable", "FluentPS") for n in WORKERS]}
 COLLAPSED = 0.5
-SHARPNESS_SAMPLES = 1000
 
 
 def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -> list[Claim]:
@@ -64,10 +61,7 @@ def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -
 
 def _explained(curves: Mapping[str, Curve], experiment: Experiment) -> Claim:
     """Explain it by delayed gradient descent along the steepest direction of the initial loss."""
-    with one_thread_own_randomness():
-        workload = experiment.task.workload(1, SHARPNESS_SAMPLES, experiment.seed)
-        assert isinstance(workload, SupervisedWorkload)
-        largest = sharpness(workload.task, workload.samples_of(0, 0))
+    largest = initial_sharpness(experiment)
     assert isinstance(experiment.optimizer, Sgd)
     rate = experiment.optimizer.lr * largest
     table, ours = (

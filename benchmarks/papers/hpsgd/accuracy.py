@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
 from benchmarks.papers import bursts
-from benchmarks.papers.bdsgd.trainings import with_error
+from benchmarks.papers.bdsgd.trainings import keep, with_error
 from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curve, read_curve
 from benchmarks.papers.hpsgd.scaling import HPSGD, LOCAL, SSGD
@@ -87,10 +86,7 @@ def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
         results[case] = found(repetitions, data["targets"])
         first[case] = repetitions[0]
         _show(case, results[case])
-    plain = {
-        case: {name: asdict(one) for name, one in rows.items()} for case, rows in results.items()
-    }
-    (out / "results.json").write_text(json.dumps(plain, indent=1) + "\n")
+    keep(results, out)
     draw(first, out / PICTURE)
     print(f"report: {out / PICTURE}")
     return [claim for case, rows in results.items() for claim in claims(case, rows)]

@@ -7,12 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curve
-from benchmarks.papers.sharpness import bound, sharpness
+from benchmarks.papers.sharpness import bound, initial_sharpness
 
 from outpace.config.experiment import Experiment
 from outpace.optim import Sgd
-from outpace.simulation.virtual import one_thread_own_randomness
-from outpace.tasks.supervised import SupervisedWorkload
 
 LATENCIES = (0, 1, 10, 100)  # ms
 MANY = (8, 16, 32, 64)  # workers
@@ -25,7 +23,6 @@ FIGURES = {  # names of variants, for reports of their own
     "figures-12-and-13": [f"{remedy} {n}" for remedy in REMEDIES for n in MANY],
     "figure-14": [f"naive {n}" for n in MANY],
 }
-SHARPNESS_SAMPLES = 1000
 ABOUT = 0.25  # curves that basically coincide get there within this share of each other
 
 
@@ -141,10 +138,7 @@ def _many_workers(curves: Mapping[str, Curve]) -> list[Claim]:
 
 def _explained(curves: Mapping[str, Curve], experiment: Experiment) -> list[Claim]:
     """Explain it by delayed gradient descent along the steepest direction of the initial loss."""
-    with one_thread_own_randomness():
-        workload = experiment.task.workload(1, SHARPNESS_SAMPLES, experiment.seed)
-        assert isinstance(workload, SupervisedWorkload)
-        largest = sharpness(workload.task, workload.samples_of(0, 0))
+    largest = initial_sharpness(experiment)
     assert isinstance(experiment.optimizer, Sgd)
     rate = experiment.optimizer.lr * largest
     # Everybody's gradient is about as stale as there are other workers.
