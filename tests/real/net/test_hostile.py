@@ -468,7 +468,7 @@ class Cluster:
         self.key = post.public("server-0")
         post.step = self._step
         kernel = self.server.kernel
-        kernel.spawn(self.server._serve(), "server-0")
+        kernel.spawn(self.server.serve(), "server-0")
         self._until_said(lambda message: isinstance(message, JoinRun))
         post.listener.send("server-0", Plan([], [], [6], [0, 6], "float32", ""))
         self._until_said(lambda message: message == Ready())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -131,11 +132,16 @@ class Member:
         """Have the coordinator print a line for the user; the run continues."""
         self.coordinator.send(Notice(in_short(text)))
 
-    def drive(self) -> None:
-        """Run the kernel until it stops, and report the end to the coordinator.
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Start the work of this process in its kernel."""
+        self.program = self.kernel.spawn(work, self.name)
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Work until the work is done or the coordinator stops the run, and report the end.
 
         An error is reported too; the process then exits with code 1.
         """
+        self.spawn(work)
         try:
             self.kernel.run()
             self.finish()

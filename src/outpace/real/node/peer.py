@@ -73,7 +73,7 @@ class PeerWorker(WorkerProcess):
         self._given: list[int] = []
         self._versions: list[int] = []
         self.version = self._applied = 0  # version of the parameters; gradients in them
-        self._asked: list[TakeSnapshot] = []
+        self._asked: dict[int, int] = {}  # version -> the request for its snapshot
         self._has_left = False
 
     # -- course of the run ------------------------------------------------------------
@@ -241,9 +241,8 @@ class PeerWorker(WorkerProcess):
         """Count a new version of the evaluated parameters, with `gradients` more gradients."""
         self.version += 1
         self._applied += gradients
-        for read in [read for read in self._asked if read.version <= self.version]:
-            self._asked.remove(read)
-            self._send_snapshot(read.request)
+        if self.version in self._asked:
+            self._send_snapshot(self._asked.pop(self.version))
 
     def stepped(self) -> None:
         """Count a step on the worker's own parameters."""
@@ -278,7 +277,7 @@ class PeerWorker(WorkerProcess):
             if self.version >= message.version:
                 self._send_snapshot(message.request)
             else:
-                self._asked.append(message)
+                self._asked[message.version] = message.request
         elif isinstance(message, Snapshot):
             assert block is not None
             self._final.put(whole(block))

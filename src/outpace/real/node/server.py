@@ -89,12 +89,8 @@ class Server(Member):
         self._inbox = Inbox(self.kernel, self.listener, self.name, self._turns)
         self.refuse = self._inbox.refuse
 
-    def run(self) -> None:
-        """Serve until the coordinator ends the run."""
-        self.kernel.spawn(self._serve(), self.name)
-        self.drive()
-
-    async def _serve(self) -> None:
+    async def serve(self) -> None:
+        """Join the run, wait for the initial parameters, serve until the run ends."""
         self.join(endpoint=self.listener.endpoint)
         plan = await self.order(Plan)
         experiment = self._experiment
@@ -260,4 +256,5 @@ class Server(Member):
 
 def serve(*arguments: Any) -> None:
     """Run a server in its process; arguments of `Server`."""
-    Server(*arguments).run()
+    server = Server(*arguments)
+    server.run(server.serve())

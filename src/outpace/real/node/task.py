@@ -16,7 +16,6 @@ from outpace.errors import DivergenceError
 from outpace.optim import Optimizer
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import Initialize
-from outpace.real.net.sparse_log import SparseLog
 from outpace.real.node.member import CoordinatorLink, report_failure
 from outpace.real.node.peer import PeerWorker
 from outpace.real.node.worker import ServedWorker
@@ -37,8 +36,6 @@ class TaskTrainer:
         self.layers = list(workload.layers)
         self.layout = f"parameters of {', '.join(map(str, workload.layers))} elements"
         self._last = math.inf if experiment.stop.iterations is None else experiment.stop.iterations
-        self._refuse = experiment.non_finite == "refuse"
-        self._log = SparseLog(process.notice)
         self._abort_points = AbortPoints(workload.model)
 
     def read_buffers(self) -> torch.Tensor:
@@ -84,15 +81,7 @@ class TaskTrainer:
             if loss is not None:
                 process.recorder.batch_loss(loss)
             return gradient
-        if not self._refuse:
-            raise DivergenceError(
-                f"the loss or gradient of worker {process.worker} is not finite in its iteration "
-                f"{iteration}; try a smaller learning rate"
-            )
-        self._log.note(
-            f"a loss or gradient of {process.name} is not finite: it is not pushed",
-            first=f" (iteration {iteration})",
-        )
+        process.refuse_gradient("loss or gradient", iteration)
         return [None] * len(gradient)
 
 

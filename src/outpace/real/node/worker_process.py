@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -16,9 +16,11 @@ import torch
 
 from outpace.blocks.block import Block, StepSettings, whole
 from outpace.config.experiment import Experiment
-from outpace.kernel import Mailbox, Walker
+from outpace.errors import DivergenceError
+from outpace.kernel import Mailbox
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import Initialize, ModelBuffers, Plan
+from outpace.real.net.sparse_log import SparseLog
 from outpace.real.node.member import CoordinatorLink, Member
 from outpace.support.units import Time, seconds
 from outpace.sync.messages import WireMessage
@@ -74,6 +76,8 @@ class WorkerProcess(Member, ABC):
     def __init__(self, link: CoordinatorLink, worker: int, experiment: Experiment) -> None:
         super().__init__(link)
         self.worker = worker
+        self._log = SparseLog(self.notice)
+        self._stops_at_non_finite = experiment.non_finite == "stop"
         self.iteration_finished = partial(self.recorder.iteration_finished, worker)
         law = experiment.compute
         self._run_time = law and law.run_time(
@@ -81,16 +85,6 @@ class WorkerProcess(Member, ABC):
         )
         self._buffers = Mailbox[torch.Tensor](self.kernel, "worker-0's model buffers")
         self.trainer: Trainer
-        self.program: Walker
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Start the worker's program in the kernel."""
-        self.program = self.kernel.spawn(work, self.name)
-
-    def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run the worker's program until it ends, or the coordinator stops the run."""
-        self.spawn(work)
-        self.drive()
 
     # -- before the run begins -------------------------------------------------------
 
@@ -154,6 +148,22 @@ class WorkerProcess(Member, ABC):
                 await self.kernel.sleep(rest_s)
             self.recorder.gradient_computed(self.worker)
         return gradient
+
+    def refuse_gradient(self, what: str, iteration: int) -> None:
+        """Report a gradient that is not finite, and is not pushed.
+
+        Raises:
+            DivergenceError: if the run ends for it.
+        """
+        if self._stops_at_non_finite:
+            raise DivergenceError(
+                f"the {what} of {self.name} is not finite in its iteration {iteration}; "
+                "try a smaller learning rate"
+            )
+        self._log.note(
+            f"a {what} of {self.name} is not finite: it is not pushed",
+            first=f" (iteration {iteration})",
+        )
 
     def now_and_then(self, look: Callable[[], bool]) -> Callable[[], bool]:
         """Return a function that handles messages and calls `look`, at most once per ms."""

@@ -97,10 +97,10 @@ class ScriptModels:
         self._in_place.end_gradient()
 
     def refused(self) -> None:
-        self.trainer.gradients.refuse(self.trainer.iteration)
+        self.trainer.refuse_gradient()
 
     def _take_gradient(self) -> Sequence[Block | None]:
         """Return the script's gradient, with its tail if the worker has no own parameters."""
         checked_later = self._strategy.averages_gradients  # in `WireBuffer.write`
-        found = self.trainer.gradients.in_place(self.trainer.iteration, look=not checked_later)
+        found = self.trainer.gradient_in_place(look=not checked_later)
         return [found if found is None or self._strategy.has_own else self._tail.behind(found)]

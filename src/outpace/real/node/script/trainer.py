@@ -13,7 +13,6 @@ from outpace.config.experiment import Experiment
 from outpace.errors import DivergenceError
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import Initialize
-from outpace.real.net.sparse_log import SparseLog
 from outpace.real.node.script.model import ScriptModel, gradient_of
 from outpace.real.node.worker_process import WorkerProcess
 from outpace.sync.programs.context import Stopped
@@ -27,7 +26,6 @@ class ScriptTrainer:
         self._process, self.script = process, script
         self.layers, self.layout = script.layers, script.layout
         self.read_buffers, self.load_buffers = script.read_buffers, script.load_buffers
-        self.gradients = ScriptGradients(script, experiment, process.name, process.notice)
         self._limit = experiment.stop.iterations
         self.is_over = False  # True once the script leaves the run
         self.iteration = 0  # the script computes its gradient
@@ -87,84 +85,63 @@ class ScriptTrainer:
         if self._stopped is not None:
             return refused
         self._settings = StepSettings(self.script.settings(), self.script.unused)
-        flat = self.gradients.now(self.iteration)
+        flat = self._flat_gradient()
         return refused if flat is None else [flat[part] for part in self._slices]
 
+    # -- the script's gradient ----------------------------------------------------------
 
-class ScriptGradients:
-    """Reads a script's gradients; a gradient that is not finite is refused or ends the run.
-
-    Args:
-        name: name of the worker.
-        say: tells the user that a gradient is refused.
-    """
-
-    def __init__(
-        self, script: ScriptModel, experiment: Experiment, name: str, say: Callable[[str], None]
-    ) -> None:
-        self._script, self._name = script, name
-        self._refuse = experiment.non_finite == "refuse"
-        self._log = SparseLog(say)
-
-    def now(self, iteration: int) -> torch.Tensor | None:
+    def _flat_gradient(self) -> torch.Tensor | None:
         """Return the gradient in the model as one vector; None if it is skipped or refused."""
         if self._is_skipped:
             return None
-        script = self._script
+        script, scale = self.script, self._scale
         flat = script.as_one([gradient_of(p) for p in script.parameters])
-        scale = self._scale
-        return (
-            flat if self._may_be_used(flat if scale == 1 else flat.mul_(scale), iteration) else None
-        )
+        if scale != 1:
+            flat.mul_(scale)
+        return flat if self._may_be_used(flat) else None
 
-    def in_place(self, iteration: int, *, look: bool = True) -> Pieces | None:
-        """Return the gradient in pieces, without a copy where possible; None as in `now`.
+    def gradient_in_place(self, *, look: bool) -> Pieces | None:
+        """Return the gradient in pieces, without a copy where possible; None if it is not used.
 
         Args:
             look: refuse the gradient if it is not finite.
         """
         if self._is_skipped:
             return None
-        tensors = [gradient_of(p).reshape(-1) for p in self._script.parameters]
-        if self._script.device is None:
+        tensors = [gradient_of(p).reshape(-1) for p in self.script.parameters]
+        if self.script.device is None:
             tensors = [tensor.cpu() for tensor in tensors]
         if self._scale != 1:
             tensors = list(torch._foreach_mul(tensors, self._scale))
         pieces = Pieces(tensors)
-        return pieces if not look or self._may_be_used(pieces, iteration) else None
+        return pieces if not look or self._may_be_used(pieces) else None
 
     @property
     def _is_skipped(self) -> bool:
-        found_inf = getattr(self._script.optimizer, "found_inf", None)  # set by GradScaler
+        found_inf = getattr(self.script.optimizer, "found_inf", None)  # set by GradScaler
         return found_inf is not None and float(found_inf) > 0
 
     @property
     def _scale(self) -> float:
         """Factor of the gradient, as in GradScaler.unscale_."""
-        scale = getattr(self._script.optimizer, "grad_scale", None)
+        scale = getattr(self.script.optimizer, "grad_scale", None)
         return 1.0 if scale is None else float(scale.double().reciprocal().float())
 
-    def _may_be_used(self, gradient: Gradient, iteration: int) -> bool:
+    def _may_be_used(self, gradient: Gradient) -> bool:
         if all_finite(gradient):
             return True
-        self.refuse(iteration)
+        self.refuse_gradient()
         return False
 
-    def refuse(self, iteration: int) -> None:
-        """Report a gradient that is not finite.
+    def refuse_gradient(self) -> None:
+        """Report that the script's gradient is not finite.
 
         Raises:
             DivergenceError: if the run ends for it, or if the parameters are not finite either.
         """
-        if not all_finite(Pieces([p.detach().reshape(-1) for p in self._script.parameters])):
+        if not all_finite(Pieces([p.detach().reshape(-1) for p in self.script.parameters])):
             raise DivergenceError(  # no later gradient can be finite
-                f"the parameters of {self._name} stopped being finite before its iteration "
-                f"{iteration}; try a smaller learning rate"
+                f"the parameters of {self._process.name} stopped being finite before its "
+                f"iteration {self.iteration}; try a smaller learning rate"
             )
-        what = f"the gradient of {self._name} is not finite in its iteration {iteration}"
-        if not self._refuse:
-            raise DivergenceError(f"{what}; try a smaller learning rate")
-        self._log.note(
-            f"a gradient of {self._name} is not finite: it is not pushed",
-            first=f" (iteration {iteration})",
-        )
+        self._process.refuse_gradient("gradient", self.iteration)
