@@ -78,7 +78,7 @@ class Inbox:
         """See `Context`."""
         while True:
             message = await self._mailbox.get()
-            if self._may_be_heard(message):
+            if self._is_accepted(message):
                 return message
 
     async def recv_within(self, timeout_s: float) -> Message | None:
@@ -88,7 +88,7 @@ class Inbox:
         until = kernel.now + nanoseconds(timeout_s)
         while True:
             message = await self._mailbox.get_within(seconds(max(0, until - kernel.now)))
-            if message is None or self._may_be_heard(message):
+            if message is None or self._is_accepted(message):
                 return message
 
     def refuse(self, message: Message, error: ProtocolError) -> None:
@@ -98,7 +98,7 @@ class Inbox:
         assert isinstance(message, Push | Pull | Leave | Done)
         self._listener.refuse(worker_name(message.worker), str(error))
 
-    def _may_be_heard(self, message: Message) -> bool:
+    def _is_accepted(self, message: Message) -> bool:
         if isinstance(message, SetPolicy | Close):  # sent by the coordinator
             return True
         assert isinstance(message, Push | Pull | Leave | Done)

@@ -41,7 +41,7 @@ from outpace.sync.messages import WireMessage
 
 COORDINATOR: Final = "coordinator"
 REPORT_EVERY_S: Final = 0.25
-_LAST_WORDS_S: Final = 60.0  # to deliver the last messages over a slow connection
+_LAST_MESSAGES_S: Final = 60.0  # to deliver the last messages over a slow connection
 _REACH_S: Final = 60.0  # to reach the coordinator, which may be busy with its task
 _LONGEST_TEXT: Final = 10_000
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -165,7 +165,7 @@ class Member:
         """Send the remaining rows and totals, and report that this process is done."""
         self.flush()
         self.coordinator.send(ProcessDone())
-        self._linger_s = _LAST_WORDS_S  # the run is incomplete without these messages
+        self._linger_s = _LAST_MESSAGES_S  # the run is incomplete without these messages
 
     def close(self) -> None:
         self.closed = True

@@ -62,7 +62,7 @@ class PeerWorker(WorkerProcess):
         self._elements = 0  # of the parameters
         self._sent_elements = 0  # that an all-reduce adds up
         # Messages of exchanges must be handled while this worker computes.
-        self._must_end = self.now_and_then(lambda: False) if self.strategy.exchanges else None
+        self._must_end = self.rate_limited(lambda: False) if self.strategy.exchanges else None
         self._final = Mailbox[Block](self.kernel, "the final parameters")
         self._iteration = -1  # the last iteration computed
         self._joined_after = -1  # the iteration after which this worker last joined others
@@ -137,10 +137,10 @@ class PeerWorker(WorkerProcess):
             await self._exchanges.connect()
         await self.start_run()
         await self.strategy.train(self)
-        self.say_last()
+        self.send_result()
 
     def finish(self) -> None:
-        self.say_last()
+        self.send_result()
         super().finish()
 
     def close(self) -> None:
@@ -152,7 +152,7 @@ class PeerWorker(WorkerProcess):
             self._reductions.join(_THREAD_ENDS_S)
         super().close()
 
-    def say_last(self) -> None:
+    def send_result(self) -> None:
         """Send the final parameters of this worker; later calls do nothing."""
         if self._has_left or self._reductions is None:
             return

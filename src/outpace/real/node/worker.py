@@ -154,13 +154,13 @@ class ServedWorker(WorkerProcess):
         def share() -> float:
             return min(1.0, seconds(self.now - started) / duration_s)
 
-        def look() -> bool:
+        def is_over() -> bool:
             while message := self._mailbox.get_nowait():
                 if ends_it(message):
                     return True
             return False
 
-        gradient = await self.trainer.gradient(parameters, iteration, self.now_and_then(look))
+        gradient = await self.trainer.gradient(parameters, iteration, self.rate_limited(is_over))
         if isinstance(gradient, Stopped):
             return Stopped(share()) if duration_s else gradient
         if duration_s:

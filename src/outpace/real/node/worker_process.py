@@ -26,7 +26,7 @@ from outpace.support.units import Time, seconds
 from outpace.sync.messages import WireMessage
 from outpace.sync.programs.context import Stopped
 
-_LOOK_EVERY_NS: Final = 1_000_000
+_CHECK_EVERY_NS: Final = 1_000_000
 
 
 class Trainer(Protocol):
@@ -165,20 +165,20 @@ class WorkerProcess(Member, ABC):
             first=f" (iteration {iteration})",
         )
 
-    def now_and_then(self, look: Callable[[], bool]) -> Callable[[], bool]:
-        """Return a function that handles messages and calls `look`, at most once per ms."""
-        looked_ns = 0
+    def rate_limited(self, check: Callable[[], bool]) -> Callable[[], bool]:
+        """Return a function that handles messages and calls `check`, at most once per ms."""
+        checked_ns = 0
 
-        def has_come() -> bool:
-            nonlocal looked_ns
+        def limited() -> bool:
+            nonlocal checked_ns
             now = time.monotonic_ns()
-            if now - looked_ns < _LOOK_EVERY_NS:
+            if now - checked_ns < _CHECK_EVERY_NS:
                 return False
-            looked_ns = now
+            checked_ns = now
             self.kernel.catch_up()
-            return look()
+            return check()
 
-        return has_come
+        return limited
 
     # -- the end -------------------------------------------------------------------------
 
@@ -193,7 +193,7 @@ class WorkerProcess(Member, ABC):
             Parameters to load into the script's model; empty to keep those that it has.
         """
 
-    def say_last(self) -> None:
+    def send_result(self) -> None:
         """Send this worker's part of the run's result."""
 
     # -- incoming messages ---------------------------------------------------------------

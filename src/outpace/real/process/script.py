@@ -14,7 +14,7 @@ import numpy as np
 from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError, OutpaceError, RunError
 from outpace.real.node.member import CoordinatorLink, report_failure
-from outpace.real.node.script.attach import RunOver, end_script
+from outpace.real.node.script.attach import RunOver
 from outpace.support.place import HERE
 from outpace.support.user_code import brief
 from outpace.tasks import Script
@@ -62,4 +62,4 @@ def run_script(link: CoordinatorLink, number: int, experiment: Experiment) -> No
         assert problem is not None
         report_failure(link, problem)
     else:
-        end_script(HERE.worker, problem)
+        HERE.worker.end(problem)

@@ -175,7 +175,7 @@ class _Scheduler:
             wait = await self._begin()
             while not self._is_over(wait):
                 if not self._asks_again(wait):
-                    await self._hear(self._open.opened + _ns(min(wait.until_s, wait.again_s)))
+                    await self._take_next(self._open.opened + _ns(min(wait.until_s, wait.again_s)))
                 elif not await self._drain():  # no message arrived during the rule's decision
                     wait = self._review()
             await self._drain()
@@ -184,15 +184,15 @@ class _Scheduler:
     async def _begin(self) -> Wait:
         """Observe the last iteration and return how long the next one stays open."""
         while self._closed is not None and self._closed.missing and not self._open.reported:
-            await self._hear(None)
+            await self._take_next(None)
         if self._closed is not None:
             self._rule.observe(*self._closed.observed(), self._closed.ended_s)
             self._closed = None
         return self._rule.begin()
 
     def _is_over(self, wait: Wait) -> bool:
-        is_open = self._open
-        if self._live and self._live <= is_open.reported.keys():
+        current = self._open
+        if self._live and self._live <= current.reported.keys():
             return True
         return self._has_reached(wait.count, wait.until_s)
 
@@ -216,7 +216,7 @@ class _Scheduler:
     def _elapsed(self) -> Time:
         return self._me.now - self._open.opened
 
-    async def _hear(self, due: Time | None) -> None:
+    async def _take_next(self, due: Time | None) -> None:
         """Process the next message, if one arrives until `due` (ns)."""
         me = self._me
         if due is None or not self._open.came:  # an iteration needs at least one gradient
@@ -247,27 +247,27 @@ class _Scheduler:
             )
 
     def _take_done(self, done: Done) -> None:
-        is_open, closed = self._open, self._closed
-        if done.iteration > is_open.number or done.worker not in self._live:
+        current, closed = self._open, self._closed
+        if done.iteration > current.number or done.worker not in self._live:
             wrong = f"worker {done.worker} says that it is done with iteration {done.iteration}, "
-            self._me.refuse(done, ProtocolError(f"{wrong}but {is_open.number} is open"))
-        elif done.iteration == is_open.number:
-            if done.worker not in is_open.reported:
-                is_open.take(done, self._me.now)
+            self._me.refuse(done, ProtocolError(f"{wrong}but {current.number} is open"))
+        elif done.iteration == current.number:
+            if done.worker not in current.reported:
+                current.take(done, self._me.now)
         elif closed is not None and done.iteration == closed.number:
             closed.take_late(done)
 
     def _close(self, wait: Wait) -> None:
-        me, is_open, now = self._me, self._open, self._me.now
-        came = is_open.came
+        me, current, now = self._me, self._open, self._me.now
+        came = current.came
         for name in self._servers:
-            me.send(name, Close(is_open.number, sorted(came), came[-1] if came else -1))
-        for worker in sorted(self._live - is_open.reported.keys()):
-            me.send(worker_name(worker), Abort(is_open.number))
-        me.iteration_closed(is_open.number, is_open.opened, now, wait, len(came))
-        is_open.close(now, set(self._live))
-        self._closed = is_open
-        self._open = _Iteration(is_open.number + 1, now, self._workers)
+            me.send(name, Close(current.number, sorted(came), came[-1] if came else -1))
+        for worker in sorted(self._live - current.reported.keys()):
+            me.send(worker_name(worker), Abort(current.number))
+        me.iteration_closed(current.number, current.opened, now, wait, len(came))
+        current.close(now, set(self._live))
+        self._closed = current
+        self._open = _Iteration(current.number + 1, now, self._workers)
 
 
 def _ns(time_s: float) -> Time:

@@ -15,7 +15,7 @@ import atexit
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import zmq.utils.garbage  # noqa: F401  # its atexit handler must run after ours
@@ -47,7 +47,7 @@ class Attached:
     """A user's script and the program of its worker, which run in turns.
 
     Args:
-        work: the worker's program; see `WorkerProcess.spawn`.
+        work: the worker's program; see `Member.spawn`.
     """
 
     def __init__(
@@ -81,14 +81,14 @@ class Attached:
             return
         self._left = self._trainer.is_over = True
         process = self.process
-        goodbye = process.kernel.spawn(self._goodbye(fetch), f"{process.name} leaves")
-        while not goodbye.end.done and not process.stopped:
+        leaving = process.kernel.spawn(self._leave(fetch), f"{process.name} leaves")
+        while not leaving.end.done and not process.stopped:
             self._run_kernel()
         self._hand_over()
-        if not goodbye.end.done:
-            raise self._run_over
+        if not leaving.end.done:
+            self._exit()
 
-    async def _goodbye(self, fetch: bool) -> None:
+    async def _leave(self, fetch: bool) -> None:
         parameters = await self.process.leave(fetch=fetch)
         if parameters:
             self._trainer.script.load(parameters)
@@ -118,16 +118,16 @@ class Attached:
         if self.process.program.end.done or self.process.stopped:
             self._left = True
             self._hand_over()
-            raise self._run_over
+            self._exit()
 
-    @property
-    def _run_over(self) -> RunOver:
+    def _exit(self) -> NoReturn:
+        """Exit the script because the run is over."""
         stopped = self.process.stopped
         if stopped is not None and stopped.early:
-            return RunOver("outpace: the run was ended early")
+            raise RunOver("outpace: the run was ended early")
         why = stopped.reason if stopped else "stop.iterations is reached"
         print(f"outpace: {why}; the script of {self.process.name} ends here", file=sys.stderr)  # noqa: T201
-        return RunOver(0)
+        raise RunOver(0)
 
     def _run_kernel(self) -> None:
         try:
@@ -140,9 +140,33 @@ class Attached:
         process = self.process
         if process.worker == 0:
             process.send_buffers()
-        process.say_last()
+        process.send_result()
         process.flush()
         process.coordinator.send(TrainingDone())
+
+    def end(self, error: Exception | None) -> None:
+        """Leave the run at the end of the script, or report its error; later calls do nothing."""
+        process = self.process
+        if process.closed:
+            return
+        try:
+            if error is None:
+                self.leave()
+                process.finish()  # not before: the launcher ends a process that has finished
+            else:
+                process.tell_failure(error)
+        except RunOver:
+            process.finish()
+        except Exception as failure:
+            process.tell_failure(failure)
+            raise
+        finally:
+            process.close()
+
+    def end_at_exit(self) -> None:
+        """Call `end` at the end of a Python process, which keeps an unhandled error."""
+        error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
+        self.end(error if isinstance(error, Exception) else None)
 
 
 def attached(
@@ -159,7 +183,9 @@ def attached(
     """
     script = ScriptModel(model, optimizer)
     if experiment.peers is None:
-        _require_servers_can_step(script, experiment)
+        if not isinstance(experiment.optimizer, PythonOptimizer):  # made on the servers
+            require_known(type(optimizer))
+        script.settings()  # raises if a setting cannot be sent
         served = ServedWorker(link, number, experiment)
         trainer = ScriptTrainer(served, experiment, script)
         found = Attached(served, trainer, served.work(trainer))
@@ -169,14 +195,8 @@ def attached(
         trainer = ScriptTrainer(peer, experiment, script)
         found = Attached(peer, trainer, peer.work(ScriptModels(peer, experiment, trainer)))
     take_over(optimizer, found.step, found.tell_of_lost_state)
-    atexit.register(_at_exit, found)  # does nothing if the launcher has called `end_script`
+    atexit.register(found.end_at_exit)  # does nothing if the launcher has called `end`
     return found
-
-
-def _require_servers_can_step(script: ScriptModel, experiment: Experiment) -> None:
-    if not isinstance(experiment.optimizer, PythonOptimizer):  # made on the servers
-        require_known(type(script.optimizer))
-    script.settings()  # raises if a setting cannot be sent
 
 
 def _require_workers_can_step(
@@ -191,28 +211,3 @@ def _require_workers_can_step(
     if strategy.uses_replica and type(script.optimizer) is not torch.optim.SGD:
         kind = type(script.optimizer).__name__
         raise ConfigError(f"the replica of {strategy.kind} takes plain steps: use SGD, not {kind}")
-
-
-def end_script(attached: Attached, error: Exception | None) -> None:
-    """Leave the run at the end of the script, or report its error; later calls do nothing."""
-    process = attached.process
-    if process.closed:
-        return
-    try:
-        if error is None:
-            attached.leave()
-            process.finish()  # not before: the launcher ends a process that has finished
-        else:
-            process.tell_failure(error)
-    except RunOver:
-        process.finish()
-    except Exception as failure:
-        process.tell_failure(failure)
-        raise
-    finally:
-        process.close()
-
-
-def _at_exit(found: Attached) -> None:
-    error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)  # unhandled
-    end_script(found, error if isinstance(error, Exception) else None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -116,8 +116,17 @@ class ScriptModel:
         with torch.no_grad():
             torch._foreach_copy_(self.parameters, like(self.parameters, there))
 
-    def take_step(self) -> None:
-        """Take a step of the script's optimizer along the gradients in the model."""
+    def take_step(self, gradients: Sequence[torch.Tensor], unused: Collection[int]) -> None:
+        """Take a step of the script's optimizer along these gradients, one for each parameter.
+
+        Args:
+            unused: numbers of the parameters without a gradient.
+        """
+        for number, (parameter, gradient) in enumerate(
+            zip(self.parameters, gradients, strict=True)
+        ):
+            used = number not in unused
+            parameter.grad = gradient.view(parameter.shape).to(parameter.device) if used else None
         for name in ("grad_scale", "found_inf"):  # set by GradScaler, applied by `ScriptGradients`
             if hasattr(self.optimizer, name):
                 setattr(self.optimizer, name, None)
@@ -152,16 +161,16 @@ def shared(
     owned = {id(p): p for group in groups for p in group}
     named = [(name, p) for name, p in model.named_parameters() if id(p) in owned]
     known = {id(p) for _, p in named}
-    strange = [p for key, p in owned.items() if key not in known]
-    if strange:
+    unknown = [p for key, p in owned.items() if key not in known]
+    if unknown:
         raise ConfigError(
-            f"the optimizer has {len(strange)} parameters that the model does not have"
+            f"the optimizer has {len(unknown)} parameters that the model does not have"
         )
     named = [(name, p) for name, p in named if p.numel()]
-    kinds = {str(p.dtype) for _, p in named}
-    if len(kinds) != 1 or named[0][1].dtype not in DTYPES.values():
+    dtypes = {str(p.dtype) for _, p in named}
+    if len(dtypes) != 1 or named[0][1].dtype not in DTYPES.values():
         raise ConfigError(
-            f"the optimizer's parameters must share one floating-point dtype, not {sorted(kinds)}"
+            f"the optimizer's parameters must share one floating-point dtype, not {sorted(dtypes)}"
         )
     if any(p.is_meta for _, p in named):
         raise ConfigError("the optimizer's parameters are on the meta device: they have no values")

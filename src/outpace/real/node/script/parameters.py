@@ -140,20 +140,13 @@ class InPlace:
         found, how = self._tail.cut_off(gradient, 1)  # `gradient` is a mean already
         if divisor != 1:
             torch._foreach_div_(list(found), divisor)
-        parameters = self._script.parameters
-        tensors = split_like(found[0], parameters) if len(found) == 1 else found
-        for parameter, part in zip(parameters, tensors, strict=True):
-            parameter.grad = part.view(parameter.shape).to(parameter.device)
-        for number in how.unused:
-            parameters[number].grad = None
-        self._script.take_step()
+        if len(found) == 1:
+            found = split_like(found[0], self._script.parameters)
+        self._script.take_step(found, set(how.unused))
         self._changed(gradients)
 
     def step(self, gradient: Value, iteration: int) -> None:
-        for parameter, part in zip(self._script.parameters, parts(gradient), strict=True):
-            if parameter.grad is not None:  # `part` is the gradient itself, or a scaled copy
-                parameter.grad = part.view(parameter.shape).to(parameter.device)
-        self._script.take_step()
+        self._script.take_step(parts(gradient), set(self._script.unused))
         self._stepped()
 
     def replace(self, parameters: Value) -> None:

@@ -102,5 +102,5 @@ class ScriptModels:
     def _take_gradient(self) -> Sequence[Block | None]:
         """Return the script's gradient, with its tail if the worker has no own parameters."""
         checked_later = self._strategy.averages_gradients  # in `WireBuffer.write`
-        found = self.trainer.gradient_in_place(look=not checked_later)
+        found = self.trainer.gradient_in_place(check=not checked_later)
         return [found if found is None or self._strategy.has_own else self._tail.behind(found)]

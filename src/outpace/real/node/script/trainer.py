@@ -100,11 +100,11 @@ class ScriptTrainer:
             flat.mul_(scale)
         return flat if self._may_be_used(flat) else None
 
-    def gradient_in_place(self, *, look: bool) -> Pieces | None:
+    def gradient_in_place(self, *, check: bool) -> Pieces | None:
         """Return the gradient in pieces, without a copy where possible; None if it is not used.
 
         Args:
-            look: refuse the gradient if it is not finite.
+            check: refuse the gradient if it is not finite.
         """
         if self._is_skipped:
             return None
@@ -114,7 +114,7 @@ class ScriptTrainer:
         if self._scale != 1:
             tensors = list(torch._foreach_mul(tensors, self._scale))
         pieces = Pieces(tensors)
-        return pieces if not look or self._may_be_used(pieces) else None
+        return pieces if not check or self._may_be_used(pieces) else None
 
     @property
     def _is_skipped(self) -> bool:
