@@ -183,7 +183,7 @@ class PeerWorker(WorkerProcess):
     async def compute(self, at: Parameters, iteration: int) -> Block | None:
         self._busy_since = started = self.now
         with self.models.computing_at(at) as parameters:
-            (gradient,) = await self.compute_in_time(parameters, iteration, self._must_end)
+            (gradient,) = await self.execute(parameters, iteration, self._must_end)
         self._busy_since, self._iteration = None, iteration
         self._busy.append((started, self.now))
         version = self.models.version_of(at)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -19,7 +19,7 @@ from outpace.real.net.messages import Initialize
 from outpace.real.node.member import CoordinatorLink, report_failure
 from outpace.real.node.peer import PeerWorker
 from outpace.real.node.worker import ServedWorker
-from outpace.real.node.worker_process import WorkerProcess
+from outpace.real.node.worker_process import MustEnd, WorkerProcess
 from outpace.sync.parameter_block import ParameterBlock, parameter_block
 from outpace.sync.peers.context import Parameters
 from outpace.sync.peers.parameters import Common, Own, Replica, SharedModel, replica_rate
@@ -58,10 +58,7 @@ class TaskTrainer:
         return None
 
     async def gradient(
-        self,
-        parameters: Sequence[Block],
-        iteration: int,
-        must_end: Callable[[], bool] | None = None,
+        self, parameters: Sequence[Block], iteration: int, must_end: MustEnd | None = None
     ) -> Sequence[Block | None] | Stopped:
         """See `Trainer`.
 

@@ -142,9 +142,6 @@ class ServedWorker(WorkerProcess):
             message.settings, message.unused = settings.groups, settings.unused
         caller.send(message, gradient)
 
-    async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
-        return await self.compute_in_time(parameters, iteration)
-
     async def execute_until(
         self, parameters: Sequence[Block], iteration: int, ends_it: EndsIt
     ) -> Sequence[Block | None] | Stopped:

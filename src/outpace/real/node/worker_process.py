@@ -10,7 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 import torch
 
@@ -25,6 +25,8 @@ from outpace.real.node.member import CoordinatorLink, Member
 from outpace.support.units import Time, seconds
 from outpace.sync.messages import WireMessage
 from outpace.sync.programs.context import Stopped
+
+MustEnd: TypeAlias = Callable[[], bool]  # asked at the abort points of a computation
 
 _CHECK_EVERY_NS: Final = 1_000_000
 
@@ -45,10 +47,7 @@ class Trainer(Protocol):
         """True if the training ends before this iteration."""
 
     async def gradient(
-        self,
-        parameters: Sequence[Block],
-        iteration: int,
-        must_end: Callable[[], bool] | None = None,
+        self, parameters: Sequence[Block], iteration: int, must_end: MustEnd | None = None
     ) -> Sequence[Block | None] | Stopped:
         """Compute the gradient; each block is None if the gradient is refused.
 
@@ -126,11 +125,8 @@ class WorkerProcess(Member, ABC):
         """Return the minimum seconds of an iteration, by the configuration's law."""
         return self._run_time(self.worker, iteration, started) if self._run_time else 0.0
 
-    async def compute_in_time(
-        self,
-        parameters: Sequence[Block],
-        iteration: int,
-        must_end: Callable[[], bool] | None = None,
+    async def execute(
+        self, parameters: Sequence[Block], iteration: int, must_end: MustEnd | None = None
     ) -> Sequence[Block | None]:
         """Compute the gradient; return it once the drawn time of the iteration has passed.
 
@@ -165,7 +161,7 @@ class WorkerProcess(Member, ABC):
             first=f" (iteration {iteration})",
         )
 
-    def rate_limited(self, check: Callable[[], bool]) -> Callable[[], bool]:
+    def rate_limited(self, check: MustEnd) -> MustEnd:
         """Return a function that handles messages and calls `check`, at most once per ms."""
         checked_ns = 0
 

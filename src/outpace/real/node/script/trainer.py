@@ -14,7 +14,7 @@ from outpace.errors import DivergenceError
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import Initialize
 from outpace.real.node.script.model import ScriptModel, gradient_of
-from outpace.real.node.worker_process import WorkerProcess
+from outpace.real.node.worker_process import MustEnd, WorkerProcess
 from outpace.sync.programs.context import Stopped
 from outpace.tasks.abort_points import AbortPoints, Computation
 
@@ -33,7 +33,7 @@ class ScriptTrainer:
         self._slices = [slice(0, sum(self.layers))]
         self._settings: StepSettings | None = None
         self._abort_points = AbortPoints(script.model)
-        self._must_end: Callable[[], bool] | None = None
+        self._must_end: MustEnd | None = None
         self._stopped: Stopped | None = None  # if this iteration's computation was stopped
 
     def must_stop(self, iteration: int) -> bool:
@@ -55,10 +55,7 @@ class ScriptTrainer:
         return self._settings
 
     async def gradient(
-        self,
-        parameters: Sequence[Block],
-        iteration: int,
-        must_end: Callable[[], bool] | None = None,
+        self, parameters: Sequence[Block], iteration: int, must_end: MustEnd | None = None
     ) -> Sequence[Block | None] | Stopped:
         if parameters:
             self.script.load(parameters)
