@@ -71,11 +71,8 @@ class RunTimeLaw(ABC):
     def run_time(self, seed: int, workers: int, iterations: int | None = None) -> RunTime:
         """Return the function from worker, iteration and its start (ns) to its run time in seconds.
 
-        Args:
-            iterations: How many each worker will do at most, if that is known.
-
-        Raises:
-            ConfigError: if a slow period names a worker that does not exist.
+        iterations: how many each worker will do at most, if that is known. Raises ConfigError if
+        a slow period names a worker that does not exist.
         """
         return drawn_run_times(self.shape(), self.mean_s, self.worker_cv, self.slow, seed, workers)
 
@@ -183,8 +180,7 @@ def drawn_run_times(
 def slow_factors(slow: tuple[Slow, ...], workers: int) -> Callable[[int, Time], float]:
     """Return the function from worker and start (ns) to the factor of its slow periods.
 
-    Raises:
-        ConfigError: if a period names a worker that does not exist.
+    Raises ConfigError if a period names a worker that does not exist.
     """
     periods: dict[int, list[tuple[float, Time, float]]] = {}  # factor, from, until
     for period in slow:

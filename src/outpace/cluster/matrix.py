@@ -44,9 +44,8 @@ class Matrix:
     def latencies(self, machines: int) -> NDArray[np.float64]:
         """Return one-way latencies in seconds, shape (machines, machines).
 
-        Raises:
-            ConfigError: if the file cannot be read, is too small, or does not hold a symmetric
-                matrix of times; the message names the place.
+        Raises ConfigError, which names the place, if the file cannot be read, is too small, or
+        does not hold a symmetric matrix of times.
         """
         values, source = self._values()
         if values.dtype.kind not in "fiu":

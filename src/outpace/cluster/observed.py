@@ -43,19 +43,14 @@ class Recorded:
         return replace(self, path=str((folder / self.path).resolve()))
 
     def nodes(self, workers: int) -> Nodes | None:
-        """Return the node of each worker, shape (N,); None if the file does not say.
-
-        Raises:
-            ConfigError: if the file has other workers.
-        """
+        """Return the node of each worker, shape (N,); see `read_nodes`."""
         return read_nodes(Path(self.path), workers)
 
     def run_time(self, seed: int, workers: int, iterations: int | None = None) -> RunTime:
         """Return the run times as `RunTimeLaw.run_time` does.
 
-        Raises:
-            ConfigError: if the file has other workers, or fewer iterations.
-            RunError: later, from the returned function, for an iteration that is not recorded.
+        Raises ConfigError if the file has other workers or fewer iterations; the returned function
+        raises RunError for an iteration that is not recorded.
         """
         recorded = read_run_times(Path(self.path))
         missing = sorted(set(range(workers)) - recorded.keys())
@@ -122,11 +117,7 @@ class Measured:
             require(positive(value), f"seconds[{place}]", "positive, at most 1e9", value)
 
     def run_time(self, seed: int, workers: int, iterations: int | None = None) -> RunTime:
-        """Return the run times as `RunTimeLaw.run_time` does.
-
-        Raises:
-            ConfigError: if none have been measured.
-        """
+        """Return the run times as `RunTimeLaw.run_time` does. Raises ConfigError if none are there."""
         if not self.seconds:
             raise ConfigError("compute: nothing was measured yet")
         measured = np.array(self.seconds)

@@ -12,14 +12,9 @@ from outpace.predict.recorded.table import RunTimes
 
 
 def require_learnable(histories: Sequence[RunTimes], fewest: int, *, absent: bool) -> None:
-    """Refuse recordings that a model cannot be fitted to.
+    """Raise ConfigError for the first recording that a model cannot be fitted to.
 
-    Args:
-        fewest: Iterations that each recording must have.
-        absent: True if the model can learn from a recording in which workers are absent.
-
-    Raises:
-        ConfigError: for the first recording that will not do.
+    fewest: least number of iterations; absent: True if a worker may be absent from iterations.
     """
     if not histories:
         raise ConfigError("there are no run times to fit a model to; record a run first")

@@ -63,7 +63,8 @@ def fit(
 ) -> Model:
     """Return a model of that kind, fitted to recordings of one cluster, on one thread.
 
-    The same recordings and seed make the same bits. Raises ConfigError.
+    The same recordings and seed make the same bits. Raises ConfigError for an unknown kind, and
+    for run times from which nothing can be learned.
     """
     with one_thread():
         module = import_module(require_kind(kind).module)

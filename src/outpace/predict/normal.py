@@ -35,11 +35,8 @@ def log_above(low: Tensor) -> Tensor:
 def normal_above(low: Tensor, uniform: Tensor) -> Tensor:
     """Return standard normal draws greater than `low`, of the same shape, by inversion.
 
-    They are -Φ⁻¹(u Φ(-low)); far out from Φ(-z) ~ φ(z) / z, so that
-    z² + 2 ln z = low² + 2 ln low - 2 ln u, solved by one step.
-
-    Args:
-        uniform: Independent draws u from (0, 1), float64.
+    They are -Φ⁻¹(u Φ(-low)) for independent uniform draws u from (0, 1), float64; far out from
+    Φ(-z) ~ φ(z) / z, so that z² + 2 ln z = low² + 2 ln low - 2 ln u, solved by one step.
     """
     low = low.double()
     tail = 0.5 * torch.special.erfc(low.clamp(max=_FAR) * math.sqrt(0.5))  # ndtr cancels here

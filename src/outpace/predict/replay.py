@@ -79,14 +79,10 @@ def replay(
 ) -> Replay:
     """Run the rule over true run times.
 
-    Args:
-        seconds: shape (T, N); NaN where a worker was absent.
-        censored: whether the rule observes of workers that were cut off only how long they had
-            computed when the iteration ended, as in a run; else their true times.
-        clock: measures what the rule takes on the host, in seconds.
-
-    Raises:
-        ValueError: for times that are not positive, and iterations without workers.
+    seconds: shape (T, N); NaN where a worker was absent. censored: True if the rule observes of
+    a worker that was cut off only how long it had computed when the iteration ended, as in a run;
+    else its true time. clock: measures what the rule takes on the host, in seconds. Raises
+    ValueError for times that are not positive, and iterations without workers.
     """
     there = ~np.isnan(seconds)
     require(bool((seconds[there] > 0).all()), "seconds", "positive", "0 or less")

@@ -37,13 +37,9 @@ def trials(
 ) -> Iterator[tuple[str, Replay]]:
     """Yield the rules by name, the best-known last, with how each did after the warm-up.
 
-    Args:
-        fitted: a model whose decisions are tried; None: a pooled model is fitted to the warm-up,
-            as in a run without a model file.
-        progress: called with the share that is done.
-
-    Raises:
-        ConfigError: if the recording lacks a worker's time, or is too short.
+    fitted: a model whose decisions are tried; None: a pooled model is fitted to the warm-up, as
+    in a run without a model file. progress: called with the share that is done. Raises
+    ConfigError if the recording lacks a worker's time, or is too short.
     """
     _require_full(times, warmup)
     names: dict[str, tuple[ModelName, DecisionName | None]] = {

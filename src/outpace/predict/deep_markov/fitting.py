@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from outpace.errors import ConfigError
-from outpace.predict.deep_markov.model import DeepMarkov, DeepMarkovFilter, Shape
-from outpace.predict.deep_markov.scale import RunTimeScale, log_times
+from outpace.predict.deep_markov.mixture import log_times
+from outpace.predict.deep_markov.model import DeepMarkov, DeepMarkovFilter, RunTimeScale, Shape
 from outpace.predict.fitting import descend, require_learnable
 from outpace.predict.normal import draw_above
 from outpace.predict.recorded.table import RunTimes
@@ -40,18 +40,10 @@ def fit(
     ordered: bool | None = None,
     steps: int | None = None,
 ) -> DeepMarkov:
-    """Return the model fitted to recorded runs of the same workers. Same seed, same bits.
+    """Return the model fitted to recorded runs of the same workers; see `models.fit`.
 
-    Args:
-        progress: Called with the share that is done.
-        lag: Length of the window in iterations.
-        latent: Dimensions of the state.
-        hidden: Width of the networks.
-        ordered: True: model the sorted run times; None: if there are more than 512 workers.
-        steps: Of Adam; None: as many as fit into a minute.
-
-    Raises:
-        ConfigError: for run times from which nothing can be learned.
+    lag, latent, hidden: see `Shape`. ordered: None: if there are more than 512 workers.
+    steps: of Adam; None: as many as fit into a minute.
     """
     require_learnable(histories, lag + _MORE, absent=False)
     workers = histories[0].workers

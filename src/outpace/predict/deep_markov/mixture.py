@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from outpace.predict.deep_markov.scale import log_times
 from outpace.predict.normal import draw_above, log_above, log_density
 from outpace.predict.recorded.table import Seconds
 
@@ -74,14 +73,11 @@ class Mixture:
     def knowing(self, x: Tensor, low: Tensor) -> Mixture:
         """Return the mixture given log run times `x` of some workers, and bounds for the others.
 
+        x: shape (N,), float64, NaN where unknown; low: the same shape, -inf for no bound.
         Components are weighted by the density of the known times and the probability of the
         bounds. With hundreds of workers only one component of K would keep a weight, however
         wrong it is; so all weights are raised to the greatest power up to 1 that leaves an
         effective number of K/10.
-
-        Args:
-            x: Shape (N,), float64; NaN where unknown.
-            low: Lower bounds, the same shape; -inf where there is none.
         """
         known = self._known(x, low)
         mean, std = self.mean.double(), self.std.double()
@@ -121,6 +117,11 @@ class Mixture:
         at = (torch.arange(count) + start) / count
         total = weight.cumsum(0)
         return torch.searchsorted(total, at * total[-1]).clamp(max=components - 1)
+
+
+def log_times(seconds: Seconds) -> Tensor:
+    """Return the logarithms as a float64 tensor, for an array of any strides, writable or not."""
+    return torch.from_numpy(np.array(seconds, dtype=np.float64, order="C")).log()
 
 
 def _tempered(log: Tensor) -> Tensor:

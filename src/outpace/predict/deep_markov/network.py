@@ -110,12 +110,9 @@ class DeepMarkovNetwork(nn.Module):
     def bound(self, x: Tensor, seen: Tensor, noise: Tensor, weight: float = 1.0) -> Tensor:
         """Return a lower bound of ln p(x), the paper's ELBO, with one draw per window, shape (B,).
 
-        The divergence of guide and prior is exact given z_{t-1}.
-
-        Args:
-            seen: What the guide reads; it is a bound whether that is x or a filter's view of it.
-            noise: Standard normal, shape (B, L, D).
-            weight: Factor of the divergence, for annealing.
+        The divergence of guide and prior is exact given z_{t-1}; `weight` is its factor, for
+        annealing. The guide reads `seen`; it is a bound whether that is x or a filter's view of
+        it. noise: standard normal, shape (B, L, D).
         """
         z, mean, std = self.guide(seen, noise)
         moved_mean, moved_std = self.transition(z[:, :-1])

@@ -43,13 +43,8 @@ def log_parts(law: Law, away: Tensor, censored: Tensor) -> tuple[Tensor, Tensor]
     """Return the log densities of each worker's time by shift and regime, without and with a delay.
 
     They include the probability of a delay. Where censored: the log probability of more.
-
-    Args:
-        away: Log times relative to the reference, shape (..., J, W).
-        censored: The same shape.
-
-    Returns:
-        Two tensors of shape (..., J, W, Q, K).
+    `away`, log times relative to the reference, has shape (..., J, W), the results
+    (..., J, W, Q, K).
     """
     middle = law.shift[..., None, None, :, None] + law.level[..., None, None, :]
     rest = (away - law.offset)[..., None, None] - middle

@@ -66,12 +66,10 @@ class PooledNetwork(nn.Module):
         )
 
     def forward(self, features: Levels, present: Tensor, state: Levels) -> Levels:
-        """Return the states after each of T iterations, with T in front of every shape.
+        """Return the states after each of T iterations, from the state before the first of them.
 
-        Args:
-            features: With T in front of every shape, too.
-            present: Places with a worker, shape (runs, J, W).
-            state: Before the first of these iterations.
+        Features and states have T in front of every shape; present: places with a worker, shape
+        (runs, J, W).
         """
         mine = present[..., None].float()
         share = mine / mine.sum(-2, keepdim=True).clamp(min=1.0)

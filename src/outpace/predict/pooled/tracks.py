@@ -77,11 +77,8 @@ def advance(
 ) -> tuple[Tracks, Levels]:
     """Add an iteration; return the new tracks and the features of the iteration.
 
-    Args:
-        times: Log seconds, shape (..., J, W), NaN where unknown.
-        censored: The same shape.
-        reference: Shape (...), NaN where no time is known.
-        noise: Usual change of log times, the unit of the features.
+    times: log seconds, shape (..., J, W), NaN where unknown. reference: shape (...), NaN where no
+    time is known. noise: usual change of log times, the unit of the features.
     """
     known = ~times.isnan()
     told = ~reference.isnan()

@@ -41,14 +41,7 @@ def fit(
     seed: int = 0,
     progress: Callable[[float], None] = lambda _: None,
 ) -> Pooled:
-    """Return the pooled model fitted to recorded runs.
-
-    Args:
-        progress: Called with the share that is done.
-
-    Raises:
-        ConfigError: for run times from which nothing can be learned.
-    """
+    """Return the pooled model fitted to recorded runs; see `models.fit`."""
     require_learnable(histories, FEWEST, absent=True)
     with left_as_they_were():
         torch.manual_seed(seed)

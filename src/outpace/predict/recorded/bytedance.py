@@ -39,11 +39,8 @@ def is_bytedance(path: Path) -> bool:
 def read_bytedance(path: Path, workers_per_node: int | None = None) -> RunTimes:
     """Read a table whose workers are ranks and whose iterations are the micro-batches of all steps.
 
-    Args:
-        workers_per_node: Ranks that share a node, which the traces do not say; None: all.
-
-    Raises:
-        ConfigError: if the file cannot be read or is not complete.
+    workers_per_node: ranks that share a node, which the traces do not say; None: all. Raises
+    ConfigError if the file cannot be read or is not complete.
     """
     rank, step, batch, kind, duration = _columns(path)
     computed = np.isin(kind, _COMPUTED)

@@ -29,15 +29,10 @@ SCHEMA: Final = pa.schema(
 def read(path: Path, workers_per_node: int | None = None) -> RunTimes:
     """Read a table from CSV or Parquet; see `rows` for the columns.
 
-    An iteration without a row of a worker is NaN: the worker was not there.
-
-    Args:
-        workers_per_node: So many consecutive workers share a node, whatever the file says. By
-            default the file says it, and without such a column all share one.
-
-    Raises:
-        ConfigError: for times that are not positive and finite, with worker and iteration, and
-            for workers and iterations that are not numbered 0, 1, 2, ...
+    An iteration without a row of a worker is NaN: the worker was not there. By default the file
+    says which workers share a node, and without such a column all share one; with
+    `workers_per_node`, so many consecutive workers do. Raises ConfigError for times that are not
+    positive and finite, and for workers and iterations that are not numbered 0, 1, 2, ...
     """
     rows = read_rows(path)
     workers = _counted(rows.worker, "worker", path)
@@ -61,10 +56,7 @@ def read(path: Path, workers_per_node: int | None = None) -> RunTimes:
 def write(times: RunTimes, path: Path) -> None:
     """Write a table as Parquet, complete or not at all; equal tables make equal files.
 
-    There is no row for an iteration in which a worker was not there.
-
-    Raises:
-        ConfigError: if the table is not valid or the file cannot be written.
+    There is no row for an iteration in which a worker was not there. Raises ConfigError.
     """
     require_valid(times, path)
     iteration, worker = np.nonzero(~np.isnan(times.seconds))
@@ -81,9 +73,8 @@ def write(times: RunTimes, path: Path) -> None:
 def read_run_times(path: Path) -> dict[int, NDArray[np.float64]]:
     """Return the seconds of each worker's iterations from 0 on, for replay.
 
-    Raises:
-        ConfigError: for gaps, repetitions, times that are negative or not finite, and iterations
-            that were cut off; the message names worker and iteration.
+    Raises ConfigError for gaps, repetitions, times that are negative or not finite, and
+    iterations that were cut off; the message names worker and iteration.
     """
     rows = read_rows(path)
     workers, starts = np.unique(rows.worker, return_index=True)
@@ -98,8 +89,7 @@ def read_run_times(path: Path) -> dict[int, NDArray[np.float64]]:
 def read_nodes(path: Path, workers: int) -> Nodes | None:
     """Return the nodes of the workers 0 to `workers` - 1; None if the file does not say.
 
-    Raises:
-        ConfigError: if the file has other workers, or a worker on two nodes.
+    Raises ConfigError if the file has other workers, or a worker on two nodes.
     """
     rows = read_rows(path)
     if rows.node is None:

@@ -36,11 +36,7 @@ class RunTimeRows:
 
 
 def read_rows(path: Path) -> RunTimeRows:
-    """Return the rows of a file.
-
-    Raises:
-        ConfigError: for an unknown layout, repetitions, and values of the wrong kind.
-    """
+    """Return the rows. Raises ConfigError for unknown columns, repetitions, and wrong values."""
     table = read_columns(path)
     names = set(table.column_names)
     own = names.issuperset(_OWN)

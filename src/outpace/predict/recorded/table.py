@@ -56,9 +56,8 @@ class RunTimes:
 def require_valid(times: RunTimes, source: object) -> RunTimes:
     """Return the table unchanged.
 
-    Raises:
-        ConfigError: if it is empty, a time is not positive and finite, or no worker was there
-            in an iteration. The message begins with `source`.
+    Raises ConfigError, which begins with `source`, if the table is empty, a time is not positive
+    and finite, or no worker was there in an iteration.
     """
     if not times.iterations or not times.workers:
         raise ConfigError(f"{source}: has no run times")
@@ -73,11 +72,7 @@ def require_valid(times: RunTimes, source: object) -> RunTimes:
 def consecutive_nodes(workers: int, per_node: int | None) -> Nodes:
     """Return the nodes of workers that share a node with their neighbours, shape (N,).
 
-    Args:
-        per_node: Workers per node; None: all share one.
-
-    Raises:
-        ConfigError: if it is less than 1.
+    per_node: workers per node; None: all share one. Raises ConfigError if it is less than 1.
     """
     if per_node is None:
         return np.zeros(workers, np.int64)
