@@ -217,5 +217,4 @@ def _quadrature(low: float, high: float, pieces: int = 80) -> tuple[torch.Tensor
 def _forecast(law: Law) -> Forecast:
     single = Law(*(part.float() for part in law))
     layout = NodeLayout.of(_NODE)
-    there = torch.ones(2, 2, dtype=torch.bool)
-    return Forecast(single, math.log(2.0), layout, there, torch.Generator().manual_seed(0))
+    return Forecast(single, math.log(2.0), layout, torch.Generator().manual_seed(0))

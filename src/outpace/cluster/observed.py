@@ -53,14 +53,11 @@ class Recorded:
         raises RunError for an iteration that is not recorded.
         """
         recorded = read_run_times(Path(self.path))
-        missing = sorted(set(range(workers)) - recorded.keys())
-        strange = sorted(recorded.keys() - set(range(workers)))
-        if missing:
-            raise ConfigError(f"{self.path}: has no run times of worker {missing[0]}")
-        if strange:
+        if wrong := sorted(recorded.keys() ^ set(range(workers))):
+            has = "has" if wrong[0] in recorded else "has no"
             raise ConfigError(
-                f"{self.path}: has run times of worker {strange[0]}, and there are {workers} "
-                f"workers, numbered from 0"
+                f"{self.path}: {has} run times of worker {wrong[0]}, and there are {workers} "
+                "workers, numbered from 0"
             )
         for worker in range(workers):
             count = len(recorded[worker])
@@ -117,7 +114,7 @@ class Measured:
             require(positive(value), f"seconds[{place}]", "positive, at most 1e9", value)
 
     def run_time(self, seed: int, workers: int, iterations: int | None = None) -> RunTime:
-        """Return the run times as `RunTimeLaw.run_time` does. Raises ConfigError if none are there."""
+        """Return the run times as `RunTimeLaw.run_time` does; ConfigError if there are none."""
         if not self.seconds:
             raise ConfigError("compute: nothing was measured yet")
         measured = np.array(self.seconds)

@@ -39,6 +39,11 @@ class NodeLayout:
         width = int(sizes.max())
         return cls(len(sizes), width, torch.from_numpy(row.reshape(-1) * width + column))
 
+    @property
+    def present(self) -> Tensor:
+        """True in the places with a worker, shape (J, W)."""
+        return self.spread(torch.ones(len(self.place), dtype=torch.bool))
+
     def spread(self, values: Tensor) -> Tensor:
         """Reshape (..., N) to (..., J, W), with NaN or False in empty places."""
         empty = float("nan") if values.is_floating_point() else 0

@@ -54,9 +54,6 @@ class Follower:
     def __init__(self, network: PooledNetwork, layout: NodeLayout, seed: int) -> None:
         self._network = network
         self._layout = layout
-        self._present = torch.zeros(layout.nodes * layout.width, dtype=torch.bool)
-        self._present[layout.place] = True
-        self._present = self._present.view(layout.nodes, layout.width)
         self._state: Levels = network.begin(1, layout.nodes, layout.width)
         self._tracks = begin((), layout.nodes, layout.width)
         self._generator = torch.Generator().manual_seed(seed)
@@ -73,12 +70,10 @@ class Follower:
             self._network.noise,
         )
         now = Levels(*(part[None, None] for part in features))
-        states = self._network(now, self._present[None], self._state)
+        states = self._network(now, self._layout.present[None], self._state)
         self._state = Levels(*(part[0] for part in states))
 
     @torch.no_grad()
     def predict(self) -> Forecast:
         law = self._network.law(Levels(*(part[0] for part in self._state)), self._tracks)
-        return Forecast(
-            law, float(self._tracks.reference), self._layout, self._present, self._generator
-        )
+        return Forecast(law, float(self._tracks.reference), self._layout, self._generator)

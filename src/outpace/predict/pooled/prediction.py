@@ -34,14 +34,12 @@ class Forecast:
     Args:
         law: Without leading dimensions.
         reference: The log time that it is relative to.
-        present: Places of the layout with a worker, shape (J, W).
         generator: Source of all draws.
     """
 
     law: Law
     reference: float
     layout: NodeLayout
-    present: Tensor
     generator: torch.Generator
 
     def sample(self, count: int) -> Seconds:
@@ -132,8 +130,7 @@ class Given:
         return Given(self._forecast, arrived, elapsed_s)
 
     def sample(self, count: int) -> Seconds:
-        drawn = np.empty((count, len(self._arrived)))
-        drawn[:] = self._arrived
+        drawn = np.tile(self._arrived, (count, 1))
         if self._waiting.any():
             place = self._forecast.layout.place[torch.from_numpy(self._waiting)]
             above = self._elapsed_s if self._elapsed_s > 0.0 else None
@@ -143,7 +140,7 @@ class Given:
     @cached_property
     def _weights(self) -> _Weights:
         forecast, waiting = self._forecast, torch.from_numpy(self._waiting)
-        layout, present = forecast.layout, forecast.present
+        layout, present = forecast.layout, forecast.layout.present
         if self._elapsed_s <= 0.0:
             before = forecast.weights()
             return before._replace(delay=before.delay[waiting])
