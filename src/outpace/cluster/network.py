@@ -108,7 +108,9 @@ class NetworkLaw:
     def own(self, node: str) -> LinkLaw:
         """Return what `nodes` says about a node."""
         found = LinkLaw()
-        patterns = [link for key, link in self.nodes.items() if _matches(key, node)]
+        patterns = [
+            link for key, link in self.nodes.items() if _is_pattern(key) and fnmatchcase(node, key)
+        ]
         for link in (*patterns, self.nodes.get(node, found)):
             found = link.over(found)
         return found
@@ -152,10 +154,6 @@ class NetworkLaw:
 
 def _is_pattern(key: str) -> bool:
     return any(letter in key for letter in "*?[")
-
-
-def _matches(key: str, node: str) -> bool:
-    return _is_pattern(key) and fnmatchcase(node, key)
 
 
 def _and(things: Sequence[object]) -> str:

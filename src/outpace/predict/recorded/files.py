@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from outpace.errors import ConfigError
-from outpace.predict.recorded.rows import RunTimeRows, first, read_rows
+from outpace.predict.recorded.rows import first, places, read_rows
 from outpace.predict.recorded.table import Nodes, RunTimes, consecutive_nodes, require_valid
 from outpace.support.replacing import replace_file
 
@@ -35,8 +35,8 @@ def read(path: Path, workers_per_node: int | None = None) -> RunTimes:
     positive and finite, and for workers and iterations that are not numbered 0, 1, 2, ...
     """
     rows = read_rows(path)
-    workers = _counted(rows.worker, "worker", path)
-    shape = _counted(rows.iteration, "iteration", path), workers
+    workers = _numbered(rows.worker, "worker", path)
+    shape = _numbered(rows.iteration, "iteration", path), workers
     row = first(~np.isfinite(rows.seconds))
     if row is not None:
         raise ConfigError(
@@ -77,13 +77,28 @@ def read_run_times(path: Path) -> dict[int, NDArray[np.float64]]:
     iterations that were cut off; the message names worker and iteration.
     """
     rows = read_rows(path)
-    workers, starts = np.unique(rows.worker, return_index=True)
-    found = {}
-    for worker, part in zip(
-        workers, np.split(np.arange(len(rows.worker)), starts[1:]), strict=True
-    ):
-        found[int(worker)] = _one(rows, part, path)
-    return found
+    worker, times, expected = rows.worker, rows.seconds, places(rows.worker)
+    row = first(rows.iteration != expected)
+    if row is not None:
+        raise ConfigError(
+            f"{path}: worker {worker[row]} lacks iteration {expected[row]}: "
+            "its iterations must be 0, 1, 2, ... without a gap"
+        )
+    row = first(~(np.isfinite(times) & (times >= 0)))
+    if row is not None:
+        raise ConfigError(
+            f"{path}: worker {worker[row]}, iteration {expected[row]}: {times[row]:g} is not a "
+            "time in seconds; it must be a finite number from 0 on"
+        )
+    row = first(rows.censored)
+    if row is not None:
+        raise ConfigError(
+            f"{path}: worker {worker[row]}, iteration {expected[row]} was cut off after "
+            f"{times[row]:g} s, so its run time is unknown; replay a run that waited for all "
+            "workers"
+        )
+    workers, starts = np.unique(worker, return_index=True)
+    return dict(zip(workers.tolist(), np.split(times, starts[1:]), strict=True))
 
 
 def read_nodes(path: Path, workers: int) -> Nodes | None:
@@ -94,36 +109,13 @@ def read_nodes(path: Path, workers: int) -> Nodes | None:
     rows = read_rows(path)
     if rows.node is None:
         return None
-    known = _counted(rows.worker, "worker", path)
+    known = _numbered(rows.worker, "worker", path)
     if known != workers:
         raise ConfigError(f"{path}: has run times of {known} workers, and there are {workers}")
     return _nodes(rows.worker, rows.node, workers, path)
 
 
-def _one(rows: RunTimeRows, part: NDArray[np.int64], path: Path) -> NDArray[np.float64]:
-    worker, times = rows.worker[part[0]], rows.seconds[part]
-    row = first(rows.iteration[part] != np.arange(len(part)))
-    if row is not None:
-        raise ConfigError(
-            f"{path}: worker {worker} lacks iteration {row}: "
-            "its iterations must be 0, 1, 2, ... without a gap"
-        )
-    row = first(~(np.isfinite(times) & (times >= 0)))
-    if row is not None:
-        raise ConfigError(
-            f"{path}: worker {worker}, iteration {row}: {times[row]:g} is not a time in seconds; "
-            "it must be a finite number from 0 on"
-        )
-    row = first(rows.censored[part])
-    if row is not None:
-        raise ConfigError(
-            f"{path}: worker {worker}, iteration {row} was cut off after {times[row]:g} s, so its "
-            "run time is unknown; replay a run that waited for all workers"
-        )
-    return times
-
-
-def _counted(values: NDArray[np.int64], noun: str, path: Path) -> int:
+def _numbered(values: NDArray[np.int64], noun: str, path: Path) -> int:
     """Return how many different values there are. Raises ConfigError unless 0, 1, 2, ..."""
     known = np.unique(values)
     place = first(known != np.arange(len(known)))

@@ -57,14 +57,14 @@ def read_rows(path: Path) -> RunTimeRows:
         raise ConfigError(f"{path}: worker {worker[row]} has iteration {place[row]} twice")
     return RunTimeRows(
         worker,
-        place if own else _places(worker),
+        place if own else places(worker),
         _numbers(table, seconds_name, path)[order],
         _censored(table, path)[order] if own else np.zeros(len(worker), np.bool_),
         _whole_numbers(table, "node", path)[order] if own and "node" in names else None,
     )
 
 
-def _places(worker: NDArray[np.int64]) -> NDArray[np.int64]:
+def places(worker: NDArray[np.int64]) -> NDArray[np.int64]:
     """Number the rows of each of the sorted workers 0, 1, 2, ..."""
     _, starts, counts = np.unique(worker, return_index=True, return_counts=True)
     return np.arange(len(worker)) - np.repeat(starts, counts)

@@ -28,8 +28,10 @@ def play(rule: Rule, wait: Wait, seconds: Seconds) -> Ended:
     order = np.sort(seconds[~np.isnan(seconds)])
     now = 0.0
     while True:
-        end = max(now, _end(wait, order))
-        again = _again(wait, order, now)
+        until = min(wait.until_s, _arrival(wait.count, order))
+        end = max(now, float(min(max(order[0], until), order[-1])))
+        reviews = wait.again_s, _arrival(wait.again_count, order)
+        again = min((time for time in reviews if time > now), default=math.inf)
         if end <= again:
             return Ended(int(np.searchsorted(order, end, "right")), end)
         now = again
@@ -39,16 +41,6 @@ def play(rule: Rule, wait: Wait, seconds: Seconds) -> Ended:
 def came(seconds: Seconds, censored: Mask, ended_s: float) -> int:
     """Return how many workers had finished at `ended_s`; arguments as in `Rule.observe`."""
     return int((seconds[~censored] <= ended_s).sum())
-
-
-def _end(wait: Wait, order: Seconds) -> float:
-    first, last = order[0], order[-1]
-    return float(min(max(first, min(wait.until_s, _arrival(wait.count, order))), last))
-
-
-def _again(wait: Wait, order: Seconds, now: float) -> float:
-    times = wait.again_s, _arrival(wait.again_count, order)
-    return min((time for time in times if time > now), default=math.inf)
 
 
 def _arrival(count: float, order: Seconds) -> float:
