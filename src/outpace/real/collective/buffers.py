@@ -87,7 +87,7 @@ class WireBuffer:
             written = list(_filled(piece, tensors, share))
             if piece is not self._pieces[-1]:
                 yield piece
-            self.is_finite = self.is_finite and all(map(_is_finite, written))
+            self.is_finite = self.is_finite and all(map(all_finite, written))
 
     def total(self, dtype: torch.dtype) -> torch.Tensor:
         """Return a copy of the values as one tensor."""
@@ -157,10 +157,6 @@ def _filled(
         piece = piece[fits:]
         if fits < len(source):
             tensors.appendleft(source[fits:])
-
-
-def _is_finite(part: torch.Tensor) -> bool:
-    return not part.is_floating_point() or all_finite(part)
 
 
 def split_like(block: torch.Tensor, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -8,6 +8,7 @@ all-reduce without it. If one of them already has the result, it sends the resul
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
@@ -112,8 +113,9 @@ class Reductions:
         if not self._wires:
             self._wires = [self._new_wire(), self._new_wire()]
         number = self._done
+        arrived = Future[Reduced](self._kernel, f"the result of all-reduce {number}")
         part = self._pending = PendingReduction(
-            self._kernel, self._me, number, value, weight, self._wires[number % 2], self._clock.now
+            number, value, weight, self._wires[number % 2], self._clock.now, arrived
         )
         self._tell(EnterAllReduce(number))
         self._connected.do(partial(self._reduce, part, part.wire))
@@ -226,22 +228,16 @@ class Reductions:
         part.wire.is_intact = True
         self._done += 1
         self._pending = None  # not repeated if a worker is lost from now on
-        began = max(entry.joined for entry in table.values())
-        part.ended = max(ended, began + self._least(list(table)))
-        if part.ended > self._clock.now:
-            self._kernel.call_at(part.ended, lambda _: self._end(part, table, total, began))
-        else:
-            self._end(part, table, total, began)
-
-    def _end(
-        self,
-        part: PendingReduction,
-        table: dict[int, Entry],
-        total: torch.Tensor | None,
-        began: Time,
-    ) -> None:
-        part.began, part.members = began, sorted(table)
+        part.members = sorted(table)
+        part.began = max(entry.joined for entry in table.values())
+        part.ended = max(ended, part.began + self._least(part.members))
         given = [entry.weight for entry in table.values() if entry.part is Contribution.VALUE]
+        if part.ended > self._clock.now:
+            self._kernel.call_at(part.ended, lambda _: self._end(part, given, total))
+        else:
+            self._end(part, given, total)
+
+    def _end(self, part: PendingReduction, given: list[int], total: torch.Tensor | None) -> None:
         values: BlockSum
         if self._like is None:
             values = ArrivalSum()
@@ -251,34 +247,26 @@ class Reductions:
             values = WireSum(
                 part.wire, part.value, total, self._like.dtype, len(given), self._share
             )
-        reduced = Reduced(values, sum(given))
-        part.value = None
         self._told_of(part)
-        part.arrived.set(reduced)
+        part.value = None
+        part.arrived.set(Reduced(values, sum(given)))
 
 
+@dataclass(eq=False)
 class PendingReduction:
     """This worker's part in an all-reduce. Implements `Reduction`."""
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        worker: int,
-        number: int,
-        value: Block | None,
-        weight: int,
-        wire: WireBuffer,
-        joined: Time,
-    ) -> None:
-        self.worker, self.number, self.value, self.weight = worker, number, value, weight
-        self.wire, self.joined = wire, joined
-        self.gives = value is not None
-        self.is_finite = True  # False: the value is left out of the sum
-        self.awaited = False  # True once the training waits for the result
-        self.began: Time
-        self.ended: Time
-        self.members: list[int]
-        self.arrived = Future[Reduced](kernel, f"the result of all-reduce {number}")
+    number: int
+    value: Block | None  # until the result has arrived
+    weight: int
+    wire: WireBuffer
+    joined: Time
+    arrived: Future[Reduced]
+    is_finite: bool = True  # False: the value is left out of the sum
+    awaited: bool = False  # True once the training waits for the result
+    began: Time = field(init=False)
+    ended: Time = field(init=False)
+    members: list[int] = field(init=False)
 
     @property
     def done(self) -> bool:

@@ -215,7 +215,7 @@ class PeerWorker(WorkerProcess):
     def _reduced(self, part: PendingReduction) -> None:
         if not part.is_finite:
             self.models.refused()
-        elif self.strategy.has_common and part.gives:
+        elif self.strategy.has_common and part.value is not None:
             # The result of all-reduce n is commit n.
             stale = (part.number - version for version in self._given)
             self.recorder.gradients_applied(part.weight, stale)
