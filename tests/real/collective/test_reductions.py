@@ -30,7 +30,8 @@ class Team:
     """
 
     def __init__(self, workers: int, **how) -> None:
-        self.kernel = Kernel(RealClock())
+        clock = RealClock()
+        self.kernel = Kernel(clock)
         self._store, port = host_store(HOST)
         self._group_settings = GroupSettings((HOST, port), HOST, "gloo")
         self.here, self.generation = list(range(workers)), 0
@@ -47,7 +48,7 @@ class Team:
         self.workers = [
             Reductions(
                 self.kernel,
-                self.kernel._clock,
+                clock,
                 me,
                 workers,
                 like=like,
@@ -278,6 +279,26 @@ def memory(monkeypatch):
     return found
 
 
+class CountedWaker(Waker):
+    """Knows how many of its actions have been run."""
+
+    def __init__(self, clock: RealClock) -> None:
+        super().__init__(clock)
+        self.calls, self.runs = [], 0
+
+    @property
+    def waiting(self) -> int:
+        return len(self.calls) - self.runs
+
+    def call(self, action) -> None:
+        super().call(action)
+        self.calls.append(action)
+
+    def run_next(self) -> None:
+        super().run_next()
+        self.runs += 1
+
+
 @pytest.mark.usefixtures("memory")
 @pytest.mark.parametrize("has_begun", [False, True], ids=["it is over", "the next has begun"])
 def test_who_has_a_result_gives_it_to_the_others_though_somebody_in_it_is_gone(team, has_begun):
@@ -305,9 +326,13 @@ def test_who_has_a_result_gives_it_to_the_others_though_somebody_in_it_is_gone(t
 
 
 def test_a_result_that_came_from_who_is_gone_now_and_did_not_come_to_all_is_begun_anew(
-    team, memory
+    team, memory, monkeypatch
 ):
     memory.fails[1, 2] = EVENED  # worker 0 gives it to worker 1; then it is gone
+    wakers = []
+    monkeypatch.setattr(
+        reductions, "Waker", lambda clock: wakers.append(CountedWaker(clock)) or wakers[-1]
+    )
     three = team(3, regroups=False)
     found = {}
 
@@ -316,9 +341,9 @@ def test_a_result_that_came_from_who_is_gone_now_and_did_not_come_to_all_is_begu
         found[me] = (await part.result()).total.tolist()
         if me == 0:
             three.regroup()
-            told = three.workers[1]._waker._actions  # whose thread has it, and not this one
             deadline = time.monotonic() + 10
-            while told.qsize() < 2 and time.monotonic() < deadline:
+            # The communication thread of worker 1 has the result, and the training has not.
+            while wakers[1].waiting < 2 and time.monotonic() < deadline:
                 time.sleep(0.001)
             three.here.remove(0)
             three.regroup()
@@ -330,14 +355,18 @@ def test_a_result_that_came_from_who_is_gone_now_and_did_not_come_to_all_is_begu
 def test_workers_that_have_come_to_quite_different_places_say_so(team, memory):
     memory.fails = {}
     two = team(2)
-    two.workers[0]._done = 2
-    two.regroup()
 
-    async def wait() -> None:
+    async def ahead() -> None:
+        two.here = [0]
+        two.regroup()
+        for _ in range(2):
+            await two.workers[0].begin(torch.ones(3), 1).result()
+        two.here = [0, 1]
+        two.regroup()
         while not two.broken:
             await two.kernel.sleep(0.01)
 
-    two.run(wait())
+    two.run(ahead())
     assert two.broken[0] == "workers have come to all-reduces 0 and 2"
 
 
@@ -375,11 +404,11 @@ class Lines:
 def test_a_line_does_one_thing_after_the_other_and_tells_in_this_thread():
     a_group = _InMemory(None, 0, [], 0)
     lines = Lines(lambda: a_group)
-    here = threading.current_thread()
+    here, threads = threading.current_thread(), set()
 
     def job(number: int, group: object):
         assert group is a_group
-        assert threading.current_thread() is not here
+        threads.add(threading.current_thread())
         return lambda: lines.heard.append((number, threading.current_thread()))
 
     for number in range(10):
@@ -387,8 +416,10 @@ def test_a_line_does_one_thing_after_the_other_and_tells_in_this_thread():
     lines.hear(10)
     assert lines.heard == [(number, here) for number in range(10)]
     lines.line.abandon()
-    lines.line._thread.join(10.0)
-    assert not lines.line._thread.is_alive()
+    lines.line.join(10.0)
+    (thread,) = threads
+    assert thread is not here
+    assert not thread.is_alive()
 
 
 def test_a_line_says_once_why_it_can_do_no_more():
@@ -420,7 +451,7 @@ def test_an_abandoned_line_tells_nothing():
     lines.line.abandon()
     lines.waker.call(lambda: lines.heard.append("in time"))
     goes_on.set()
-    lines.line._thread.join()
+    lines.line.join(10.0)
     lines.waker.call(lambda: lines.heard.append("the last"))
     lines.hear(2)
     assert lines.heard == ["in time", "the last"]

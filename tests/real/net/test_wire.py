@@ -206,9 +206,10 @@ def test_what_was_spoiled_is_refused_and_leaves_no_trace_or_is_a_message(data, s
         expected = data.draw(
             st.sampled_from([as_announced, lambda _: None, lambda _: ("int64", 9)])
         )
-        incoming = Incoming(RUN, EPOCH, as_announced)
+        expect = as_announced
+        incoming = Incoming(RUN, EPOCH, lambda message: expect(message))
         taken = [incoming.take(part) for part in parts[:place]]
-        incoming._expect = expected
+        expect = expected
         bad = data.draw(spoiled(parts, place))
         sizes = [0]
         empty = torch.empty
@@ -221,7 +222,7 @@ def test_what_was_spoiled_is_refused_and_leaves_no_trace_or_is_a_message(data, s
             with mock.patch.object(torch, "empty", spied):
                 got = incoming.take(bad)
         except WireError:
-            incoming._expect = as_announced
+            expect = as_announced
             taken += [incoming.take(part) for part in parts[place:]]
             assert all(map(same, said, [message for message in taken if message is not None]))
         else:
