@@ -477,6 +477,9 @@ class Kernel:
     def close(self) -> None:
         """End every walker where it stands and let it clean up, for a run that ends early."""
         for walker in list(self._walkers):
+            if walker._blocked_on is not None and not isinstance(walker._blocked_on, tuple):
+                walker._blocked_on._forget(walker)  # so that a mailbox keeps its messages
+            walker._blocked_on = None
             walker._coroutine.close()
             walker.end.set(None)
         self._walkers.clear()

@@ -13,7 +13,7 @@ from tests.support.runtimes import BOUNDS, ITERATIONS, SERVERS, WORKERS, config,
 from outpace.config.reading import experiment_from
 from outpace.experiment.running import simulate
 from outpace.kernel import Kernel
-from outpace.real.coordinator.scheduler import SchedulerResources, ShardScheduler
+from outpace.real.coordinator.with_servers import SchedulerResources, WithServers
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import Ready, WirePush
 from outpace.record.trace import TraceRows
@@ -188,7 +188,7 @@ def test_a_worker_that_misbehaves_at_the_scheduler_is_refused_and_the_others_go_
     place = SchedulerResources(
         experiment, kernel, RealClock(), listening, TraceRows(rows_taken.append)
     )
-    scheduler = ShardScheduler(place)
+    scheduler = WithServers(place, {}, lambda *_: None, None)
     scheduler.start()
     assert not scheduler.take("worker-0", Ready(), None), "that is for somebody else"
     for name, message, why in [
@@ -210,7 +210,7 @@ def test_a_worker_that_misbehaves_at_the_scheduler_is_refused_and_the_others_go_
         who == "worker-3" and "without waiting for a reply" in why
         for who, why in listening.refusals
     )
-    scheduler.stop()
+    kernel.close()
     scheduler.close()
 
 

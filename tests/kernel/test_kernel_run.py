@@ -72,6 +72,23 @@ def test_work_started_in_the_last_instant_is_done():
     assert seen == [3 * SECOND]
 
 
+def test_after_close_messages_wait_for_the_walkers_of_the_next_run():
+    kernel, seen = Kernel(), []
+    box = Mailbox(kernel)
+
+    async def receive():
+        seen.append(await box.get())
+
+    kernel.spawn(receive())
+    kernel.call_at(0, lambda _: kernel.stop())
+    kernel.run()
+    kernel.close()
+    box.put("a message")
+    kernel.spawn(receive())
+    kernel.run()
+    assert seen == ["a message"]
+
+
 def test_run_until_is_inclusive_and_may_be_resumed():
     kernel, seen = Kernel(), []
     kernel.spawn(tick(kernel, seen))

@@ -21,6 +21,7 @@ from tests.support.reports.timelines import by_name, drawn
 from outpace.errors import RunError
 from outpace.experiment.results import Result
 from outpace.experiment.running import run
+from outpace.real.coordinator import coordinator
 from outpace.record import folder as files
 from outpace.report.perfetto.export import write_perfetto
 from outpace.tasks.samples import Sampler
@@ -223,7 +224,7 @@ def test_with_all_workers_lost_the_run_is(tmp_path, sync):
 
 @pytest.mark.parametrize("sync", ["ssgd", "hpsgd"])
 def test_who_does_not_come_to_an_all_reduce_is_named_with_those_who_waited(monkeypatch, sync):
-    monkeypatch.setattr("outpace.real.run._EARLY_END_S", 0.5)
+    monkeypatch.setattr(coordinator, "EARLY_END_S", 0.5)
     change = {**SYNCS[sync], "timeout_s": 1.0}
     with pytest.raises(RunError) as caught:
         run(config(change, {"worker-1": (4, "asleep")}), log=lambda _: None)

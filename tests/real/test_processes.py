@@ -490,7 +490,7 @@ def test_steps_may_take_what_they_take():
 def test_a_worker_that_does_not_come_back_when_time_is_over_is_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(coordinator, "WIND_DOWN_S", 1.0)
-    monkeypatch.setattr("outpace.real.run._EARLY_END_S", 0.5)
+    monkeypatch.setattr(coordinator, "EARLY_END_S", 0.5)
     write_task(tmp_path, "if calls == 3 and name != 'worker-0': time.sleep(60)")
     with pytest.raises(RunError, match=r"^worker-1, worker-2 did not finish within 1 s$"):
         run({**BASE, "stop": {"virtual_time_s": 0.5}})

@@ -126,7 +126,7 @@ def whole(
         lambda *_: None,
         lambda text: print(text, file=sys.stderr),
     )
-    group = LocalLauncher(coordinator.clock, coordinator.process_ended)
+    group = LocalLauncher(coordinator.clock, coordinator.losses.process_ended)
     results = []
     try:
         for name in names:

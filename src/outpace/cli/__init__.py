@@ -11,10 +11,10 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
-from outpace.cli import real, reports, runtimes, virtual
+from outpace.cli import reports, runs, runtimes
 from outpace.cli.base import app
 
-__all__ = ["app", "main", "real", "reports", "runtimes", "virtual"]
+__all__ = ["app", "main", "reports", "runs", "runtimes"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

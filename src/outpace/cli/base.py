@@ -1,69 +1,49 @@
-"""Parts that the commands share: the app, common arguments, errors, progress bars, tables."""
+"""Parts that the commands share: the app, errors in words, progress bars, tables."""
 
 from __future__ import annotations
 
-import functools
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from outpace.errors import OutpaceError
-
-_P = ParamSpec("_P")
-
-app = typer.Typer(
-    help="Train past stragglers: try strategies in virtual time, then run them for real.",
-    add_completion=False,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
-
-Config = Annotated[Path, typer.Argument(metavar="CONFIG", help="A YAML file.")]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[KEY=VALUE]...",
-        help="Overrides, as in workers=8 sync.kind=ssp sync.staleness=3.",
-    ),
-]
-Out = Annotated[
-    Path | None,
-    typer.Option(
-        "--out", help="The folder to write, new or empty. Default: a new folder runs/NAME."
-    ),
-]
+from outpace.errors import ConfigError, OutpaceError
 
 
-def errors_in_words(command: Callable[_P, None]) -> Callable[_P, None]:
-    """Turn an exception of a command into a message and an exit code."""
+class _InWords(TyperGroup):
+    """Turns an exception of a command into a message and an exit code."""
 
-    @functools.wraps(command)
-    def wrapped(*args: _P.args, **kwargs: _P.kwargs) -> None:
+    def invoke(self, ctx: Any) -> Any:
         try:
-            command(*args, **kwargs)
-        except OutpaceError as error:
+            return super().invoke(ctx)
+        except (OutpaceError, OSError) as error:
             typer.echo(f"error: {error}", err=True)
-            raise typer.Exit(error.exit_code) from None
-        except OSError as error:
-            typer.echo(f"error: {error}", err=True)
-            raise typer.Exit(1) from None
+            raise typer.Exit(error.exit_code if isinstance(error, OutpaceError) else 1) from None
         except KeyboardInterrupt:
             typer.echo(
                 "interrupted; the folder of a run that had started is marked partial", err=True
             )
             raise typer.Exit(130) from None
 
-    return wrapped
+
+app = typer.Typer(
+    cls=_InWords,
+    help="Train past stragglers: try strategies in virtual time, then run them for real.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
 
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
+        from outpace.support.version import __version__
 
-        typer.echo(f"outpace {version('outpace')}")
+        typer.echo(f"outpace {__version__}")
         raise typer.Exit
 
 
@@ -87,19 +67,16 @@ def progress_bars() -> Iterator[Callable[[str], Callable[[float], None]]]:
     bar's share done, from 0 to 1.
     """
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import TimeRemainingColumn as Remaining
+    from rich.markup import escape
+    from rich.progress import Progress, TimeElapsedColumn
 
-    columns = (TextColumn("{task.fields[label]}", markup=False), BarColumn(), TaskProgressColumn())
-    console = Console(stderr=True)
-    with Progress(
-        *columns, TimeElapsedColumn(), Remaining(), console=console, disable=not console.is_terminal
-    ) as progress:
+    console, columns = Console(stderr=True), (*Progress.get_default_columns(), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
 
         def bar(label: str) -> Callable[[float], None]:
             for earlier in progress.task_ids:
                 progress.update(earlier, completed=1.0)
-            task = progress.add_task("", total=1.0, label=label)
+            task = progress.add_task(escape(label), total=1.0)
             return lambda share: progress.update(task, completed=min(share, 1.0))
 
         yield bar
@@ -158,7 +135,12 @@ def say(kind: str, lines: Sequence[str]) -> None:
         typer.echo(f"{kind}: {line}", err=True)
 
 
-def say_where(out: Path) -> None:
-    from outpace.record.folder import REPORT
+def require_page(path: Path) -> None:
+    """Raise ConfigError if there is such a file, and Outpace did not write it."""
+    from outpace.report import is_report
 
-    typer.echo(f"report: {out / REPORT}")
+    if os.path.lexists(path) and not is_report(path):
+        raise ConfigError(
+            f"{path} exists and is not a page of Outpace, so it is not overwritten; "
+            "name another file with --out"
+        )

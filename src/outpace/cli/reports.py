@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from outpace.cli.base import app, errors_in_words, say
+from outpace.cli.base import app, require_page, say
 from outpace.errors import ConfigError
 
 
 @app.command()
-@errors_in_words
 def report(
     folders: Annotated[
         list[Path], typer.Argument(metavar="DIR...", help="Folders of runs, or of a comparison.")
@@ -29,7 +27,7 @@ def report(
 ) -> None:
     """Make the report of one run, or one report over several."""
     from outpace.record.folder import REPORT
-    from outpace.report import distinct, is_report, runs_in, write_report
+    from outpace.report import distinct, runs_in, write_report
 
     folders, repeated = distinct(folders)
     say("note", repeated)
@@ -39,17 +37,12 @@ def report(
     say("note", repeated)
     if out is None:
         out = folders[0] / REPORT if len(folders) == 1 else Path(REPORT)
-        if os.path.lexists(out) and not is_report(out):
-            raise ConfigError(
-                f"{out} exists and is not a report of Outpace, so it is not overwritten; "
-                "name another file with --out"
-            )
+        require_page(out)
     say("warning", write_report(runs, out))
     typer.echo(f"report: {out}")
 
 
 @app.command()
-@errors_in_words
 def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
     perfetto: Annotated[

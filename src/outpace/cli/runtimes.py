@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 from statistics import median
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outpace.cli.base import app, errors_in_words, print_rows, progress_bars
+from outpace.cli.base import app, print_rows, progress_bars, require_page
 from outpace.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ runtimes = typer.Typer(
 )
 app.add_typer(runtimes, name="runtimes")
 
-_SEEDS = 2**63 - 1
 _HELP = "The folder of a run, .parquet, .csv, or a ByteDance trace (.npz)."
 _Source = Annotated[Path, typer.Argument(metavar="SOURCE", help=_HELP)]
 _Of = Annotated[
@@ -38,10 +36,13 @@ _PerNode = Annotated[
     int | None,
     typer.Option("--workers-per-node", help="Number of consecutive workers that share a node."),
 ]
+_Seed = Annotated[
+    int,
+    typer.Option("--seed", min=0, max=2**63 - 1, help="The same seed gives the same result."),
+]
 
 
 @runtimes.command()
-@errors_in_words
 def convert(
     source: _Source,
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write: .parquet.")],
@@ -62,7 +63,6 @@ def convert(
 
 
 @runtimes.command()
-@errors_in_words
 def show(
     source: _Source,
     out: Annotated[
@@ -78,17 +78,12 @@ def show(
     workers_per_node: _PerNode = None,
 ) -> None:
     """Show how long workers took, and what waiting for fewer workers would gain."""
-    from outpace.report import is_report
     from outpace.report.run_times import facts_of, write_run_times
     from outpace.report.words import SPACE
 
     if out is None:
         out = Path("runtimes.html")
-        if os.path.lexists(out) and not is_report(out):
-            raise ConfigError(
-                f"{out} exists and is not a page of Outpace, so it is not overwritten; "
-                "name another file with -o"
-            )
+        require_page(out)
     found = _read(source, of, workers_per_node)
     facts = facts_of(found.times)
     write_run_times(facts, source.resolve().name, found.definition, out)
@@ -100,14 +95,11 @@ def show(
 
 
 @runtimes.command()
-@errors_in_words
 def fit(
     sources: Annotated[list[Path], typer.Argument(metavar="SOURCE...", help=_HELP)],
     model: Annotated[str, typer.Option("--model", help="pooled or deep-markov.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write: .safetensors.")],
-    seed: Annotated[
-        int, typer.Option("--seed", min=0, max=_SEEDS, help="The same seed gives the same file.")
-    ] = 0,
+    seed: _Seed = 0,
     of: _Of = None,
     workers_per_node: _PerNode = None,
 ) -> None:
@@ -143,7 +135,6 @@ def fit(
 
 
 @runtimes.command()
-@errors_in_words
 def replay(
     source: _Source,
     file: Annotated[
@@ -153,9 +144,7 @@ def replay(
             help="A fitted model. Default: a pooled model, fitted to the first 20 iterations.",
         ),
     ] = None,
-    seed: Annotated[
-        int, typer.Option("--seed", min=0, max=_SEEDS, help="Seed of random draws.")
-    ] = 0,
+    seed: _Seed = 0,
     of: _Of = None,
     workers_per_node: _PerNode = None,
 ) -> None:

@@ -76,7 +76,7 @@ class Control(ABC):
             raise ConfigError(f"{why}: all servers must follow it during the whole run")
         if problems := list(policies.problems("sync", sync)):
             raise ConfigError("\n".join(problems))
-        for server in self._matching(keys):
+        for server in matching(keys, self._experiment.servers):
             self._set_policy(server, sync)
 
     def set_pull_condition(self, keys: str, condition: ConditionLike) -> None:
@@ -106,7 +106,7 @@ class Control(ABC):
         excludes = self._experiment.policies.strategy.excludes
         if why := excludes.get("conditions") or excludes.get(f"conditions.{which}"):
             raise ConfigError(f"no {which} condition can be set: {why}")
-        for server in self._matching(keys):
+        for server in matching(keys, self._experiment.servers):
             self._set_condition(server, which, condition)
 
     def _require_changeable(self) -> None:
@@ -114,9 +114,6 @@ class Control(ABC):
             raise ConfigError(f"sync: {without_servers(self._experiment.peers)}")
         if why := self._experiment.policies.strategy.excludes.get("sync_changes"):
             raise ConfigError(f"no policy can be set: {why}")
-
-    def _matching(self, keys: str) -> list[int]:
-        return matching(keys, self._experiment.servers)
 
     @abstractmethod
     def _now(self) -> Time: ...

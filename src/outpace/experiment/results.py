@@ -82,17 +82,22 @@ class RecordedRun:
         except BaseException:
             self.engine.close()
             raise
+        status, reason = "complete", None
         started = time.perf_counter()
         try:
             self.engine.run()
         except KeyboardInterrupt:
-            self._finish("partial", time.perf_counter() - started, "interrupted")
+            status, reason = "partial", "interrupted"
             raise
         except BaseException as error:
-            reason = str(error) if isinstance(error, OutpaceError) else repr(error)
-            self._finish("failed", time.perf_counter() - started, reason)
+            status, reason = (
+                "failed",
+                str(error) if isinstance(error, OutpaceError) else repr(error),
+            )
             raise
-        return self._finish("complete", time.perf_counter() - started, None)
+        finally:
+            result = self._finish(status, time.perf_counter() - started, reason)
+        return result
 
     def _open_folder(self) -> None:
         if self.out is not None:

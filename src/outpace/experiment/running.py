@@ -12,8 +12,8 @@ from outpace.config.experiment import Experiment
 from outpace.config.reading import experiment_from
 from outpace.engine.control import ControlFunction
 from outpace.experiment.results import RecordedRun, Result, sink_for
-from outpace.real.run import Outside, RealRun
-from outpace.real.training import ScriptTraining, TaskTraining, Training
+from outpace.real.run import LEASE_S, Outside, RealRun
+from outpace.real.training import ScriptTraining, TaskTraining
 from outpace.record.sinks import MemorySink
 from outpace.record.trace import Trace
 from outpace.simulation.measured import calibrated
@@ -22,7 +22,7 @@ from outpace.simulation.peers import PeerSimulation
 from outpace.simulation.servers import Simulation
 from outpace.simulation.virtual import Progress, one_thread_own_randomness
 from outpace.support.yaml_files import read_yaml
-from outpace.tasks import Script, Workload
+from outpace.tasks import Script
 
 ExperimentLike = Experiment | Mapping[str, Any] | str | Path
 
@@ -44,10 +44,7 @@ def as_experiment(experiment: ExperimentLike) -> Experiment:
 def check(experiment: Experiment) -> None:
     """Raise ConfigError if the task cannot be made, cut or trained, without running it."""
     with one_thread_own_randomness():
-        experiment.load_user_code()
-        workload = _workload(experiment)
-        experiment = calibrated(experiment, workload)
-        _simulation_for(experiment)(experiment, workload, Trace(MemorySink())).close()
+        _simulation(experiment, Trace(MemorySink())).close()
 
 
 def simulate(
@@ -76,24 +73,20 @@ def simulate(
     """
     experiment = as_experiment(experiment)
     out = None if out is None else Path(out)
+    sink = sink_for(out)
+    trace = Trace(sink)
+    log = MessageLog() if experiment.network is not None and experiment.network.log else None
     with one_thread_own_randomness():
-        experiment.load_user_code()
-        workload = _workload(experiment)
-        experiment = calibrated(experiment, workload)
-        sink = sink_for(out)
-        trace = Trace(sink)
-        log = MessageLog() if experiment.network is not None and experiment.network.log else None
         # Made before the folder, so that an invalid experiment leaves no folder.
-        simulation = _simulation_for(experiment)(
+        simulation = _simulation(
             experiment,
-            workload,
             trace,
             progress=progress,
             message_log=log,
             tie_seed=tie_seed,
             control=control,
         )
-        return RecordedRun(experiment, simulation, trace, sink, out, log).drive()
+        return RecordedRun(simulation.experiment, simulation, trace, sink, out, log).drive()
 
 
 def run(
@@ -101,7 +94,7 @@ def run(
     out: str | Path | None = None,
     *,
     insecure: bool = False,
-    lease_s: float = 10.0,
+    lease_s: float = LEASE_S,
     log: Callable[[str], None] = lambda _: None,
     watch: Callable[[RealRun], None] | None = None,
     outside: Outside | None = None,
@@ -129,7 +122,8 @@ def run(
     with one_thread_own_randomness():
         experiment = _without_ignored(experiment, log)
         experiment.load_user_code()
-        training = _training(experiment)
+        is_script = isinstance(experiment.task, Script)
+        training = ScriptTraining(experiment) if is_script else TaskTraining(experiment)
         sink = sink_for(out)
         trace = Trace(sink)
         engine = RealRun(
@@ -146,12 +140,18 @@ def run(
         return RecordedRun(experiment, engine, trace, sink, out).drive()
 
 
-def _workload(experiment: Experiment) -> Workload:
-    return experiment.task.workload(experiment.workers, experiment.batch_size, experiment.seed)
+def _simulation(
+    experiment: Experiment, trace: Trace, **options: Any
+) -> Simulation | PeerSimulation:
+    """Return the run of this experiment, with measured run times if it asks for them.
 
-
-def _simulation_for(experiment: Experiment) -> type[Simulation] | type[PeerSimulation]:
-    return Simulation if experiment.peers is None else PeerSimulation
+    options: of `VirtualRun`.
+    """
+    experiment.load_user_code()
+    workload = experiment.task.workload(experiment.workers, experiment.batch_size, experiment.seed)
+    experiment = calibrated(experiment, workload)
+    kind = Simulation if experiment.peers is None else PeerSimulation
+    return kind(experiment, workload, trace, **options)
 
 
 def _without_ignored(experiment: Experiment, log: Callable[[str], None]) -> Experiment:
@@ -168,14 +168,5 @@ def _without_ignored(experiment: Experiment, log: Callable[[str], None]) -> Expe
             log(f"{key} is ignored: in a real run servers take the time that they need")
     if not isinstance(experiment.compute, Measured):
         return experiment
-    log(
-        "compute is ignored: a real run computes as fast as its machines, measured times are "
-        "for virtual time"
-    )
+    log("compute is ignored: a real run computes as fast as its machines")
     return dataclasses.replace(experiment, compute=None)
-
-
-def _training(experiment: Experiment) -> Training:
-    if isinstance(experiment.task, Script):
-        return ScriptTraining(experiment)
-    return TaskTraining(experiment, _workload(experiment))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from outpace.config.experiment import Experiment
@@ -43,56 +43,37 @@ def watch(run: RealRun, console: Console | None = None) -> None:
     """Draw this run until it ends, if standard error is a terminal."""
     console = console or Console(stderr=True)
     if console.is_terminal:
-        _Watch(run.coordinator, console)
-
-
-class _Watch:
-    def __init__(self, coordinator: Coordinator, console: Console) -> None:
-        self._coordinator = coordinator
-        self._live = Live(
+        live = Live(
             console=console,
             auto_refresh=False,
             transient=True,
             redirect_stdout=sys.stdout.isatty(),  # printed lines appear above the picture
         )
-        self._live.start()
-        coordinator.when_started.append(self._started)
-        coordinator.kernel.spawn(self._gather(), "the picture of processes that join", daemon=True)
+        live.start()
+        run.coordinator.kernel.spawn(_draw(run.coordinator, live), "the picture", daemon=True)
 
-    def _started(self) -> None:
-        self._coordinator.kernel.spawn(self._draw(), "the picture of the run", daemon=True)
 
-    async def _gather(self) -> None:
-        coordinator = self._coordinator
-        names, joined = coordinator.servers + coordinator.workers, coordinator.reports.joined
-        try:
-            while not coordinator.started:
-                self._live.update(gathering(names, list(joined)), refresh=True)
-                await coordinator.kernel.sleep(EVERY_S)
-        finally:
-            if not coordinator.started:
-                self._live.stop()
-
-    async def _draw(self) -> None:
-        coordinator, samples = self._coordinator, [Sample(0.0, {})]
-        try:
-            while True:
-                samples.append(
-                    Sample(seconds(coordinator.clock.now), dict(coordinator.reports.totals_of))
-                )
+async def _draw(coordinator: Coordinator, live: Live) -> None:
+    names, reports = coordinator.servers + coordinator.workers, coordinator.reports
+    samples = [Sample(0.0, {})]
+    try:
+        while True:
+            drawn: RenderableType = gathering(names, list(reports.joined))
+            if coordinator.started:
+                samples.append(Sample(seconds(coordinator.clock.now), dict(reports.totals_of)))
                 del samples[: -_WINDOW - 1]
                 drawn = picture(coordinator.experiment, samples[-1], samples[0])
-                self._live.update(drawn, refresh=True)
-                await coordinator.kernel.sleep(EVERY_S)
-        finally:
-            self._live.stop()
+            live.update(drawn, refresh=True)
+            await coordinator.kernel.sleep(EVERY_S)
+    finally:
+        live.stop()
 
 
 def gathering(names: Sequence[str], joined: Sequence[str]) -> Text:
     """Return the line that is shown before the start."""
     missing = [name for name in names if name not in joined]
-    who = f": {', '.join(missing)}" if len(missing) <= 4 and joined else ""
-    waiting = f"; waiting for the others{who}" if missing else ""
+    which = f": {', '.join(missing)}" if len(missing) <= 4 and joined else ""
+    waiting = f"; waiting for the others{which}" if missing else ""
     return Text(f"{len(joined)} of {len(names)} processes have joined{waiting}")
 
 
@@ -118,18 +99,7 @@ def share_done(experiment: Experiment, now: Sample) -> float | None:
 
 def overview(experiment: Experiment, now: Sample, before: Sample) -> str:
     """Return one line about the run as a whole."""
-    count = experiment.servers_in_run
-    names = [server_name(server) for server in range(count)] or [
-        worker_name(worker) for worker in range(experiment.workers)
-    ]
-
-    def servers(sample: Sample) -> Totals:
-        whole = Totals()
-        for name in names:
-            whole.add(sample.totals_of.get(name, Totals()))
-        return whole
-
-    late, early = servers(now), servers(before)
+    late, early = _totals(experiment, now), _totals(experiment, before)
     span_s = now.time_s - before.time_s
     parts = [f"{now.time_s:.0f} s", f"{late.applied:,} gradients"]
     if span_s > 0:
@@ -142,8 +112,18 @@ def overview(experiment: Experiment, now: Sample, before: Sample) -> str:
         parts.append(f"{late.dropped:,} dropped")
     if span_s > 0:
         sent = (late.bytes_sent - early.bytes_sent) / span_s
-        parts.append(f"{'servers' if count else 'workers'} send {sent / 1e6:,.1f} MB/s")
+        senders = "servers" if experiment.servers_in_run else "workers"
+        parts.append(f"{senders} send {sent / 1e6:,.1f} MB/s")
     return "  ·  ".join(parts)
+
+
+def _totals(experiment: Experiment, sample: Sample) -> Totals:
+    """Return the sums over all servers, or over all workers without servers."""
+    names = [server_name(server) for server in range(experiment.servers_in_run)]
+    total = Totals()
+    for name in names or [worker_name(worker) for worker in range(experiment.workers)]:
+        total.add(sample.totals_of.get(name, Totals()))
+    return total
 
 
 def rows(experiment: Experiment, now: Sample, before: Sample) -> list[tuple[float, ...]]:
@@ -163,10 +143,8 @@ def rows(experiment: Experiment, now: Sample, before: Sample) -> list[tuple[floa
 
 
 def _table(experiment: Experiment, now: Sample, before: Sample) -> Table:
-    table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="dim")
-    table.add_column("worker")
-    for title in _COLUMNS:
-        table.add_column(title, justify="right")
+    columns = (Column(title, justify="right") for title in _COLUMNS)
+    table = Table("worker", *columns, box=None, padding=(0, 1), pad_edge=False, header_style="dim")
     for label, row in shown(rows(experiment, now, before)):
         table.add_row(label, *(f"{value:,.0f}" for value in row[:-1]), f"{row[-1]:,.1f}")
     return table

@@ -21,7 +21,7 @@ from outpace.engine.cut_offs import cut_off_rule
 from outpace.errors import ConfigError, OutpaceError
 from outpace.predict.interface import Model, Rule
 from outpace.real.control import RealControl
-from outpace.real.coordinator.coordinator import Coordinator
+from outpace.real.coordinator.coordinator import EARLY_END_S, Coordinator
 from outpace.real.coordinator.evaluation.evaluations import Evaluations
 from outpace.real.coordinator.fitting import FittingBeside
 from outpace.real.net.messages import Snapshot
@@ -30,7 +30,7 @@ from outpace.real.net.transport import Keys, Session, new_keys
 from outpace.real.net.zeromq.transport import LOOPBACK
 from outpace.real.node.member import COORDINATOR, CoordinatorLink
 from outpace.real.node.server import serve
-from outpace.real.process.launcher import Role
+from outpace.real.process.launcher import MakeLauncher, Role
 from outpace.real.process.local import LocalLauncher
 from outpace.real.process.output import print_line
 from outpace.real.process.rendezvous import write_rendezvous
@@ -44,7 +44,6 @@ from outpace.sync.messages import server_name, worker_name
 from outpace.tasks import Evaluation
 
 LEASE_S: Final = 10.0
-_EARLY_END_S: Final = 5.0  # time for workers to finish a step when the run ends early
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +65,7 @@ class RealRun:
         lease_s: seconds of silence after which a connection counts as lost.
         watch: called once all processes are started.
         control: called with a `Control` when the training starts.
+        launcher: makes the launcher of the processes; None: they are started on this machine.
 
     Raises:
         ConfigError: if the addresses or the connect file of `outside` cannot be used.
@@ -83,30 +83,28 @@ class RealRun:
         outside: Outside | None = None,
         watch: Callable[[RealRun], None] | None = None,
         control: ControlFunction | None = None,
+        launcher: MakeLauncher | None = None,
     ) -> None:
-        self._experiment, self._training, self._trace = experiment, training, trace
         if outside is not None:
             _require_reachable(outside, insecure)
-        self._known = training.initial  # the parameters evaluated last
-        self._log = log
+        self._experiment, self._training, self._trace, self._log = experiment, training, trace, log
+        self._outside, self._watch = outside, watch
         self.metrics = Metrics()
-        self._evaluated: int | None = None  # the version
-        run, epoch = secrets.randbits(62), 0
-        servers = [server_name(server) for server in range(experiment.servers_in_run)]
+        self._known = training.initial  # the parameters evaluated last
+        self._evaluated: int | None = None  # and their version
+        self._closed = self._wrote_connect = False
         self._workers = [worker_name(worker) for worker in range(experiment.workers)]
+        servers = [server_name(server) for server in range(experiment.servers_in_run)]
         names = [COORDINATOR, *servers, *self._workers]
-        keys: dict[str, Keys] = {} if insecure else {name: new_keys() for name in names}
-        self._public = {name: pair.public for name, pair in keys.items()}
-
-        def session(name: str) -> Session:
-            return Session(run, epoch, lease_s, keys.get(name))
-
-        settings = experiment.cut_off
+        self._keys: dict[str, Keys] = {} if insecure else {name: new_keys() for name in names}
+        public = {name: pair.public for name, pair in self._keys.items()}
+        run, epoch = secrets.randbits(62), 0
+        sessions = {name: Session(run, epoch, lease_s, self._keys.get(name)) for name in names}
         self._fitting: FittingBeside | None = None
-        if settings is not None and settings.fitted_in_run:
-            self._fitting = FittingBeside(settings.model, experiment.seed)
         rule: Rule | None = None
-        if settings is not None:
+        if (settings := experiment.cut_off) is not None:
+            if settings.fitted_in_run:
+                self._fitting = FittingBeside(settings.model, experiment.seed)
             rule = cut_off_rule(
                 experiment,
                 settings,
@@ -116,10 +114,10 @@ class RealRun:
                 clock=time.perf_counter,
             )
         address = LOOPBACK if outside is None else outside.host
-        self.coordinator = Coordinator(
+        coordinator = self.coordinator = Coordinator(
             experiment,
-            session(COORDINATOR),
-            self._public,
+            sessions[COORDINATOR],
+            public,
             trace,
             self._begin_evaluation,
             log,
@@ -127,21 +125,17 @@ class RealRun:
             address=address,
             rule=rule,
         )
-        self._evaluations = Evaluations(self.coordinator.clock, training.evaluate)
-        endpoint, key = self.coordinator.listener.endpoint, self._public.get(COORDINATOR, "")
-        self._links = {name: CoordinatorLink(name, endpoint, key, session(name)) for name in names}
-        self._outside = outside
-        self._worker_keys = {name: keys[name] for name in self._workers if name in keys}
-        self.launcher = LocalLauncher(
-            self.coordinator.clock, self.coordinator.process_ended, self._show, address
+        self._evaluations = Evaluations(coordinator.clock, training.evaluate)
+        endpoint, key = coordinator.listener.endpoint, public.get(COORDINATOR, "")
+        self._links = {name: CoordinatorLink(name, endpoint, key, sessions[name]) for name in names}
+        make_launcher = launcher or partial(LocalLauncher, address=address)
+        self.launcher = make_launcher(
+            coordinator.clock, coordinator.losses.process_ended, self._show
         )
-        self.coordinator.when_lost = self.launcher.kill
-        self._watch = watch
+        coordinator.when_lost = self.launcher.kill
         if control is not None:
-            self.coordinator.when_started.append(
-                partial(control, RealControl(experiment, self.coordinator))
-            )
-        self._closed = self._wrote_connect = False
+            run_control = RealControl(experiment, coordinator)
+            coordinator.when_started.append(partial(control, run_control))
 
     # -- Engine -----------------------------------------------------------------------
 
@@ -153,51 +147,47 @@ class RealRun:
         return None if self._fitting is None else self._fitting.model
 
     def times(self, host_s: float) -> dict[str, Any]:
-        return {"wall_time_s": seconds(self._ended)}
+        coordinator = self.coordinator
+        if coordinator.snapshots.final is not None:
+            _, at = coordinator.snapshots.final
+            return {"wall_time_s": seconds(at.now)}
+        return {"wall_time_s": seconds(coordinator.clock.now if coordinator.started else 0)}
 
     def run(self) -> None:
-        experiment, coordinator = self._experiment, self.coordinator
-        worker_keys = {name: pair.public for name, pair in self._worker_keys.items()}
-        if experiment.evaluate.every_updates or experiment.evaluate.every_s:
-            initial = self._training.evaluate(self._training.initial)
-            self._add(0, 0, initial, Totals())
+        evaluate, training = self._experiment.evaluate, self._training
+        if evaluate.every_updates or evaluate.every_s:
+            self._add(0, 0, training.evaluate(training.initial), Totals())
             self._evaluated = 0
-        places = itertools.cycle(self.launcher.addresses)
-        for index, name in enumerate(coordinator.servers):
-            address = next(places)
-            link, plan = self._links[name], self._training.experiment
-            role = Role(name, serve, (link, index, plan, worker_keys, address))
-            self.launcher.start(role, address)
-        self._start_workers()
+        self._start_processes()
         if self._watch is not None:
             self._watch(self)
-        coordinator.run()
-        final, at = coordinator.snapshots.final, coordinator.snapshots.final_at
-        if final is not None and at is not None and at.version != self._evaluated:
-            self._begin_evaluation(final, at, lambda: None)
+        self.coordinator.run()
+        if self.coordinator.snapshots.final is not None:
+            blocks, at = self.coordinator.snapshots.final
+            if at.version != self._evaluated:
+                self._begin_evaluation(blocks, at, lambda: None)
         self._evaluations.settle()
 
-    def _start_workers(self) -> None:
-        if self._outside is not None:
-            write_rendezvous(
-                self._outside.connect,
-                self._links[COORDINATOR],
-                self._worker_keys,
-                self._experiment,
-            )
-            self._wrote_connect = True
-            if self._experiment.peers is not None:
-                self._log("messages between workers are neither encrypted nor authenticated")
-            self._log(
-                f"waiting for {len(self._workers)} workers: start them with "
-                f"{CONNECT}={self._outside.connect}"
-            )
-            return
+    def _start_processes(self) -> None:
+        training, plan = self._training, self._training.experiment
+        worker_keys = {name: self._keys[name] for name in self._workers if self._keys}
+        public = {name: pair.public for name, pair in worker_keys.items()}
         places = itertools.cycle(self.launcher.addresses)
-        for index, name in enumerate(self._workers):
-            target, arguments = self._training.worker(index)
-            role = Role(name, target, (self._links[name], index, *arguments))
-            self.launcher.start(role, next(places))
+        for index, name in enumerate(self.coordinator.servers):
+            address = next(places)
+            arguments = self._links[name], index, plan, public, address
+            self.launcher.start(Role(name, serve, arguments), address)
+        if self._outside is None:
+            for index, name in enumerate(self._workers):
+                role = Role(name, training.work, (self._links[name], index, plan))
+                self.launcher.start(role, next(places))
+            return
+        connect, link = self._outside.connect, self._links[COORDINATOR]
+        write_rendezvous(connect, link, worker_keys, self._experiment)
+        self._wrote_connect = True
+        if self._experiment.peers is not None:
+            self._log("messages between workers are neither encrypted nor authenticated")
+        self._log(f"waiting for {len(self._workers)} workers: start them with {CONNECT}={connect}")
 
     def close(self) -> None:
         if self._closed:
@@ -206,10 +196,10 @@ class RealRun:
         # The error is reported already, or is Ctrl-C: keep the results that are still available.
         try:
             with contextlib.suppress(OutpaceError):
-                self.coordinator.wind_down(_EARLY_END_S)
+                self.coordinator.wind_down()
         finally:
             self.launcher.stop(at_once=not self.coordinator.over)
-            self._evaluations.close(_EARLY_END_S)
+            self._evaluations.close(EARLY_END_S)
             if self._fitting is not None:
                 self._fitting.close()
             if self._outside is not None and self._wrote_connect:
@@ -219,7 +209,8 @@ class RealRun:
 
     def parameters(self) -> Sequence[Block]:
         """Return the final parameters, or the last evaluated ones if a server was lost."""
-        return self.coordinator.snapshots.final or self._known
+        final = self.coordinator.snapshots.final
+        return self._known if final is None else final[0]
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         coordinator = self.coordinator
@@ -229,17 +220,9 @@ class RealRun:
 
     # ----------------------------------------------------------------------------------
 
-    @property
-    def _ended(self) -> Time:
-        coordinator = self.coordinator
-        if coordinator.snapshots.final_at is not None:
-            return coordinator.snapshots.final_at.now
-        return coordinator.clock.now if coordinator.started else 0
-
     def _show(self, name: str, line: str, error: bool) -> None:
         """Print a line of a process, without its name if it is the only worker."""
-        alone = self._workers == [name]
-        print_line("" if alone else name, line, error)
+        print_line("" if self._workers == [name] else name, line, error)
 
     def _begin_evaluation(
         self, blocks: list[Block], at: Snapshot, done: Callable[[], None]

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
@@ -21,7 +21,6 @@ from outpace.real.process.script import run_script
 from outpace.tasks import (
     Evaluation,
     Script,
-    Workload,
     evaluation_of,
     require_accuracy,
 )
@@ -36,14 +35,15 @@ class Training(Protocol):
 
     @property
     def experiment(self) -> Experiment:
-        """The configuration for the servers, which do not know the task."""
+        """The configuration for the processes of the run."""
 
     @property
     def join_s(self) -> float:
         """Seconds that the workers may take to get ready."""
 
-    def worker(self, index: int) -> tuple[Callable[..., None], tuple[Any, ...]]:
-        """Return what worker `index` runs, and its arguments after link and number."""
+    @property
+    def work(self) -> Callable[..., None]:
+        """What a worker runs, with its link, its number and the experiment as arguments."""
 
     def evaluate(self, blocks: Sequence[Block]) -> Evaluation | None:
         """Evaluate these parameters; None: this process cannot."""
@@ -58,17 +58,16 @@ class TaskTraining:
     """Trains the task of a configuration. Raises ConfigError if the experiment does not fit it."""
 
     join_s = 120.0
+    work = staticmethod(run_task)
 
-    def __init__(self, experiment: Experiment, workload: Workload) -> None:
+    def __init__(self, experiment: Experiment) -> None:
+        workers, batch_size = experiment.workers, experiment.batch_size
+        workload = self._workload = experiment.task.workload(workers, batch_size, experiment.seed)
         require_accuracy(workload, experiment.accuracies)
         workload.cut(experiment.slices(workload.layers))
         optimizer = experiment.optimizer_in_run(workload.samples)
         self.experiment = dataclasses.replace(experiment, optimizer=optimizer)
-        self._workload = workload
         self.initial = workload.initial_parameters()
-
-    def worker(self, index: int) -> tuple[Callable[..., None], tuple[Any, ...]]:
-        return run_task, (self.experiment,)
 
     def evaluate(self, blocks: Sequence[Block]) -> Evaluation:
         return evaluation_of(self._workload, blocks, self.experiment.evaluate.samples)
@@ -84,18 +83,16 @@ class ScriptTraining:
 
     initial: list[Block] = []  # noqa: RUF012  # never changed
     join_s = 1800.0  # a script may take long before it calls attach
+    work = staticmethod(run_script)
 
     def __init__(self, experiment: Experiment) -> None:
         assert isinstance(experiment.task, Script)
-        path = experiment.task.path
-        if path != "-" and not Path(path).is_file():
+        path = Path(experiment.task.path)
+        if str(path) != "-" and not path.is_file():
             raise ConfigError(f"there is no script {path}")
-        self.experiment, self._task = experiment, experiment.task
-
-    def worker(self, index: int) -> tuple[Callable[..., None], tuple[Any, ...]]:
-        path = Path(self._task.path).absolute()  # processes start where the fork server did
-        task = dataclasses.replace(self._task, path=str(path))
-        return run_script, (dataclasses.replace(self.experiment, task=task),)
+        # Absolute, because processes start in the folder in which the fork server was started.
+        task = dataclasses.replace(experiment.task, path=str(path.absolute()))
+        self.experiment = dataclasses.replace(experiment, task=task)
 
     def evaluate(self, blocks: Sequence[Block]) -> None:
         return None

@@ -7,7 +7,7 @@ import torch
 
 from outpace.errors import RunError
 from outpace.kernel import Kernel
-from outpace.real.coordinator.evaluation.peer_snapshots import PeerSnapshots
+from outpace.real.coordinator.evaluation.snapshots import PeerSnapshots
 from outpace.real.coordinator.membership import Membership
 from outpace.real.net.messages import (
     BlockHead,
@@ -42,11 +42,15 @@ class Team:
         return self.hear(*((worker, EnterAllReduce(number)) for worker in workers))
 
     def wait(self, seconds: float) -> None:
-        async def sleeper() -> None:
-            await self.kernel.sleep(seconds)
+        run_for(self.kernel, seconds)
 
-        self.kernel.spawn(sleeper(), "the test")
-        self.kernel.run()
+
+def run_for(kernel: Kernel, seconds: float) -> None:
+    async def sleeper() -> None:
+        await kernel.sleep(seconds)
+
+    kernel.spawn(sleeper(), "the test")
+    kernel.run()
 
 
 def regroup(generation: int, members: list[int], *told: int) -> list:
@@ -142,11 +146,13 @@ def test_other_words_are_for_others():
 class Asked:
     """Snapshots, what they ask of whom, and what is evaluated."""
 
-    def __init__(self, own: bool) -> None:
+    def __init__(self, own: bool, **schedule) -> None:
         self.asked, self.evaluated = [], []
         self.snapshots = PeerSnapshots(
-            3, own, lambda worker, read: self.asked.append((worker, read)), self._evaluate
+            NAMES, own, lambda name, read, _: self.asked.append((name, read)), self._evaluate
         )
+        self.kernel = Kernel()
+        self.snapshots.schedule(self.kernel, schedule.get("every_s"), schedule.get("every_updates"))
 
     def _evaluate(self, blocks, at, done) -> None:
         (block,) = blocks
@@ -157,12 +163,11 @@ class Asked:
         self.snapshots.add(*part(worker, version, value, request))
 
     def leave(self, worker: int, version: int, value: float) -> None:
-        self.snapshots.leave(*part(worker, version, value, 0))
+        self.snapshots.add(*part(worker, version, value, 0))
 
     def final(self) -> tuple[int, float, int]:
         self.snapshots.ask_for_last()
-        (block,) = self.snapshots.final
-        at = self.snapshots.final_at
+        (block,), at = self.snapshots.final
         return at.version, block.item(), at.applied
 
 
@@ -172,16 +177,16 @@ def part(worker: int, version: int, value: float, request: int):
 
 
 def test_what_is_in_common_is_asked_of_the_first_who_is_there():
-    run = Asked(own=False)
-    run.snapshots.ask_each(5)
-    assert run.asked == [(0, TakeSnapshot(1, 5)), (0, TakeSnapshot(2, 10))]
+    run = Asked(own=False, every_updates=5)
+    zero, one, two = NAMES
+    assert run.asked == [(zero, TakeSnapshot(1, 5)), (zero, TakeSnapshot(2, 10))]
     run.snapshots.lose(0)
-    assert run.asked[2:] == [(1, TakeSnapshot(1, 5)), (1, TakeSnapshot(2, 10))]
+    assert run.asked[2:] == [(one, TakeSnapshot(1, 5)), (one, TakeSnapshot(2, 10))]
     run.answer(1, 5, 7.0, 1)
     assert run.evaluated == [(5, 7.0)]
-    assert run.asked[4:] == [(1, TakeSnapshot(3, 15))]
+    assert run.asked[4:] == [(one, TakeSnapshot(3, 15))]
     run.leave(1, 9, 8.0)
-    assert run.asked[5:] == [(2, TakeSnapshot(2, 10)), (2, TakeSnapshot(3, 15))]
+    assert run.asked[5:] == [(two, TakeSnapshot(2, 10)), (two, TakeSnapshot(3, 15))]
 
 
 def test_of_what_was_in_common_the_newest_is_the_runs():
@@ -193,10 +198,9 @@ def test_of_what_was_in_common_the_newest_is_the_runs():
 
 
 def test_of_what_workers_have_of_their_own_the_mean_is_the_runs():
-    run = Asked(own=True)
-    run.snapshots.ask_now()
-    run.snapshots.ask_now()  # while that is under way
-    assert run.asked == [(worker, TakeSnapshot(1)) for worker in range(3)]
+    run = Asked(own=True, every_s=1.0)
+    run_for(run.kernel, 2)  # the second time, the first evaluation is under way
+    assert run.asked == [(name, TakeSnapshot(1)) for name in NAMES]
     run.answer(0, 4, 1.0, 1)
     run.leave(2, 6, 3.0)
     assert run.evaluated == []
@@ -208,8 +212,8 @@ def test_of_what_workers_have_of_their_own_the_mean_is_the_runs():
 
 
 def test_whoever_is_lost_has_no_part_in_the_mean():
-    run = Asked(own=True)
-    run.snapshots.ask_now()
+    run = Asked(own=True, every_s=1.0)
+    run_for(run.kernel, 1)
     run.answer(0, 6, 2.0, 1)
     run.answer(1, 6, 4.0, 1)
     run.snapshots.lose(2)

@@ -163,6 +163,21 @@ def test_workers_started_elsewhere_reach_what_virtual_time_reaches(served):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("sync", ["bsp", "ssgd"])
+def test_a_script_that_would_train_on_after_the_last_iteration_ends_with_exit_code_0(serve, sync):
+    served = serve(f"sync.kind={sync}", "stop.iterations=4")
+    for rank, worker in enumerate([served.start(rank) for rank in range(2)]):
+        _, text = worker.communicate(timeout=60)
+        assert worker.returncode == 0, text
+        assert text.splitlines() == [
+            f"outpace: stop.iterations is reached; the script of worker-{rank} ends here"
+        ]
+    code, text, summary = served.end()
+    assert code == 0, text
+    assert summary["iterations"] == [4, 4]
+
+
+@pytest.mark.slow
 def test_a_worker_that_is_started_twice_is_told(served):
     first = served.start(0)
     again = served.start(0)
@@ -208,7 +223,7 @@ def test_a_worker_started_elsewhere_that_raises_ends_the_run(served):
     assert summary["status"] == "failed"
     for worker in workers:
         _, text = worker.communicate(timeout=60)
-        assert worker.returncode != 0, text
+        assert worker.returncode == 1, text
 
 
 @pytest.mark.slow

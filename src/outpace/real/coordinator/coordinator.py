@@ -1,4 +1,4 @@
-"""The coordinator: leads a run through its phases and collects what comes of it.
+"""The coordinator: leads a run through its phases and collects its results.
 
 It runs in the process that starts the others, also under `outpace serve`. Phases:
 
@@ -6,7 +6,7 @@ It runs in the process that starts the others, also under `outpace serve`. Phase
 2. The servers get the plan and say that they can take parameters.
 3. The workers get the plan, and worker 0 gives the servers its parameters.
 4. All are ready, and the time of the run begins.
-5. All workers have finished, or the coordinator tells them to stop: the time is over, or the
+5. All workers finish, or the coordinator tells them to stop because the time is over or the
    target accuracy is reached.
 6. The servers hand in the final parameters and end.
 
@@ -26,15 +26,13 @@ from outpace.kernel import Kernel, WalkerError
 from outpace.predict.interface import Rule
 from outpace.real.coordinator.evaluation.snapshots import Evaluate, Snapshots
 from outpace.real.coordinator.losses import Losses
-from outpace.real.coordinator.plan import make_plan
 from outpace.real.coordinator.reports import Reports
-from outpace.real.coordinator.scheduler import SchedulerResources
 from outpace.real.coordinator.waiting import Announcements
-from outpace.real.coordinator.with_servers import WithServers
+from outpace.real.coordinator.with_servers import SchedulerResources, WithServers
 from outpace.real.coordinator.without_servers import WithoutServers
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.clock import RealClock
-from outpace.real.net.messages import Go, JoinRun, ModelBuffers, Plan, Ready, StopRun, TrainingDone
+from outpace.real.net.messages import Go, JoinRun, ModelBuffers, Ready, StopRun, TrainingDone
 from outpace.real.net.sparse_log import Log
 from outpace.real.net.transport import Handlers, Session, Transport
 from outpace.real.net.zeromq.transport import LOOPBACK, ZeroMQTransport
@@ -46,6 +44,7 @@ from outpace.sync.messages import WireMessage, server_name, worker_name
 
 JOIN_S: Final = 120.0  # for the slowest process to start and make its task
 WIND_DOWN_S: Final = 60.0  # for a worker to come to the end of its step
+EARLY_END_S: Final = 5.0  # the same in a run that ends early
 
 
 class Coordinator:
@@ -81,10 +80,12 @@ class Coordinator:
         self.servers = [server_name(server) for server in range(experiment.servers_in_run)]
         self.started = self.over = False
         self.when_started: list[Callable[[], None]] = []
-        self.when_lost: Callable[[str], None] = lambda name: None  # told if the run goes on
+        self.when_lost: Callable[[str], None] = lambda name: (
+            None
+        )  # called if the run goes on without it
         self._join_s, self._keys, self._log = join_s, keys, log
         self._announced = Announcements(self.kernel)
-        self._ending: str | None = None  # why the workers are to stop
+        self._ending: str | None = None  # why the workers must stop
         self._transport: Transport = ZeroMQTransport(COORDINATOR, session, self.clock, log)
         try:
             self.listener = self._transport.listen(
@@ -93,7 +94,7 @@ class Coordinator:
                 Handlers(
                     expect=lambda name, message: self.reports.expected(name, message),
                     on_message=lambda *received: self.reports.take(*received),
-                    on_lost=lambda name: self._losses.connection_lost(name),
+                    on_lost=lambda name: self.losses.connection_lost(name),
                 ),
             )
             totals_of: dict[str, Totals] = {}
@@ -113,9 +114,9 @@ class Coordinator:
         self.snapshots: Snapshots = self._architecture.snapshots
         go_on, announce = self._go_on_without, self._announced.add
         lease_s = session.lease_s
-        self._losses = Losses(self.kernel, self.listener, self.servers, lease_s, go_on, announce)
+        self.losses = Losses(self.kernel, self.listener, self.servers, lease_s, go_on, announce)
         self.reports = Reports(
-            self.listener, self._architecture, self._losses, announce, totals_of, trace, log
+            self.listener, self._architecture, self.losses, announce, totals_of, trace, log
         )
 
     # -- the phases ------------------------------------------------------------------
@@ -129,31 +130,25 @@ class Coordinator:
         """
         self._drive(self._conduct())
 
-    def wind_down(self, limit_s: float) -> None:
-        """End the run early but in order: stop the workers, take the parameters as they are."""
+    def wind_down(self) -> None:
+        """End the run early but in order: stop the workers and take the parameters as they are."""
         if self.started and not self.over:
             self.kernel.close()
-            self._announced.restart()
-            self._architecture.end_early()
-            self._losses.early = True
-            self._drive(self._end_in_order(limit_s))
+            self.losses.early = True
+            self._drive(self._end_in_order())
 
     def end(self, reason: str) -> None:
         """Tell the workers to stop; from now on waiting for them has a limit."""
         if self._ending is None:
             self._ending = reason
-            stop = StopRun(reason, self._losses.early)
+            stop = StopRun(reason, self.losses.early)
             self._announced.add(COORDINATOR, stop)
-            self._tell([name for name in self.workers if name not in self._losses.finished], stop)
+            self._tell([name for name in self.workers if name not in self.losses.finished], stop)
 
     def close(self) -> None:
         self.kernel.close()
         self._architecture.close()
         self._transport.close()
-
-    def process_ended(self, name: str, how: str) -> None:
-        """The launcher says that this process has ended."""
-        self._losses.process_ended(name, how)
 
     def _drive(self, phases: Coroutine[Any, Any, None]) -> None:
         self.kernel.catch_up()  # limits count from now
@@ -165,20 +160,20 @@ class Coordinator:
             raise error.error from None
 
     async def _conduct(self) -> None:
-        all_names, limit_s = self.servers + self.workers, self._join_s
+        all_names, join_s = self.servers + self.workers, self._join_s
         all_say = self._announced.all
-        await all_say(all_names, JoinRun, "join", limit_s)
-        plan = self.reports.plan = self._make_plan()
+        await all_say(all_names, JoinRun, "join", join_s)
+        plan = self.reports.make_plan(self.experiment, self._keys)
         self._tell(self.servers, plan)
-        await all_say(self.servers, Ready, "be ready for the parameters", limit_s)
+        await all_say(self.servers, Ready, "be ready for the parameters", join_s)
         self._tell(self.workers, plan)
         if self.reports.joined[self.workers[0]].buffer_bytes:
-            await all_say(self.workers[:1], ModelBuffers, "send its buffers", limit_s)
+            await all_say(self.workers[:1], ModelBuffers, "send its buffers", join_s)
             buffers = self.reports.buffers
             assert buffers is not None
             self._tell(self.workers[1:], ModelBuffers(head_of(buffers)), buffers)
-        await all_say(self.workers, Ready, "be ready", limit_s)
-        await all_say(self.servers, Ready, "have the parameters", limit_s, times=2)
+        await all_say(self.workers, Ready, "be ready", join_s)
+        await all_say(self.servers, Ready, "have the parameters", join_s, times=2)
         self.kernel.catch_up()
         self.clock.origin += self.kernel.now
         self.kernel.set_time(0)
@@ -187,7 +182,8 @@ class Coordinator:
         self._tell(all_names, Go(self.clock.origin, boot_id()))
         for action in self.when_started:
             action()
-        self._set_end()
+        if (limit_s := self.experiment.stop.virtual_time_s) is not None:
+            self.kernel.call_at(nanoseconds(limit_s), lambda _: self.end("its time is over"))
         evaluate = self.experiment.evaluate
         self.snapshots.schedule(self.kernel, evaluate.every_s, evaluate.every_updates)
         await self._finish(self.workers, WIND_DOWN_S, or_left=True)
@@ -196,11 +192,11 @@ class Coordinator:
         await self._finish(self.workers, 0.0)
         self.over = True
 
-    async def _end_in_order(self, limit_s: float) -> None:
+    async def _end_in_order(self) -> None:
         self.end("the run ends early")
         with contextlib.suppress(RunError):  # a worker still in its step is left behind
-            await self._finish(self.workers, limit_s)
-        await self._hand_in(limit_s)
+            await self._finish(self.workers, EARLY_END_S)
+        await self._hand_in(EARLY_END_S)
         self.over = True
 
     async def _hand_in(self, limit_s: float) -> None:
@@ -209,12 +205,11 @@ class Coordinator:
         self.snapshots.ask_for_last()
         since = self.kernel.now
         while self.servers and self.snapshots.final is None:
-            if self._losses.awaited(self.servers) != self.servers:
+            if self.losses.awaited(self.servers) != self.servers:
                 break  # one of them cannot hand in anything
             await self._announced.next(limit_s, since, "hand in its parameters", self.servers)
         self._tell(self.servers, StopRun("the run is over"))
         await self._finish(self.servers, limit_s)
-        self._architecture.hand_out()
 
     async def _finish(self, names: list[str], limit_s: float, *, or_left: bool = False) -> None:
         """Wait until these have finished; the limit counts from when the run is to end.
@@ -223,33 +218,17 @@ class Coordinator:
         """
         since: Time | None = None
         left = self.reports.left if or_left else set()
-        while missing := [name for name in self._losses.awaited(names) if name not in left]:
+        while missing := [name for name in self.losses.awaited(names) if name not in left]:
             if since is None and self._ending is not None:
                 since = self.kernel.now
             await self._announced.next(limit_s, since, "finish", missing)
-
-    def _make_plan(self) -> Plan:
-        joined = self.reports.joined
-        return make_plan(
-            self.experiment,
-            {name: joined[name] for name in self.workers},
-            [joined[name] for name in self.servers],
-            server_keys=[self._keys[name] for name in self.servers] if self._keys else [],
-            store=self._architecture.store,
-            log=self._log,
-        )
-
-    def _set_end(self) -> None:
-        limit_s = self.experiment.stop.virtual_time_s
-        if limit_s is not None:
-            self.kernel.call_at(nanoseconds(limit_s), lambda _: self.end("its time is over"))
 
     def _tell(self, names: list[str], message: WireMessage, block: Block | None = None) -> None:
         for name in names:
             self.listener.send(name, message, block)
 
     def _go_on_without(self, lost: Mapping[str, RunError]) -> bool:
-        if not self._architecture.can_spare(lost):
+        if not self.started or not self._architecture.can_spare(lost):
             return False
         for name, error in lost.items():
             self._log(f"{error}; the others go on without it")

@@ -1,4 +1,4 @@
-"""Losses: handles processes of the run that die or can no longer be reached.
+"""Handles processes of the run that die or can no longer be reached.
 
 A loss is known in three ways: the launcher says that the process has ended, its connection to the
 coordinator is gone, or, for a server, a worker has lost the connection to it. The run does not end
@@ -44,16 +44,16 @@ class Losses:
         announce: Callable[[str, WireMessage], None],
     ) -> None:
         self.finished: set[str] = set()
-        self.early = False  # the run is ended before its end: nothing that is lost matters
+        self.early = False  # the run ends early: losses no longer matter
         self._kernel, self._listener = kernel, listener
         self._servers, self._lease_s = servers, lease_s
         self._go_on_without, self._announce = go_on_without, announce
-        self._failed: set[str] = set()  # processes that said so themselves
+        self._failed: set[str] = set()  # processes that have reported an error
         self._without: set[str] = set()  # lost processes that the run goes on without
         self._lost: dict[str, tuple[int, RunError]] = {}  # name: how it is known, the error
 
     def awaited(self, names: list[str]) -> list[str]:
-        """Return those of `names` that have not finished and may still do so."""
+        """Return the names of processes that have not finished and may still do so."""
         gone = self._failed.union(self._lost) if self.early else self._without
         return [name for name in names if name not in self.finished and name not in gone]
 
@@ -62,7 +62,7 @@ class Losses:
         self._lost.pop(name, None)
 
     def process_failed(self, name: str, failed: ProcessFailed) -> None:
-        """Raise what a process reports, unless that is the loss of a server."""
+        """Raise the error that a process reports, unless it is the loss of a server."""
         self._failed.add(name)
         if failed.lost in self._servers:
             reason = f"is lost: {name} lost the connection to it"
@@ -92,16 +92,15 @@ class Losses:
         if self.early:
             self._announce(name, ProcessFailed("RunError", reason))
         else:
-            wait_s = _LAST_WORDS_S * (0.5 if how == _ENDED else 1.0)
-            self._kernel.call_at(self._kernel.now + nanoseconds(wait_s), self._decide)
+            look = self._kernel.now + nanoseconds(_LAST_WORDS_S * (0.5 if how == _ENDED else 1.0))
+            self._kernel.call_at(look, self._decide, look + nanoseconds(_LONGEST_LAST_WORDS_S))
 
-    def _decide(self, until: Time | None) -> None:
-        """Go on without the lost processes, or end the run, unless they may still be heard."""
+    def _decide(self, until: Time) -> None:
+        """Go on without the lost processes, or end the run, once no message of theirs is unread."""
         lost = {name: known for name, known in self._lost.items() if name not in self._settled}
         if not lost:
             return
         now = self._kernel.now
-        until = now + nanoseconds(_LONGEST_LAST_WORDS_S) if until is None else until
         if now < until and self._may_still_be_heard(lost):
             self._kernel.call_at(now + nanoseconds(_LOOK_AGAIN_S), self._decide, until)
         elif self._go_on_without({name: error for name, (_, error) in lost.items()}):

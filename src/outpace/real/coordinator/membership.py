@@ -1,25 +1,52 @@
 """Which workers form the group of the next all-reduces.
 
-A worker that leaves in order is missed only when the others wait for it: then those who remain
-form a group without it. When a worker is lost, the others form a group without it at
-once. A worker that is
-still there and does not enter an all-reduce in time ends the run.
+A worker that leaves in order is missed only when the others wait for it: then the remaining workers
+form a group without it. When a worker is lost, the others form a group without it at once. A worker
+that is still there and does not enter an all-reduce in time ends the run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 from outpace.errors import RunError
 from outpace.kernel import Alarm, Kernel
-from outpace.real.coordinator.roster import Roster
 from outpace.real.net.messages import EnterAllReduce, GroupBroken, Regroup
 from outpace.support.units import nanoseconds
 from outpace.sync.messages import Leave, WireMessage
 
-FIND_OUT_S: Final = 30.0  # for the coordinator to learn which worker is lost
+Tell: TypeAlias = Callable[[str, WireMessage], None]
+
+_FIND_OUT_S: Final = 30.0  # for the coordinator to learn which worker is lost
+
+
+class Roster:
+    """The numbered workers of a run without servers, and which of them still take part."""
+
+    def __init__(self, workers: Iterable[str]) -> None:
+        self.numbers = {name: number for number, name in enumerate(workers)}
+        self._gone: set[str] = set()
+
+    @property
+    def here(self) -> list[str]:
+        """The workers that still take part."""
+        return [name for name in self.numbers if name not in self._gone]
+
+    def remove(self, name: str) -> None:
+        """Leave out a worker that has left or is lost."""
+        self._gone.add(name)
+
+
+def end_if_still(kernel: Kernel, still: Callable[[], bool], why: str) -> None:
+    """End the run with this error if `still()` once a lost worker would be known."""
+
+    def decide(_: object) -> None:
+        if still():
+            raise RunError(why)
+
+    kernel.call_at(kernel.now + nanoseconds(_FIND_OUT_S), decide)
 
 
 class Membership:
@@ -29,11 +56,7 @@ class Membership:
     """
 
     def __init__(
-        self,
-        kernel: Kernel,
-        workers: Iterable[str],
-        timeout_s: float,
-        tell: Callable[[str, WireMessage], None],
+        self, kernel: Kernel, workers: Iterable[str], timeout_s: float, tell: Tell
     ) -> None:
         self._kernel, self._timeout_s, self._tell = kernel, timeout_s, tell
         self.roster = Roster(workers)
@@ -49,8 +72,8 @@ class Membership:
         elif isinstance(message, GroupBroken):
             self._broken = max(self._broken, message.generation)
             if message.generation == self._generation and not self._regroup():
-                due = self._kernel.now + nanoseconds(FIND_OUT_S)
-                self._kernel.call_at(due, self._require_regrouped, (name, message))
+                why = f"{name} cannot reach the other workers: {message.reason}"
+                end_if_still(self._kernel, lambda: self._generation == message.generation, why)
         elif isinstance(message, Leave):
             self.roster.remove(name)
             self._regroup_if_missed()
@@ -102,8 +125,3 @@ class Membership:
                 f"{', '.join(late)} did not come to all-reduce {number} within "
                 f"{self._timeout_s:g} s (sync.timeout_s); {waiting} waited"
             )
-
-    def _require_regrouped(self, known: tuple[str, GroupBroken]) -> None:
-        name, broken = known
-        if broken.generation == self._generation:
-            raise RunError(f"{name} cannot reach the other workers: {broken.reason}")

@@ -13,12 +13,10 @@ is lost, besides what the lost worker had.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-from outpace.errors import RunError
 from outpace.kernel import Kernel
-from outpace.real.coordinator.membership import FIND_OUT_S
-from outpace.real.coordinator.roster import Roster
+from outpace.real.coordinator.membership import Roster, Tell, end_if_still
 from outpace.real.net.messages import (
     AverageEnded,
     AverageFailed,
@@ -28,7 +26,6 @@ from outpace.real.net.messages import (
     SeekPartner,
     StartAverage,
 )
-from outpace.support.units import nanoseconds
 from outpace.sync.messages import Leave, WireMessage
 from outpace.sync.peers.gossip import partner_of
 
@@ -36,13 +33,7 @@ from outpace.sync.peers.gossip import partner_of
 class Pairs:
     """The averages of two. tell: sends a message to a worker."""
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        workers: Iterable[str],
-        seed: int,
-        tell: Callable[[str, WireMessage], None],
-    ) -> None:
+    def __init__(self, kernel: Kernel, workers: Iterable[str], seed: int, tell: Tell) -> None:
         self._kernel, self._seed, self._tell = kernel, seed, tell
         self._roster = Roster(workers)
         self._names = list(self._roster.numbers)
@@ -61,11 +52,11 @@ class Pairs:
                 del self._busy[name]
                 self._start()
         elif isinstance(message, AverageFailed):
-            due = self._kernel.now + nanoseconds(FIND_OUT_S)
-            self._kernel.call_at(due, self._require_over, (name, message))
+            why = f"{name} cannot reach {message.reason}"
+            end_if_still(self._kernel, lambda: self._busy.get(name) == message.number, why)
         elif isinstance(message, GroupBroken):  # while it connects to the others
-            due = self._kernel.now + nanoseconds(FIND_OUT_S)
-            self._kernel.call_at(due, self._require_gone, (name, message, self._roster.here))
+            here, why = self._roster.here, f"{name} cannot reach {message.reason}"
+            end_if_still(self._kernel, lambda: self._roster.here == here, why)
         elif isinstance(message, Leave):
             self.lose(name)
         else:
@@ -107,13 +98,3 @@ class Pairs:
                 self._busy[name] = self._count
                 self._tell(name, StartAverage(self._count, *numbers, self._kernel.now))
             self._count += 1
-
-    def _require_gone(self, known: tuple[str, GroupBroken, list[str]]) -> None:
-        name, broken, here = known
-        if here == self._roster.here:
-            raise RunError(f"{name} cannot reach {broken.reason}")
-
-    def _require_over(self, known: tuple[str, AverageFailed]) -> None:
-        name, failed = known
-        if self._busy.get(name) == failed.number:
-            raise RunError(f"{name} cannot reach {failed.reason}")

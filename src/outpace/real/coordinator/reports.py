@@ -1,15 +1,17 @@
-"""Checks the messages that processes send to the coordinator, and stores their content."""
+"""Checks the messages that processes send to the coordinator, stores them, and makes the plan."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
 from outpace.blocks.block import Block, whole
+from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError
+from outpace.real.collective.group import backend_for
 from outpace.real.coordinator.losses import Losses
 from outpace.real.coordinator.with_servers import WithServers
 from outpace.real.coordinator.without_servers import WithoutServers
@@ -33,7 +35,7 @@ from outpace.real.net.transport import Listener
 from outpace.record.totals import Totals
 from outpace.record.trace import SCHEMA, Trace
 from outpace.support.version import __version__
-from outpace.sync.messages import WireMessage, worker_name
+from outpace.sync.messages import WireMessage, server_name, worker_name
 
 _FIRST = worker_name(0)
 
@@ -86,6 +88,42 @@ class Reports:
                 return dtype, block_elements(dtype, self.plan.slices[part])
         return None
 
+    def make_plan(self, experiment: Experiment, keys: Mapping[str, str]) -> Plan:
+        """Return where the servers are and what all workers train, once all processes have joined.
+
+        keys: public keys of the processes; empty in an insecure run.
+
+        Raises:
+            ConfigError: the workers do not train the same parameters, or there are too few
+                parameters for the servers.
+        """
+        joined = self.joined
+        servers = [server_name(server) for server in range(experiment.servers_in_run)]
+        workers = [worker_name(worker) for worker in range(experiment.workers)]
+        first = joined[workers[0]]
+        for name in workers[1:]:
+            join = joined[name]
+            if join.layout != first.layout or join.layers != first.layers:
+                raise ConfigError(
+                    f"{name} trains other parameters than worker-0: "
+                    f"{_difference(join.layout, first.layout)}"
+                )
+            if join.digest != first.digest:
+                self._log(f"{name} starts from other values than worker-0, whose values win")
+        slices = experiment.slices(first.layers)
+        self.plan = Plan(
+            endpoints=[joined[name].endpoint for name in servers],
+            keys=[keys[name] for name in servers] if keys else [],
+            layers=first.layers,
+            bounds=[0, *(part.stop for part in slices)],
+            dtype=first.dtype,
+            digest=first.digest,
+            store=self._architecture.store,
+            share=any(joined[name].digest != first.digest for name in workers),
+            backend=backend_for([joined[name].gpu for name in workers]),
+        )
+        return self.plan
+
     def take(self, name: str, message: WireMessage, block: Block | None) -> None:
         block = None if block is None else whole(block)
         if isinstance(message, TraceReport):
@@ -107,9 +145,9 @@ class Reports:
             self._losses.process_finished(name)
         elif isinstance(message, Snapshot):
             assert block is not None
-            self._architecture.add_snapshot(message, block)
+            self._architecture.snapshots.add(message, block)
         elif isinstance(message, Fetch):
-            self._architecture.awaits_parameters(name)
+            self._architecture.snapshots.fetch(name)
         elif isinstance(message, ModelBuffers):
             self.buffers = block
 
@@ -134,3 +172,10 @@ class Reports:
             self._listener.refuse(name, f"its trace cannot be read: {error}")
             return
         self.totals_of[name] = message.totals
+
+
+def _difference(this: str, that: str) -> str:
+    """Show where two layouts begin to differ."""
+    place = next((n for n, (a, b) in enumerate(zip(this, that, strict=False)) if a != b), 0)
+    low = max(0, place - 60)
+    return f"...{this[low : place + 60]!r} where worker-0 has {that[low : place + 60]!r}"

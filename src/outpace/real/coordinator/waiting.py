@@ -16,23 +16,19 @@ class Announcements:
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        self._mailbox = self._new_mailbox()
+        self._mailbox = Mailbox[WireMessage](kernel, "announcements of the processes")
         self._heard: Counter[tuple[str, type[WireMessage]]] = Counter()
 
     def add(self, name: str, message: WireMessage) -> None:
         self._heard[name, type(message)] += 1
         self._mailbox.put(message)
 
-    def restart(self) -> None:
-        """The walker that waited was ended; another one will wait."""
-        self._mailbox = self._new_mailbox()
-
     async def all(
         self, names: list[str], kind: type[WireMessage], what: str, limit_s: float, times: int = 1
     ) -> None:
-        """Wait until each of these processes has sent so many messages of this kind.
+        """Wait until each of these processes has sent `times` messages of this kind.
 
-        what: what such a message says, for the error.
+        what: what such a message announces, for the error.
         """
         since = self._kernel.now
         while missing := [name for name in names if self._heard[name, kind] < times]:
@@ -54,6 +50,3 @@ class Announcements:
                 await self._mailbox.get()
         except TimedOut:
             raise RunError(f"{', '.join(missing)} did not {what} within {limit_s:.0f} s") from None
-
-    def _new_mailbox(self) -> Mailbox[WireMessage]:
-        return Mailbox(self._kernel, "what the processes say")

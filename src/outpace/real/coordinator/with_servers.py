@@ -1,22 +1,150 @@
-"""The coordinator's part in a run with servers: their snapshots, and the scheduler."""
+"""The coordinator's part in a run with servers: their snapshots, and the scheduler if there is one.
+
+A scheduler decides for all servers at once: it holds a barrier, or cuts iterations off. Workers
+report to it over their connection to the coordinator.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from outpace.blocks.block import Block
-from outpace.engine.servers import has_scheduler
-from outpace.predict.interface import Rule
+from outpace.config.experiment import Experiment
+from outpace.engine.servers import has_scheduler, most_unanswered, scheduler_shard
+from outpace.kernel import Kernel
+from outpace.predict.interface import Rule, Wait
 from outpace.real.coordinator.evaluation.snapshots import Evaluate, Snapshots
-from outpace.real.coordinator.scheduler import (
-    CutOffScheduler,
-    Scheduler,
-    SchedulerResources,
-    ShardScheduler,
-)
-from outpace.real.net.messages import Snapshot, TakeSnapshot
+from outpace.real.net.clock import RealClock
+from outpace.real.net.inbox import Inbox, Turns
+from outpace.real.net.translation import for_shard, wire_reply
+from outpace.real.net.transport import Listener
+from outpace.record.recorder import Recorder
 from outpace.record.totals import Totals
-from outpace.sync.messages import SCHEDULER, WireMessage, server_name
+from outpace.record.trace import TraceRows
+from outpace.support.units import Time
+from outpace.sync.messages import (
+    SCHEDULER,
+    Abort,
+    Close,
+    Done,
+    Leave,
+    Message,
+    Pull,
+    Push,
+    Reply,
+    WireMessage,
+    server_name,
+)
+from outpace.sync.programs.cutoff import cut_off
+from outpace.sync.programs.parameter_server import parameter_server
+
+_FromWorker: TypeAlias = Push | Pull | Leave | Done
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerResources:
+    """The parts of the coordinator that a scheduler uses."""
+
+    experiment: Experiment
+    kernel: Kernel
+    clock: RealClock
+    listener: Listener
+    rows: TraceRows
+
+
+class _Scheduler(ABC):
+    """The context of a scheduler's program."""
+
+    def __init__(self, place: SchedulerResources, turns: Turns | None = None) -> None:
+        self.recorder = Recorder(place.rows, lambda shard, version: None)
+        self._kernel, self._clock, self._listener = place.kernel, place.clock, place.listener
+        self._inbox = inbox = Inbox(place.kernel, place.listener, f"the {SCHEDULER}", turns)
+        self.recv, self.recv_within, self.refuse = inbox.recv, inbox.recv_within, inbox.refuse
+
+    def start(self) -> None:
+        self._kernel.spawn(self._program(), f"the {SCHEDULER}", daemon=True)
+
+    def take(self, peer: str, received: WireMessage, block: Block | None) -> bool:
+        """Handle a message of a process; False if it is not for the scheduler."""
+        messages = self._messages(received, block)
+        for message in messages:
+            self._inbox.take(peer, message)
+        return bool(messages)
+
+    def close(self) -> None:  # noqa: B027  # not every scheduler has something to close
+        """Write the pulls that are still held to the trace."""
+
+    @abstractmethod
+    def _program(self) -> Coroutine[Any, Any, None]: ...
+
+    @abstractmethod
+    def _messages(self, received: WireMessage, block: Block | None) -> Sequence[_FromWorker]:
+        """Return the messages for the scheduler's program in a wire message."""
+
+    # -- the context -----------------------------------------------------------------
+
+    @property
+    def now(self) -> Time:
+        return self._clock.now
+
+    @abstractmethod
+    def send(self, to: str, *messages: Message) -> None: ...
+
+
+class _ShardScheduler(_Scheduler):
+    """Lets workers through: a shard without parameters."""
+
+    def __init__(self, place: SchedulerResources) -> None:
+        self._turns = Turns(most_unanswered(place.experiment))
+        super().__init__(place, self._turns)
+        shard = scheduler_shard(place.experiment, self.recorder)
+        assert shard is not None
+        self.shard = shard
+
+    def close(self) -> None:
+        self.shard.close(self._clock.now)
+
+    def _program(self) -> Coroutine[Any, Any, None]:
+        return parameter_server(self)
+
+    def _messages(self, received: WireMessage, block: Block | None) -> Sequence[_FromWorker]:
+        return for_shard(received, block)
+
+    def send(self, to: str, *messages: Message) -> None:
+        for reply in messages:
+            assert isinstance(reply, Reply)
+            assert reply.parameters is not None
+            self._turns.answered(reply.worker, reply.iteration)
+            self.recorder.totals.messages += 1
+            self._listener.send(to, wire_reply(reply, reply.parameters), reply.parameters)
+
+
+class _CutOffScheduler(_Scheduler):
+    """Ends iterations when `rule` says so."""
+
+    def __init__(self, place: SchedulerResources, rule: Rule) -> None:
+        super().__init__(place)
+        self._experiment, self._rule = place.experiment, rule
+
+    def _program(self) -> Coroutine[Any, Any, None]:
+        return cut_off(self, self._rule, self._experiment.workers, self._experiment.servers)
+
+    def _messages(self, received: WireMessage, block: Block | None) -> Sequence[_FromWorker]:
+        return [received] if isinstance(received, Done | Leave) else []
+
+    def send(self, to: str, *messages: Message) -> None:
+        for message in messages:
+            self.recorder.totals.messages += 1
+            assert isinstance(message, Close | Abort)
+            self._listener.send(to, message)
+
+    def iteration_closed(
+        self, iteration: int, opened: Time, ended: Time, wait: Wait, count: int
+    ) -> None:
+        self.recorder.iteration_closed(iteration, opened, ended, wait, count)
 
 
 class WithServers:
@@ -34,23 +162,19 @@ class WithServers:
         evaluate: Evaluate,
         rule: Rule | None,
     ) -> None:
-        self._listener = resources.listener
-        self.snapshots = Snapshots(resources.experiment.servers, self._ask, evaluate)
-        self._scheduler: Scheduler | None = None
+        names = [server_name(server) for server in range(resources.experiment.servers)]
+        self.snapshots = Snapshots(names, resources.listener.send, evaluate)
+        self._scheduler: _Scheduler | None = None
         if rule is not None:
-            self._scheduler = CutOffScheduler(resources, rule)
+            self._scheduler = _CutOffScheduler(resources, rule)
         elif has_scheduler(resources.experiment):
-            self._scheduler = ShardScheduler(resources)
+            self._scheduler = _ShardScheduler(resources)
         if self._scheduler is not None:
             totals_of[SCHEDULER] = self._scheduler.recorder.totals
 
     def start(self) -> None:
         if self._scheduler is not None:
             self._scheduler.start()
-
-    def end_early(self) -> None:
-        if self._scheduler is not None:
-            self._scheduler.stop()
 
     def close(self) -> None:
         if self._scheduler is not None:
@@ -62,20 +186,8 @@ class WithServers:
     def source(self, shard: int) -> tuple[str, int]:
         return server_name(shard), shard
 
-    def add_snapshot(self, message: Snapshot, block: Block) -> None:
-        self.snapshots.add(message, block)
-
-    def awaits_parameters(self, name: str) -> None:
-        """The servers answer by themselves."""
-
-    def hand_out(self) -> None:
-        """The servers have answered by themselves."""
-
     def can_spare(self, names: Collection[str]) -> bool:
         return False
 
     def lose(self, name: str) -> None:
         raise AssertionError("a run with servers ends with the first process that is lost")
-
-    def _ask(self, server: int, message: TakeSnapshot) -> None:
-        self._listener.send(server_name(server), message)

@@ -9,11 +9,9 @@ from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
 from outpace.kernel import Kernel
 from outpace.real.collective.group import host_store
-from outpace.real.coordinator.evaluation.peer_snapshots import PeerSnapshots
-from outpace.real.coordinator.evaluation.snapshots import Evaluate
+from outpace.real.coordinator.evaluation.snapshots import Evaluate, PeerSnapshots
 from outpace.real.coordinator.membership import Membership
 from outpace.real.coordinator.pairs import Pairs
-from outpace.real.net.messages import Snapshot, TakeSnapshot
 from outpace.real.net.transport import Listener
 from outpace.sync.messages import WireMessage, worker_name
 
@@ -37,27 +35,21 @@ class WithoutServers:
     ) -> None:
         strategy = experiment.peers
         assert strategy is not None
-        self._listener = listener
         self._workers = [worker_name(worker) for worker in range(experiment.workers)]
         self._present = set(self._workers)
-        self._awaiting: list[str] = []
-        averages = not strategy.has_common
-        self.snapshots = PeerSnapshots(experiment.workers, averages, self._ask, evaluate)
+        averages, send = not strategy.has_common, listener.send
+        self.snapshots = PeerSnapshots(self._workers, averages, send, evaluate)
         self._groups: Membership | Pairs
         if strategy.exchanges:
-            self._groups = Pairs(kernel, self._workers, experiment.seed, listener.send)
+            self._groups = Pairs(kernel, self._workers, experiment.seed, send)
         else:
-            self._groups = Membership(kernel, self._workers, strategy.timeout_s, listener.send)
-        self._started = False
+            self._groups = Membership(kernel, self._workers, strategy.timeout_s, send)
         store, port = host_store(address)
         self._store: Any = store  # lives as long as the run
         self.store = f"{address}:{port}"
 
     def start(self) -> None:
-        self._started = True
-
-    def end_early(self) -> None:
-        """Workers end by themselves."""
+        """Nothing is started: the workers exchange what they compute among themselves."""
 
     def close(self) -> None:
         self._store = None
@@ -70,33 +62,11 @@ class WithoutServers:
         """Return which process sends snapshots as `shard`, and the slice that it owns."""
         return worker_name(shard), 0
 
-    def add_snapshot(self, message: Snapshot, block: Block) -> None:
-        if message.request:
-            self.snapshots.add(message, block)
-        else:
-            self.snapshots.leave(message, block)
-
-    def awaits_parameters(self, name: str) -> None:
-        """This worker has left and wants the final parameters."""
-        self._awaiting.append(name)
-        self.hand_out()
-
-    def hand_out(self) -> None:
-        """Send the final parameters, if they are known, to the workers that want them."""
-        final, at = self.snapshots.final, self.snapshots.final_at
-        if final is not None and at is not None:
-            for name in self._awaiting:
-                self._listener.send(name, at, final[0])
-            self._awaiting.clear()
-
     def can_spare(self, names: Collection[str]) -> bool:
         """True if the run can go on without these processes, too."""
-        return self._started and not self._present <= set(names)
+        return not self._present <= set(names)
 
     def lose(self, name: str) -> None:
         self._present.remove(name)
         self._groups.lose(name)
         self.snapshots.lose(self._workers.index(name))
-
-    def _ask(self, worker: int, message: TakeSnapshot) -> None:
-        self._listener.send(worker_name(worker), message)

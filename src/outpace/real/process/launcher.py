@@ -18,6 +18,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+from outpace.real.net.clock import RealClock
+
 OnExit: TypeAlias = Callable[[str, str], None]  # name, how it ended: "ended with exit code 1"
 OnOutput: TypeAlias = Callable[[str, str, bool], None]  # name, line, is it standard error
 
@@ -54,3 +56,6 @@ class Launcher(Protocol):
 
     def stop(self, *, at_once: bool = True) -> None:
         """End all processes. Unless `at_once`, they are given a second to end by themselves."""
+
+
+MakeLauncher: TypeAlias = Callable[[RealClock, OnExit, OnOutput], Launcher]

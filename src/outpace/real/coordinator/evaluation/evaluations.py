@@ -1,12 +1,11 @@
-"""Evaluate snapshots in a thread while the run goes on, one after the other.
+"""Evaluates snapshots one after the other in a thread, while the run goes on.
 
-The coordinator's loop works meanwhile: torch's operations release the interpreter.
+The coordinator's loop works meanwhile, because torch's operations release the interpreter.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -48,8 +47,8 @@ class Evaluations(Generic[T]):
         while self._owed:
             self._waker.run_next()
 
-    def close(self, limit_s: float = math.inf) -> None:
-        """Wait up to `limit_s` for the running evaluation and tell it; drop the queued ones.
+    def close(self, limit_s: float | None = None) -> None:
+        """Wait up to `limit_s` for the running evaluation and tell its outcome; drop the others.
 
         An evaluation that takes longer is abandoned, and its thread ends with this process.
         """
@@ -57,10 +56,10 @@ class Evaluations(Generic[T]):
         self._waker.stop()
         if self._thread is not None:
             self._jobs.put(None)
-            self._thread.join(None if limit_s == math.inf else limit_s)
+            self._thread.join(limit_s)
             if self._thread.is_alive():
                 return  # it may still use the waker
-        with contextlib.suppress(OutpaceError):  # why this is closed is known already
+        with contextlib.suppress(OutpaceError):  # the error that ended the run is known already
             for tell in self._waker.left:
                 tell()
         self._waker.close()

@@ -7,60 +7,61 @@ evaluated. A process that has passed a requested version answers with the versio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeAlias
 
-from outpace.blocks.block import Block
+import msgspec
+import torch
+
+from outpace.blocks.block import Block, whole
+from outpace.blocks.sums import tree_sum
 from outpace.kernel import Kernel
 from outpace.real.net.messages import Snapshot, TakeSnapshot
+from outpace.sync.messages import WireMessage
 
 # Called with blocks, the snapshot that stands for them, and what to call when it is done.
 Evaluate: TypeAlias = Callable[[list[Block], Snapshot, Callable[[], None]], None]
 Part: TypeAlias = tuple[Snapshot, Block]
-Tell: TypeAlias = Callable[[int, TakeSnapshot], None]  # the number of a source
+Send: TypeAlias = Callable[[str, WireMessage, Block | None], None]
 
 
 class Snapshots:
     """Snapshots of servers, each of which owns a part.
 
-    evaluate: called with all but the final parameters.
+    names: of the servers, in order. evaluate: called with all but the final parameters.
     """
 
-    def __init__(self, servers: int, tell: Tell, evaluate: Evaluate) -> None:
-        self.final: list[Block] | None = None
-        self.final_at: Snapshot | None = None  # with version and time
-        self._servers, self._tell, self._evaluate = range(servers), tell, evaluate
-        self._requests = self._last = 0
-        self._every = 0
+    def __init__(self, names: Sequence[str], send: Send, evaluate: Evaluate) -> None:
+        self.final: tuple[list[Block], Snapshot] | None = None  # with version and time
+        self._names, self._send, self._evaluate = names, send, evaluate
+        self._requests = self._last = self._every = 0
         self._parts: dict[int, dict[int, Part]] = {}  # by request and source
         self._awaited: dict[int, int] = {}  # request -> the version it waits for
-        self._asked: set[int] = set()  # by `ask_now`, and not evaluated yet
+        self._timed = 0  # a request of `evaluate.every_s` that is not evaluated yet
 
     @property
-    def _sources(self) -> Iterable[int]:
+    def _sources(self) -> Collection[int]:
         """The processes whose parts make up the parameters, by number."""
-        return self._servers
+        return range(len(self._names))
 
     def _put_together(self, parts: Mapping[int, Part]) -> tuple[list[Block], Snapshot]:
         """Return the parameters, and the snapshot that stands for them."""
-        return [parts[server][1] for server in self._servers], parts[0][0]
+        return [parts[server][1] for server in self._sources], parts[0][0]
 
     def schedule(self, kernel: Kernel, every_s: float | None, every_updates: int | None) -> None:
         """From now on have the parameters evaluated at these intervals."""
         if every_s is not None:
             kernel.spawn(self._ask_every(kernel, every_s), "evaluation", daemon=True)
         if every_updates is not None:
-            self.ask_each(every_updates)
+            self._every = every_updates
+            for ahead in (1, 2):
+                self._ask(ahead * every_updates)
 
     async def _ask_every(self, kernel: Kernel, period_s: float) -> None:
         while True:
             await kernel.sleep(period_s)
-            self.ask_now()
-
-    def ask_now(self) -> None:
-        """Have the current parameters evaluated, unless such an evaluation is under way."""
-        if not self._asked:
-            self._asked.add(self._ask())
+            if not self._timed:  # the last evaluation is done
+                self._timed = self._ask()
 
     def _ask(self, version: int = 0) -> int:
         """Ask for the parameters as soon as each source has this version; return the request."""
@@ -71,19 +72,17 @@ class Snapshots:
         self._ask_of(self._sources, self._requests)
         return self._requests
 
-    def _ask_of(self, sources: Iterable[int], request: int) -> None:
+    def _ask_of(self, sources: Collection[int], request: int) -> None:
         for source in sources:
-            self._tell(source, TakeSnapshot(request, self._awaited.get(request, 0)))
+            ask = TakeSnapshot(request, self._awaited.get(request, 0))
+            self._send(self._names[source], ask, None)
 
     def ask_for_last(self) -> None:
         """Ask for the final parameters."""
         self._last = self._ask()
 
-    def ask_each(self, every: int) -> None:
-        """From now on have the versions evaluated that are multiples of `every`."""
-        self._every = every
-        for ahead in (1, 2):
-            self._ask(ahead * every)
+    def fetch(self, name: str) -> None:
+        """Send the final parameters to a worker; servers have done so by themselves."""
 
     def add(self, message: Snapshot, block: Block) -> None:
         """Take an answer; no effect if it was not asked for."""
@@ -99,12 +98,85 @@ class Snapshots:
         del self._parts[request]
         blocks, at = self._put_together(parts)
         if request == self._last:
-            self.final, self.final_at = blocks, at
-            return
-        self._evaluate(blocks, at, lambda: self._evaluated(request, at.version))
+            self.final = blocks, at
+        else:
+            self._evaluate(blocks, at, lambda: self._evaluated(request, at.version))
 
     def _evaluated(self, request: int, version: int) -> None:
-        self._asked.discard(request)
+        if request == self._timed:
+            self._timed = 0
         if self._awaited.pop(request, 0):
             newest = version // self._every * self._every
             self._ask(max([*self._awaited.values(), newest]) + self._every)
+
+
+class PeerSnapshots(Snapshots):
+    """Snapshots without servers: the common parameters, or the average of all workers' own.
+
+    Common parameters are requested from the first worker that is still there. A worker that leaves
+    sends what it has; the newest common parameters are the result of the run.
+
+    own: True for the average of the workers' own; a lost worker is left out of it.
+    """
+
+    def __init__(self, names: Sequence[str], own: bool, send: Send, evaluate: Evaluate) -> None:
+        super().__init__(names, send, evaluate)
+        self._own = own
+        self._here = list(range(len(names)))
+        self._left: dict[int, Part] = {}  # what workers sent when they left
+        self._awaiting: list[str] = []  # workers that want the final parameters
+
+    @property
+    def _sources(self) -> Collection[int]:
+        return self._here if self._own else self._here[:1]
+
+    def add(self, message: Snapshot, block: Block) -> None:
+        """Take an answer, or the last snapshot of a worker that leaves."""
+        if message.request:
+            super().add(message, block)
+        else:
+            self._left[message.shard] = message, block
+            self.lose(message.shard)
+
+    def lose(self, worker: int) -> None:
+        """Request nothing more from this worker."""
+        before = set(self._sources)
+        if worker in self._here:
+            self._here.remove(worker)
+        for request in list(self._parts):
+            self._ask_of(set(self._sources) - before, request)
+            if self._here:  # else the last snapshots are used
+                self._use(request)
+
+    def ask_for_last(self) -> None:
+        """Use what the workers sent when they left."""
+        if self._left:
+            self.final = self._put_together({})
+            for name in self._awaiting:
+                self.fetch(name)
+
+    def fetch(self, name: str) -> None:
+        """Send the final parameters to a worker that has left, at once or when they are known."""
+        if self.final is None:
+            self._awaiting.append(name)
+        else:
+            (block,), at = self.final
+            self._send(name, at, block)
+
+    def _put_together(self, parts: Mapping[int, Part]) -> tuple[list[Block], Snapshot]:
+        if not self._own:
+            known = parts or self._left
+            at, block = max(known.values(), key=lambda part: (part[0].version, -part[0].shard))
+            return [block], at
+        everything = dict(sorted({**self._left, **parts}.items()))
+        heads = [head for head, _ in everything.values()]
+        blocks = [whole(block) for _, block in everything.values()]
+        tensors = [block for block in blocks if isinstance(block, torch.Tensor)]
+        mean: Block = tree_sum(tensors).div_(len(tensors)) if tensors else blocks[0]
+        at = msgspec.structs.replace(
+            heads[0],
+            version=sum(head.version for head in heads) // len(self._names),
+            now=max(head.now for head in heads),
+            applied=sum(head.applied for head in heads),
+        )
+        return [mean], at

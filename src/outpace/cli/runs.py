@@ -1,24 +1,34 @@
-"""outpace run | serve: runs on real processes."""
+"""outpace simulate | compare | run | serve: runs in virtual time and on real processes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from outpace.cli.base import (
-    Out,
-    Overrides,
-    app,
-    errors_in_words,
-    folder_for,
-    print_table,
-    say,
-    say_where,
-)
+from outpace.cli.base import app, folder_for, print_table, progress_bars, say
 from outpace.errors import ConfigError, RunError
+
+if TYPE_CHECKING:
+    from outpace.config.experiment import Experiment
+    from outpace.real.run import Outside
+
+_Config = Annotated[Path, typer.Argument(metavar="CONFIG", help="A YAML file.")]
+_Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[KEY=VALUE]...",
+        help="Overrides, as in workers=8 sync.kind=ssp sync.staleness=3.",
+    ),
+]
+_Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", help="The folder to write, new or empty. Default: a new folder runs/NAME."
+    ),
+]
 
 _Insecure = Annotated[
     bool, typer.Option("--insecure", help="Without keys: any process that can connect may join.")
@@ -32,16 +42,54 @@ _Servers = Annotated[
 
 
 @app.command()
-@errors_in_words
+def simulate(config: _Config, overrides: _Overrides = None, out: _Out = None) -> None:
+    """Run one experiment in virtual time, with real gradients."""
+    from outpace.experiment.running import simulate as simulate_one
+    from outpace.support.yaml_files import read_yaml
+
+    if config.suffix == ".py":
+        raise ConfigError(
+            f"{config}: a script cannot be simulated; run it for real: outpace run {config}"
+        )
+    experiment = _experiment(read_yaml(config), overrides, str(config), config.parent)
+    with folder_for(out, config) as folder:
+        with progress_bars() as bar:
+            result = simulate_one(experiment, folder, progress=bar(folder.name))
+        print_table([folder.name], [result.summary])
+        _say_where(folder)
+
+
+@app.command()
+def compare(config: _Config, overrides: _Overrides = None, out: _Out = None) -> None:
+    """Run the variants of an experiment on the same seeds and data, and compare them."""
+    from outpace.experiment.comparison import compare as compare_all
+    from outpace.experiment.comparison import variants_from
+    from outpace.support.yaml_files import read_yaml, with_overrides
+
+    data = with_overrides(read_yaml(config), overrides or [])
+    variants = variants_from(data, str(config), config.parent)
+    with folder_for(out, config) as folder:
+        with progress_bars() as bar:
+            rows = compare_all(variants, folder, progress=lambda variant: bar(variant.name))
+        print_table([row.variant.name for row in rows], [row.summary for row in rows])
+        for row in rows:
+            if row.error:
+                typer.echo(f"{row.variant.name} failed: {row.error}", err=True)
+        _say_where(folder)
+    if any(row.error for row in rows):
+        raise typer.Exit(1)
+
+
+@app.command()
 def run(
     context: typer.Context,
     config: Annotated[
         Path, typer.Argument(metavar="CONFIG|SCRIPT", help="A YAML file, or a training script.")
     ],
-    overrides: Overrides = None,
+    overrides: _Overrides = None,
     workers: _Workers = None,
     servers: _Servers = None,
-    out: Out = None,
+    out: _Out = None,
     insecure: _Insecure = False,
 ) -> None:
     """Run one experiment for real: a process for each server and worker.
@@ -70,19 +118,18 @@ def run(
 
 
 @app.command()
-@errors_in_words
 def serve(
     workers: Annotated[int, typer.Option("--workers", help="Number of workers that will join.")],
     connect: Annotated[
         Path,
         typer.Option("--connect", help="The file to write for the workers. It holds their keys."),
     ],
-    overrides: Overrides = None,
+    overrides: _Overrides = None,
     servers: _Servers = None,
     host: Annotated[
         str, typer.Option("--host", help="The address of this machine that the workers can reach.")
     ] = "127.0.0.1",
-    out: Out = None,
+    out: _Out = None,
     insecure: _Insecure = False,
 ) -> None:
     """Start coordinator and servers for workers that torchrun, SLURM or Kubernetes start.
@@ -113,33 +160,45 @@ def _run(
     folder: Path,
     out: Path | None,
     insecure: bool,
-    outside: Any = None,
+    outside: Outside | None = None,
 ) -> None:
-    from outpace.config.reading import experiment_from
     from outpace.experiment.running import run as run_for_real
     from outpace.real.live import watch
     from outpace.record.folder import SUMMARY
-    from outpace.support.yaml_files import with_overrides
 
-    data = with_overrides(data, overrides)
-    if "variants" in data:
-        raise ConfigError(f"{source} has variants: use outpace compare {source}")
-    experiment = experiment_from(data, source, folder)
+    def log(text: str) -> None:
+        typer.echo(text, err=True)
+
+    experiment = _experiment(data, overrides, source, folder)
     with folder_for(out, source) as place:
         try:
             result = run_for_real(
-                experiment, place, insecure=insecure, log=_log, watch=watch, outside=outside
+                experiment, place, insecure=insecure, log=log, watch=watch, outside=outside
             )
         except (RunError, KeyboardInterrupt):
             if (place / SUMMARY).exists():
-                say_where(place)
+                _say_where(place)
             raise
         print_table([place.name], [result.summary])
         abstained = result.summary["pushes_abstained"]
         if abstained and "cut_offs" not in result.summary:
             say("note", [f"{abstained} pushes had no gradient: not finite, or a skipped step"])
-        say_where(place)
+        _say_where(place)
 
 
-def _log(text: str) -> None:
-    typer.echo(text, err=True)
+def _experiment(
+    data: dict[str, Any], overrides: list[str] | None, source: str, folder: Path
+) -> Experiment:
+    from outpace.config.reading import experiment_from
+    from outpace.support.yaml_files import with_overrides
+
+    data = with_overrides(data, overrides or [])
+    if "variants" in data:
+        raise ConfigError(f"{source} has variants: use outpace compare {source}")
+    return experiment_from(data, source, folder)
+
+
+def _say_where(out: Path) -> None:
+    from outpace.record.folder import REPORT
+
+    typer.echo(f"report: {out / REPORT}")
