@@ -1,7 +1,7 @@
 """One kernel for any clock: it resumes coroutines one at a time, in a fixed order.
 
 A *walker* is a coroutine that the kernel drives. It runs until it blocks (`sleep`, `wait`,
-`Mailbox.get`, awaiting a `Future`), and nothing else runs meanwhile. It is resumed
+`Mailbox.get`, awaiting a `Future` or a `Walker`), and nothing else runs meanwhile. It is resumed
 when it is made *ready* or when the *event* that ends its sleep falls due. Every runtime relies
 on these rules:
 
@@ -81,44 +81,6 @@ class _Strike(BaseException):
     """
 
 
-class Walker:
-    """A coroutine driven by the kernel. Made by `Kernel.spawn`.
-
-    Attributes:
-        end: Done when the walker is; await it to wait for that.
-    """
-
-    __slots__ = (
-        "_blocked_on",
-        "_coroutine",
-        "_kernel",
-        "_step",
-        "_value",
-        "daemon",
-        "end",
-        "name",
-        "waiting_since",
-    )
-
-    def __init__(
-        self, kernel: Kernel, body: Coroutine[Any, Any, Any], name: str, daemon: bool
-    ) -> None:
-        self.name, self.daemon = name, daemon
-        self.end: Future[None] = Future(kernel, f"the end of {name}")
-        self.waiting_since: Time = kernel.now
-        self._kernel, self._coroutine = kernel, body
-        self._step: Callable[[Any], Any] = body.send  # resumes it with _value
-        self._value: Any = None  # the return value of the blocking call
-        self._blocked_on: Any = None  # an Event, Future, Mailbox or _PLAIN_WAIT
-
-    def notify(self, value: Any = None) -> bool:
-        """End its `Kernel.wait()`, which returns `value`. False, without effect, if in none."""
-        if self._blocked_on is not _PLAIN_WAIT:
-            return False
-        self._kernel._make_ready(self, value)
-        return True
-
-
 class Future(Generic[T]):
     """A value that is set later. Any number of walkers may await it."""
 
@@ -152,6 +114,32 @@ class Future(Generic[T]):
         return self.name
 
 
+class Walker(Future[None]):
+    """A coroutine driven by the kernel, made by `Kernel.spawn`. Await it to wait for its end."""
+
+    __slots__ = ("_blocked_on", "_coroutine", "_given", "_step", "daemon", "waiting_since")
+
+    def __init__(
+        self, kernel: Kernel, body: Coroutine[Any, Any, Any], name: str, daemon: bool
+    ) -> None:
+        super().__init__(kernel, name)
+        self.daemon, self._coroutine = daemon, body
+        self.waiting_since: Time = kernel.now
+        self._step: Callable[[Any], Any] = body.send  # resumes it with _given
+        self._given: Any = None  # the return value of the blocking call
+        self._blocked_on: Any = None  # an Event, Future, Mailbox or _PLAIN_WAIT
+
+    def notify(self, value: Any = None) -> bool:
+        """End its `Kernel.wait()`, which returns `value`. False, without effect, if in none."""
+        if self._blocked_on is not _PLAIN_WAIT:
+            return False
+        self._kernel._make_ready(self, value)
+        return True
+
+    def __str__(self) -> str:
+        return f"the end of {self.name}"
+
+
 class Mailbox(Generic[T]):
     """A first-in, first-out queue of messages, each for one receiver."""
 
@@ -170,7 +158,7 @@ class Mailbox(Generic[T]):
         """Hand the message to the receiver that has waited longest, or keep it for the next."""
         if self._waiters:
             walker = self._waiters.popleft()  # Kernel._make_ready inlined: half the cost
-            walker._blocked_on, walker._value = None, message
+            walker._blocked_on, walker._given = None, message
             self._ready.append(walker)
         else:
             self._messages.append(message)
@@ -421,7 +409,7 @@ class Kernel:
                 if ties is not None:
                     ready.rotate(-ties.randrange(len(ready)))
                 walker = ready.popleft()
-                value = walker._value
+                value = walker._given
             else:
                 if not virtual and not self._wait_for_clock():
                     continue  # something arrived from outside: rule 1
@@ -481,7 +469,7 @@ class Kernel:
                 walker._blocked_on._forget(walker)  # so that a mailbox keeps its messages
             walker._blocked_on = None
             walker._coroutine.close()
-            walker.end.set(None)
+            walker.set(None)
         self._walkers.clear()
         self._ready.clear()
         self._events.clear()
@@ -491,7 +479,7 @@ class Kernel:
 
     def _finish(self, walker: Walker) -> None:
         del self._walkers[walker]
-        walker.end.set(None)
+        walker.set(None)
         if not walker.daemon:
             self._foreground -= 1
             if not self._foreground:
@@ -533,7 +521,7 @@ class Kernel:
         raise RuntimeError("only a walker can block: await this in a coroutine given to spawn()")
 
     def _make_ready(self, walker: Walker, value: Any) -> None:
-        walker._blocked_on, walker._value = None, value
+        walker._blocked_on, walker._given = None, value
         self._ready.append(walker)
 
     def _interrupt(self, walker: Walker, error: BaseException) -> None:

@@ -33,7 +33,7 @@ def test_a_deadlock_says_what_each_walker_waits_for():
         await kernel.wait()
 
     async def at_the_end():
-        await first.end
+        await first
 
     first, *_ = [
         kernel.spawn(body, f"walker {k}")
@@ -231,16 +231,16 @@ def test_the_end_of_a_walker_can_be_awaited_before_and_after_it():
 
     async def parent(delay_s):
         await kernel.sleep(delay_s)
-        await walker.end
+        await walker
         seen.append(kernel.now)
 
     walker = kernel.spawn(child())
-    assert not walker.end.done
+    assert not walker.done
     kernel.spawn(parent(0))
     kernel.spawn(parent(2))
     kernel.run()
     assert seen == [1_000_000_000, 2_000_000_000]
-    assert walker.end.done
+    assert walker.done
 
 
 def test_a_message_within_the_time_is_handed_over_when_it_comes():

@@ -244,7 +244,7 @@ def test_close_cleans_up_every_walker_once():
     unstarted.close()
     gc.collect()  # a coroutine that was never awaited would warn here
     assert seen == [0, 1, 2]
-    assert all(walker.end.done for walker in walkers)
+    assert all(walker.done for walker in walkers)
     assert kernel.run() == SECOND
 
 
@@ -418,7 +418,7 @@ def test_memory_does_not_grow_with_the_number_of_walkers_that_came_and_went():
 
     async def parent():
         while True:
-            await kernel.spawn(child()).end
+            await kernel.spawn(child())
 
     kernel.spawn(parent())
     assert grown_bytes(lambda: kernel.run(until=kernel.now + SECOND)) < 5_000

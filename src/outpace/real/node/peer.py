@@ -165,7 +165,7 @@ class PeerWorker(WorkerProcess):
 
     async def leave(self, *, fetch: bool) -> list[Block]:
         self.program.notify([None])
-        await self.program.end
+        await self.program
         if fetch:
             self.flush()
             self.coordinator.send(TrainingDone())  # the coordinator waits for all workers to say so

@@ -82,10 +82,10 @@ class Attached:
         self._left = self._trainer.is_over = True
         process = self.process
         leaving = process.kernel.spawn(self._leave(fetch), f"{process.name} leaves")
-        while not leaving.end.done and not process.stopped:
+        while not leaving.done and not process.stopped:
             self._run_kernel()
         self._hand_over()
-        if not leaving.end.done:
+        if not leaving.done:
             self._exit()
 
     async def _leave(self, fetch: bool) -> None:
@@ -115,7 +115,7 @@ class Attached:
     def _drive(self) -> None:
         """Run the kernel until the script has to compute the next gradient."""
         self._run_kernel()
-        if self.process.program.end.done or self.process.stopped:
+        if self.process.program.done or self.process.stopped:
             self._left = True
             self._hand_over()
             self._exit()
