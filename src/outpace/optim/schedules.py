@@ -32,8 +32,7 @@ class _WarmUp(ABC):
     warmup_from: float = 0.0
 
     def __post_init__(self) -> None:
-        for key in ("warmup_epochs", "warmup_iterations"):
-            _require_length(key, getattr(self, key))
+        _require_lengths(warmup_epochs=self.warmup_epochs, warmup_iterations=self.warmup_iterations)
         _require_not_both(self, "warmup_epochs", "warmup_iterations")
         require(0 <= self.warmup_from <= 1, "warmup_from", "in [0, 1]", self.warmup_from)
 
@@ -104,12 +103,8 @@ class StepDecay(_WarmUp):
             times: tuple[float, ...] | None = getattr(self, key)
             if times is not None:
                 rising = all(map(positive, times)) and all(a < b for a, b in pairwise(times))
-                require(
-                    len(times) > 0 and rising,
-                    key,
-                    "a list of positive numbers that increase, at most 1e9",
-                    list(times),
-                )
+                must = "a list of positive numbers that increase, at most 1e9"
+                require(len(times) > 0 and rising, key, must, list(times))
         require(0 < self.factor <= 1, "factor", "in (0, 1]", self.factor)
 
     def _after(self, iterations: float) -> float:
@@ -133,8 +128,7 @@ class Cosine(_WarmUp):
     def __post_init__(self) -> None:
         _WarmUp.__post_init__(self)
         _require_one_of(self, "epochs", "iterations")
-        for key in ("epochs", "iterations"):
-            _require_length(key, getattr(self, key))
+        _require_lengths(epochs=self.epochs, iterations=self.iterations)
         require(0 <= self.final <= 1, "final", "in [0, 1]", self.final)
 
     def _after(self, iterations: float) -> float:
@@ -158,6 +152,7 @@ def _require_not_both(schedule: _WarmUp, one: str, other: str) -> None:
     require(not both, one, f"left out where {other} is given", given)
 
 
-def _require_length(key: str, length: float | None) -> None:
-    fits = length is None or positive(length)
-    require(fits, key, "a positive number, at most 1e9", length)
+def _require_lengths(**lengths: float | None) -> None:
+    for key, length in lengths.items():
+        fits = length is None or positive(length)
+        require(fits, key, "a positive number, at most 1e9", length)

@@ -104,17 +104,20 @@ class TorchOptimizer:
         settings: Sequence[dict[str, Any]],
         factory: Factory | None = None,
     ) -> None:
-        """Raises ConfigError if the optimizer is unknown or refuses these settings.
+        """Make an optimizer that has no parameters yet.
 
-        groups: for each parameter group, (parameter number, low, high) of its pieces.
+        Args:
+            groups: for each parameter group, (parameter number, low, high) of its pieces.
+
+        Raises:
+            ConfigError: if the optimizer is unknown or refuses these settings.
         """
         self.groups, self.settings = groups, settings
         if factory is None and name not in KNOWN:
             raise ConfigError(_unknown(name))
         self._make: Factory = factory or partial(_known, KNOWN[name], settings)
-        self._like: Sequence[dict[str, Any]] = [{}] * len(
-            groups
-        )  # new values must have the same type
+        # For each group, values of the types that new values must have.
+        self._like: Sequence[dict[str, Any]] = [{}] * len(groups)
         if factory is None:
             self._learn(KNOWN[name]([torch.nn.Parameter(torch.empty(1))]).defaults)
         if refusal := self.refusal(StepSettings(list(settings))):
@@ -202,7 +205,7 @@ def _set(optimizer: torch.optim.Optimizer, settings: Sequence[dict[str, Any]]) -
 
 
 def _as(value: Any, like: Any) -> Any:
-    """Convert a list to a tuple unless `like` is a list: messages turn tuples into lists."""
+    """Return the value, a list as a tuple unless `like` is a list: messages carry only lists."""
     return tuple(value) if isinstance(value, list) and not isinstance(like, list) else value
 
 

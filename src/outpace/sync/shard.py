@@ -62,7 +62,7 @@ class Shard:
         self._held_back: dict[int, list[tuple[Push, Time]]] = {}  # iteration -> push, arrival
         self._counting: dict[int, frozenset[int]] = {}  # iteration -> workers whose gradients count
         self._queue = PullQueue()
-        self._ripe: tuple[Time, int] | None = None  # start of the wait, its worker
+        self._wait: tuple[Time, int] | None = None  # for more pushes: its start, its worker
         self._deadline: Time | None = None
         self._uses_significance = policy.uses_significance
         self._is_cut_off = policy.cut_off is not None
@@ -89,7 +89,7 @@ class Shard:
 
     @property
     def next_deadline(self) -> Time | None:
-        """When to call `on_time` unless a message arrives first; None: never."""
+        """Time at which to call `on_time` unless a message arrives first; None: never."""
         return self._deadline
 
     def read(self) -> Value:
@@ -196,14 +196,14 @@ class Shard:
                 for push, arrived in held_back:
                     self._count(push, arrived, now, True)
             self._held_back.clear()
-        self._ripe = self._deadline = None
+        self._wait = self._deadline = None
         self._advance(NOBODY, now)
         return self._judge_again(held, NOBODY, now)
 
     # -- cut-offs: which gradients count -------------------------------------------
 
     def _hold_back(self, push: Push, now: Time) -> None:
-        """Keep a gradient, not yet computed, until it is known whether it counts."""
+        """Keep a gradient, not yet computed, until the shard knows whether it counts."""
         counting = self._counting.get(push.iteration)
         if counting is None:
             self._held_back.setdefault(push.iteration, []).append((push, now))
@@ -269,9 +269,9 @@ class Shard:
         replies: list[Reply] = []
         released: list[tuple[int, Collection[Held]]] = []
         while view.clock <= view.fastest and self._is_time(cause, now, at_end):
-            if self._ripe is not None:  # the wait was begun by an earlier message
-                cause = self._ripe[1]
-                self._ripe = self._deadline = None
+            if self._wait is not None:  # the wait was begun by an earlier message
+                cause = self._wait[1]
+                self._wait = self._deadline = None
             self._updates.apply_iteration(view.clock, cause, self._progress(), now)
             self._counting.pop(view.clock, None)
             view.advance()
@@ -288,11 +288,11 @@ class Shard:
         # When all workers have left, no iteration needs to be finished.
         patience_s = self._policy.patience_s(self._view) if self._view.live else math.inf
         if patience_s == 0.0 or patience_s == math.inf:
-            self._ripe = self._deadline = None
+            self._wait = self._deadline = None
             return patience_s == 0.0
-        if self._ripe is None:
-            self._ripe = now, cause
-        self._deadline = self._ripe[0] + nanoseconds(patience_s)
+        if self._wait is None:
+            self._wait = now, cause
+        self._deadline = self._wait[0] + nanoseconds(patience_s)
         return now >= self._deadline + (not at_end)
 
     def _answer(
