@@ -32,10 +32,7 @@ from outpace.real.node.peer_models import PeerModels
 from outpace.real.node.worker_process import WorkerProcess
 from outpace.support.units import Time
 from outpace.sync.messages import Leave, WireMessage
-from outpace.sync.peers.context import (
-    AccumulatedGradient,
-    Parameters,
-)
+from outpace.sync.peers.context import AccumulatedGradient, Parameters
 from outpace.sync.peers.parameters import AccumulatedInPlace
 
 _THREAD_ENDS_S: Final = 2.0  # limit: an operation that others have abandoned may never end

@@ -16,20 +16,12 @@ from outpace.sync.peers.context import CommonParameters, OwnParameters, Paramete
 class PeerModels(Protocol):
     """The common and own parameters of one worker; see `PeerContext`."""
 
+    tail: int  # number of elements that are sent behind the values
+    averages_in_place: bool  # all-reduces only average gradients, which may be changed in place
+    device: torch.device | None  # None for several devices, or for a task on the CPU
+
     @property
     def trainer(self) -> Trainer: ...
-
-    @property
-    def tail(self) -> int:
-        """Number of elements that are sent behind the values."""
-
-    @property
-    def averages_in_place(self) -> bool:
-        """True if all-reduces serve only for means of gradients, which may be changed in place."""
-
-    @property
-    def device(self) -> torch.device | None:
-        """Device of the parameters; None for several devices, or for a task on the CPU."""
 
     def parameters(self, *, on_gpu: bool = False) -> torch.Tensor | Phantom:
         """Return a copy of the initial parameters as one vector.

@@ -91,7 +91,7 @@ class TaskModels:
 
     tail = 0
     averages_in_place = False
-    device = None
+    device: torch.device | None = None
 
     def __init__(self, process: PeerWorker, experiment: Experiment, trainer: TaskTrainer) -> None:
         self.trainer, self._process, self._optimizer = trainer, process, experiment.optimizer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from outpace.blocks.block import Block, parameters_digest, whole
 from outpace.config.experiment import Experiment
@@ -32,8 +32,6 @@ from outpace.sync.messages import (
     size_bytes,
 )
 from outpace.sync.programs.context import Stopped
-
-EndsIt: TypeAlias = Callable[[Message], bool]
 
 
 class ServedWorker(WorkerProcess):
@@ -143,7 +141,7 @@ class ServedWorker(WorkerProcess):
         caller.send(message, gradient)
 
     async def execute_until(
-        self, parameters: Sequence[Block], iteration: int, ends_it: EndsIt
+        self, parameters: Sequence[Block], iteration: int, ends_it: Callable[[Message], bool]
     ) -> Sequence[Block | None] | Stopped:
         started = self.now
         duration_s = self.draw_s(iteration, started)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 
@@ -31,7 +32,7 @@ class Tail:
             (number, key)
             for number in range(len(script.groups) if settings else 0)
             for key, value in script.optimizer.defaults.items()
-            if _is_number(value)
+            if isinstance(value, int | float) and not isinstance(value, bool)
         ]
         self.elements = self._parameters + len(self._places) + buffers.elements
 
@@ -114,11 +115,11 @@ class InPlace:
         flat = self._script.flat()
         return flat if self._later is None else flat.add_(self._later)
 
-    def begin_gradient(self) -> None:
-        """Leave the model unchanged until `end_gradient`."""
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Leave the model unchanged in this context, in which a gradient is computed."""
         self._is_in_use = True
-
-    def end_gradient(self) -> None:
+        yield
         self._is_in_use = False
         self._add()
 
@@ -247,7 +248,3 @@ class ScriptReplica:
         if self._stepped:
             self.version = -1
         self._follows, self._stepped = True, False
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

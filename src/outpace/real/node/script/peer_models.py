@@ -33,21 +33,12 @@ class ScriptModels:
         self._buffers = AveragedBuffers(self._script, self._strategy.buffers == "average")
         self._tail = Tail(self._script, self._buffers, settings=self._strategy.uses_replica)
         self._in_place = InPlace(self._script, self._tail, process.changed, process.stepped)
+        self.tail = self._buffers.elements if self._strategy.has_own else self._tail.elements
+        self.averages_in_place = self._strategy.averages_gradients
+        self.device = self._script.device
         self._common: CommonParameters
         self._outer: SharedModel | None = None  # common, if the model has the worker's own
         trainer.take_gradient = self._take_gradient
-
-    @property
-    def tail(self) -> int:
-        return self._buffers.elements if self._strategy.has_own else self._tail.elements
-
-    @property
-    def averages_in_place(self) -> bool:
-        return self._strategy.averages_gradients
-
-    @property
-    def device(self) -> torch.device | None:
-        return self._script.device
 
     def parameters(self, *, on_gpu: bool = False) -> torch.Tensor:
         self._script.exchanged_there |= on_gpu
@@ -92,15 +83,14 @@ class ScriptModels:
     def computing_at(self, at: Parameters) -> Iterator[Sequence[Block]]:
         if isinstance(at, ScriptReplica):
             at.show()
-        self._in_place.begin_gradient()
-        yield []  # the parameters are in the model
-        self._in_place.end_gradient()
+        with self._in_place.unchanged():
+            yield []  # the parameters are in the model
 
     def refused(self) -> None:
         self.trainer.refuse_gradient()
 
     def _take_gradient(self) -> Sequence[Block | None]:
         """Return the script's gradient, with its tail if the worker has no own parameters."""
-        checked_later = self._strategy.averages_gradients  # in `WireBuffer.write`
-        found = self.trainer.gradient_in_place(check=not checked_later)
+        # If gradients are averaged in place, `WireBuffer.write` checks them.
+        found = self.trainer.gradient_in_place(check=not self.averages_in_place)
         return [found if found is None or self._strategy.has_own else self._tail.behind(found)]
