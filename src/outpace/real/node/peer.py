@@ -7,7 +7,7 @@ from typing import Final
 
 import torch
 
-from outpace.blocks.block import Block, parameters_digest, whole
+from outpace.blocks.block import Block, Phantom, parameters_digest, whole
 from outpace.cluster.collectives import Costs
 from outpace.cluster.paths import Paths
 from outpace.config.experiment import Experiment
@@ -71,7 +71,7 @@ class PeerWorker(WorkerProcess):
         self._versions: list[int] = []
         self.version = self._applied = 0  # version of the parameters; gradients in them
         self._asked: dict[int, int] = {}  # version -> the request for its snapshot
-        self._has_left = False
+        self._is_in_run = False  # True from the start of the run until this worker leaves
 
     # -- course of the run ------------------------------------------------------------
 
@@ -90,28 +90,7 @@ class PeerWorker(WorkerProcess):
             (host, int(port)), self._address, backend, self._deterministic, self.strategy.timeout_s
         )
         self._elements = head.elements
-        rounds = self.strategy.wire == "bf16"
-        if isinstance(parameters, torch.Tensor):
-            self._like = parameters.new_empty(0)
-            self._wire = torch.bfloat16 if rounds else parameters.dtype
-            self._sent_elements = self._elements + models.tail
-        else:  # phantoms are sent as bytes
-            self._wire = torch.uint8
-            self._sent_elements = self._elements // 2 if rounds else self._elements
-        self._reductions = Reductions(
-            self.kernel,
-            self.clock,
-            self.worker,
-            self.workers,
-            like=self._like,
-            elements=self._sent_elements,
-            exact=models.tail,
-            wire=self._wire,
-            averages=models.averages_in_place,
-            tell=self.coordinator.send,
-            ended=self._reduced,
-            least=self._least,
-        )
+        self._reductions = self._new_reductions(parameters)
         await self._reductions.connect(self._settings, 0, range(self.workers))
         if plan.share and isinstance(parameters, torch.Tensor):
             await self._reductions.share(parameters)
@@ -132,9 +111,34 @@ class PeerWorker(WorkerProcess):
                 ended=self._exchanged,
             )
             await self._exchanges.connect()
+        self._is_in_run = True
         await self.start_run()
         await self.strategy.train(self)
         self.send_result()
+
+    def _new_reductions(self, parameters: torch.Tensor | Phantom) -> Reductions:
+        rounds, tail = self.strategy.wire == "bf16", self.models.tail
+        if isinstance(parameters, torch.Tensor):
+            self._like = parameters.new_empty(0)
+            self._wire = torch.bfloat16 if rounds else parameters.dtype
+            self._sent_elements = self._elements + tail
+        else:  # phantoms are sent as bytes
+            self._wire = torch.uint8
+            self._sent_elements = self._elements // 2 if rounds else self._elements
+        return Reductions(
+            self.kernel,
+            self.clock,
+            self.worker,
+            self.workers,
+            like=self._like,
+            elements=self._sent_elements,
+            exact=tail,
+            wire=self._wire,
+            averages=self.models.averages_in_place,
+            tell=self.coordinator.send,
+            ended=self._reduced,
+            least=self._least,
+        )
 
     def finish(self) -> None:
         self.send_result()
@@ -150,12 +154,12 @@ class PeerWorker(WorkerProcess):
         super().close()
 
     def send_result(self) -> None:
-        """Send the final parameters of this worker; later calls do nothing."""
-        if self._has_left or self._reductions is None:
+        """Send the final parameters of this worker, unless it has left or the run has not begun."""
+        if self._reductions is None or not self._is_in_run:
             return
         if self._exchanges is not None:
             self._exchanges.leave(in_order=lambda: not (self.stopped and self.stopped.early))
-        self._has_left = True
+        self._is_in_run = False
         self._reductions.leave()
         self._send_snapshot(0)
         self.coordinator.send(Leave(self.worker))
@@ -265,10 +269,10 @@ class PeerWorker(WorkerProcess):
 
     def _order(self, peer: str, message: WireMessage, block: Block | None) -> None:
         if isinstance(message, Regroup):
-            if self._reductions is not None and not self._has_left:
+            if self._reductions is not None and self._is_in_run:
                 self._reductions.connect(self._settings, message.generation, message.members)
         elif isinstance(message, StartAverage | CancelAverage | NoPartnerLeft):
-            if self._exchanges is not None and not self._has_left:
+            if self._exchanges is not None and self._is_in_run:
                 self._exchanges.take(message)
         elif isinstance(message, TakeSnapshot):
             if self.version >= message.version:

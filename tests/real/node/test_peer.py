@@ -1,0 +1,48 @@
+"""The process of a worker without servers."""
+
+from __future__ import annotations
+
+from threading import Thread
+
+import outpace
+from outpace.blocks.block import Block
+from outpace.real.net.clock import RealClock
+from outpace.real.net.messages import JoinRun, ProcessDone, ProcessFailed, StopRun
+from outpace.real.net.transport import Handlers, Session
+from outpace.real.net.zeromq.transport import LOOPBACK, ZeroMQTransport
+from outpace.real.node.member import COORDINATOR, CoordinatorLink
+from outpace.real.node.task import run_task
+from outpace.sync.messages import WireMessage
+
+
+def test_a_worker_that_is_stopped_before_the_run_begins_ends_without_an_error():
+    experiment = outpace.experiment_from(
+        {
+            "task": {"kind": "timing", "parameters": 10},
+            "workers": 2,
+            "sync": {"kind": "ssgd"},
+            "stop": {"iterations": 1},
+        },
+        "the test",
+    )
+    said: list[WireMessage] = []
+
+    def take(name: str, message: WireMessage, _: Block | None) -> None:
+        said.append(message)
+        if isinstance(message, JoinRun):
+            listener.send(name, StopRun("the user wants it", early=True))
+
+    session, clock = Session(1, 0, 10.0, None), RealClock()
+    transport = ZeroMQTransport(COORDINATOR, session, clock, said.append)
+    listener = transport.listen(
+        LOOPBACK, {"worker-0": ""}, Handlers(lambda *_: None, take, lambda _: None)
+    )
+    link = CoordinatorLink("worker-0", listener.endpoint, "", session)
+    worker = Thread(target=run_task, args=(link, 0, experiment), daemon=True)
+    worker.start()
+    while worker.is_alive():
+        clock(clock.now + 10_000_000)
+    listener.close()
+    transport.close()
+    assert [message for message in said if isinstance(message, ProcessFailed)] == []
+    assert said[-1] == ProcessDone()
