@@ -1,4 +1,4 @@
-"""The process of a worker without servers, which communicates with other workers."""
+"""The process of a worker in a run without servers."""
 
 from __future__ import annotations
 

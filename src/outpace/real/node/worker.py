@@ -1,4 +1,4 @@
-"""The process of a worker with servers, which is connected to all servers."""
+"""The process of a worker in a run with servers."""
 
 from __future__ import annotations
 

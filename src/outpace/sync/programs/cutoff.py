@@ -217,7 +217,7 @@ class _Scheduler:
         return self._me.now - self._open.opened
 
     async def _take_next(self, due: Time | None) -> None:
-        """Process the next message, if one arrives until `due` (ns)."""
+        """Process the next message if it arrives before `due` (ns); None: however late it is."""
         me = self._me
         if due is None or not self._open.came:  # an iteration needs at least one gradient
             message: Message | None = await me.recv()

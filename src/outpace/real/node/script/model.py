@@ -127,7 +127,7 @@ class ScriptModel:
         ):
             used = number not in unused
             parameter.grad = gradient.view(parameter.shape).to(parameter.device) if used else None
-        for name in ("grad_scale", "found_inf"):  # set by GradScaler, applied by `ScriptGradients`
+        for name in ("grad_scale", "found_inf"):  # set by GradScaler, applied by `ScriptTrainer`
             if hasattr(self.optimizer, name):
                 setattr(self.optimizer, name, None)
         with torch.no_grad():
