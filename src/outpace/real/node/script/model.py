@@ -25,7 +25,7 @@ class ScriptModel:
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
         self.model, self.optimizer = model, optimizer
         self.groups = [list(group["params"]) for group in optimizer.param_groups]
-        self.names, self.parameters = shared(model, self.groups)
+        self.names, self.parameters = shared_parameters(model, self.groups)
         self.dtype = self.parameters[0].dtype
         devices = {p.device for p in self.parameters}
         self.device = devices.pop() if len(devices) == 1 else None  # None: several devices
@@ -114,7 +114,7 @@ class ScriptModel:
         else:
             there = [tensor for block in blocks for tensor in parts(block)]
         with torch.no_grad():
-            torch._foreach_copy_(self.parameters, like(self.parameters, there))
+            torch._foreach_copy_(self.parameters, values_in(there, self.parameters))
 
     def take_step(self, gradients: Sequence[torch.Tensor], unused: Collection[int]) -> None:
         """Take a step of the script's optimizer along these gradients, one for each parameter.
@@ -150,7 +150,7 @@ class ScriptModel:
         return [number for number, p in enumerate(self.parameters) if p.grad is None]
 
 
-def shared(
+def shared_parameters(
     model: torch.nn.Module, groups: Sequence[Sequence[torch.Tensor]]
 ) -> tuple[list[str], list[torch.Tensor]]:
     """Return the names and parameters in the optimizer's groups, in the order of the model.
@@ -177,22 +177,24 @@ def shared(
     return [name for name, _ in named], [p for _, p in named]
 
 
-def like(parameters: Iterable[torch.Tensor], blocks: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Return the value of each parameter from blocks: a view unless it spans several blocks."""
+def values_in(
+    blocks: Sequence[torch.Tensor], parameters: Iterable[torch.Tensor]
+) -> list[torch.Tensor]:
+    """Return the value of each parameter in the blocks: a view unless it spans several blocks."""
     found = []
-    server = place = 0  # of the next part
+    server = offset = 0  # where the next part begins
     for parameter in parameters:
         parts: list[torch.Tensor] = []
         missing = parameter.numel()
         while missing:
-            part = blocks[server][place : place + missing]
+            part = blocks[server][offset : offset + missing]
             parts.append(part)
-            place += len(part)
+            offset += len(part)
             missing -= len(part)
-            if place == len(blocks[server]):
-                server, place = server + 1, 0
-        whole = parts[0] if len(parts) == 1 else torch.cat(parts)
-        found.append(whole.view(parameter.shape))
+            if offset == len(blocks[server]):
+                server, offset = server + 1, 0
+        value = parts[0] if len(parts) == 1 else torch.cat(parts)
+        found.append(value.view(parameter.shape))
     return found
 
 
