@@ -1,4 +1,4 @@
-"""`outpace.attach` in real processes: bitwise what plain PyTorch does, and what goes wrong."""
+"""`outpace.attach` in real processes: bitwise what plain PyTorch does, and errors."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_one_worker_does_what_plain_pytorch_does(tmp_path, case):
     assert said == []
 
 
-def test_without_a_run_its_lines_do_nothing(tmp_path):
+def test_without_a_run_outpaces_lines_do_nothing(tmp_path):
     command = [sys.executable, str(SCRIPTS / "features.py"), "sgd", str(tmp_path)]
     subprocess.run(command, check=True, timeout=60)
     assert same(torch.load(tmp_path / "state.pt"), FEATURES["CASES"]["sgd"](alone))
@@ -74,7 +74,7 @@ def test_without_a_run_its_lines_do_nothing(tmp_path):
 # -- several ---------------------------------------------------------------------------
 
 
-def test_several_workers_are_one_process_that_adds_up(tmp_path):
+def test_several_workers_equal_one_process_that_adds_up_their_gradients(tmp_path):
     result = launch("several.py", "together", tmp_path, workers=3)
     model = SEVERAL["net"]()
     optimizer = SEVERAL["optimizer_of"](model)
@@ -103,7 +103,7 @@ def test_several_workers_are_one_process_that_adds_up(tmp_path):
 
 
 @pytest.mark.parametrize("slicing", ["even", "layers"])
-def test_a_script_is_what_the_simulation_of_its_task_is(tmp_path, slicing):
+def test_a_script_trains_what_the_simulation_of_its_task_trains(tmp_path, slicing):
     result = launch("several.py", "digits", tmp_path, workers=4, slicing=slicing)
     simulated = outpace.simulate(
         {
@@ -138,7 +138,7 @@ def test_servers_that_would_own_no_layer_of_a_script_are_refused(tmp_path):
         launch("several.py", "digits", tmp_path, servers=9, slicing="layers")
 
 
-def test_uneven_shares(tmp_path):
+def test_workers_with_less_data_leave_and_the_others_finish(tmp_path):
     said: list[str] = []
     result = launch("several.py", "uneven", tmp_path, workers=3, servers=2, log=said.append)
     assert result.summary["iterations"] == [12, 6, 4]
@@ -189,14 +189,14 @@ def test_a_run_that_ends_ends_its_scripts(tmp_path):
         ("lr", RunError, "worker 1, iteration 3, .*setting lr cannot be nan"),
     ],
 )
-def test_what_a_script_does_wrong_is_said_with_its_worker(case, kind, words):
+def test_an_error_of_a_script_names_its_worker(case, kind, words):
     with pytest.raises(kind, match=f"^.*{words}"):
         launch("wrong.py", case, workers=2, servers=1, deterministic=False)
 
 
-def test_what_cannot_be_shared_is_said_before_anything_is():
+def test_a_model_that_cannot_be_shared_is_refused_by_attach():
     class SGD(torch.optim.SGD):
-        """Named as one that servers know."""
+        """Has the name of an optimizer that servers know."""
 
     experiment = outpace.experiment_from(
         {"workers": 1, "sync": {"kind": "bsp"}, "task": {"kind": "script", "path": "-"}}, "test"
@@ -214,11 +214,11 @@ def test_what_cannot_be_shared_is_said_before_anything_is():
             attached(None, 0, experiment, nowhere if "meta" in words else model, optimizer)
 
 
-def test_what_is_refused_leaves_the_run_going():
+def test_refused_calls_leave_the_run_going():
     assert launch("wrong.py", "caught", workers=2).summary["iterations"] == [6, 6]
 
 
-def test_a_script_that_is_not_there():
+def test_a_missing_script_is_refused():
     with pytest.raises(ConfigError, match=r"^there is no script .*nowhere.py$"):
         launch("nowhere.py")
 
@@ -232,13 +232,13 @@ def test_a_gradient_that_is_not_finite_is_not_pushed():
     assert result.summary["gradients_applied"] == 11
 
 
-def test_or_ends_the_run():
+def test_a_gradient_that_is_not_finite_ends_the_run_if_the_configuration_says_so():
     words = "^the gradient of worker-1 is not finite in its iteration 3; try a smaller"
     with pytest.raises(DivergenceError, match=words):
         launch("wrong.py", "nan", workers=2, non_finite="stop")
 
 
-def test_a_script_that_somebody_else_started_says_what_it_raised(tmp_path):
+def test_a_script_that_outpace_did_not_start_reports_its_error(tmp_path):
     (tmp_path / "bad.py").write_text(
         "import torch, outpace\n"
         "model = torch.nn.Linear(3, 2)\n"

@@ -1,4 +1,4 @@
-"""`outpace.attach` without servers: what one process would do, and what goes wrong."""
+"""`outpace.attach` without servers: what one process would do, and errors."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Replicas:
         self.schedulers = [PEERS["scheduler_of"](optimizer) for optimizer in self.optimizers]
 
     def backward(self, step: int) -> list[int]:
-        """The gradients of a step; who has one that can be used."""
+        """Compute the gradients of a step; return the ranks whose gradient can be used."""
         good = []
         for rank, (model, optimizer) in enumerate(zip(self.models, self.optimizers, strict=True)):
             optimizer.zero_grad()
@@ -97,7 +97,7 @@ class Replicas:
             scheduler.step()
 
     def trained(self) -> list[list[torch.Tensor]]:
-        """The parameters of each that are trained."""
+        """Return the trained parameters of each rank."""
         return [[p.data for p in model.parameters() if p.requires_grad] for model in self.models]
 
     def average_gradients(self, good: list[int]) -> None:
@@ -115,7 +115,7 @@ class Replicas:
                 parameter.copy_(mean)
 
     def average_buffers(self, good: Any) -> None:
-        """BatchNorm's averages, of those who gave something."""
+        """Average BatchNorm's buffers over the ranks whose gradient can be used."""
         for name in ("running_mean", "running_var"):
             found = [getattr(model.norm, name) for model in self.models]
             mean = sum(found[rank] for rank in good) / len(good)
@@ -125,7 +125,7 @@ class Replicas:
 
 @pytest.mark.parametrize(("make", "buffers"), [("sgd", "average"), ("adamw", "own")])
 @pytest.mark.filterwarnings("ignore:Detected call of .lr_scheduler.step")
-def test_ssgd_is_one_process_that_averages_the_gradients(tmp_path, make, buffers):
+def test_ssgd_equals_one_process_that_averages_the_gradients(tmp_path, make, buffers):
     said: list[str] = []
     sync = {**SSGD, "buffers": buffers}
     result = launch("peers.py", make, tmp_path, workers=3, log=said.append, sync=sync)
@@ -146,7 +146,7 @@ def test_ssgd_is_one_process_that_averages_the_gradients(tmp_path, make, buffers
 
 
 @pytest.mark.filterwarnings("ignore:Detected call of .lr_scheduler.step")
-def test_local_sgd_is_one_process_that_averages_parameters(tmp_path):
+def test_local_sgd_equals_one_process_that_averages_parameters(tmp_path):
     launch("peers.py", "sgd", tmp_path, workers=2, sync=KINDS["local-sgd"])
     hand = Replicas(PEERS["sgd"], 2)
     for step in range(STEPS):
@@ -159,7 +159,7 @@ def test_local_sgd_is_one_process_that_averages_parameters(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:Detected call of .lr_scheduler.step")
-def test_diloco_is_one_process_with_an_outer_optimizer(tmp_path):
+def test_diloco_equals_one_process_with_an_outer_optimizer(tmp_path):
     outer = {"outer_lr": 0.6, "outer_momentum": 0.8}
     launch("peers.py", "adamw", tmp_path, workers=2, sync={**KINDS["diloco"], **outer})
     hand = Replicas(PEERS["adamw"], 2)
@@ -180,7 +180,7 @@ def test_diloco_is_one_process_with_an_outer_optimizer(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["diloco, overlapped", "hpsgd, delayed"])
-def test_who_has_less_data_leaves_and_all_end_with_the_same_parameters(tmp_path, kind):
+def test_a_worker_with_less_data_leaves_and_all_end_with_the_same_parameters(tmp_path, kind):
     result = launch("peers.py", "uneven", tmp_path, workers=3, sync=KINDS[kind])
     assert result.summary["iterations"] == [STEPS, STEPS - 1, STEPS - 2]
     first, *others = (torch.load(tmp_path / f"{rank}.pt") for rank in range(3))
@@ -195,7 +195,7 @@ def test_who_has_less_data_leaves_and_all_end_with_the_same_parameters(tmp_path,
 
 
 @pytest.mark.parametrize("kind", ["ssgd", "hpsgd"])
-def test_what_workers_have_in_common_is_the_same_whatever_their_pace_and_schedule(tmp_path, kind):
+def test_common_parameters_are_equal_whatever_the_workers_pace_and_schedule(tmp_path, kind):
     versions = {}  # version -> worker -> parameters
 
     def watch(engine: Any) -> None:
@@ -242,7 +242,7 @@ def test_what_workers_have_in_common_is_the_same_whatever_their_pace_and_schedul
         ),
     ],
 )
-def test_what_a_script_does_wrong_is_said_with_its_worker(case, kind, words):
+def test_an_error_of_a_script_names_its_worker(case, kind, words):
     with pytest.raises(kind, match=f"^{words}"):
         launch("wrong.py", case)
 
@@ -257,7 +257,7 @@ def test_a_gradient_that_is_not_finite_is_left_out(kind):
     assert all(value.isfinite().all() for value in result.parameters.values())
 
 
-def test_or_ends_the_run():
+def test_a_gradient_that_is_not_finite_ends_the_run_if_the_configuration_says_so():
     words = "^the gradient of worker-1 is not finite in its iteration 3; try a smaller"
     with pytest.raises(DivergenceError, match=words):
         launch("wrong.py", "nan", non_finite="stop")
