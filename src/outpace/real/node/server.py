@@ -82,7 +82,8 @@ class Server(Member):
         self.listener = self.transport.listen(
             address,
             {name: keys.get(name, "") for name in names},
-            Handlers(self._expected_of_worker, self._take, self._lost, all_finite),
+            # Losses are the coordinator's concern: it knows whether the worker was done.
+            Handlers(self._expected_of_worker, self._take, lambda _: None, all_finite),
         )
         pushes = experiment.policies.strategy.pushes_in_a_row
         self._turns = Turns(most_unanswered(experiment), pushes)
@@ -195,9 +196,6 @@ class Server(Member):
             f"a gradient of worker {push.worker} is not finite: {self.name} does not apply it"
         )
         push.gradient = push.settings = None
-
-    def _lost(self, peer: str) -> None:
-        pass  # the coordinator handles it: it knows whether the worker was done
 
     def _updated(self, shard: int, version: int) -> None:
         if version in self._asked:

@@ -174,7 +174,7 @@ class _Scheduler:
         while True:
             wait = await self._begin()
             while not self._is_over(wait):
-                if not self._asks_again(wait):
+                if not self._has_reached(wait.again_count, wait.again_s):
                     await self._take_next(self._open.opened + _ns(min(wait.until_s, wait.again_s)))
                 elif not await self._drain():  # no message arrived during the rule's decision
                     wait = self._review()
@@ -191,13 +191,9 @@ class _Scheduler:
         return self._rule.begin()
 
     def _is_over(self, wait: Wait) -> bool:
-        current = self._open
-        if self._live and self._live <= current.reported.keys():
+        if self._live and self._live <= self._open.reported.keys():
             return True
         return self._has_reached(wait.count, wait.until_s)
-
-    def _asks_again(self, wait: Wait) -> bool:
-        return self._has_reached(wait.again_count, wait.again_s)
 
     def _has_reached(self, count: float, time_s: float) -> bool:
         """True if the count or the time is reached, and at least one gradient has come."""
