@@ -61,7 +61,7 @@ class PairwiseExchanges:
         ended: Callable[[PendingExchange], None],
     ) -> None:
         self._kernel, self._clock, self._me = kernel, clock, me
-        self._read, self._change, self._tell, self._told_of = read, change, tell, ended
+        self._read, self._change, self._tell, self._on_ended = read, change, tell, ended
         waker = Waker(clock)
         self._threads: dict[int, CommunicationThread] = {}
         for other in others:
@@ -138,7 +138,7 @@ class PairwiseExchanges:
             pair = self._end(meet.began, ended)
             pair.number, pair.nbytes = meet.number, nbytes
             pair.members = [self._me, meet.partner]
-            self._told_of(pair)
+            self._on_ended(pair)
 
     def _end(self, began: Time, ended: Time) -> PendingExchange:
         pair, self._sought = self._sought, None

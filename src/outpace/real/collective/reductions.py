@@ -64,7 +64,7 @@ class Reductions:
         self._wire = wire
         self._rounds = like is not None and like.dtype != wire
         self._share = 1 / workers if averages and not self._rounds else 1.0
-        self._tell, self._told_of, self._least = tell, ended, least
+        self._tell, self._on_ended, self._least = tell, ended, least
         self._thread: CommunicationThread | None = None
         self._wires: list[WireBuffer] = []  # of the last finished all-reduce and of the next
         self._done = 0  # all-reduces whose result has arrived
@@ -247,7 +247,7 @@ class Reductions:
             values = WireSum(
                 part.wire, part.value, total, self._like.dtype, len(given), self._share
             )
-        self._told_of(part)
+        self._on_ended(part)
         part.value = None
         part.arrived.set(Reduced(values, sum(given)))
 

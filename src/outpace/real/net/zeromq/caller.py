@@ -68,15 +68,15 @@ class ZeroMQCaller(MonitoredSocket):
             self._handlers.on_message(self.peer, *got)
         return got is not None
 
-    def _gone(self, _: int) -> None:
+    def _disconnected(self, _: int) -> None:
         if self._up:  # else only a handshake has ended
             self._up = False
             self._handlers.on_lost(self.peer)
 
-    def _fit(self) -> None:
+    def _handshake_succeeded(self) -> None:
         self._up, self._failed = True, 0
 
-    def _unfit(self, *, unclear: bool) -> None:
+    def _handshake_failed(self, *, unclear: bool) -> None:
         """A busy peer may miss the time for a handshake: then ZeroMQ tries again."""
         self._failed += 1
         if not unclear:

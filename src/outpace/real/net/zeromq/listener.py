@@ -156,7 +156,7 @@ class ZeroMQListener(MonitoredSocket):
         with contextlib.suppress(zmq.ZMQError):  # it is gone
             self._send(outgoing, identity, Refused(reason), None)
 
-    def _gone(self, connection: int) -> None:
+    def _disconnected(self, connection: int) -> None:
         for peer in self._peers.values():
             if peer.connection == connection:
                 peer.connection = _CLOSED  # earlier messages are still to be read
@@ -165,7 +165,7 @@ class ZeroMQListener(MonitoredSocket):
                 return
         self._log.note("a connection ended that had brought no message of this run")
 
-    def _unfit(self, *, unclear: bool) -> None:
+    def _handshake_failed(self, *, unclear: bool) -> None:
         self._log.note("refused a connection that does not use the protocol of this run")
 
 

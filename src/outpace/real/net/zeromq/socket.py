@@ -19,10 +19,10 @@ from outpace.sync.messages import WireMessage
 NAME_END: Final = "/"  # of the peer's name in a routing identity
 _AT_ONCE: Final = 64  # messages taken in before the kernel gets its turn
 _MORE: Final = zmq.SNDMORE | zmq.NOBLOCK
-_GONE: Final = zmq.EVENT_DISCONNECTED
-_FIT: Final = zmq.EVENT_HANDSHAKE_SUCCEEDED
-_UNCLEAR: Final = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-_UNFIT: Final = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+_DISCONNECTED: Final = zmq.EVENT_DISCONNECTED
+_SUCCEEDED: Final = zmq.EVENT_HANDSHAKE_SUCCEEDED
+_FAILED_UNCLEAR: Final = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+_FAILED: Final = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 _LONGEST: Final = max(HEADER_BYTES, PIECE_BYTES) + 64  # bytes of a frame, and what CURVE adds
 
 
@@ -65,7 +65,7 @@ class MonitoredSocket(ABC):
         ZeroMQ's thread would wait for a full monitor, and closing the socket would wait for it.
         """
         address = f"inproc://monitor-{secrets.token_hex(8)}"
-        self._socket.monitor(address, _GONE | _FIT | _UNCLEAR | _UNFIT)
+        self._socket.monitor(address, _DISCONNECTED | _SUCCEEDED | _FAILED_UNCLEAR | _FAILED)
         monitor: zmq.Socket[bytes] = context.socket(zmq.PAIR)
         monitor.set_hwm(0)
         monitor.connect(address)
@@ -77,12 +77,12 @@ class MonitoredSocket(ABC):
                 event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
             except zmq.Again:
                 return
-            if event["event"] == _GONE:
-                self._gone(event["value"])
-            elif event["event"] == _FIT:
-                self._fit()
+            if event["event"] == _DISCONNECTED:
+                self._disconnected(event["value"])
+            elif event["event"] == _SUCCEEDED:
+                self._handshake_succeeded()
             else:
-                self._unfit(unclear=event["event"] == _UNCLEAR)
+                self._handshake_failed(unclear=event["event"] == _FAILED_UNCLEAR)
 
     def _receive(self) -> None:
         """Receive up to the first whole message, which the kernel handles before the next."""
@@ -116,14 +116,14 @@ class MonitoredSocket(ABC):
         """Handle the frames of one part; True if a message is whole now."""
 
     @abstractmethod
-    def _gone(self, connection: int) -> None:
+    def _disconnected(self, connection: int) -> None:
         """This connection (a file descriptor) has ended."""
 
-    def _fit(self) -> None:  # noqa: B027  # a listener need not know
+    def _handshake_succeeded(self) -> None:  # noqa: B027  # a listener need not know
         """A handshake has succeeded."""
 
     @abstractmethod
-    def _unfit(self, *, unclear: bool) -> None:
+    def _handshake_failed(self, *, unclear: bool) -> None:
         """A handshake has failed; `unclear` if ZeroMQ does not know why."""
 
     def close(self, linger_s: float = 1.0) -> None:
