@@ -18,7 +18,7 @@ TIMES_ONLY = "task={kind: timing, parameters: 1000}"
         ("fluentps-fig7", ["stop.iterations=2"]),
         ("fluentps-fig9", [TIMES_ONLY, "stop.iterations=40", "compute.worker_cv=0.4"]),
         ("fluentps-fig10", [TIMES_ONLY, "stop.iterations=3"]),
-        ("fluentps-table4", [TIMES_ONLY, "stop.iterations=50"]),
+        ("fluentps-table4", [TIMES_ONLY, "stop.iterations=20"]),
         ("hybrid_simulator", ["task={kind: digits-mlp}", "stop={iterations: 2}"]),
         ("hpsgd-real", ["repeats=1", "experiment.stop={iterations: 2}"]),
     ],

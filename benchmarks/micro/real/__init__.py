@@ -34,12 +34,12 @@ def measure(quick: bool) -> list[Measurement]:
     # A process that has to import torch and this package first takes seconds to start.
     multiprocessing.set_forkserver_preload(["outpace.support.preload", __name__])
     forkserver.ensure_running()
-    repetitions, few, idle_s = (2, 1, 2) if quick else (7, 3, 5)
+    repetitions, few, idle_s = (1, 1, 1) if quick else (7, 3, 5)
     return [
-        *_against_pyzmq(25 * MB, "25 MB", 10 if quick else 30, repetitions, goal=1.0, keys=True),
-        *_against_pyzmq(100 * MB, "100 MB", 3 if quick else 8, repetitions, goal=0.8),
-        *_against_pyzmq(SMALL, "4 KB", 500 if quick else 2000, repetitions, goal=1.4),
-        _against_ddp(10 if quick else 30, repetitions),
+        *_against_pyzmq(25 * MB, "25 MB", 4 if quick else 30, repetitions, goal=1.0, keys=True),
+        *_against_pyzmq(100 * MB, "100 MB", 2 if quick else 8, repetitions, goal=0.8),
+        *_against_pyzmq(SMALL, "4 KB", 200 if quick else 2000, repetitions, goal=1.4),
+        _against_ddp(4 if quick else 30, repetitions),
         value(
             f"idle server in a run, share of a core over {idle_s} s",
             [idle_percent(SMALL, idle_s) for _ in range(few)],
