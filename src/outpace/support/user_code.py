@@ -79,7 +79,7 @@ def _load_module(name: str, attribute: str, key: str) -> Any:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        if error.name is not None and name.startswith(error.name):
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
             raise ConfigError(
                 f"{key}: there is no module {name!r}; for a file write its path, "
                 f"as in '{name.replace('.', '/')}.py:{attribute}'"
