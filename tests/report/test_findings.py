@@ -1,4 +1,4 @@
-"""What the report says in sentences, and what it must not say."""
+"""Tests of the sentences of a report, and of the claims that it must not make."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_a_single_run_says_for_whom_was_waited_and_how_stale_gradients_were(tmp_
     ]
 
 
-def test_a_run_in_which_nobody_waited_and_nothing_was_stale_says_so(tmp_path):
+def test_a_run_in_which_no_worker_waited_and_nothing_was_stale_says_so(tmp_path):
     seconds = {"compute": 5.0, "communicate": 1.0, "wait": 0.0}
     assert said(make_run(tmp_path / "a", seconds=seconds)) == [
         "Applied 20 gradients (2.00 per second) in 10.0 s of virtual time.",

@@ -81,7 +81,7 @@ def test_a_run_that_is_not_complete_is_never_the_best(tmp_path):
     assert times == {"a": "10.0 s", "b": "8.00 s★", "c": "1.00 s", "d": "1.00 s"}
 
 
-def test_equals_share_the_mark_but_nobody_is_best_where_all_are_equal(tmp_path):
+def test_equals_share_the_mark_but_no_run_is_best_where_all_are_equal(tmp_path):
     folders = [
         make_run(tmp_path / name, virtual_time_s=time_s)
         for name, time_s in (("a", 5.0), ("b", 5.0), ("c", 6.0))

@@ -1,4 +1,4 @@
-"""What a report says and draws of iterations that a scheduler closed."""
+"""Tests of the sentences and figures about iterations that a scheduler closed."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_a_line_across_all_lanes_says_when_an_iteration_was_closed(simulated):
     first = closed[ended.index(times[0])]
     assert texts[0].startswith(f"iteration {first['iteration']}: closed after")
     assert f"with {first['clock']} gradients" in texts[0]
-    # It, and not who came last, ended the waits.
+    # The closing, and not the last worker to arrive, ended the waits.
     assert not any(trace.get("name") == "released by" for trace in view.traces)
     waits = next(trace for trace in view.traces if trace["name"] == "wait")
     assert waits["hovertext"]

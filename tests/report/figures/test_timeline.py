@@ -97,16 +97,16 @@ def test_a_line_runs_from_who_released_to_who_waited(tmp_path):
 
 
 def test_every_release_of_bsp_is_drawn_and_asp_has_none(simulated):
-    first, _, nobody, _ = drawn(simulated["BSP"], simulated["ASP"])
+    first, _, asp, _ = drawn(simulated["BSP"], simulated["ASP"])
     lines = by_name(first)["released by"]
     waits = by_name(first)["wait"]
     assert len(lines["x"]) // 3 >= 5
     ends = np.array([b + x for b, x in zip(waits["base"], waits["x"], strict=True)])
     for time_s in (x for x in lines["x"] if x is not None):
         assert np.abs(ends - time_s).min() < 2e-6
-    assert "released by" not in by_name(nobody)
-    assert by_name(nobody)["wait"]["x"] == []
-    assert nobody.note == "No worker waited in this run."
+    assert "released by" not in by_name(asp)
+    assert by_name(asp)["wait"]["x"] == []
+    assert asp.note == "No worker waited in this run."
     assert "was for worker 0" in first.note  # the straggler
 
 

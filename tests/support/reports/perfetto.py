@@ -51,7 +51,7 @@ class Drawn:
 
 
 def fields(data: bytes) -> Iterator[tuple[int, Any]]:
-    """Of a protobuf message: number and value."""
+    """Yield the number and the value of each field of a protobuf message."""
     at = 0
 
     def varint() -> int:

@@ -86,7 +86,7 @@ class Page(HTMLParser):
         self._in_summary = False
         self.feed(path.read_text(encoding="utf-8"))
         self.close()
-        # A no-break space is a space to whoever reads.
+        # A no-break space looks like a space.
         self.text = " ".join(self.text.split())
         (figures,) = (s for s in self._scripts if s.startswith("{"))
         self.figures: dict[str, Any] = json.loads(figures)
@@ -127,6 +127,6 @@ class Page(HTMLParser):
                 self.rows[-1][-1] += data.replace("\N{NO-BREAK SPACE}", " ").strip()
 
     def cell(self, run: str, column: str) -> str:
-        """What the summary says, with its ★ if it is marked."""
+        """Return the text of a cell of the summary, with its ★ if it is marked."""
         (row,) = (row for row in self.rows[1:] if row[0] == run)
         return row[[title.lower() for title in self.rows[0]].index(column.lower())]

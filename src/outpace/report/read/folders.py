@@ -34,39 +34,32 @@ def runs_in(folders: Sequence[Path]) -> tuple[list[Path], list[str]]:
     runs: list[Path] = []
     lines: list[str] = []
     for folder in folders:
-        found, problems = _of_one(folder)
-        runs += found
-        lines += problems
+        readable, problems = [], []
+        for run in _inside(folder) or [folder]:
+            try:
+                read_summary_of(run)
+            except ConfigError as error:
+                problems.append(one_line(error))
+            else:
+                readable.append(run)
+        if not readable:
+            raise ConfigError("\n".join(problems))
+        runs += readable
+        lines += [f"{problem}; this run is left out" for problem in problems]
     return runs, lines
 
 
-def _of_one(folder: Path) -> tuple[list[Path], list[str]]:
+def _inside(folder: Path) -> list[Path]:
+    """Return the runs inside this folder; none if it is a run itself or no folder."""
+    marks = (SUMMARY, METRICS, TRACE)
     try:
-        inside = [] if (folder / SUMMARY).exists() else _inside(folder)
+        if (folder / SUMMARY).exists() or not folder.is_dir():
+            return []
+        return sorted(
+            path for path in folder.iterdir() if any((path / mark).exists() for mark in marks)
+        )
     except OSError as error:
         raise ConfigError(f"cannot read {folder}: {error.strerror}") from error
-    problems = []
-    runs = []
-    for run in inside or [folder]:
-        try:
-            read_summary_of(run)
-        except ConfigError as error:
-            problems.append(one_line(error))
-        else:
-            runs.append(run)
-    if not runs:
-        raise ConfigError("\n".join(problems))
-    return runs, [f"{problem}; this run is left out" for problem in problems]
-
-
-def _inside(folder: Path) -> list[Path]:
-    """Return the folders inside this one that a run has written to."""
-    if not folder.is_dir():
-        return []
-    marks = (SUMMARY, METRICS, TRACE)
-    return sorted(
-        path for path in folder.iterdir() if any((path / mark).exists() for mark in marks)
-    )
 
 
 def _identity(folder: Path) -> object:

@@ -109,7 +109,7 @@ def read_totals(path: Path, workers: int, end_s: float) -> TraceTotals | None:
         end_s: when the run ended.
 
     Raises:
-        Unreadable: if the file is missing or damaged, or names a worker that the run has not.
+        Unreadable: if the file is missing or damaged, or names a worker that is not in the run.
     """
     sums = np.zeros((4, workers))  # whole ns, so that sums are exact in any order
     iterations, finished = np.zeros(workers, np.int64), np.zeros(STEPS, np.int64)
