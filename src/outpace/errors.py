@@ -1,4 +1,4 @@
-"""The errors a user may see. Each message says what was wrong, where, and what to do.
+"""The errors that a user can see. Each message says what was wrong, where, and what to do.
 
 The command line prints the message alone and exits with `exit_code`: 2 where
 nothing was started because the input was wrong, 1 where a run failed on its way.
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 
 class OutpaceError(Exception):
-    """Base of everything Outpace raises on purpose."""
+    """Base class of all errors that Outpace raises on purpose."""
 
     exit_code = 2
 
@@ -25,19 +25,19 @@ class RunError(OutpaceError):
 
 
 class DivergenceError(RunError):
-    """Training left the finite numbers."""
+    """A gradient, loss or parameter became infinite or NaN."""
 
 
 class PolicyError(RunError):
-    """A policy, or a condition of the user's, raised or answered nonsense."""
+    """A policy or a user's condition raised an error or returned an invalid value."""
 
 
 class ProtocolError(RunError):
-    """A peer sent what the protocol forbids. The receiver is unchanged."""
+    """A peer sent a message that the protocol forbids. The receiver is unchanged."""
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
-    """`" Did you mean 'x'?"` for the nearest known word, else what is known."""
+    """Return `" Did you mean 'x'?"` with the nearest known word, or a list of all known words."""
     names = sorted(known)
     near = difflib.get_close_matches(str(word), names, n=1, cutoff=0.5)
     return f" Did you mean {near[0]!r}?" if near else f" Known: {', '.join(names)}."
