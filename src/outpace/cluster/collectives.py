@@ -53,7 +53,7 @@ class Costs:
     Rounds follow each other, and each takes as long as its slowest message.
 
     Args:
-        paths: None: messages take no time.
+        paths: Latency and bandwidth between workers; None if messages take no time.
     """
 
     def __init__(self, paths: Paths | None) -> None:

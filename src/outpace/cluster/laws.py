@@ -27,9 +27,9 @@ class Slow:
     Overlapping periods multiply.
 
     Args:
-        workers: Their numbers.
+        workers: Numbers of the slow workers.
         from_s: Seconds since the start of the run.
-        until_s: By default the end of the run.
+        until_s: Seconds since the start of the run; by default its end.
     """
 
     workers: tuple[int, ...]

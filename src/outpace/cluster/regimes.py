@@ -20,7 +20,7 @@ class Regime:
     """A state of a node.
 
     Args:
-        factor: Its workers take `factor` times as long.
+        factor: The workers of the node take `factor` times as long.
         dwell_s: Mean duration in seconds.
     """
 
@@ -43,8 +43,8 @@ class Regimes(Spread):
     regime in which it starts, times a log-normal factor with mean 1 and `cv`.
 
     Args:
-        regimes: At least two.
-        workers_per_node: So many workers with consecutive numbers share a node.
+        regimes: At least two regimes.
+        workers_per_node: Number of consecutive workers that share a node.
     """
 
     regimes: tuple[Regime, ...]

@@ -24,12 +24,12 @@ class Replay:
     """The result of a replay. Each field has one entry per iteration, shape (T,); times in seconds.
 
     Attributes:
-        count, ended_s: of the rule.
-        best_count, best_s: of an oracle that knows the times, the largest c / x_(c).
-        all_count, all_s: of waiting for all workers.
+        count, ended_s: gradients and end of the iteration with the rule.
+        best_count, best_s: with an oracle that knows the times: the largest c / x_(c).
+        all_count, all_s: with waiting for all workers.
         ready_s: time on the host to observe the iteration before and to begin.
         rule_s: `ready_s` and the time of the reviews.
-        reviews: their number.
+        reviews: number of reviews.
     """
 
     count: NDArray[np.int64]
@@ -59,7 +59,7 @@ class Replay:
 
     @property
     def of_oracle(self) -> float:
-        """The mean Ω in per cent of the oracle's."""
+        """Mean Ω in per cent of the oracle's mean Ω."""
         return float(100 * self.throughput.mean() / self.best_throughput.mean())
 
     @property

@@ -15,7 +15,6 @@ from outpace.predict.recorded.table import RunTimes
 from outpace.predict.replay import Replay, replay
 from outpace.predict.rules.making import make_rule
 from outpace.predict.rules.settings import (
-    LEARNED,
     ROLLING,
     WARM_UP,
     CutOffSettings,
@@ -31,7 +30,6 @@ def trials(
     times: RunTimes,
     fitted: Model | None = None,
     *,
-    warmup: int = WARM_UP,
     seed: int = 0,
     progress: Callable[[float], None] = lambda _: None,
 ) -> Iterator[tuple[str, Replay]]:
@@ -41,7 +39,7 @@ def trials(
     in a run without a model file. progress: called with the share that is done. Raises
     ConfigError if the recording lacks a worker's time, or is too short.
     """
-    _require_full(times, warmup)
+    _require_full(times)
     names: dict[str, tuple[ModelName, DecisionName | None]] = {
         name: (name, None) for name in _PLAIN
     }
@@ -51,16 +49,15 @@ def trials(
         kind = cast(ModelName, fitted.kind)
         names |= {f"{kind} {how}": (kind, how) for how in _DECISIONS}
     for number, (name, (model, decision)) in enumerate(names.items()):
-        fitting = FittingAtOnce(model, seed) if model in LEARNED and fitted is None else None
         rule = make_rule(
-            CutOffSettings(model=model, decision=decision, warmup=warmup),
+            CutOffSettings(model=model, decision=decision, warmup=WARM_UP),
             node=times.node,
-            fitted=fitted if model in LEARNED else None,
-            fitting=fitting,
+            fitted=fitted,
+            fitting=FittingAtOnce(model, seed),
             seed=seed,
             say=partial(_failed, name),
         )
-        yield name, replay(rule, times.seconds).since(warmup)
+        yield name, replay(rule, times.seconds).since(WARM_UP)
         progress((number + 1) / len(names))
 
 
@@ -68,15 +65,15 @@ def _failed(name: str, why: str) -> None:
     raise ConfigError(f"{name}: {why}")
 
 
-def _require_full(times: RunTimes, warmup: int) -> None:
+def _require_full(times: RunTimes) -> None:
     if times.censored.any():
         iteration, worker = np.argwhere(times.censored)[0]
         raise ConfigError(
             f"worker {worker} was cut off in iteration {iteration}, so it is unknown what waiting "
             "for it would have cost; record a run that waits for all workers (sync: {kind: bsp})"
         )
-    if times.iterations <= warmup:
+    if times.iterations <= WARM_UP:
         raise ConfigError(
-            f"the recording has {times.iterations} iterations, and the first {warmup} are the "
+            f"the recording has {times.iterations} iterations, and the first {WARM_UP} are the "
             "warm-up, so nothing is left to compare; record a longer run"
         )

@@ -42,8 +42,8 @@ def fit(
 ) -> DeepMarkov:
     """Return the model fitted to recorded runs of the same workers; see `models.fit`.
 
-    lag, latent, hidden: see `Shape`. ordered: None: if there are more than 512 workers.
-    steps: of Adam; None: as many as fit into a minute.
+    lag, latent, hidden: see `Shape`. ordered: True to model the sorted run times; None: if there
+    are more than 512 workers. steps: number of optimizer steps; None: as many as take a minute.
     """
     require_learnable(histories, lag + _MORE, absent=False)
     workers = histories[0].workers

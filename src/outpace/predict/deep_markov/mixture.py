@@ -29,12 +29,12 @@ class Mixture:
     """A mixture of products of log-normals. Implements `Prediction`.
 
     Args:
-        mean: Of log seconds, shape (K, N).
-        std: The same shape.
+        mean: Means of log seconds, shape (K, N).
+        std: Standard deviations, the same shape.
         generator: Source of all draws.
         ordered: True: variable j is the j-th smallest run time of any worker (the paper's x̃),
             and draws are assigned to workers in a fixed, arbitrary order.
-        weight: Of the components, shape (K,); None: all equal.
+        weight: Weights of the components, shape (K,); None if all are equal.
     """
 
     mean: Tensor

@@ -67,8 +67,8 @@ class RunTimeScale:
     the middle 98 %: quartiles miss slow nodes, and a single glitch rules the standard deviation.
 
     Args:
-        centre: Of each variable's log seconds, shape (N,).
-        width: Of all of them, shape ().
+        centre: Median of each variable's log seconds, shape (N,).
+        width: The width that all have in common, shape ().
     """
 
     centre: Tensor

@@ -57,10 +57,10 @@ def read_bytedance(path: Path, workers_per_node: int | None = None) -> RunTimes:
     # A rank with fewer operations than others was not faster: its trace is incomplete.
     partial = (operations > 0) & (operations < operations.max())
     if partial.any():
-        place, who = (int(number) for number in np.argwhere(partial)[0])
+        place, number = (int(index) for index in np.argwhere(partial)[0])
         raise ConfigError(
-            f"{path}: rank {ranks[who]} has {operations[place, who]} operations of round {place}, "
-            f"others {operations.max()}: the trace is incomplete"
+            f"{path}: rank {ranks[number]} has {operations[place, number]} operations of round "
+            f"{place}, others {operations.max()}: the trace is incomplete"
         )
     seconds[operations == 0] = np.nan
     censored = np.zeros(shape, np.bool_)

@@ -93,10 +93,10 @@ class Slowness:
     """Workers that took more than SLOW times as long as the fastest fifth, or were cut off.
 
     Args:
-        slow: Shape (T, N).
-        share: Of the iterations in which a worker was there, shape (N,).
+        slow: True where a worker was slow, shape (T, N).
+        share: Share of slow iterations among all that a worker was there for, shape (N,).
         runs: Lengths of uninterrupted slow periods of all workers, in iterations.
-        longest: The longest one of each worker, shape (N,).
+        longest: Length of the longest slow period of each worker, shape (N,).
     """
 
     slow: Mask

@@ -90,8 +90,10 @@ class Hedge(Rule):
     """
 
     def __init__(self, rules: Sequence[Rule], *, warmup: int = 20) -> None:
-        """rules: in order of preference while nothing is known. `begin` of each rule must work
-        after half of the warm-up."""
+        """The rules are in order of preference while nothing is known.
+
+        `begin` of each rule must work after half of the warm-up.
+        """
         self._rules = list(rules)
         n = len(rules)
         self._sums, self._weight = np.zeros((n, n)), 0.0
