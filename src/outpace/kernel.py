@@ -130,7 +130,7 @@ class Walker(Future[None]):
         self._blocked_on: Any = None  # an Event, Future, Mailbox or _PLAIN_WAIT
 
     def notify(self, value: Any = None) -> bool:
-        """End its `Kernel.wait()`, which returns `value`. False, without effect, if in none."""
+        """End the walker's `Kernel.wait()`, which returns `value`. False if it is in none."""
         if self._blocked_on is not _PLAIN_WAIT:
             return False
         self._kernel._make_ready(self, value)

@@ -184,7 +184,7 @@ class Simulator:
         """Add a worker, kind(*args, **kwargs), and return it.
 
         Args:
-            name: What other workers call it in `send`.
+            name: The name that other workers give to `send`.
             kind: A subclass of `Worker`.
             daemon: True if the simulation need not wait for its end.
 
@@ -282,6 +282,6 @@ def size_of(data: Any) -> int:
     return 0
 
 
-def _require_time(what: str, who: str, duration: float) -> None:
+def _require_time(what: str, name: str, duration: float) -> None:
     if not (isinstance(duration, int | float) and 0 <= duration < math.inf):
-        raise ConfigError(f"{who}: {what} must be a number of seconds from 0 on, not {duration!r}")
+        raise ConfigError(f"{name}: {what} must be a number of seconds from 0 on, not {duration!r}")

@@ -94,7 +94,7 @@ class TimedServerNode(ServerNode):
 
 
 def _times(law: ServiceLaw | None, seed: int, purpose: str, server: int) -> Iterator[Time]:
-    """Service times of one kind of message, first to last; zeros without a law."""
+    """Yield the service times of one kind of message in order; zeros without a law."""
     if law is None:
         return repeat(0)
     times_s = law.service_times(seed, purpose, server)

@@ -138,7 +138,7 @@ class SimulatedReduction:
         return self._whole.reduced()
 
     def give(self) -> Any:
-        """Return the value, which is kept no longer."""
+        """Return the value and forget it."""
         value, self._value = self._value, None
         return value
 

@@ -31,7 +31,7 @@ class Chunk(Future[None]):
 
 
 class Formula:
-    """Lets each average take the time of the formula. paths None: no time."""
+    """Ends each average after the time that the formula gives; at once if `paths` is None."""
 
     def __init__(self, kernel: Kernel, network: Network, paths: Paths | None, workers: int) -> None:
         self._kernel, self._network, self._costs = kernel, network, Costs(paths)
@@ -56,7 +56,7 @@ class Formula:
             self._note(pattern, members, size_bytes)
 
     def _note(self, pattern: Pattern, members: Sequence[int], size_bytes: int) -> None:
-        """Log each message when it arrives. A round begins when the last one is over.
+        """Log each message when it arrives. A round begins when the one before is over.
 
         Sizes are whole bytes, rounded up.
         """
@@ -77,7 +77,7 @@ class Formula:
 
 
 class Messages:
-    """Sends the messages: a worker begins a round when all of its messages of the last arrived."""
+    """Sends messages; a worker begins a round when its messages of the last round have arrived."""
 
     def __init__(self, kernel: Kernel, network: Network, workers: int) -> None:
         self._kernel, self._network = kernel, network

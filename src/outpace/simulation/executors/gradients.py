@@ -79,7 +79,7 @@ class Gradients:
     def evaluate(
         self, parameters: Sequence[Block], samples: int | None, now: Time, *, at_once: bool
     ) -> Evaluation | Job:
-        """Evaluate these parameters on at most so many samples, now or in a job."""
+        """Evaluate these parameters on at most `samples` samples, now or in a job."""
         if at_once or not self._executor.beside:
             return evaluation_of(self._workload, parameters, samples)
         job = Job(self._executor, _tensors(parameters), EVALUATION, samples or 0, now)

@@ -44,7 +44,7 @@ _SCHEMA = pa.schema(_NAMES + [(name, pa.int64()) for name in _NUMBERS])
 
 
 class MessageLog:
-    """Keeps a row per delivered message, so its memory grows with the run."""
+    """Records each delivered message as a row, so its memory grows with the run."""
 
     def __init__(self) -> None:
         self._rows: list[tuple[Any, ...]] = []
