@@ -35,13 +35,13 @@ def weight(result):
 
 
 @pytest.mark.parametrize("scale", ["sum", "staleness", "mean"])
-def test_gradients_that_wait_at_a_change_are_divided_as_they_would_have_been(scale):
+def test_gradients_that_wait_at_a_change_to_on_arrival_are_divided_by_all_workers(scale):
     later = {"kind": "asp", "scale": scale}
     result = simulate(config(sync_changes=[{"at_s": 1.2, "sync": later}]))
-    # At 1.5 s the last gradient of iteration 0 comes and is applied on arrival, by the new
-    # policy; then the mean of the three that waited.
+    # At 1.5 s the last of four gradients, all equal to 1, is applied by the new policy, and
+    # then the three that waited under BSP: with `mean`, one step of 0.1 for the iteration.
     divisor = {"sum": 1, "staleness": 1, "mean": 4}[scale]
-    assert weight(result) == pytest.approx(1 - 0.1 / divisor - 0.1)
+    assert weight(result) == pytest.approx(1 - 0.1 / divisor - 0.1 * 3 / 4)
 
 
 def test_what_is_due_at_the_very_end_of_a_wait_counts_all_of_it():

@@ -11,7 +11,7 @@ filed under a *release clock* and answered when V gets there. A pull whose
 release depends on no clock is judged again when the worker that it watches has pushed or left.
 A policy may make the shard wait for some seconds: `next_deadline` is the time at which
 `on_time` must be called. SetPolicy replaces the policy at any time: waiting pulls are judged
-again, and collected gradients are applied as before.
+again, and an iteration with some gradients before and some after the change has one step in all.
 
 With a policy that has a `cut_off`, a scheduler decides for all shards at once which
 gradients count. Gradients of an iteration are then held back until a Close names its workers.
@@ -189,6 +189,8 @@ class Shard:
 
     def _on_policy(self, policy: Policy, now: Time) -> list[Reply]:
         held = self._queue.take_all()
+        if policy.apply is not self._policy.apply:
+            self._updates.mix(self._view.fastest)
         self._policy, self._uses_significance = policy, policy.uses_significance
         self._is_cut_off = policy.cut_off is not None
         if not self._is_cut_off:

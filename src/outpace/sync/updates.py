@@ -27,6 +27,7 @@ class Updates:
         self.block = block
         self._shard, self._workers, self._observer = shard, workers, observer
         self._sums: dict[int, _IterationSum] = {}  # iteration -> gradients that await its end
+        self._mixed = -1  # the last iteration some of whose gradients are applied on arrival
         self._norm: tuple[int, float] = (-1, 0.0)  # version, norm of the parameters
 
     def apply(self, push: Push, gradient: Value, scale: Scale, progress: float, now: Time) -> None:
@@ -53,6 +54,15 @@ class Updates:
         kept = Push(push.worker, push.iteration, push.version, None, push.settings)
         total.pushes.append((kept, arrived))
 
+    def mix(self, last: int) -> None:
+        """Note a change between applying gradients on arrival and an iteration at a time.
+
+        Gradients of the iterations up to `last` may have been applied, or will be applied, one
+        by one, each divided by N. The sum of an iteration is then divided by N too: its mean
+        would give these gradients the weight of all N.
+        """
+        self._mixed = max(self._mixed, last)
+
     def apply_iteration(self, iteration: int, cause: int, progress: float, now: Time) -> None:
         """Take a step along the sum of an iteration, if it has a gradient.
 
@@ -65,8 +75,13 @@ class Updates:
             staleness = self.version - push.version
             self._observer.push_settled(self._shard, push, arrived, now, Outcome.APPLIED, staleness)
         gradients = total.gradients
-        gradient = gradients.mean() if total.scale is Scale.MEAN else gradients.total()
-        self.block.update(gradient, 1, total.settings(), progress)
+        if total.scale is not Scale.MEAN:
+            gradient, divisor = gradients.total(), 1
+        elif iteration <= self._mixed:
+            gradient, divisor = gradients.total(), self._workers
+        else:
+            gradient, divisor = gradients.mean(), 1
+        self.block.update(gradient, divisor, total.settings(), progress)
         self._count(cause, iteration)
 
     def dismiss(self, push: Push, arrived: Time, now: Time, outcome: Outcome) -> None:
