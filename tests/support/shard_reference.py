@@ -28,6 +28,7 @@ class UserPolicy:
     pull: Callable[[Reference, Any], bool]
     patience: Callable[[Reference], float]  # ns
     apply: Apply = Apply.ON_ARRIVAL
+    buffer: Buffer | None = None
     kind: str = "user"
     uses_significance: bool = True
 
@@ -238,15 +239,17 @@ class Reference:
         def at(clock: int) -> Criterion:
             return lambda: self.clock >= clock
 
-        def held(bound: int) -> Criterion:
+        def held(bound: int | None = None) -> Criterion:
             if policy.buffer is Buffer.LAZY:
-                return at(i + 1)
-            return at(max(filed + 1, i - bound + 1))
+                return at(max(i, filed) + 1)
+            return at(filed + 1 if bound is None else max(filed + 1, i - bound + 1))
 
         now = at(0)
         match policy.kind:
             case "user":
-                return lambda: policy.pull(self, pull)
+                if policy.buffer is None:
+                    return lambda: policy.pull(self, pull)
+                return now if policy.pull(self, pull) else held()
             case "asp":
                 return now
             case "bsp" | "drop-stragglers" | "partial-push" | "cutoff":
@@ -256,7 +259,12 @@ class Reference:
             case "pssp" | "dynamic-pssp":
                 coin = pull.coin if policy.coin == "worker" else coin_of(pull, 0)
                 spared = coin >= self.probability(pull.worker, lead)
-                return now if lead < policy.staleness or spared else held(policy.staleness)
+                hard = policy.kind == "pssp" and policy.block_probability == 1
+                return (
+                    now
+                    if lead < policy.staleness or spared
+                    else held(policy.staleness if hard else None)
+                )
             case "dsps":
                 bound = self.dsps_bound(pull.worker, lead) if lead >= policy.staleness else lead + 1
                 return now if lead < bound else held(bound)

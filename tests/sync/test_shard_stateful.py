@@ -101,6 +101,23 @@ POLICIES = {
         ),
         applies,
     ),
+    # A pull that the condition refuses goes into the buffer of the policy.
+    "buffered condition": st.builds(
+        lambda buffer, apply: (
+            Conditioned(
+                Pssp(1, 0.5, buffer=buffer, apply=apply, scale=SUM),
+                Condition("pull", lambda pull, view: view.count(pull.iteration) >= 2),
+            ),
+            UserPolicy(
+                lambda model, pull: model.count(pull.iteration) >= 2,
+                lambda model: 0 if model.count(model.clock) >= len(model.live) else math.inf,
+                apply,
+                buffer,
+            ),
+        ),
+        buffers,
+        applies,
+    ),
     "patient condition": st.builds(
         lambda apply: (
             Conditioned(

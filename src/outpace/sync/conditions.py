@@ -19,7 +19,7 @@ from outpace.support.checks import LARGEST, require
 from outpace.support.user_code import absolute_target, brief, load_target, require_target
 from outpace.sync.decision import ASK_AGAIN, Decision, Reason
 from outpace.sync.messages import Pull
-from outpace.sync.policy import Apply, Policy, Scale, ShardView
+from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView
 
 _MOST: Final = 2**62  # the trace stores 64-bit numbers
 
@@ -80,8 +80,10 @@ class Conditioned(Policy):
 
     Attributes:
         base: the policy.
-        pull: pull(pull, view) returns True, False or a Decision. After False it is called
-            again whenever a worker has pushed or left.
+        pull: pull(pull, view) returns True, False or a Decision. After False, the pull is filed
+            in the policy's buffer and answered at the buffer's clock without a second call, as
+            in FluentPS, algorithm 1. If the policy has no buffer, `pull` is called again
+            whenever a worker has pushed or left.
         push: push(view) returns True if the shard may finish iteration V, else False; or a
             float, the patience in seconds (`Policy.patience_s`).
 
@@ -111,6 +113,11 @@ class Conditioned(Policy):
         return Scale(self.base.scale)
 
     @property
+    def buffer(self) -> Buffer | None:
+        buffer = self.base.buffer
+        return None if buffer is None else Buffer(buffer)
+
+    @property
     def uses_significance(self) -> bool:
         return True  # a condition may call `view.significance`
 
@@ -132,7 +139,9 @@ class Conditioned(Policy):
         lead = pull.iteration - view.clock
         if self.pull.truth(answer, what, view.shard):
             return Decision(None, Reason.CONDITION, lead)
-        return Decision(ASK_AGAIN, Reason.NO_CONDITION, lead)
+        buffer = self.buffer
+        release = ASK_AGAIN if buffer is None else buffer.release_clock(pull, view)
+        return Decision(release, Reason.NO_CONDITION, lead)
 
     def patience_s(self, view: ShardView) -> float:
         if self.push is None:

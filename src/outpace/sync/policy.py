@@ -25,14 +25,19 @@ if TYPE_CHECKING:
 
 
 class Buffer(StrEnum):
-    """The clock that releases a held pull of iteration i (FluentPS, section III-C).
+    """The clock under which a delayed pull is filed (FluentPS, algorithm 1 and section III-C).
 
-    LAZY: i+1, when the shard has finished i, so with every gradient up to i. SOFT: as early as
-    the bound s allows, max(V+1, i−s+1).
+    LAZY: the pull is answered when the shard has finished the puller's iteration i, at clock
+    i+1, so with every gradient up to i. SOFT: at the next clock, V+1.
     """
 
     LAZY = "lazy"
     SOFT = "soft"
+
+    def release_clock(self, pull: Pull, view: ShardView) -> int:
+        """Return the clock at which a pull that is delayed now is answered."""
+        finished = view.clock if self is Buffer.SOFT else max(view.clock, pull.iteration)
+        return finished + 1
 
 
 class Apply(StrEnum):
@@ -166,6 +171,11 @@ class Policy(ABC):
         return Scale.MEAN
 
     @property
+    def buffer(self) -> Buffer | None:
+        """When a pull that a user's condition refuses is answered; None: when it is true."""
+        return None
+
+    @property
     def uses_significance(self) -> bool:
         """True if the policy calls `view.significance`, which costs two norms per gradient."""
         return False
@@ -220,13 +230,21 @@ class Policy(ABC):
             yield "scale: staleness belongs to a single gradient: it needs apply: on-arrival"
 
 
-def bounded(pull: Pull, view: ShardView, bound: int, buffer: Buffer = Buffer.LAZY) -> Decision:
-    """Return the decision of the pull condition i < V + bound (FluentPS, table III)."""
+def bounded(
+    pull: Pull, view: ShardView, bound: int, buffer: Buffer = Buffer.LAZY, *, hard: bool = True
+) -> Decision:
+    """Return the decision of the pull condition i < V + bound (FluentPS, table III).
+
+    hard: True if no lead may exceed the bound, so that the pull is not answered before the
+    condition holds; False if leads may, as in PSSP, whose coin lets workers pass the bound.
+    """
     lead = pull.iteration - view.clock
     if lead < bound:
         return Decision(None, Reason.WITHIN_BOUND, lead, bound)
-    first = pull.iteration if buffer is Buffer.LAZY else max(view.clock, pull.iteration - bound)
-    return Decision(first + 1, Reason.BEYOND_BOUND, lead, bound)
+    release = buffer.release_clock(pull, view)
+    if hard:
+        release = max(release, pull.iteration - bound + 1)
+    return Decision(release, Reason.BEYOND_BOUND, lead, bound)
 
 
 def quorum_arrived(view: ShardView, quorum: int, timeout_s: float = 0.0) -> float:

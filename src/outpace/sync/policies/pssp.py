@@ -31,7 +31,8 @@ class Pssp(Policy):
     """SSP that holds a worker beyond the bound only with probability P.
 
     FluentPS, table III, with the constant P = c: 0 gives ASP, 1 gives SSP. The regret bound is
-    that of SSP with s' = s + 1/c − 1 (`theory.equivalent_staleness`).
+    that of SSP with s' = s + 1/c − 1 (`theory.equivalent_staleness`). A pull in the soft buffer
+    is answered at the next clock (algorithm 1), even if its lead is still beyond the bound.
     Raises ValueError if the staleness is negative or the probability outside [0, 1].
     """
 
@@ -56,7 +57,8 @@ class Pssp(Policy):
         lead = pull.iteration - view.clock
         if lead >= self.staleness and self.coin.of(pull, view.shard) >= self.block_probability:
             return Decision(None, Reason.SPARED, lead, self.staleness)
-        return bounded(pull, view, self.staleness, self.buffer)
+        hard = self.block_probability == 1  # which is SSP
+        return bounded(pull, view, self.staleness, self.buffer, hard=hard)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,4 +100,4 @@ class DynamicPssp(Policy):
             probability = self.probability(lead, view.significance(pull.worker))
             if self.coin.of(pull, view.shard) >= probability:
                 return Decision(None, Reason.SPARED, lead, self.staleness)
-        return bounded(pull, view, self.staleness, self.buffer)
+        return bounded(pull, view, self.staleness, self.buffer, hard=False)
