@@ -106,3 +106,24 @@ def test_a_run_that_comes_to_the_end_of_virtual_time_has_failed():
                 "stop": {"iterations": 99},
             }
         )
+
+
+def test_dsps_waits_for_the_laggards_next_push_as_its_rule_expects():
+    # Steps of 1 s and 3.1 s, s = 1, extra = 2. Worker 0's pulls: i = 0 at 1 s, within the bound;
+    # i = 1 at 2 s, lead 1: worker 1 has no step time yet, so the bound is 1 and the pull is held
+    # until worker 1's push at 3.1 s; i = 2 at 4.1 s, lead 1: without further iterations it would
+    # wait 2.1 s for the push at 6.2 s, after one 1.1 s, after two 0.1 s, so r* = 2 and the bound
+    # is 3; i = 3 at 5.1 s, lead 2: after one more 0.1 s, bound 3; i = 4 at 6.1 s, lead 3: the
+    # bound cannot grow, and the expected wait is 0.1 s, until 6.2 s. A lazy buffer would hold
+    # that pull until clock 5, worker 1's fifth push at 15.5 s.
+    compute = {**BASE["compute"], "slow": [{"workers": [1], "factor": 3.1}]}
+    sync = {"kind": "dsps", "staleness": 1, "extra": 2}
+    result = simulate({**BASE, "compute": compute, "sync": sync, "stop": {"iterations": 5}})
+    own = {key[1]: value for key, value in finished(result).items() if key[0] == 0}
+    assert own == {
+        0: (0, 1, 1, 0),
+        1: (1, 2, 3.1, 1.1),
+        2: (3.1, 4.1, 4.1, 0),
+        3: (4.1, 5.1, 5.1, 0),
+        4: (5.1, 6.1, 6.2, 0.1),
+    }

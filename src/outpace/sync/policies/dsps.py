@@ -25,13 +25,15 @@ class Dsps(Policy):
 
     and s(t) = max(staleness, min(k + r*, staleness + extra)), where k = i − V is the
     puller's lead and R its distance from the upper end. Every pull computes the bound anew.
+    The rule minimises the wait until the laggard's next push, so a held pull is answered then:
+    the buffer is soft by default. With a lazy buffer the wait is longer than the rule expects.
     Raises ValueError if `staleness` or `extra` is negative.
     """
 
     staleness: int  # the lowest bound
     extra: int = 12  # iterations
     kind: Literal["dsps"] = "dsps"
-    buffer: Buffer = Buffer.LAZY
+    buffer: Buffer = Buffer.SOFT
     apply: Apply = Apply.ON_ARRIVAL
     scale: Scale = Scale.MEAN
 
