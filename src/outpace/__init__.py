@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from outpace.config.reading import experiment_from
     from outpace.engine.control import Control
     from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError
-    from outpace.experiment.comparison import Row, Variant, compare, variants_from
+    from outpace.experiment.compared import Row, Variant
+    from outpace.experiment.comparison import compare, variants_from
     from outpace.experiment.results import Result
     from outpace.experiment.running import run, simulate
     from outpace.script import abortable, attach, finish, rank, sampler, world_size
@@ -34,7 +35,8 @@ _NAMES = {  # by module
     "config.reading": ["experiment_from"],
     "engine.control": ["Control"],
     "errors": ["ConfigError", "DivergenceError", "OutpaceError", "RunError"],
-    "experiment.comparison": ["Row", "Variant", "compare", "variants_from"],
+    "experiment.compared": ["Row", "Variant"],
+    "experiment.comparison": ["compare", "variants_from"],
     "experiment.results": ["Result"],
     "experiment.running": ["run", "simulate"],
     "script": ["abortable", "attach", "finish", "rank", "sampler", "world_size"],

@@ -74,8 +74,6 @@ def progress_bars() -> Iterator[Callable[[str], Callable[[float], None]]]:
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
 
         def bar(label: str) -> Callable[[float], None]:
-            for earlier in progress.task_ids:
-                progress.update(earlier, completed=1.0)
             task = progress.add_task(escape(label), total=1.0)
             return lambda share: progress.update(task, completed=min(share, 1.0))
 
@@ -120,6 +118,36 @@ def print_table(names: Sequence[str], summaries: Sequence[dict[str, Any]]) -> No
     for name, summary in zip(names, summaries, strict=True):
         rows.append([name, *(cell(summary) for _, cell in _COLUMNS)])
     print_rows(rows)
+
+
+def print_comparison(variants: Sequence[dict[str, Any]]) -> None:
+    """Print one row per variant of a comparison over several seeds, with 95 % intervals."""
+    rows = [["", "seeds", "time to target s", "accuracy", "time / first", ""]]
+    for variant in variants:
+        notes = [f"{variant[key]} {key}" for key in ("missed", "failed") if variant[key]]
+        if variant["distinguishable"] is False:
+            notes.append("not distinguishable from the first")
+        rows.append(
+            [
+                variant["name"],
+                str(variant["seeds"]),
+                _estimate(variant["time_to_target_s"], ".2f"),
+                _estimate(variant["accuracy"], ".4f"),
+                _estimate(variant["ratio_to_first"], ".2f"),
+                ", ".join(notes),
+            ]
+        )
+    print_rows(rows)
+
+
+def _estimate(found: dict[str, float | None], form: str) -> str:
+    """Return an estimate such as `38.0 [36.1, 39.9]`."""
+    mean, low, high = (_number(found[key], form) for key in ("mean", "low", "high"))
+    if found["low"] is None and found["high"] is None:
+        return mean
+    if found["low"] is None or found["high"] is None:  # a run missed the target: a bound
+        return f"{'at most' if found['low'] is None else 'at least'} {mean}"
+    return f"{mean} [{low}, {high}]"
 
 
 def print_rows(rows: Sequence[Sequence[str]]) -> None:

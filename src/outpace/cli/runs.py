@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from outpace.cli.base import app, folder_for, print_table, progress_bars, say
+from outpace.cli.base import app, folder_for, print_comparison, print_table, progress_bars, say
 from outpace.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
@@ -60,21 +60,61 @@ def simulate(config: _Config, overrides: _Overrides = None, out: _Out = None) ->
 
 
 @app.command()
-def compare(config: _Config, overrides: _Overrides = None, out: _Out = None) -> None:
+def compare(
+    config: _Config,
+    overrides: _Overrides = None,
+    out: _Out = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option("--seeds", help="Runs of each variant, with different seeds. Default: 1."),
+    ] = None,
+    target_accuracy: Annotated[
+        float | None,
+        typer.Option("--target-accuracy", help="Compare the times to this test accuracy."),
+    ] = None,
+    target_loss: Annotated[
+        float | None,
+        typer.Option("--target-loss", help="Compare the times to this training loss."),
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Keep the complete runs in --out and run the others."),
+    ] = False,
+) -> None:
     """Run the variants of an experiment on the same seeds and data, and compare them."""
+    from outpace.experiment.compared import compared
     from outpace.experiment.comparison import compare as compare_all
-    from outpace.experiment.comparison import variants_from
+    from outpace.experiment.comparison import seeds_from, variants_from
     from outpace.support.yaml_files import read_yaml, with_overrides
 
     data = with_overrides(read_yaml(config), overrides or [])
+    given = {"accuracy": target_accuracy, "loss": target_loss}
+    target = {key: value for key, value in given.items() if value is not None}
+    if target:
+        data = {**data, "target": target}
+    if seeds is not None:
+        data = {**data, "seeds": seeds}
+    if resume and out is None:
+        raise ConfigError("--resume needs --out, the folder of the comparison to go on with")
+    count = seeds_from(data, str(config))
     variants = variants_from(data, str(config), config.parent)
     with folder_for(out, config) as folder:
         with progress_bars() as bar:
-            rows = compare_all(variants, folder, progress=lambda variant: bar(variant.name))
-        print_table([row.variant.name for row in rows], [row.summary for row in rows])
+            rows = compare_all(
+                variants,
+                folder,
+                seeds=count,
+                resume=resume,
+                progress=lambda variant: bar(variant.name),
+            )
+        if count == 1:
+            print_table([row.variant.name for row in rows], [row.summary for row in rows])
+        else:
+            print_comparison(compared(rows))
         for row in rows:
             if row.error:
-                typer.echo(f"{row.variant.name} failed: {row.error}", err=True)
+                name = row.variant.name + (f", seed {row.seed}," if count > 1 else "")
+                typer.echo(f"{name} failed: {row.error}", err=True)
         _say_where(folder)
     if any(row.error for row in rows):
         raise typer.Exit(1)

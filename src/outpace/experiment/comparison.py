@@ -1,55 +1,46 @@
-"""Runs the variants of one experiment one after the other, with the same seed and data."""
+"""Runs the variants of one experiment on the same seeds and data, and compares them."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from outpace.cluster import Measured
+from outpace.config.executors import Processes
 from outpace.config.experiment import Experiment
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError, RunError
-from outpace.experiment.results import Result
+from outpace.experiment.beside import simulate_beside
+from outpace.experiment.compared import Row, Variant, compared
 from outpace.experiment.running import check, simulate
 from outpace.record import folder as files
 from outpace.report import write_report
+from outpace.simulation.executors.processes import cores
 from outpace.simulation.virtual import Progress
 from outpace.support.yaml_files import merged
 
-
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """A named experiment."""
-
-    name: str
-    experiment: Experiment
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A variant with its result, or with the error that ended its run."""
-
-    variant: Variant
-    summary: dict[str, Any]
-    result: Result | None
-    error: str | None
+_MOST_SEEDS: Final = 1000
 
 
 def variants_from(data: Mapping[str, Any], source: str, folder: Path) -> list[Variant]:
     """Return the variants of a configuration.
 
     Args:
-        data: the keys of an Experiment, and `variants`: a list of mappings with a name and the
-            keys in which that variant differs.
+        data: the keys of an Experiment, `variants`: a list of mappings with a name and the
+            keys in which that variant differs, and perhaps `seeds`.
         source: names the data in errors.
         folder: the folder that paths in the data are relative to.
 
     Raises:
         ConfigError: with all errors of all variants.
     """
-    base = {key: value for key, value in data.items() if key != "variants"}
+    base = {key: value for key, value in data.items() if key not in ("variants", "seeds")}
     entries = data.get("variants")
     if not isinstance(entries, list) or not entries:
         raise ConfigError(
@@ -68,6 +59,8 @@ def variants_from(data: Mapping[str, Any], source: str, folder: Path) -> list[Va
         if name.casefold() in names:
             problems.append(f"{where}.name: another variant is called {name!r} already")
         names.add(name.casefold())
+        if "seeds" in entry:
+            problems.append(f"{where}.seeds: all variants have as many: give it once, above")
         if "target" in entry:
             problems.append(f"{where}.target: all variants have the same one: give it once, above")
         over = {key: value for key, value in entry.items() if key != "name"}
@@ -82,48 +75,179 @@ def variants_from(data: Mapping[str, Any], source: str, folder: Path) -> list[Va
     return variants
 
 
+def seeds_from(data: Mapping[str, Any], source: str) -> int:
+    """Return the number of seeds of a comparison, 1 by default. Raises ConfigError."""
+    seeds = data.get("seeds", 1)
+    if type(seeds) is int and 1 <= seeds <= _MOST_SEEDS:
+        return seeds
+    raise ConfigError(f"{source}: seeds must be from 1 to {_MOST_SEEDS}, not {seeds!r}")
+
+
 def compare(
     variants: Sequence[Variant],
     out: Path | None = None,
     *,
+    seeds: int = 1,
+    resume: bool = False,
+    processes: int | None = None,
     progress: Callable[[Variant], Progress | None] = lambda _: None,
 ) -> list[Row]:
-    """Run each variant and report on all of them.
+    """Run each variant on each seed and report on all runs.
 
-    A run that fails gives a row with its error, and the other variants are still run.
+    A variant whose configuration has the seed s is run with the seeds s, s+1, ... A run that fails
+    gives a row with its error, and the other runs go on. With `out`, several runs go on at a time,
+    each in a process of its own, and `out/comparison.json` says how the variants compare.
 
     Args:
-        out: a new or empty folder, in which each run gets a folder of the variant's name.
-        progress: called with each variant; returns a function that takes the share of its run done.
+        out: a new or empty folder. Each run gets a folder in it: the variant's name or, with
+            several seeds, NAME/seed-K.
+        seeds: number of runs of each variant.
+        resume: keep the runs in `out` that are complete, and run the others.
+        processes: most runs at a time; None: one for each core, or one if a variant measures
+            the run times of this computer or has the executor `processes`.
+        progress: called with each variant; returns a function that takes the share of its runs
+            that is done.
+
+    Returns:
+        One row for each variant and seed, in this order.
 
     Raises:
-        ConfigError: before anything is run or written, if a variant cannot be run or `out` is
-            not empty.
+        ConfigError: before anything is run or written, if a variant cannot be run, `out` is not
+            empty, or the runs in `out` that should be resumed have another configuration.
+        RunError: if the process of a run was killed.
     """
     for variant in variants:
         try:
             check(variant.experiment)
         except ConfigError as error:
             raise ConfigError(f"variant {variant.name}: {error}") from error
-    if out is not None:
+    runs = list(_runs(variants, seeds, out))
+    bars = _Bars(runs, progress)
+    if out is None:
+        return [_in_memory(run, bars) for run in runs]
+    ended = _prepared(runs, out) if resume else {}
+    if not resume:
         files.new_folder(out)
-    rows: list[Row] = []
+    for run in ended:
+        bars.set(run, 1.0)
+    todo = [run for run in runs if run not in ended]
     try:
-        for variant in variants:
-            rows.append(_run(variant, out, progress(variant)))
+        for run, failure in _carried_out(todo, processes, bars):
+            ended[run] = failure
     finally:  # after Ctrl-C the report is about the runs that ended
-        if out is not None and rows:
-            write_report([out / row.variant.name for row in rows], out / files.REPORT)
+        rows = [run.row(ended[run]) for run in runs if run in ended]
+        if rows:
+            files.write_json(out / files.COMPARISON, compared(rows))
+            write_report([run.folder for run in runs if run in ended], out / files.REPORT)
     return rows
 
 
-def _run(variant: Variant, out: Path | None, progress: Progress | None) -> Row:
-    place = None if out is None else out / variant.name
+@dataclass(frozen=True, slots=True, eq=False)
+class _Run:
+    """A run of a comparison; `folder` is unused if the comparison is kept in memory."""
+
+    variant: Variant
+    experiment: Experiment
+    folder: Path
+
+    def row(self, error: str | None) -> Row:
+        summary = files.read_summary(self.folder)
+        return Row(self.variant, self.experiment.seed, summary, error, folder=self.folder)
+
+
+def _runs(variants: Sequence[Variant], seeds: int, out: Path | None) -> Iterator[_Run]:
+    for variant in variants:
+        for later in range(seeds):
+            seed = variant.experiment.seed + later
+            experiment = dataclasses.replace(variant.experiment, seed=seed)
+            folder = (out or Path()) / variant.name
+            yield _Run(variant, experiment, folder / f"seed-{seed}" if seeds > 1 else folder)
+
+
+class _Bars:
+    """The share of each variant's runs that is done."""
+
+    def __init__(
+        self, runs: Sequence[_Run], progress: Callable[[Variant], Progress | None]
+    ) -> None:
+        self._done: dict[str, dict[Path, float]] = {}
+        self._bars: dict[str, Progress | None] = {}
+        for run in runs:
+            if run.variant.name not in self._bars:
+                self._bars[run.variant.name] = progress(run.variant)
+            self._done.setdefault(run.variant.name, {})[run.folder] = 0.0
+
+    def set(self, run: _Run, share: float) -> None:
+        done = self._done[run.variant.name]
+        done[run.folder] = share
+        if (bar := self._bars[run.variant.name]) is not None:
+            bar(sum(done.values()) / len(done))
+
+
+def _in_memory(run: _Run, bars: _Bars) -> Row:
+    seed = run.experiment.seed
     try:
-        result = simulate(variant.experiment, place, progress=progress)
+        result = simulate(run.experiment, progress=partial(bars.set, run))
     except RunError as error:
-        summary = {"status": "failed", "error": str(error)}
-        if place is not None:
-            summary = files.read_summary(place)
-        return Row(variant, summary, None, str(error))
-    return Row(variant, result.summary, result, None)
+        failed = {"status": "failed", "error": str(error)}
+        return Row(run.variant, seed, failed, str(error))
+    return Row(run.variant, seed, result.summary, None, kept=result)
+
+
+def _carried_out(
+    runs: Sequence[_Run], processes: int | None, bars: _Bars
+) -> Iterator[tuple[_Run, str | None]]:
+    """Run and yield the runs as they end, each with its error or None."""
+    alone = any(
+        isinstance(run.experiment.compute, Measured)
+        or isinstance(run.experiment.executor, Processes)
+        for run in runs
+    )
+    most = min(len(runs), processes or (1 if alone else cores()))
+    if most > 1:
+        orders = [(run.experiment, run.folder) for run in runs]
+        ends = simulate_beside(orders, most, lambda index, share: bars.set(runs[index], share))
+        for index, error in ends:
+            bars.set(runs[index], 1.0)
+            yield runs[index], error
+        return
+    for run in runs:
+        try:
+            simulate(run.experiment, run.folder, progress=partial(bars.set, run))
+        except RunError as error:
+            yield run, str(error)
+        else:
+            bars.set(run, 1.0)
+            yield run, None
+
+
+def _prepared(runs: Sequence[_Run], out: Path) -> dict[_Run, str | None]:
+    """Return the runs that are complete in `out`; empty the folders of all others.
+
+    Raises ConfigError, before anything is deleted, if `out` does not exist or a folder belongs
+    to another configuration.
+    """
+    if not out.is_dir():
+        raise ConfigError(f"{out} is not a folder: there is nothing to resume")
+    complete: dict[_Run, str | None] = {}
+    unfinished = []
+    for run in runs:
+        if not run.folder.is_dir():
+            continue
+        if not (run.folder / files.CONFIG).is_file():
+            unfinished.append(run.folder)
+            continue
+        where = run.folder / files.CONFIG
+        if experiment_from(files.read_config(run.folder), str(where), out) != run.experiment:
+            raise ConfigError(
+                f"{where} differs from the configuration of {run.variant.name} with seed "
+                f"{run.experiment.seed}: resume with the configuration that {out} was made with, "
+                "or choose another folder"
+            )
+        if files.read_summary(run.folder)["status"] == "complete":
+            complete[run] = None
+        else:
+            unfinished.append(run.folder)
+    for folder in unfinished:
+        shutil.rmtree(folder)
+    return complete

@@ -14,10 +14,11 @@ from typing import Any
 
 import pyarrow as pa
 import torch
+from safetensors.torch import load_file
 
 from outpace.blocks.block import parameters_digest
 from outpace.config.experiment import Experiment
-from outpace.config.reading import to_plain
+from outpace.config.reading import experiment_from, to_plain
 from outpace.engine.protocol import Engine
 from outpace.engine.servers import scheduler_number
 from outpace.errors import ConfigError, OutpaceError, RunError
@@ -52,6 +53,18 @@ class Result:
     @property
     def trace(self) -> pa.Table:
         return self.read_trace()
+
+    @staticmethod
+    def read(folder: Path) -> Result:
+        """Return the result of a run from its folder. Raises ConfigError, and OSError."""
+        return Result(
+            experiment_from(files.read_config(folder), str(folder / files.CONFIG), folder),
+            files.read_summary(folder),
+            files.read_table(folder / files.METRICS),
+            load_file(folder / files.MODEL),
+            lambda: files.read_table(folder / files.TRACE),
+            folder,
+        )
 
 
 def sink_for(out: Path | None) -> MemorySink | ParquetSink:

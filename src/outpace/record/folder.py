@@ -9,6 +9,10 @@
     run-times.safetensors  a run-time model, if one was fitted in the run
     report.html        the report
 
+The folder of a comparison holds a folder for each run, a report about all of them, and:
+
+    comparison.json    each variant's time to the target and accuracy over its seeds
+
 Each file is written under another name and renamed, so it is either complete or absent.
 """
 
@@ -37,6 +41,7 @@ MESSAGES: Final = "messages.parquet"
 MODEL: Final = "model.safetensors"
 RUN_TIME_MODEL: Final = "run-times.safetensors"
 REPORT: Final = "report.html"
+COMPARISON: Final = "comparison.json"
 
 
 def new_folder(path: Path) -> Path:
@@ -86,8 +91,16 @@ def write_config(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
-    """Write the summary as strict JSON. Raises ValueError if a number is NaN."""
-    write_text(folder / SUMMARY, json.dumps(summary, indent=2, allow_nan=False) + "\n")
+    write_json(folder / SUMMARY, summary)
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write strict JSON. Raises ValueError if a number is NaN or infinite."""
+    write_text(path, json.dumps(data, indent=2, allow_nan=False) + "\n")
+
+
+def read_table(path: Path) -> pa.Table:
+    return pq.read_table(path, partitioning=None)
 
 
 def write_table(path: Path, table: pa.Table) -> None:

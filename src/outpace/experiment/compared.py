@@ -1,0 +1,136 @@
+"""Rows of a comparison, and what they say about each variant: `comparison.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from outpace.config.experiment import Experiment
+from outpace.experiment.estimates import (
+    NOTHING,
+    TimeTo,
+    difference_of,
+    mean_of,
+    mean_time,
+    ratio_of,
+)
+from outpace.experiment.results import Result
+from outpace.record import folder as files
+from outpace.record.metrics import METRICS
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A named experiment."""
+
+    name: str
+    experiment: Experiment
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A run of a comparison: its result, or the error that ended it.
+
+    Attributes:
+        seed: the run's seed.
+        summary: the content of summary.json.
+        error: None if the run is complete.
+        folder: the run's folder; None if the run was kept in memory.
+    """
+
+    variant: Variant
+    seed: int
+    summary: dict[str, Any]
+    error: str | None
+    folder: Path | None = None
+    kept: Result | None = None
+
+    @property
+    def result(self) -> Result | None:
+        """The result, read anew from the run's folder if it has one; None if the run failed."""
+        if self.folder is None or self.error is not None:
+            return self.kept
+        return Result.read(self.folder)
+
+
+def compared(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return what the runs say about each variant, in the order of the variants.
+
+    Every variant is compared with the first one, over the seeds that both were run with.
+
+    Returns:
+        For each variant: `name`; `seeds`, `failed` and `missed`, the number of its runs, of those
+        that failed, and of those that did not reach the target; `time_to_target_s`, `accuracy`
+        and `ratio_to_first`, each with `mean`, `low` and `high` (see `Estimate`; null throughout
+        where there is no target, or no accuracy); and `distinguishable`: whether the interval of
+        the ratio (without a target: of the difference in accuracy) excludes equality; null for the
+        first variant and with fewer than two common seeds.
+    """
+    variants: dict[str, dict[int, Row]] = {}
+    for row in rows:
+        variants.setdefault(row.variant.name, {})[row.seed] = row
+    first = next(iter(variants.values()))
+    return [_about(name, runs, first) for name, runs in variants.items()]
+
+
+def _about(name: str, runs: dict[int, Row], first: dict[int, Row]) -> dict[str, Any]:
+    common = [seed for seed in runs if seed in first]
+    times = {seed: time for seed, row in runs.items() if (time := _time_to(row)) is not None}
+    first_times = {seed: time for seed, row in first.items() if (time := _time_to(row)) is not None}
+    both = [seed for seed in common if seed in times and seed in first_times]
+    ratio = ratio_of([times[seed] for seed in both], [first_times[seed] for seed in both])
+    accurate = {seed: a for seed, row in runs.items() if (a := _accuracy(row)) is not None}
+    first_accurate = {seed: a for seed, row in first.items() if (a := _accuracy(row)) is not None}
+    pairs = [seed for seed in common if seed in accurate and seed in first_accurate]
+    distinguishable: bool | None = None
+    if runs is not first and len(both) > 1:
+        distinguishable = ratio.excludes(1.0)
+    elif runs is not first and not times and len(pairs) > 1:
+        gain = difference_of(
+            [accurate[seed] for seed in pairs], [first_accurate[seed] for seed in pairs]
+        )
+        distinguishable = gain.excludes(0.0)
+    return {
+        "name": name,
+        "seeds": len(runs),
+        "failed": sum(row.error is not None for row in runs.values()),
+        "missed": sum(not time.reached for time in times.values()),
+        "time_to_target_s": asdict(mean_time(list(times.values())) if times else NOTHING),
+        "accuracy": asdict(mean_of(list(accurate.values()))),
+        "ratio_to_first": asdict(ratio),
+        "distinguishable": distinguishable,
+    }
+
+
+def _accuracy(row: Row) -> float | None:
+    accuracy = row.summary.get("accuracy")
+    return accuracy if isinstance(accuracy, float) else None
+
+
+def _time_to(row: Row) -> TimeTo | None:
+    """Return when the run reached the target of its configuration; None if it has no target."""
+    experiment = row.variant.experiment
+    target = experiment.target
+    accuracy = experiment.stop.target_accuracy if target is None else target.accuracy
+    loss = None if target is None else target.loss
+    if accuracy is None and loss is None:
+        return None
+    for evaluation in _evaluations(row).to_pylist():
+        at, reached = evaluation["time_s"], evaluation["accuracy" if loss is None else "train_loss"]
+        if reached is None:
+            continue
+        if reached >= accuracy if loss is None else reached <= loss:
+            return TimeTo(at, True)
+    ended = row.summary.get("virtual_time_s")
+    return TimeTo(ended, False) if isinstance(ended, float | int) and ended > 0 else None
+
+
+def _evaluations(row: Row) -> pa.Table:
+    """Return the evaluations of a run, whether it is complete or failed."""
+    if row.folder is not None and (row.folder / files.METRICS).is_file():
+        return files.read_table(row.folder / files.METRICS)
+    return METRICS.empty_table() if row.kept is None else row.kept.metrics

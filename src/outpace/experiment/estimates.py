@@ -1,0 +1,100 @@
+"""Estimates over the seeds of a comparison: means with intervals, and paired ratios.
+
+All intervals are 95 % confidence intervals of Student's t for the mean over seeds. Variants run on
+the same seeds, so data, weights and run times are common to a pair of runs, and ratios are formed
+seed by seed. A run that missed the target counts as a lower bound (it is censored), not as absent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+_LEVEL: Final = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean over seeds and its interval; None where the runs do not determine a value.
+
+    With one seed, `low` and `high` are None. If runs missed the target, `mean` is a bound and the
+    end of the interval on the other side is None.
+    """
+
+    mean: float | None
+    low: float | None = None
+    high: float | None = None
+
+    def excludes(self, value: float) -> bool:
+        """True if the interval lies above or below the value."""
+        above = self.low is not None and self.low > value
+        return above or (self.high is not None and self.high < value)
+
+
+NOTHING: Final = Estimate(None)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeTo:
+    """Seconds until a run reached the target, or until it ended without having reached it."""
+
+    time_s: float
+    reached: bool
+
+
+def mean_of(values: Sequence[float]) -> Estimate:
+    """Return the mean of the values with its interval; NOTHING if there are none."""
+    n = len(values)
+    if n == 0:
+        return NOTHING
+    mean = math.fsum(values) / n
+    if n == 1:
+        return Estimate(mean)
+    spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
+    reach = _quantile(n - 1) * spread / math.sqrt(n)
+    return Estimate(mean, mean - reach, mean + reach)
+
+
+def mean_time(times: Sequence[TimeTo]) -> Estimate:
+    """Return the mean time in seconds; a lower bound if a run missed the target."""
+    found = mean_of([each.time_s for each in times])
+    if all(each.reached for each in times):
+        return found
+    return Estimate(found.mean, found.low, None)
+
+
+def ratio_of(times: Sequence[TimeTo], first: Sequence[TimeTo]) -> Estimate:
+    """Return the geometric mean of time / time of the first variant, over pairs of equal seeds.
+
+    The interval is that of the mean logarithm. If runs of only one of the two variants missed the
+    target, the ratios are bounds: from below where the variant missed it, from above where the
+    first did. If runs of both missed it, nothing is known.
+    """
+    if not times or any(each.time_s <= 0 for each in (*times, *first)):
+        return NOTHING
+    late = any(not each.reached for each in times)
+    first_late = any(not each.reached for each in first)
+    if late and first_late:
+        return NOTHING
+    pairs = zip(times, first, strict=True)
+    logs = mean_of([math.log(one.time_s / other.time_s) for one, other in pairs])
+    assert logs.mean is not None
+    return Estimate(
+        math.exp(logs.mean),
+        None if logs.low is None or first_late else math.exp(logs.low),
+        None if logs.high is None or late else math.exp(logs.high),
+    )
+
+
+def difference_of(values: Sequence[float], first: Sequence[float]) -> Estimate:
+    """Return the mean of value - value of the first variant, over pairs of equal seeds."""
+    return mean_of([one - other for one, other in zip(values, first, strict=True)])
+
+
+def _quantile(freedom: int) -> float:
+    """Return the quantile of Student's t above which half of 5 % lie."""
+    from scipy.stats import t  # imported here, because it takes half a second
+
+    return float(t.ppf((1 + _LEVEL) / 2, freedom))

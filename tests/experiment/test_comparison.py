@@ -1,0 +1,181 @@
+"""Comparisons over several seeds: folders, comparison.json, resuming, common run times."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.support.command import outpace as command
+from tests.support.command import refused
+
+import outpace
+from outpace.errors import ConfigError
+from outpace.experiment.compared import compared
+from outpace.experiment.comparison import compare, seeds_from, variants_from
+
+# w from 1 by gradient w: the loss w^2 / 2 falls with every iteration, whatever the run times.
+BASE = {
+    "task": {"kind": "quadratic", "eigenvalues": [1.0]},
+    "workers": 2,
+    "compute": {"kind": "exponential", "mean_s": 1.0},
+    "sync": {"kind": "bsp"},
+    "optimizer": {"lr": 0.5},
+    "evaluate": {"every_updates": 1},
+    "target": {"loss": 0.01},
+    "stop": {"iterations": 12},
+}
+VARIANTS = [
+    {"name": "BSP"},
+    {"name": "half as slow", "compute": {"kind": "exponential", "mean_s": 0.5}},
+    {"name": "too short", "stop": {"iterations": 1}},
+]
+
+
+def variants(*entries, **changes):
+    return variants_from({**BASE, **changes, "variants": list(entries)}, "the test", Path())
+
+
+def digests(rows):
+    return [(row.summary["trace_digest"], row.summary["parameters_digest"]) for row in rows]
+
+
+def test_every_variant_meets_the_same_run_times_seed_by_seed(tmp_path):
+    rows = compare(variants(*VARIANTS), tmp_path / "out", seeds=3)
+    assert [(row.variant.name, row.seed) for row in rows] == [
+        (entry["name"], seed) for entry in VARIANTS for seed in range(3)
+    ]
+    bsp, half, short = json.loads((tmp_path / "out" / "comparison.json").read_text())
+    assert bsp["name"] == "BSP"
+    assert (bsp["seeds"], bsp["failed"], bsp["missed"], bsp["distinguishable"]) == (3, 0, 0, None)
+    # The law draws the same numbers for both variants, so with half the mean every run takes
+    # half the time (rounded to ns), and the interval of the paired ratio is a point.
+    assert half["ratio_to_first"] == pytest.approx({"mean": 0.5, "low": 0.5, "high": 0.5}, rel=1e-6)
+    assert half["distinguishable"] is True
+    spread = bsp["time_to_target_s"]
+    assert spread["low"] < spread["mean"] < spread["high"], "seeds draw different run times"
+    assert short["missed"] == 3
+    assert short["time_to_target_s"]["high"] is None
+    assert short["ratio_to_first"]["high"] is None
+    for entry in VARIANTS:
+        for seed in range(3):
+            folder = tmp_path / "out" / entry["name"] / f"seed-{seed}"
+            assert json.loads((folder / "summary.json").read_text())["status"] == "complete"
+
+
+def test_runs_side_by_side_are_the_runs_one_by_one(tmp_path):
+    chosen = variants(*VARIANTS[:2])
+    beside = compare(chosen, tmp_path / "beside", seeds=2, processes=2)
+    alone = compare(chosen, tmp_path / "alone", seeds=2, processes=1)
+    in_memory = compare(chosen, seeds=2)
+    for rows in (beside, alone):
+        assert digests(rows) == digests(in_memory)
+        assert compared(rows) == compared(in_memory)
+        assert rows[0].result.metrics == in_memory[0].result.metrics
+        assert rows[0].result.parameters == in_memory[0].result.parameters
+
+
+def test_one_seed_has_folders_as_before_and_no_intervals(tmp_path):
+    compare(variants(*VARIANTS[:2]), tmp_path / "out")
+    assert (tmp_path / "out" / "BSP" / "summary.json").exists()
+    _, half = json.loads((tmp_path / "out" / "comparison.json").read_text())
+    assert half["ratio_to_first"]["mean"] == pytest.approx(0.5, rel=1e-6)
+    assert half["ratio_to_first"]["low"] is None
+    assert half["distinguishable"] is None
+
+
+def test_without_a_target_variants_are_told_apart_by_accuracy(tmp_path):
+    same = {"task": {"kind": "digits-mlp"}, "compute": {"kind": "constant", "mean_s": 1.0}}
+    chosen = variants(
+        {"name": "short", "stop": {"iterations": 1}},
+        {"name": "again", "stop": {"iterations": 1}},
+        {"name": "long", "stop": {"iterations": 60}},
+        **same,
+        target=None,
+        evaluate={},
+        optimizer={"lr": 0.1},
+    )
+    short, again, long = compared(compare(chosen, seeds=3))
+    assert short["time_to_target_s"] == {"mean": None, "low": None, "high": None}
+    assert again["distinguishable"] is False
+    assert long["distinguishable"] is True
+    assert long["accuracy"]["low"] > short["accuracy"]["high"]
+
+
+def test_a_comparison_is_resumed_where_it_stopped(tmp_path):
+    chosen, out = variants(*VARIANTS[:2]), tmp_path / "out"
+    first = compare(chosen, out, seeds=2)
+    kept = (out / "BSP" / "seed-0" / "summary.json").stat().st_mtime_ns
+    partial = out / "BSP" / "seed-1" / "summary.json"
+    partial.write_text(json.dumps({"status": "partial", "error": "the run was killed"}))
+    for file in (out / "half as slow" / "seed-1").iterdir():
+        file.unlink()
+    rows = compare(chosen, out, seeds=2, resume=True)
+    assert digests(rows) == digests(first)
+    assert (out / "BSP" / "seed-0" / "summary.json").stat().st_mtime_ns == kept
+    with pytest.raises(ConfigError, match="differs from the configuration of BSP with seed 0"):
+        compare(variants(*VARIANTS[:2], batch_size=7), out, seeds=2, resume=True)
+    with pytest.raises(ConfigError, match="is not an empty folder"):
+        compare(chosen, out, seeds=2)
+    with pytest.raises(ConfigError, match="there is nothing to resume"):
+        compare(chosen, tmp_path / "nowhere", seeds=2, resume=True)
+
+
+def test_a_run_that_fails_leaves_the_others_and_counts_as_failed(tmp_path):
+    chosen = variants(
+        {"name": "BSP"}, {"name": "diverges", "optimizer": {"lr": 1e9}, "stop": {"iterations": 200}}
+    )
+    rows = compare(chosen, tmp_path / "out", seeds=2)
+    assert [row.error is None for row in rows] == [True, True, False, False]
+    assert "stopped being finite" in rows[2].error
+    _, diverges = json.loads((tmp_path / "out" / "comparison.json").read_text())
+    assert (diverges["failed"], diverges["missed"]) == (2, 2)
+    assert rows[2].result is None
+
+
+@pytest.mark.parametrize("seeds", [0, -1, 1001, 2.5, "many", True])
+def test_an_unusable_number_of_seeds_is_refused(seeds):
+    with pytest.raises(ConfigError, match="the test: seeds must be from 1 to 1000, not"):
+        seeds_from({"seeds": seeds}, "the test")
+
+
+def test_seeds_belong_to_the_comparison_not_to_a_variant():
+    with pytest.raises(ConfigError, match=r"variants\[0\].seeds: all variants have as many"):
+        variants({"name": "BSP", "seeds": 3})
+
+
+CONFIG = """
+task: {kind: quadratic, eigenvalues: [1.0]}
+workers: 2
+compute: {kind: exponential, mean_s: 1.0}
+sync: {kind: bsp}
+optimizer: {lr: 0.5}
+evaluate: {every_updates: 1}
+stop: {iterations: 12}
+variants:
+  - {name: BSP}
+  - {name: half as slow, compute: {mean_s: 0.5}}
+"""
+
+
+def test_the_command_takes_seeds_and_a_target(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("config.yaml").write_text(CONFIG)
+    start = ("compare", "config.yaml", "--seeds", "2", "--target-loss", "0.01", "--out", "out")
+    assert command(*start) == 0
+    printed = capsys.readouterr().out
+    assert "0.50 [0.50, 0.50]" in printed
+    assert command(*start, "--resume") == 0
+    assert capsys.readouterr().out == printed
+    assert "is not an empty folder" in refused(capsys, *start)
+    assert "--resume needs --out" in refused(capsys, "compare", "config.yaml", "--resume")
+    both = refused(capsys, *start, "--target-accuracy", "0.9")
+    assert "target: needs exactly one of accuracy and loss" in both
+    assert "seeds must be from 1 to 1000, not 0" in refused(
+        capsys, "compare", "config.yaml", "--seeds", "0"
+    )
+    assert "outpace compare" in refused(capsys, "simulate", "config.yaml", "seeds=2")
+
+
+def test_names_are_public():
+    assert outpace.compare is compare
