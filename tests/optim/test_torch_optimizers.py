@@ -70,7 +70,7 @@ def test_any_split_gives_what_torch_gives_on_whole_tensors(data):
         gradient = draw()
         sent = StepSettings(current(), unused)
         for part, _, taken in blocks:
-            taken(3 * gradient[part], 3, sent, 0.0)
+            taken(3 * gradient[part], 3, sent, 0.0, 1.0)
         for number, part in enumerate((3 * gradient / 3).split(sizes)):
             parameters[number].grad = None if number in unused else part.clone()
         plain.step()
@@ -167,9 +167,9 @@ def test_a_users_function_is_given_its_groups_settings(tmp_path):
     made = PythonOptimizer(f"{tmp_path}/mine.py:make").of_groups(GROUPS, settings)
     parameters = torch.zeros(3)
     step = made.on(parameters)
-    step(torch.ones(3), 1, None, 0.0)
+    step(torch.ones(3), 1, None, 0.0, 1.0)
     assert parameters.tolist() == [-1.0, -1.0, -0.5]
-    step(torch.ones(3), 1, StepSettings([{"lr": 2.0}, {"lr": 1.0}], [1]), 0.0)
+    step(torch.ones(3), 1, StepSettings([{"lr": 2.0}, {"lr": 1.0}], [1]), 0.0, 1.0)
     assert parameters.tolist() == [-3.0, -3.0, -0.5]
     assert "lr cannot be 'x'" in made.refusal(StepSettings([{"lr": "x"}, {}]))
     for name, words in (

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from outpace.cluster import Measured
+from outpace.cluster.observed import Measured
 from outpace.config.executors import Processes
 from outpace.config.experiment import Experiment
 from outpace.config.reading import experiment_from

@@ -37,10 +37,14 @@ class _Elementwise(Updater):
         (group,) = optimizer.param_groups
 
         def step(
-            gradient: Gradient, divisor: float, _: StepSettings | None, progress: float
+            gradient: Gradient,
+            divisor: float,
+            _: StepSettings | None,
+            progress: float,
+            factor: float,
         ) -> None:
             variable.grad = mean_of(gradient, divisor)
-            group["lr"] = self.rate(progress)
+            group["lr"] = factor * self.rate(progress)
             optimizer.step()
             variable.grad = None
 

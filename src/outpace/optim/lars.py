@@ -43,10 +43,14 @@ class Lars(Updater):
         tensors = [(part, parameters[part], velocity[part]) for part in parts]
 
         def step(
-            gradient: Gradient, divisor: float, _: StepSettings | None, progress: float
+            gradient: Gradient,
+            divisor: float,
+            _: StepSettings | None,
+            progress: float,
+            factor: float,
         ) -> None:
             gradient = mean_of(gradient, divisor)
-            rate = self.rate(progress)
+            rate = factor * self.rate(progress)
             for part, w, v in tensors:
                 g = gradient[part]
                 trust = self._trust(w, g)

@@ -15,10 +15,10 @@ from outpace.errors import ConfigError
 from outpace.optim.schedules import ConstantRate, Schedule
 from outpace.support.checks import not_negative, positive, require
 
-# (gradient, divisor, settings, progress): changes the parameters in place by a step along
-# gradient / divisor, with the settings of a user's optimizer, if any. progress: iterations so
-# far, with fractions if each gradient is a step.
-Step: TypeAlias = Callable[[Gradient, float, StepSettings | None, float], None]
+# (gradient, divisor, settings, progress, factor): changes the parameters in place by a step along
+# gradient / divisor, with the settings of a user's optimizer, if any, and the learning rate times
+# `factor`. progress: iterations so far, with fractions if each gradient is a step.
+Step: TypeAlias = Callable[[Gradient, float, StepSettings | None, float, float], None]
 
 
 class Optimizer(Protocol):

@@ -11,7 +11,8 @@ last few elements of a tensor differently, too.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -168,7 +169,11 @@ class TorchOptimizer:
         everything = [piece for group in pieces.values() for piece in group]
 
         def step(
-            gradient: Gradient, divisor: float, settings: StepSettings | None, progress: float
+            gradient: Gradient,
+            divisor: float,
+            settings: StepSettings | None,
+            progress: float,
+            factor: float,
         ) -> None:
             gradient = mean_of(gradient, divisor)
             if settings is not None:
@@ -178,9 +183,27 @@ class TorchOptimizer:
             for number in settings.unused if settings is not None else ():
                 for variable, _ in pieces.get(number, ()):
                     variable.grad = None
-            optimizer.step()
+            with _scaled_rates(optimizer, factor):
+                optimizer.step()
 
         return step
+
+
+@contextmanager
+def _scaled_rates(optimizer: torch.optim.Optimizer, factor: float) -> Iterator[None]:
+    """Multiply the learning rate of each group. Raises ConfigError if there is none."""
+    groups = optimizer.param_groups if factor != 1 else []
+    if any("lr" not in group for group in groups):
+        raise ConfigError(
+            f"sync.scale: linear multiplies the learning rate, and {type(optimizer).__name__} "
+            "has no setting lr: use scale: mean or sum"
+        )
+    rates = [group["lr"] for group in groups]
+    for group in groups:
+        group["lr"] = factor * group["lr"]
+    yield
+    for group, rate in zip(groups, rates, strict=True):
+        group["lr"] = rate
 
 
 def _empty_group() -> dict[str, Any]:

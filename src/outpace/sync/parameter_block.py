@@ -21,11 +21,16 @@ class ParameterBlock(Protocol):
         """Return why the gradient or the settings do not fit; empty if they do."""
 
     def update(
-        self, gradient: Value, divisor: float, settings: StepSettings | None, progress: float
+        self,
+        gradient: Value,
+        divisor: float,
+        settings: StepSettings | None,
+        progress: float,
+        factor: float = 1.0,
     ) -> None:
         """Take one step along gradient / divisor; may overwrite the gradient.
 
-        progress: iterations since the start of training.
+        progress: iterations since the start of training. factor: of the learning rate.
         """
 
     def new_sum(self, workers: int) -> BlockSum:
@@ -84,10 +89,15 @@ class TensorBlock(_RealBlock):
         self._copy: torch.Tensor | None = None
 
     def update(
-        self, gradient: Value, divisor: float, settings: StepSettings | None, progress: float
+        self,
+        gradient: Value,
+        divisor: float,
+        settings: StepSettings | None,
+        progress: float,
+        factor: float = 1.0,
     ) -> None:
         assert not isinstance(gradient, Phantom)
-        self._step(gradient, divisor, settings, progress)
+        self._step(gradient, divisor, settings, progress, factor)
         self._copy = None
 
     def is_finite(self) -> bool:
@@ -120,10 +130,15 @@ class FreshBlock(_RealBlock):
         self._rate, self._finite = optimizer.rate, True
 
     def update(
-        self, gradient: Value, divisor: float, settings: StepSettings | None, progress: float
+        self,
+        gradient: Value,
+        divisor: float,
+        settings: StepSettings | None,
+        progress: float,
+        factor: float = 1.0,
     ) -> None:
         assert not isinstance(gradient, Phantom)
-        alpha = -self._rate(progress) / divisor
+        alpha = -factor * self._rate(progress) / divisor
         if isinstance(gradient, torch.Tensor) and gradient.numel() <= _AT_ONCE:
             self.replace(plus(self._parameters, alpha, gradient))
             return
@@ -164,7 +179,12 @@ class PhantomBlock:
         return f"the gradient has {gradient.nbytes} bytes, the parameters {self._block.nbytes}"
 
     def update(
-        self, gradient: Value, divisor: float, settings: StepSettings | None, progress: float
+        self,
+        gradient: Value,
+        divisor: float,
+        settings: StepSettings | None,
+        progress: float,
+        factor: float = 1.0,
     ) -> None:
         pass
 

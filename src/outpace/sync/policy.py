@@ -48,10 +48,14 @@ class Apply(StrEnum):
 
 
 class Scale(StrEnum):
-    """The divisor of gradients."""
+    """What the gradients of an update are divided by, or the learning rate multiplied by."""
 
     MEAN = "mean"  # on arrival: N, the number of workers; on advance: the number of gradients
     SUM = "sum"  # 1
+    # On advance only: the mean of the gradients, at the learning rate times their number (Xie,
+    # Koyejo and Gupta's PSP-SGD, algorithm 1, line 13). With plain SGD it equals SUM; other
+    # optimizers and weight decay do not take steps in proportion to the gradient.
+    LINEAR = "linear"
     # On arrival only: the gradient's staleness, at least 1 (Zhang, Gupta, Lian and Liu,
     # Staleness-aware Async-SGD, IJCAI 2016, equation 5).
     STALENESS = "staleness"
@@ -228,6 +232,11 @@ class Policy(ABC):
         """Yield the problems of this policy in a run with `workers` workers, as `key: why`."""
         if self.scale is Scale.STALENESS and self.apply is not Apply.ON_ARRIVAL:
             yield "scale: staleness belongs to a single gradient: it needs apply: on-arrival"
+        if self.scale is Scale.LINEAR and self.apply is not Apply.ON_ADVANCE:
+            yield (
+                "scale: linear multiplies the learning rate by the number of gradients in an "
+                "update: it needs apply: on-advance"
+            )
 
 
 def bounded(

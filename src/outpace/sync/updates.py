@@ -38,7 +38,7 @@ class Updates:
                 divisor = self._workers
             case Scale.STALENESS:
                 divisor = max(1, staleness)
-            case Scale.SUM:
+            case Scale.SUM | Scale.LINEAR:  # one gradient: its mean at once the rate
                 divisor = 1
         self._observer.push_settled(self._shard, push, now, now, Outcome.APPLIED, staleness)
         self.block.update(gradient, divisor, push.settings, progress)
@@ -75,13 +75,15 @@ class Updates:
             staleness = self.version - push.version
             self._observer.push_settled(self._shard, push, arrived, now, Outcome.APPLIED, staleness)
         gradients = total.gradients
-        if total.scale is not Scale.MEAN:
-            gradient, divisor = gradients.total(), 1
+        if total.scale is Scale.LINEAR:
+            gradient, divisor, factor = gradients.mean(), 1, gradients.count
+        elif total.scale is not Scale.MEAN:
+            gradient, divisor, factor = gradients.total(), 1, 1
         elif iteration <= self._mixed:
-            gradient, divisor = gradients.total(), self._workers
+            gradient, divisor, factor = gradients.total(), self._workers, 1
         else:
-            gradient, divisor = gradients.mean(), 1
-        self.block.update(gradient, divisor, total.settings(), progress)
+            gradient, divisor, factor = gradients.mean(), 1, 1
+        self.block.update(gradient, divisor, total.settings(), progress, factor)
         self._count(cause, iteration)
 
     def dismiss(self, push: Push, arrived: Time, now: Time, outcome: Outcome) -> None:

@@ -38,7 +38,7 @@ class SspTable(Policy):
     at clock i−s+1. Updates are applied on arrival.
 
     Raises:
-        ValueError: if the staleness is negative, or `scale` is staleness.
+        ValueError: if the staleness is negative, or `scale` is neither mean nor sum.
     """
 
     staleness: int  # s: iterations of other workers that a cached block may lack
@@ -55,8 +55,8 @@ class SspTable(Policy):
 
     def __post_init__(self) -> None:
         require_staleness(self.staleness)
-        # A worker applies its own updates before their staleness is known.
-        require(self.scale is not Scale.STALENESS, "scale", "mean or sum", self.scale)
+        # A worker applies its own updates one by one, before their staleness is known.
+        require(self.scale in (Scale.MEAN, Scale.SUM), "scale", "mean or sum", self.scale)
 
     @property
     def pushes_in_a_row(self) -> int:

@@ -200,7 +200,7 @@ class BesideModel:
 
     def commit(self, gradient: Value, divisor: float, gradients: int) -> None:
         (flat,), how = self._tail.cut_off(gradient, gradients)
-        self._step(flat, divisor, how, 0)
+        self._step(flat, divisor, how, 0, 1)
         if not all_finite(self._flat):
             raise DivergenceError(
                 "the parameters stopped being finite; try a smaller learning rate"

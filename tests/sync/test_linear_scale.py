@@ -1,0 +1,113 @@
+"""`scale: linear`: w <- w - d * lr * Updater(mean of d gradients), PSP-SGD, algorithm 1, line 13.
+
+All values are worked out by hand for one parameter that starts at 1.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tests.support.shard_driver import Account
+
+from outpace.errors import ConfigError
+from outpace.experiment.running import simulate
+from outpace.optim import Adam, Lars, Optimizer, Sgd
+from outpace.optim.torch_optimizers import TorchOptimizer
+from outpace.sync import Apply, Asp, Bsp, PartialPush, Policy, Scale
+from outpace.sync.messages import Push
+from outpace.sync.parameter_block import parameter_block
+from outpace.sync.shard import Shard
+
+
+def after(
+    optimizer: Optimizer, policy: Policy, *iterations: list[float], workers: int = 2
+) -> float:
+    """The parameter after iterations in which the workers push these gradients."""
+    block = parameter_block(torch.ones(1, dtype=torch.float64), optimizer)
+    shard = Shard(0, block, workers, policy, Account())
+    for iteration, gradients in enumerate(iterations):
+        for worker, gradient in enumerate(gradients):
+            value = torch.tensor([gradient], dtype=torch.float64)
+            shard.receive(Push(worker, iteration, shard.version, value), iteration)
+    return shard.read().item()
+
+
+def test_adam_takes_a_step_for_every_gradient_at_once():
+    # Adam's first step is lr * g / (|g| + eps), so lr whatever the gradient: 0.1, and by the
+    # paper d = 2 times that. The sum of the gradients gives one step of 0.1.
+    adam = Adam(lr=0.1)
+    assert after(adam, Bsp(scale=Scale.LINEAR), [3.0, 5.0]) == pytest.approx(0.8, abs=1e-7)
+    assert after(adam, Bsp(scale=Scale.SUM), [3.0, 5.0]) == pytest.approx(0.9, abs=1e-7)
+
+
+def test_weight_decay_counts_once_for_every_gradient():
+    # Updater(0) = 0.5 * w, so w = 1 - 2 * 0.1 * 0.5 = 0.9; with the sum 1 - 0.1 * 0.5.
+    decayed = Sgd(lr=0.1, weight_decay=0.5)
+    assert after(decayed, Bsp(scale=Scale.LINEAR), [0.0, 0.0]) == pytest.approx(0.9)
+    assert after(decayed, Bsp(scale=Scale.SUM), [0.0, 0.0]) == pytest.approx(0.95)
+
+
+def test_with_plain_sgd_linear_is_the_sum():
+    plain = Sgd(lr=0.1)
+    for scale in (Scale.LINEAR, Scale.SUM):
+        assert after(plain, Bsp(scale=scale), [1.0, 2.0]) == pytest.approx(1 - 0.1 * 3)
+
+
+def test_the_number_of_gradients_is_that_of_the_iteration():
+    # Quorum 1 of 2: the first iteration ends with one gradient (the second worker's comes too
+    # late and is dropped). Momentum: b = 1, w = 1 - 1 * 0.1 * 1 = 0.9. Second iteration, again
+    # one gradient: b = 0.5 * 1 + 1 = 1.5, w = 0.9 - 0.1 * 1.5 = 0.75.
+    heavy = Sgd(lr=0.1, momentum=0.5)
+    policy = PartialPush(1, scale=Scale.LINEAR)
+    assert after(heavy, policy, [1.0, 7.0], [1.0, 7.0]) == pytest.approx(0.75)
+    # With both gradients: b = 1, w = 1 - 2 * 0.1 = 0.8; b = 1.5, w = 0.8 - 2 * 0.1 * 1.5 = 0.5.
+    assert after(heavy, Bsp(scale=Scale.LINEAR), [1.0, 1.0], [1.0, 1.0]) == pytest.approx(0.5)
+
+
+def test_lars_multiplies_its_rate():
+    # lambda = 0.001 * |w| / |g| with w = 1, g = 2: 0.0005; v = 2 * 0.1 * 0.0005 * 2 = 0.0002.
+    assert after(Lars(lr=0.1), Bsp(scale=Scale.LINEAR), [2.0, 2.0]) == pytest.approx(0.9998)
+
+
+def test_a_users_optimizer_has_its_own_rate_again_after_the_step():
+    # Adam as above, from a script: two iterations of steps 2 * 0.1, at constant gradients.
+    script = TorchOptimizer("Adam", [[(0, 0, 1)]], [{"lr": 0.1}])
+    linear = Bsp(scale=Scale.LINEAR)
+    assert after(script, linear, [3.0, 3.0]) == pytest.approx(0.8, abs=1e-7)
+    assert after(script, linear, [3.0, 3.0], [3.0, 3.0]) == pytest.approx(0.6, abs=1e-7)
+
+
+def test_an_optimizer_without_a_learning_rate_is_refused():
+    class Fixed(torch.optim.Optimizer):
+        def __init__(self, groups):
+            super().__init__(groups, {})
+
+        def step(self, closure=None):
+            raise AssertionError("must not be called")
+
+    script = TorchOptimizer("Fixed", [[(0, 0, 1)]], [{}], factory=Fixed)
+    with pytest.raises(ConfigError, match="linear multiplies the learning rate, and Fixed has no"):
+        after(script, Bsp(scale=Scale.LINEAR), [1.0, 1.0])
+
+
+def test_linear_needs_an_update_of_several_gradients():
+    assert list(Asp(scale=Scale.LINEAR).problems(2)) == [
+        "scale: linear multiplies the learning rate by the number of gradients in an update: "
+        "it needs apply: on-advance"
+    ]
+    assert list(Asp(scale=Scale.LINEAR, apply=Apply.ON_ADVANCE).problems(2)) == []
+
+
+def test_a_run_uses_it():
+    result = simulate(
+        {
+            "task": {"kind": "quadratic", "eigenvalues": [1.0]},
+            "workers": 4,
+            "compute": {"kind": "constant", "mean_s": 1.0},
+            "sync": {"kind": "bsp", "scale": "linear"},
+            "optimizer": {"kind": "adam", "lr": 0.05},
+            "stop": {"iterations": 1},
+        }
+    )
+    (w,) = result.parameters.values()
+    assert w.item() == pytest.approx(1 - 4 * 0.05, abs=1e-6)
