@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curve
-from benchmarks.papers.psp.settings import late_replies
+from benchmarks.papers.psp.settings import LateReplies, late_replies
 
 from outpace.config.experiment import Experiment
 from outpace.record.folder import MESSAGES
@@ -21,7 +21,7 @@ from outpace.record.folder import MESSAGES
 NORMAL, DELAYED = SCENARIOS = ("normal", "4 s delay")
 FIGURES = {"runs": list(SCENARIOS)}
 PICTURE = "figure-2.html"
-SLOWER = 0.10  # the median of what is not late, than without delays
+_ERRORS = 3  # standard errors
 _BIN = 0.1  # s
 _QUANTILES = (0.05, 0.5, 0.95, 0.99)
 
@@ -37,33 +37,53 @@ class PullDelays:
 
 
 def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -> list[Claim]:
-    """Judge the law of late replies by the messages of these runs."""
+    """Judge the delays of pulls, from request to response, by the messages of these runs."""
     normal, delayed = (pull_delays(curves[name].folder) for name in SCENARIOS)
-    law = late_replies(experiments[DELAYED])
-    late = delayed.way >= law.seconds
-    share, error = late.mean(), sqrt(law.probability * (1 - law.probability) / len(late))
-    medians = np.median(normal.way), np.median(delayed.way[~late])
-    waiting = (delayed.whole >= law.seconds).mean()
+    experiment = experiments[DELAYED]
+    iterations = experiment.stop.iterations
+    assert iterations is not None
+    return judged(normal, delayed, late_replies(experiment), iterations)
+
+
+def judged(
+    normal: PullDelays, delayed: PullDelays, law: LateReplies, iterations: int
+) -> list[Claim]:
+    """Judge the delays of both scenarios."""
+    longest, late = normal.whole.max(), delayed.way >= law.seconds
+    share = (delayed.whole > longest).mean()
+    # No reply precedes the first iteration, and iterations are late independently of each other.
+    expected = law.of_pulls * (iterations - 1) / iterations
+    error = sqrt(law.of_all * (1 - law.of_all) / iterations)
+    medians = [np.median(delays.whole) for delays in (normal, delayed)]
     return [
         Claim(
             "figure 2, 4 s delay",
-            f"{law.probability:.2%} of the responses are {law.seconds:g} s late",
-            f"{share:.3%} of {len(late):,}",
-            bool(abs(share - law.probability) <= 4 * error),
-            margin=f"within 4 standard errors of {error:.3%}",
+            f"{law.probability:.2%} of the responses are {law.seconds:g} s late (put in, "
+            "not a result)",
+            f"{late.mean():.3%} of {len(late):,}",
+            None,
         ),
         Claim(
             "figure 2, normal",
-            "no response is late",
-            f"the slowest of {len(normal.way):,} was on its way for {normal.way.max():.2f} s",
-            bool(normal.way.max() < law.seconds),
+            "no pull takes as long as a delay",
+            f"the slowest of {len(normal.whole):,} took {longest:.2f} s",
+            bool(longest < law.seconds),
+            margin=f"below {law.seconds:g} s",
         ),
         Claim(
-            "figure 2",
-            "the other responses come as fast as without delays",
-            f"median way {medians[1]:.3f} against {medians[0]:.3f} s",
-            bool(medians[1] <= (1 + SLOWER) * medians[0]),
-            margin=f"longer by at most {SLOWER:.0%}",
+            "figure 2, 4 s delay (closed form; the figure is not legible in the text at hand)",
+            f"{expected:.1%} of the pulls take longer than any without delays: a server answers "
+            "when all workers have pushed",
+            f"{share:.1%} of {len(delayed.whole):,}",
+            bool(abs(share - expected) <= _ERRORS * error),
+            margin=f"within {_ERRORS} standard errors of {error:.1%}",
+        ),
+        Claim(
+            "figure 2, 4 s delay",
+            f"rare but large: half of the pulls take up to {law.seconds:g} s longer",
+            f"median {medians[1]:.2f} against {medians[0]:.2f} s",
+            bool(0.5 * law.seconds < medians[1] - medians[0] <= law.seconds),
+            margin=f"{0.5 * law.seconds:g} to {law.seconds:g} s longer",
         ),
         *(
             Claim(
@@ -73,14 +93,6 @@ def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -
                 None,
             )
             for name, delays in zip(SCENARIOS, (normal, delayed), strict=True)
-        ),
-        Claim(
-            "why (not in the paper)",
-            "in synchronous training one late reply holds up the next pulls of all workers",
-            f"{waiting:.0%} of the pulls took {law.seconds:g} s or more, {waiting / share:.0f} "
-            "times as many as the replies that were late",
-            bool(waiting >= 10 * share),
-            margin="at least 10 times",
         ),
     ]
 

@@ -73,6 +73,15 @@ class LateReplies:
         """Share of iterations that any worker begins late: all wait in synchronous training."""
         return 1 - (1 - self.of_a_worker) ** self.workers
 
+    @property
+    def of_pulls(self) -> float:
+        """Share of pulls that wait for a late worker in synchronous training.
+
+        A server answers when all have pushed, so every worker that is not late waits if another
+        one is: the workers that are not late, less the iterations in which none is.
+        """
+        return (1 - self.of_a_worker) - (1 - self.of_all)
+
     def of_quorum(self, quorum: int) -> float:
         """Return the share of iterations in which the servers have to wait for a late worker.
 
