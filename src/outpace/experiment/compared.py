@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from outpace.config.experiment import Experiment
-from outpace.experiment.estimates import (
+from outpace.support.estimates import (
     NOTHING,
     TimeTo,
     difference_of,

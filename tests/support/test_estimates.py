@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from outpace.experiment.estimates import (
+from outpace.support.estimates import (
     NOTHING,
     Estimate,
     TimeTo,
