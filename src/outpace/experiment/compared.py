@@ -10,6 +10,9 @@ from typing import Any
 import pyarrow as pa
 
 from outpace.config.experiment import Experiment
+from outpace.experiment.results import Result
+from outpace.record import folder as files
+from outpace.record.metrics import METRICS
 from outpace.support.estimates import (
     NOTHING,
     TimeTo,
@@ -18,9 +21,6 @@ from outpace.support.estimates import (
     mean_time,
     ratio_of,
 )
-from outpace.experiment.results import Result
-from outpace.record import folder as files
-from outpace.record.metrics import METRICS
 
 
 @dataclass(frozen=True, slots=True)
