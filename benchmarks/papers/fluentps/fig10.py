@@ -19,6 +19,7 @@ FIGURES = {
     for figure, workers in zip((10, 11), SIZES, strict=True)
 }
 ALIKE = 0.015
+APART = 0.1  # 1.38 and 1.37 in table IV, with soft, on two data sets: 80.77 / 58.71, 78.68 / 57.59
 
 
 def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -> list[Claim]:
@@ -86,8 +87,9 @@ def _speed(paces: Mapping[str, Pace]) -> list[Claim]:
             "figure 10",
             "PSSP (P = 0.5) is 1.38 times faster than SSP, at an accuracy close to it",
             f"{half.faster_than(ssp):.2f} times, {half.accuracy:.3f} against {ssp.accuracy:.3f}",
-            half.faster_than(ssp) > 1.15 and abs(half.accuracy - ssp.accuracy) < ALIKE,
-            margin=f"above 1.15 times, accuracies within {ALIKE}",
+            abs(half.faster_than(ssp) - 1.38) <= APART
+            and abs(half.accuracy - ssp.accuracy) < ALIKE,
+            margin=f"within {APART} times, accuracies within {ALIKE}",
         ),
         Claim(
             "figure 10",

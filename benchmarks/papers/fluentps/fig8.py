@@ -11,6 +11,7 @@ from benchmarks.papers.pace import accuracy_between, pace
 from outpace.config.experiment import Experiment
 
 FIGURES: dict[str, list[str]] = {}
+APART = 0.12  # published for the same network in table IV: 1.19 and 1.31, on two data sets
 MIDWAY = (16500 / 29800, 23500 / 29800)  # of the time that soft takes for all
 
 
@@ -26,8 +27,8 @@ def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -
             "figure 8",
             "lazy execution is 1.21 times faster",
             f"{ratio:.2f} times",
-            ratio > 1.1,
-            margin="above 1.1 times",
+            abs(ratio - 1.21) <= APART,
+            margin=f"within {APART}",
         ),
         Claim(
             "figure 8",

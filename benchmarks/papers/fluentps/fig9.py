@@ -19,16 +19,31 @@ FIGURES = {
     for buffer in ("soft", "lazy")
 }
 ALIKE = 0.015  # of accuracies
+# The margins are from the paper's other figures. Its delayed pulls differ by a factor of up to 1.5
+# between two data sets with soft and 2.5 with lazy (table IV), so what is left of them may be twice
+# as many or half. PSSP saves 28.5 % of the time here and 27.5 % in figure 10 (1.38 times faster);
+# lazy is 1.19 to 1.31 times faster than soft in table IV and 1.21 times in figure 8.
+LEFT, TIME_APART, SPEED_APART = 2.0, 5.0, 0.1
 
 
 def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -> list[Claim]:
     """Judge the paper's claims about its figure by these runs."""
     paces = {name: pace(curve) for name, curve in curves.items()}
+    return [_same_bound(experiments), *judged(paces)]
+
+
+def judged(paces: Mapping[str, Pace]) -> list[Claim]:
+    """Judge the runs by their paces."""
     soft, lazy = (
         [(paces[f"{buffer} {a}"], paces[f"{buffer} {b}"]) for a, b in PAIRS]
         for buffer in ("soft", "lazy")
     )
-    return [_same_bound(experiments), *_soft(soft), *_lazy(soft, lazy), _accuracy(paces)]
+    return [*_soft(soft), *_lazy(soft, lazy), _accuracy(paces)]
+
+
+def _is_left(saved: float, published: float) -> bool:
+    """True if what is left of the delayed pulls, in per cent, is near what is published."""
+    return 1 / LEFT <= (100 - saved) / (100 - published) <= LEFT
 
 
 def _same_bound(experiments: Mapping[str, Experiment]) -> Claim:
@@ -55,15 +70,15 @@ def _soft(pairs: list[tuple[Pace, Pace]]) -> list[Claim]:
             "figure 9, soft",
             "PSSP delays fewer pulls than SSP: up to 97.1 % less, in the pair G, H",
             f"{_delays(pairs)}: {listed(delayed)} % less",
-            min(delayed) > 20 and max(delayed) > 70,
-            margin="above 20 % in each pair, above 70 % in one",
+            max(delayed) == delayed[-1] and min(delayed) > 0 and _is_left(delayed[-1], 97.1),
+            margin=f"most in G, H; what is left there within a factor of {LEFT:g}; less in each",
         ),
         Claim(
             "figure 9, soft",
             "PSSP takes up to 28.5 % less time",
             f"{listed(seconds)} % less",
-            min(seconds) > 5 and max(seconds) > 15,
-            margin="above 5 % in each pair, above 15 % in one",
+            min(seconds) > 0 and abs(max(seconds) - 28.5) <= TIME_APART,
+            margin=f"within {TIME_APART:g} per cent of the time; less in each pair",
         ),
     ]
 
@@ -79,8 +94,8 @@ def _lazy(soft: list[tuple[Pace, Pace]], lazy: list[tuple[Pace, Pace]]) -> list[
             "figure 9",
             "lazy is up to 1.24 times faster than soft, with up to 97.1 % fewer delayed pulls",
             f"A to H: {listed(speedups, 2)} times, {listed(fewer, 0)} % fewer",
-            max(speedups) > 1.12 and max(fewer) > 70,
-            margin="above 1.12 times in one, above 70 % in one",
+            abs(max(speedups) - 1.24) <= SPEED_APART and _is_left(max(fewer), 97.1),
+            margin=f"within {SPEED_APART} times; what is left within a factor of {LEFT:g}",
         ),
         Claim(
             "figure 9",
@@ -93,8 +108,8 @@ def _lazy(soft: list[tuple[Pace, Pace]], lazy: list[tuple[Pace, Pace]]) -> list[
             "figure 9, lazy",
             "PSSP delays up to 70.7 % fewer pulls than SSP",
             f"{_delays(lazy)}: {listed(delayed)} % less",
-            max(delayed) > 35,
-            margin="above 35 % in one pair",
+            _is_left(max(delayed), 70.7),
+            margin=f"what is left within a factor of {LEFT:g}",
         ),
         Claim(
             "why (not in the paper)",

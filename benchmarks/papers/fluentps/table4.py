@@ -30,6 +30,11 @@ PUBLISHED = {
         "accuracy": (0.925, 0.926, 0.928, 0.924, 0.924, 0.929, 0.930, 0.932, 0.929, 0.931, 0.930),
     },
 }
+# How far the paper's rows for CIFAR-100, of the same networks and clusters, are from these: times
+# by up to 8 %, SSP's time over ASP's by 0.15 and over lazy SSP's by 0.12, delayed pulls by a factor
+# of up to 1.5 with soft and 2.5 with lazy (3.8 with lazy and dynamic, where α is not known).
+TIMES_APART, RATIOS_APART = 0.10, 0.15
+PULLS_APART = {"soft": 2.0, "lazy": 2.5}
 FREE = "64x1 free"
 _ENDS = ("asp", "soft 1", "lazy 1")
 FIGURES = {
@@ -42,23 +47,52 @@ ALIKE = 0.015  # of accuracies, published: within 0.009
 
 def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -> list[Claim]:
     """Judge the rows of the table and the relations between them."""
-    found: list[Claim] = []
-    for cluster in CLUSTERS:
-        measured = {row: pace(curves[f"{cluster} {row}"]) for row in ROWS}
-        found += [*_rows(cluster, measured), *_between(cluster, measured)]
+    found = [
+        claim
+        for cluster in CLUSTERS
+        for claim in judged(cluster, {row: pace(curves[f"{cluster} {row}"]) for row in ROWS})
+    ]
     return [*found, _without_cost({row: pace(curves[f"{FREE} {row}"]) for row in _ENDS})]
 
 
+def judged(cluster: str, measured: Mapping[str, Pace]) -> list[Claim]:
+    """Judge the rows of one cluster."""
+    return [*_rows(cluster, measured), *_pulls(cluster, measured), *_between(cluster, measured)]
+
+
 def _rows(cluster: str, measured: Mapping[str, Pace]) -> list[Claim]:
-    """Return the numbers in the columns of the paper, for information."""
+    """Return the columns of the paper, and judge the times."""
+    times = PUBLISHED[cluster]["seconds"]
+    near = all(
+        abs(measured[row].seconds / time - 1) <= TIMES_APART
+        for row, time in zip(ROWS, times, strict=True)
+    )
     return [
         Claim(
             f"table IV, {CLUSTERS[cluster]}: {column}",
             "; ".join(_by_row(PUBLISHED[cluster][column], digits)),
             "; ".join(_by_row([getattr(measured[row], column) for row in ROWS], digits)),
-            None,
+            near if column == "seconds" else None,
+            margin=f"each within {TIMES_APART:.0%}" if column == "seconds" else None,
         )
         for column, digits in (("seconds", 1), ("delayed", 0), ("accuracy", 3))
+    ]
+
+
+def _pulls(cluster: str, measured: Mapping[str, Pace]) -> list[Claim]:
+    """Judge the delayed pulls of each row but ASP's."""
+    published = dict(zip(ROWS, PUBLISHED[cluster]["delayed"], strict=True))
+    return [
+        Claim(
+            f"DPRs, {CLUSTERS[cluster]}",
+            f"{buffer}, P = {p}: {published[row]:g} per 100 iterations",
+            f"{measured[row].delayed:.0f}",
+            1 / factor <= measured[row].delayed / published[row] <= factor,
+            margin=f"within a factor of {factor:g}",
+        )
+        for buffer, factor in PULLS_APART.items()
+        for p in BLOCKING
+        for row in (f"{buffer} {p}",)
     ]
 
 
@@ -71,60 +105,53 @@ def _by_row(values: tuple[float, ...] | list[float], digits: int) -> list[str]:
 
 
 def _between(cluster: str, measured: Mapping[str, Pace]) -> list[Claim]:
+    """Judge the relations between the rows."""
     where = CLUSTERS[cluster]
     seconds = dict(zip(ROWS, PUBLISHED[cluster]["seconds"], strict=True))
-    delayed = dict(zip(ROWS, PUBLISHED[cluster]["delayed"], strict=True))
     asp, soft, lazy = (measured[row] for row in _ENDS)
     constant = [measured[f"soft {p}"] for p in ("0.1", "0.3", "0.5", "1")]
-    saved = seconds["soft 1"] / seconds["lazy 1"]
     accuracies = [pace.accuracy for pace in measured.values()]
     published = PUBLISHED[cluster]["accuracy"]
-    shares = [
-        (what, measured[row], delayed[row] / delayed["soft 1"])
-        for what, row in (("P = 0.5", "soft 0.5"), ("dynamic", "soft dynamic"))
+    half = measured["soft 0.5"]
+    ratios = [
+        ("soft SSP takes {:.2f} times ASP's time", "soft 1", "asp", asp.faster_than(soft)),
+        (
+            "lazy SSP is {:.2f} times faster than soft SSP",
+            "soft 1",
+            "lazy 1",
+            lazy.faster_than(soft),
+        ),
+        (
+            "soft PSSP (P = 0.5) is {:.2f} times faster than soft SSP",
+            "soft 1",
+            "soft 0.5",
+            half.faster_than(soft),
+        ),
     ]
     return [
         Claim(
             f"DPRs, {where}",
-            f"soft SSP delays {delayed['soft 1'] / delayed['lazy 1']:.0f} times as many pulls as "
-            "lazy SSP",
-            f"{soft.delayed:.0f} against {lazy.delayed:.0f} per 100 iterations",
-            soft.delayed > 5 * lazy.delayed,
-            margin="above 5 times",
-        ),
-        Claim(
-            f"DPRs, {where}",
             "soft: more with each larger P",
             listed([pace.delayed for pace in constant], 0),
-            all(a.delayed < 0.8 * b.delayed for a, b in pairwise(constant)),
-            margin="a quarter more each time",
+            all(a.delayed < b.delayed for a, b in pairwise(constant)),
+            margin="in this order",
         ),
         *(
             Claim(
-                f"DPRs, {where}",
-                f"soft, {what}: {share:.2f} of SSP's",
-                f"{some.delayed:.0f} of {soft.delayed:.0f} per 100 iterations",
-                share / 2 * soft.delayed <= some.delayed <= share * 2 * soft.delayed,
-                margin="within a factor of 2",
+                f"time, {where}",
+                said.format(seconds[slow] / seconds[fast]),
+                f"{ratio:.2f} times",
+                abs(ratio - seconds[slow] / seconds[fast]) <= RATIOS_APART,
+                margin=f"within {RATIOS_APART}",
             )
-            for what, some, share in shares
+            for said, slow, fast, ratio in ratios
         ),
         Claim(
             f"time, {where}",
-            f"soft SSP takes {seconds['soft 1'] / seconds['asp']:.2f} times ASP's time, more with "
-            "each larger P",
-            f"{asp.faster_than(soft):.2f} times, for the four P "
-            f"{listed([asp.faster_than(p) for p in constant], 2)}",
-            _excess_kept(asp.faster_than(soft), seconds["soft 1"] / seconds["asp"])
-            and all(a.seconds < b.seconds for a, b in pairwise(constant)),
-            margin="at least half of the published excess",
-        ),
-        Claim(
-            f"time, {where}",
-            f"lazy SSP is {saved:.2f} times faster than soft SSP",
-            f"{lazy.faster_than(soft):.2f} times",
-            _excess_kept(lazy.faster_than(soft), saved),
-            margin="at least half of the published excess",
+            "soft: longer with each larger P",
+            listed([pace.seconds for pace in constant]),
+            all(a.seconds < b.seconds for a, b in pairwise(constant)),
+            margin="in this order",
         ),
         Claim(
             f"accuracy, {where}",
@@ -147,8 +174,3 @@ def _without_cost(measured: Mapping[str, Pace]) -> Claim:
         soft.seconds < lazy.seconds and asp.faster_than(soft) < 1.2,
         margin="soft below lazy, and below 1.2 times ASP",
     )
-
-
-def _excess_kept(measured: float, published: float) -> bool:
-    """True if the excess over 1 is at least half of the published one."""
-    return measured - 1 >= 0.5 * (published - 1)
