@@ -66,7 +66,7 @@ def test_training_on_a_cluster_runs_and_keeps_what_it_found(tmp_path):
         "stop": {"virtual_time_s": 2.0},
     }
     claims = training.run(few, tmp_path)
-    assert [claim.agrees for claim in claims] == [None]  # nothing is learned here
+    assert claims == []  # no strategy with a model
     results = json.loads((tmp_path / "results.json").read_text())["i"]
     assert results["Chen"]["count"] == [pytest.approx(149, abs=1)]
     assert results["asynchronous"]["gradients_per_s"] > results[ALL]["gradients_per_s"]
@@ -169,8 +169,10 @@ def test_the_target_is_what_waiting_for_all_has_around_nine_tenths_of_its_time()
     assert rows["b"].gradients_per_s == [pytest.approx(90 / 50)]
 
 
-def row(seconds) -> Measured:
-    return Measured([seconds], [seconds], [0.9], [1.0], [1.0], [1.0])
+def row(seconds, *losses) -> Measured:
+    losses = list(losses) or [0.3]
+    times = [seconds] * len(losses)
+    return Measured(times, times, [0.9], losses, [1.0], [1.0], [1.0])
 
 
 def test_the_judge_of_training_refuses_a_model_that_is_slower_than_a_rule_without_one():
@@ -179,6 +181,23 @@ def test_the_judge_of_training_refuses_a_model_that_is_slower_than_a_rule_withou
     assert [claim.agrees for claim in training.claims("i", good)] == [True, True]
     bad = good | {"Chen": row(40)}
     assert [claim.agrees for claim in training.claims("i", bad)] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "losses", "agrees"),
+    [
+        (50, (0.40, 0.42), [True, True]),
+        (70, (0.40, 0.42), [False, True]),  # not sooner than predicted cut-offs
+        (50, (0.30, 0.32), [True, False]),  # as low a loss
+        (50, (0.30, 0.50), [True, False]),  # higher by one standard error: 0.1 +- 0.1
+    ],
+)
+def test_asynchronous_training_must_be_sooner_and_end_at_a_clearly_higher_loss(
+    seconds, losses, agrees
+):
+    rows = {ALL: row(90, 0.3, 0.3), "deep Markov": row(60, 0.3, 0.32)}
+    rows["asynchronous"] = row(seconds, *losses)
+    assert [claim.agrees for claim in training.claims("i", rows)][-2:] == agrees
 
 
 def test_the_judge_of_the_real_run_refuses_a_slower_strategy_and_an_abort_that_comes_late():

@@ -83,6 +83,7 @@ class Measured:
     seconds_to_loss: list[float]  # infinite if it never came that far
     seconds_to_accuracy: list[float]
     final_accuracy: list[float]  # the mean over the last tenth of the time
+    final_loss: list[float]  # likewise, on the test data
     gradients_per_s: list[float]
     iterations: list[float]  # mean over the workers if they have no common ones
     count: list[float]  # gradients per iteration
@@ -105,12 +106,17 @@ def measured(repetitions: Sequence[Curves]) -> dict[str, Measured]:
                 seconds_to_error(run, 1 - goal.accuracy)
                 for run, goal in zip(runs, targets, strict=True)
             ],
-            [accuracy_between(run, 0.9 * run.seconds[-1], run.seconds[-1]) for run in runs],
+            [_at_the_end(run) for run in runs],
+            [_at_the_end(replace(run, accuracy=run.loss)) for run in runs],
             [run.summary["gradients_applied"] / run.seconds[-1] for run in runs],
             [_iterations(run) for run in runs],
             [run.summary["gradients_applied"] / _iterations(run) for run in runs],
         )
     return found
+
+
+def _at_the_end(run: Curve) -> float:
+    return accuracy_between(run, 0.9 * run.seconds[-1], run.seconds[-1])
 
 
 def _iterations(run: Curve) -> float:
