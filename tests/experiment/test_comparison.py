@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -30,6 +33,8 @@ VARIANTS = [
     {"name": "half as slow", "compute": {"kind": "exponential", "mean_s": 0.5}},
     {"name": "too short", "stop": {"iterations": 1}},
 ]
+
+MEASURED = {"compute": {"kind": "measured", "samples": 3}}
 
 
 def variants(*entries, **changes):
@@ -133,6 +138,115 @@ def test_a_run_that_fails_leaves_the_others_and_counts_as_failed(tmp_path):
     assert rows[2].result is None
 
 
+def test_an_interrupted_comparison_leaves_whole_folders_that_say_so_and_is_resumed(tmp_path):
+    # The long run is interrupted when the short one has ended, and not earlier.
+    chosen = variants({"name": "short"}, {"name": "long", "stop": {"iterations": 300_000}})
+    out = tmp_path / "out"
+    ended = set()
+
+    def bar(variant):
+        def share_done(share):
+            if share == 1.0:
+                ended.add(variant.name)
+            if ended and variant.name == "long" and share > 0:
+                raise KeyboardInterrupt
+
+        return share_done
+
+    with pytest.raises(KeyboardInterrupt):
+        compare(chosen, out, processes=2, progress=bar)
+    assert multiprocessing.active_children() == []
+    names = {path.name for path in (out / "short").iterdir()}
+    assert {path.name for path in (out / "long").iterdir()} == names
+    summary = json.loads((out / "long" / "summary.json").read_text())
+    assert (summary["status"], summary["error"]) == ("partial", "interrupted")
+    assert sum(summary["iterations"]) > 0, "the work until then is in the folder"
+    (short,) = json.loads((out / "comparison.json").read_text())
+    assert (short["name"], short["seeds"], short["missed"]) == ("short", 1, 0)
+
+
+def test_a_process_that_is_killed_fails_its_own_run_only(tmp_path):
+    chosen = variants({"name": "killed", "stop": {"iterations": 300_000}}, {"name": "BSP"})
+
+    def bar(variant):
+        def share_done(share):
+            if variant.name == "killed" and share < 1:
+                for process in multiprocessing.active_children():
+                    if process.name == "run-0":
+                        process.kill()
+
+        return share_done
+
+    killed, bsp = compare(chosen, tmp_path / "out", processes=2, progress=bar)
+    assert killed.error == "the process of the run was killed by SIGKILL"
+    assert killed.summary["status"] == "partial"
+    assert bsp.error is None
+    first, _ = json.loads((tmp_path / "out" / "comparison.json").read_text())
+    assert first["failed"] == 1
+    again = compare(variants({"name": "killed"}, {"name": "BSP"}), tmp_path / "again")
+    assert again[1].summary["trace_digest"] == bsp.summary["trace_digest"]
+
+
+def test_resuming_removes_nothing_that_is_not_an_unfinished_run(tmp_path):
+    chosen, out = variants({"name": "BSP"}), tmp_path / "out"
+    (out / "BSP").mkdir(parents=True)
+    (out / "BSP" / "thesis.tex").write_text("precious")
+    with pytest.raises(ConfigError, match=r"BSP is not the folder of a run, it has no config.yaml"):
+        compare(chosen, out, resume=True)
+    assert (out / "BSP" / "thesis.tex").read_text() == "precious"
+
+
+def test_one_seed_and_several_seeds_are_not_mixed_by_resuming(tmp_path):
+    chosen = variants({"name": "BSP"})
+    compare(chosen, tmp_path / "one")
+    with pytest.raises(ConfigError, match=r"with several seeds it would be in .*BSP/seed-0: move"):
+        compare(chosen, tmp_path / "one", seeds=2, resume=True)
+    compare(chosen, tmp_path / "two", seeds=2)
+    with pytest.raises(ConfigError, match="resume with the number of seeds"):
+        compare(chosen, tmp_path / "two", resume=True)
+    assert len(compare(chosen, tmp_path / "two", seeds=3, resume=True)) == 3
+
+
+def test_a_run_that_was_killed_while_its_folder_was_made_is_resumed(tmp_path):
+    chosen, out = variants({"name": "BSP"}), tmp_path / "out"
+    (first,) = compare(chosen, out)
+    for file in (out / "BSP").iterdir():
+        if file.name != "config.yaml":
+            file.unlink()
+    (again,) = compare(chosen, out, resume=True)
+    assert digests([again]) == digests([first])
+
+
+def test_a_comparison_with_measured_run_times_is_resumed_with_the_same_ones(tmp_path):
+    chosen = variants({"name": "BSP"}, {"name": "ASP", "sync": {"kind": "asp"}}, **MEASURED)
+    out = tmp_path / "out"
+    bsp, _ = compare(chosen, out)
+    shutil.rmtree(out / "ASP")
+    config = (out / "BSP" / "config.yaml").read_text()
+    measured = re.search("seconds: .*?]", config, re.DOTALL)[0]
+    replaced = "seconds: [0.25, 0.25, 0.25]"
+    (out / "BSP" / "config.yaml").write_text(config.replace(measured, replaced))
+    resumed = compare(chosen, out, resume=True)
+    assert digests(resumed[:1]) == digests([bsp])
+    assert "0.25" in (out / "ASP" / "config.yaml").read_text()
+
+
+def test_seeds_beyond_the_largest_are_refused_before_anything_is_run(tmp_path):
+    chosen = variants({"name": "BSP"}, seed=2**63 - 2)
+    with pytest.raises(ConfigError, match="leaves no room for 3 seeds below"):
+        compare(chosen, tmp_path / "out", seeds=3)
+    with pytest.raises(ConfigError, match="seeds must be from 1 to 1000, not 0"):
+        compare(chosen, tmp_path / "out", seeds=0)
+    assert not (tmp_path / "out").exists()
+    assert len(compare(chosen, seeds=2)) == 2
+
+
+@pytest.mark.parametrize("name", ["report.html", "comparison.json"])
+def test_a_variant_has_not_the_name_of_a_file_of_the_comparison(name):
+    with pytest.raises(ConfigError, match="cannot be the name of the run's folder"):
+        variants({"name": name})
+
+
 @pytest.mark.parametrize("seeds", [0, -1, 1001, 2.5, "many", True])
 def test_an_unusable_number_of_seeds_is_refused(seeds):
     with pytest.raises(ConfigError, match="the test: seeds must be from 1 to 1000, not"):
@@ -174,7 +288,9 @@ def test_the_command_takes_seeds_and_a_target(tmp_path, monkeypatch, capsys):
     assert "seeds must be from 1 to 1000, not 0" in refused(
         capsys, "compare", "config.yaml", "--seeds", "0"
     )
-    assert "outpace compare" in refused(capsys, "simulate", "config.yaml", "seeds=2")
+    Path("config.yaml").write_text(CONFIG.partition("variants:")[0] + "seeds: 2")
+    for other in ("simulate", "run"):
+        assert "seeds: only outpace compare runs several" in refused(capsys, other, "config.yaml")
 
 
 def test_names_are_public():

@@ -82,15 +82,16 @@ def progress_bars() -> Iterator[Callable[[str], Callable[[float], None]]]:
             progress.update(task, completed=1.0)
 
 
+# The summary of a run that could not begin has nothing but its status.
 _COLUMNS: list[tuple[str, Callable[[dict[str, Any]], str]]] = [
     ("status", lambda s: str(s["status"])),
     ("time s", lambda s: _number(s.get("virtual_time_s", s.get("wall_time_s")), ".2f")),
-    ("gradients", lambda s: f"{s['gradients_applied']}"),
-    ("stale", lambda s: _number(s["staleness"]["mean"], ".2f")),
-    ("delayed", lambda s: f"{s['delayed_pulls']}"),
-    ("wait s", lambda s: f"{s['seconds']['wait']:.2f}"),
-    ("loss", lambda s: _number(s["train_loss"], ".4f")),
-    ("accuracy", lambda s: _number(s["accuracy"], ".4f")),
+    ("gradients", lambda s: _number(s.get("gradients_applied"), "d")),
+    ("stale", lambda s: _number(s.get("staleness", {}).get("mean"), ".2f")),
+    ("delayed", lambda s: _number(s.get("delayed_pulls"), "d")),
+    ("wait s", lambda s: _number(s.get("seconds", {}).get("wait"), ".2f")),
+    ("loss", lambda s: _number(s.get("train_loss"), ".4f")),
+    ("accuracy", lambda s: _number(s.get("accuracy"), ".4f")),
 ]
 
 

@@ -99,14 +99,19 @@ def compare(
     count = seeds_from(data, str(config))
     variants = variants_from(data, str(config), config.parent)
     with folder_for(out, config) as folder:
-        with progress_bars() as bar:
-            rows = compare_all(
-                variants,
-                folder,
-                seeds=count,
-                resume=resume,
-                progress=lambda variant: bar(variant.name),
-            )
+        try:
+            with progress_bars() as bar:
+                rows = compare_all(
+                    variants,
+                    folder,
+                    seeds=count,
+                    resume=resume,
+                    progress=lambda variant: bar(variant.name),
+                )
+        except KeyboardInterrupt:
+            if any(folder.glob("*")):
+                say("note", [f"to go on, repeat the command with --out {folder} --resume"])
+            raise
         if count == 1:
             print_table([row.variant.name for row in rows], [row.summary for row in rows])
         else:
@@ -235,6 +240,8 @@ def _experiment(
     data = with_overrides(data, overrides or [])
     if "variants" in data:
         raise ConfigError(f"{source} has variants: use outpace compare {source}")
+    if "seeds" in data:
+        raise ConfigError(f"{source}: seeds: only outpace compare runs several seeds; leave it out")
     return experiment_from(data, source, folder)
 
 

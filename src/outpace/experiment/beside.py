@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
@@ -11,11 +13,12 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from outpace.config.experiment import Experiment
-from outpace.errors import OutpaceError, RunError
+from outpace.errors import OutpaceError
 from outpace.experiment.running import simulate
 from outpace.support import forking
 
 _STEP: Final = 0.01  # of a run, between two messages about its progress
+_GRACE_S: Final = 20.0  # for the runs to complete their folders before they are killed
 
 Order: TypeAlias = tuple[Experiment, Path]  # an experiment and the new folder for its results
 
@@ -25,17 +28,14 @@ def simulate_beside(
 ) -> Iterator[tuple[int, str | None]]:
     """Run the experiments, at most `processes` at a time.
 
-    Closing the iterator, or Ctrl-C, ends the runs that are under way; their folders stay readable
-    and say that they are partial.
+    Closing the iterator, or Ctrl-C, interrupts the runs that are under way; their folders are
+    completed and marked partial. A process that is killed ends its own run only.
 
     Args:
         progress: called with the index of an order and the share of its run that is done.
 
     Yields:
         The index of each order when its run has ended, and the error that ended it, or None.
-
-    Raises:
-        RunError: if a process ended without an answer.
     """
     waiting = deque(enumerate(orders))
     running: dict[Connection, tuple[int, ForkServerProcess]] = {}
@@ -53,8 +53,7 @@ def simulate_beside(
                     said = pipe.recv()
                 except EOFError:
                     process.join()
-                    how = forking.how_it_ended(process)
-                    raise RunError(f"the process of the run {orders[index][1]} {how}") from None
+                    said = f"the process of the run {forking.how_it_ended(process)}"
                 if isinstance(said, float):
                     progress(index, said)
                     continue
@@ -62,6 +61,18 @@ def simulate_beside(
                 _end(pipe, process)
                 yield index, said
     finally:
+        _interrupt(running)
+
+
+def _interrupt(running: Mapping[Connection, tuple[int, ForkServerProcess]]) -> None:
+    """Interrupt the runs and wait until they have ended; kill those that take too long."""
+    deadline_s = time.monotonic() + _GRACE_S
+    try:
+        for _, process in running.values():
+            process.terminate()
+        for _, process in running.values():
+            process.join(max(0.0, deadline_s - time.monotonic()))
+    finally:  # a second Ctrl-C does not wait
         for pipe, (_, process) in running.items():
             process.kill()
             _end(pipe, process)
@@ -74,7 +85,11 @@ def _end(pipe: Connection, process: ForkServerProcess) -> None:
 
 
 def _simulate(answer: Connection, experiment: Experiment, folder: Path) -> None:
-    """Run one experiment; send its progress, and at the end its error or None."""
+    """Run one experiment; send its progress, and at the end its error or None.
+
+    SIGTERM interrupts the run, which then completes its folder.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sent = 0.0
 
     def progress(share: float) -> None:
@@ -86,6 +101,8 @@ def _simulate(answer: Connection, experiment: Experiment, folder: Path) -> None:
     error = None
     try:
         simulate(experiment, folder, progress=progress)
-    except OutpaceError as found:
+    except (OutpaceError, OSError) as found:
         error = str(found)
+    except KeyboardInterrupt:
+        return
     answer.send(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,17 +16,19 @@ from outpace.cluster.observed import Measured
 from outpace.config.executors import Processes
 from outpace.config.experiment import Experiment
 from outpace.config.reading import experiment_from
-from outpace.errors import ConfigError, RunError
+from outpace.errors import ConfigError, OutpaceError, RunError
 from outpace.experiment.beside import simulate_beside
 from outpace.experiment.compared import Row, Variant, compared
 from outpace.experiment.running import check, simulate
 from outpace.record import folder as files
 from outpace.report import write_report
 from outpace.simulation.executors.processes import cores
+from outpace.simulation.measured import remember
 from outpace.simulation.virtual import Progress
 from outpace.support.yaml_files import merged
 
 _MOST_SEEDS: Final = 1000
+_TAKEN: Final = (files.REPORT, files.COMPARISON)  # names of files beside the variants' folders
 
 
 def variants_from(data: Mapping[str, Any], source: str, folder: Path) -> list[Variant]:
@@ -54,7 +57,7 @@ def variants_from(data: Mapping[str, Any], source: str, folder: Path) -> list[Va
             problems.append(f"{where} must be a mapping with a name, not {entry!r}")
             continue
         name = entry["name"]
-        if not re.fullmatch(r"[^\s/\\.][^/\\\x00-\x1f]{0,99}", name) or name == files.REPORT:
+        if not re.fullmatch(r"[^\s/\\.][^/\\\x00-\x1f]{0,99}", name) or name in _TAKEN:
             problems.append(f"{where}.name: {name!r} cannot be the name of the run's folder")
         if name.casefold() in names:
             problems.append(f"{where}.name: another variant is called {name!r} already")
@@ -78,9 +81,24 @@ def variants_from(data: Mapping[str, Any], source: str, folder: Path) -> list[Va
 def seeds_from(data: Mapping[str, Any], source: str) -> int:
     """Return the number of seeds of a comparison, 1 by default. Raises ConfigError."""
     seeds = data.get("seeds", 1)
-    if type(seeds) is int and 1 <= seeds <= _MOST_SEEDS:
-        return seeds
+    if _is_number_of_seeds(seeds):
+        return int(seeds)
     raise ConfigError(f"{source}: seeds must be from 1 to {_MOST_SEEDS}, not {seeds!r}")
+
+
+def _is_number_of_seeds(seeds: Any) -> bool:
+    return type(seeds) is int and 1 <= seeds <= _MOST_SEEDS
+
+
+def _check_seeds(variants: Sequence[Variant], seeds: int) -> None:
+    if not _is_number_of_seeds(seeds):
+        raise ConfigError(f"seeds must be from 1 to {_MOST_SEEDS}, not {seeds!r}")
+    for variant in variants:
+        if variant.experiment.seed + seeds > 2**63:
+            raise ConfigError(
+                f"variant {variant.name}: seed {variant.experiment.seed} leaves no room for "
+                f"{seeds} seeds below 2^63: choose a smaller seed"
+            )
 
 
 def compare(
@@ -106,16 +124,16 @@ def compare(
         processes: most runs at a time; None: one for each core, or one if a variant measures
             the run times of this computer or has the executor `processes`.
         progress: called with each variant; returns a function that takes the share of its runs
-            that is done.
+            is done.
 
     Returns:
         One row for each variant and seed, in this order.
 
     Raises:
         ConfigError: before anything is run or written, if a variant cannot be run, `out` is not
-            empty, or the runs in `out` that should be resumed have another configuration.
-        RunError: if the process of a run was killed.
+            empty, or the folders in `out` do not belong to the runs that should be resumed.
     """
+    _check_seeds(variants, seeds)
     for variant in variants:
         try:
             check(variant.experiment)
@@ -151,7 +169,10 @@ class _Run:
     folder: Path
 
     def row(self, error: str | None) -> Row:
-        summary = files.read_summary(self.folder)
+        if error is not None and not (self.folder / files.SUMMARY).is_file():
+            summary = _failed(error)  # the run could not begin
+        else:
+            summary = files.read_summary(self.folder)
         return Row(self.variant, self.experiment.seed, summary, error, folder=self.folder)
 
 
@@ -189,9 +210,12 @@ def _in_memory(run: _Run, bars: _Bars) -> Row:
     try:
         result = simulate(run.experiment, progress=partial(bars.set, run))
     except RunError as error:
-        failed = {"status": "failed", "error": str(error)}
-        return Row(run.variant, seed, failed, str(error))
+        return Row(run.variant, seed, _failed(str(error)), str(error))
     return Row(run.variant, seed, result.summary, None, kept=result)
+
+
+def _failed(error: str) -> dict[str, Any]:
+    return {"status": "failed", "error": error}
 
 
 def _carried_out(
@@ -214,7 +238,7 @@ def _carried_out(
     for run in runs:
         try:
             simulate(run.experiment, run.folder, progress=partial(bars.set, run))
-        except RunError as error:
+        except (OutpaceError, OSError) as error:
             yield run, str(error)
         else:
             bars.set(run, 1.0)
@@ -222,32 +246,64 @@ def _carried_out(
 
 
 def _prepared(runs: Sequence[_Run], out: Path) -> dict[_Run, str | None]:
-    """Return the runs that are complete in `out`; empty the folders of all others.
+    """Return the runs that are complete in `out`; remove the folders of all others.
 
-    Raises ConfigError, before anything is deleted, if `out` does not exist or a folder belongs
-    to another configuration.
+    Raises ConfigError, before anything is removed, if `out` does not exist or a folder is not
+    that of its run.
     """
     if not out.is_dir():
         raise ConfigError(f"{out} is not a folder: there is nothing to resume")
-    complete: dict[_Run, str | None] = {}
-    unfinished = []
-    for run in runs:
-        if not run.folder.is_dir():
-            continue
-        if not (run.folder / files.CONFIG).is_file():
-            unfinished.append(run.folder)
-            continue
-        where = run.folder / files.CONFIG
-        if experiment_from(files.read_config(run.folder), str(where), out) != run.experiment:
-            raise ConfigError(
-                f"{where} differs from the configuration of {run.variant.name} with seed "
-                f"{run.experiment.seed}: resume with the configuration that {out} was made with, "
-                "or choose another folder"
-            )
-        if files.read_summary(run.folder)["status"] == "complete":
-            complete[run] = None
-        else:
-            unfinished.append(run.folder)
-    for folder in unfinished:
-        shutil.rmtree(folder)
-    return complete
+    there = [run for run in runs if _is_there(run, out)]
+    ended: dict[_Run, str | None] = {run: None for run in there if _is_complete(run.folder)}
+    for run in there:
+        if run not in ended:
+            shutil.rmtree(run.folder)
+    return ended
+
+
+def _is_there(run: _Run, out: Path) -> bool:
+    """True if the run has a folder. Raises ConfigError if the folder is not that of this run."""
+    config, variant = run.folder / files.CONFIG, out / run.variant.name
+    if variant != run.folder and (variant / files.CONFIG).exists():
+        raise ConfigError(
+            f"{variant} is the run of a comparison with one seed, and with several seeds it would "
+            f"be in {run.folder}: move it there, or choose another folder"
+        )
+    if not os.path.lexists(run.folder):
+        return False
+    if config.is_file():
+        found = experiment_from(files.read_config(run.folder), str(config), out)
+        if _as_configured(found, run.experiment) == run.experiment:
+            return True
+        raise ConfigError(
+            f"{config} differs from the configuration of {run.variant.name} with seed "
+            f"{run.experiment.seed}: resume with the configuration that {out} was made with, "
+            "or choose another folder"
+        )
+    if not run.folder.is_dir() or any(path.suffix != ".part" for path in run.folder.iterdir()):
+        raise ConfigError(
+            f"{run.folder} is not the folder of a run, it has no {files.CONFIG}: resume with the "
+            "number of seeds and the variants that the comparison was made with, or choose "
+            "another folder"
+        )
+    return True
+
+
+def _as_configured(found: Experiment, wanted: Experiment) -> Experiment:
+    """Return the experiment of a run's folder without the run times that were measured for it.
+
+    The runs that are still to be made then use the same run times.
+    """
+    compute = wanted.compute
+    if isinstance(compute, Measured) and isinstance(found.compute, Measured):
+        remember(found)
+        return dataclasses.replace(
+            found, compute=dataclasses.replace(found.compute, seconds=compute.seconds)
+        )
+    return found
+
+
+def _is_complete(folder: Path) -> bool:
+    if not (folder / files.SUMMARY).is_file():
+        return False  # the run was killed at its begin
+    return files.read_summary(folder).get("status") == "complete"

@@ -114,7 +114,9 @@ def write_model(folder: Path, parameters: dict[str, torch.Tensor]) -> None:
 def read_summary(folder: Path) -> dict[str, Any]:
     """Read the summary. Raises ConfigError if this is not the folder of a run."""
     try:
-        summary: dict[str, Any] = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+        summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+        if not isinstance(summary, dict):
+            raise ValueError("it is not a mapping")
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(f"{folder} is not the folder of a run: it has no {SUMMARY}") from None
     except (OSError, ValueError) as error:
