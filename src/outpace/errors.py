@@ -14,6 +14,10 @@ class OutpaceError(Exception):
     exit_code = 2
 
 
+class OutpaceWarning(RuntimeWarning):
+    """Something about a run in virtual time that its user should know. The run goes on."""
+
+
 class ConfigError(OutpaceError):
     """The configuration, or something it names, is wrong. Nothing was started."""
 

@@ -13,7 +13,7 @@ from tests.support.command import outpace as command
 from tests.support.command import refused
 
 import outpace
-from outpace.errors import ConfigError
+from outpace.errors import ConfigError, OutpaceWarning
 from outpace.experiment.compared import compared
 from outpace.experiment.comparison import compare, seeds_from, variants_from
 
@@ -187,6 +187,18 @@ def test_a_process_that_is_killed_fails_its_own_run_only(tmp_path):
     assert again[1].summary["trace_digest"] == bsp.summary["trace_digest"]
 
 
+LAZY = {"kind": "dsps", "staleness": 1, "buffer": "lazy"}
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_comparison_says_a_warning_once_for_each_variant(tmp_path, processes):
+    chosen = variants({"name": "BSP"}, {"name": "DSPS", "sync": LAZY})
+    with pytest.warns(OutpaceWarning) as warned:
+        compare(chosen, tmp_path / "out", seeds=3, processes=processes)
+    (said,) = warned
+    assert str(said.message).startswith("DSPS: sync.buffer: lazy holds a pull")
+
+
 def test_resuming_removes_nothing_that_is_not_an_unfinished_run(tmp_path):
     chosen, out = variants({"name": "BSP"}), tmp_path / "out"
     (out / "BSP").mkdir(parents=True)
@@ -288,6 +300,9 @@ def test_the_command_takes_seeds_and_a_target(tmp_path, monkeypatch, capsys):
     assert "seeds must be from 1 to 1000, not 0" in refused(
         capsys, "compare", "config.yaml", "--seeds", "0"
     )
+    lazy = ("compare", "config.yaml", "sync={kind: dsps, staleness: 1, buffer: lazy}")
+    assert command(*lazy, "--seeds", "2") == 0
+    assert capsys.readouterr().err.count("warning: BSP: sync.buffer: lazy holds a pull") == 1
     Path("config.yaml").write_text(CONFIG.partition("variants:")[0] + "seeds: 2")
     for other in ("simulate", "run"):
         assert "seeds: only outpace compare runs several" in refused(capsys, other, "config.yaml")

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from types import FrameType
 
 from outpace.cli import reports, runs, runtimes
-from outpace.cli.base import app
+from outpace.cli.base import app, say
+from outpace.support.notices import warnings_to
 
 __all__ = ["app", "main", "reports", "runs", "runtimes"]
 
@@ -25,7 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given[cut + 1 :] and given[:1] != ["run"]:
         given = given[:cut] + given[cut + 1 :]  # -- means nothing special to other commands
         cut = len(given)
-    app(args=given[:cut], prog_name="outpace", obj=given[cut + 1 :])
+    with warnings_to(lambda text: say("warning", [text])):
+        app(args=given[:cut], prog_name="outpace", obj=given[cut + 1 :])
 
 
 def _as_interrupt(_: int, __: FrameType | None) -> None:

@@ -6,6 +6,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
@@ -16,6 +17,7 @@ from outpace.config.experiment import Experiment
 from outpace.errors import OutpaceError
 from outpace.experiment.running import simulate
 from outpace.support import forking
+from outpace.support.notices import warnings_to
 
 _STEP: Final = 0.01  # of a run, between two messages about its progress
 _GRACE_S: Final = 20.0  # for the runs to complete their folders before they are killed
@@ -23,8 +25,21 @@ _GRACE_S: Final = 20.0  # for the runs to complete their folders before they are
 Order: TypeAlias = tuple[Experiment, Path]  # an experiment and the new folder for its results
 
 
+@dataclass(frozen=True, slots=True)
+class _End:
+    """The last message about a run; its error, or None."""
+
+    error: str | None
+
+
+_Said: TypeAlias = float | str | _End  # the share that is done, a warning, or the end
+
+
 def simulate_beside(
-    orders: Sequence[Order], processes: int, progress: Callable[[int, float], None]
+    orders: Sequence[Order],
+    processes: int,
+    progress: Callable[[int, float], None],
+    warning: Callable[[int, str], None],
 ) -> Iterator[tuple[int, str | None]]:
     """Run the experiments, at most `processes` at a time.
 
@@ -33,6 +48,7 @@ def simulate_beside(
 
     Args:
         progress: called with the index of an order and the share of its run that is done.
+        warning: called with the index of an order and a warning about its run.
 
     Yields:
         The index of each order when its run has ended, and the error that ended it, or None.
@@ -50,16 +66,19 @@ def simulate_beside(
                 assert isinstance(pipe, Connection)
                 index, process = running[pipe]
                 try:
-                    said = pipe.recv()
+                    said: _Said = pipe.recv()
                 except EOFError:
                     process.join()
-                    said = f"the process of the run {forking.how_it_ended(process)}"
-                if isinstance(said, float):
-                    progress(index, said)
-                    continue
-                del running[pipe]
-                _end(pipe, process)
-                yield index, said
+                    said = _End(f"the process of the run {forking.how_it_ended(process)}")
+                match said:
+                    case float():
+                        progress(index, said)
+                    case str():
+                        warning(index, said)
+                    case _End():
+                        del running[pipe]
+                        _end(pipe, process)
+                        yield index, said.error
     finally:
         _interrupt(running)
 
@@ -85,7 +104,7 @@ def _end(pipe: Connection, process: ForkServerProcess) -> None:
 
 
 def _simulate(answer: Connection, experiment: Experiment, folder: Path) -> None:
-    """Run one experiment; send its progress, and at the end its error or None.
+    """Run one experiment; send its progress, its warnings, and at the end an `_End`.
 
     SIGTERM interrupts the run, which then completes its folder.
     """
@@ -100,9 +119,10 @@ def _simulate(answer: Connection, experiment: Experiment, folder: Path) -> None:
 
     error = None
     try:
-        simulate(experiment, folder, progress=progress)
+        with warnings_to(answer.send):
+            simulate(experiment, folder, progress=progress)
     except (OutpaceError, OSError) as found:
         error = str(found)
     except KeyboardInterrupt:
         return
-    answer.send(error)
+    answer.send(_End(error))

@@ -25,6 +25,7 @@ from outpace.report import write_report
 from outpace.simulation.executors.processes import cores
 from outpace.simulation.measured import remember
 from outpace.simulation.virtual import Progress
+from outpace.support.notices import warn, warnings_to
 from outpace.support.yaml_files import merged
 
 _MOST_SEEDS: Final = 1000
@@ -228,21 +229,35 @@ def _carried_out(
         for run in runs
     )
     most = min(len(runs), processes or (1 if alone else cores()))
+    warned: set[str] = set()
+
+    def warning(index: int, text: str) -> None:
+        text = f"{runs[index].variant.name}: {text}"
+        if text not in warned:  # by a run of this variant with another seed
+            warned.add(text)
+            warn(text)
+
     if most > 1:
         orders = [(run.experiment, run.folder) for run in runs]
-        ends = simulate_beside(orders, most, lambda index, share: bars.set(runs[index], share))
+        ends = simulate_beside(
+            orders, most, lambda index, share: bars.set(runs[index], share), warning
+        )
         for index, error in ends:
             bars.set(runs[index], 1.0)
             yield runs[index], error
         return
-    for run in runs:
+    for index, run in enumerate(runs):
+        texts: list[str] = []
+        error = None
         try:
-            simulate(run.experiment, run.folder, progress=partial(bars.set, run))
-        except (OutpaceError, OSError) as error:
-            yield run, str(error)
-        else:
-            bars.set(run, 1.0)
-            yield run, None
+            with warnings_to(texts.append):
+                simulate(run.experiment, run.folder, progress=partial(bars.set, run))
+        except (OutpaceError, OSError) as found:
+            error = str(found)
+        for text in texts:
+            warning(index, text)
+        bars.set(run, 1.0)
+        yield run, error
 
 
 def _prepared(runs: Sequence[_Run], out: Path) -> dict[_Run, str | None]:

@@ -21,6 +21,7 @@ from outpace.simulation.network.links import MessageLog
 from outpace.simulation.peers import PeerSimulation
 from outpace.simulation.servers import Simulation
 from outpace.simulation.virtual import Progress, one_thread_own_randomness
+from outpace.support.notices import warn
 from outpace.support.yaml_files import read_yaml
 from outpace.tasks import Script
 
@@ -86,6 +87,8 @@ def simulate(
             tie_seed=tie_seed,
             control=control,
         )
+        for warning in _warnings(experiment):
+            warn(warning)
         return RecordedRun(simulation.experiment, simulation, trace, sink, out, log).drive()
 
 
@@ -122,6 +125,8 @@ def run(
     with one_thread_own_randomness():
         experiment = _without_ignored(experiment, log)
         experiment.load_user_code()
+        for warning in _warnings(experiment):
+            log(warning)
         is_script = isinstance(experiment.task, Script)
         training = ScriptTraining(experiment) if is_script else TaskTraining(experiment)
         sink = sink_for(out)
@@ -152,6 +157,11 @@ def _simulation(
     experiment = calibrated(experiment, workload)
     kind = Simulation if experiment.peers is None else PeerSimulation
     return kind(experiment, workload, trace, **options)
+
+
+def _warnings(experiment: Experiment) -> list[str]:
+    """Return what the policies warn of."""
+    return [] if experiment.peers is not None else list(experiment.policies.warnings())
 
 
 def _without_ignored(experiment: Experiment, log: Callable[[str], None]) -> Experiment:

@@ -7,7 +7,6 @@ laws of the cluster. Nothing here decides about synchronization.
 from __future__ import annotations
 
 import itertools
-import warnings
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from outpace.simulation.control import SimulationControl
 from outpace.simulation.nodes import CutOffNode, ServerNode, WorkerNode
 from outpace.simulation.service_times import TimedServerNode
 from outpace.simulation.virtual import VirtualRun
+from outpace.support.notices import warn
 from outpace.sync.messages import SCHEDULER, server_name, worker_name
 from outpace.sync.parameter_block import parameter_block
 from outpace.sync.programs.cutoff import cut_off
@@ -111,8 +111,4 @@ class Simulation(VirtualRun):
 
         if settings.fitted_in_run:
             self._fitting = FittingAtOnce(settings.model, experiment.seed)
-        return cut_off_rule(experiment, settings, say=_warn, fitting=self._fitting, truth=truth)
-
-
-def _warn(text: str) -> None:
-    warnings.warn(text, RuntimeWarning, stacklevel=2)
+        return cut_off_rule(experiment, settings, say=warn, fitting=self._fitting, truth=truth)

@@ -152,6 +152,17 @@ class Policies:
             everywhere = "all workers must follow it during the whole run"
             yield f"{key}: {without_servers(strategy)}: {everywhere}"
 
+    def warnings(self) -> Iterator[str]:
+        """Yield what the policies warn of, each with its key. Loads the user's files."""
+        changes = {f"sync_changes[{n}].sync": each.sync for n, each in enumerate(self.changes)}
+        for key, syncs in {"sync": self.sync, **changes}.items():
+            several = isinstance(syncs, tuple)
+            for place, sync in enumerate(syncs if isinstance(syncs, tuple) else (syncs,)):
+                strategy = strategy_of(sync)
+                if isinstance(strategy, Policy):
+                    for warning in strategy.warnings():
+                        yield f"{key}[{place}].{warning}" if several else f"{key}.{warning}"
+
     def _unmatched(self, key: str, keys: str) -> Iterator[str]:
         try:
             matching(keys, self.servers)

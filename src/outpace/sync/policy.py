@@ -238,6 +238,10 @@ class Policy(ABC):
                 "update: it needs apply: on-advance"
             )
 
+    def warnings(self) -> Iterator[str]:
+        """Yield settings that are allowed but probably not meant, as `key: why`."""
+        return iter(())
+
 
 def bounded(
     pull: Pull, view: ShardView, bound: int, buffer: Buffer = Buffer.LAZY, *, hard: bool = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -40,6 +41,14 @@ class Dsps(Policy):
     def __post_init__(self) -> None:
         require_staleness(self.staleness)
         require(0 <= self.extra <= 10_000, "extra", "from 0 to 10,000", self.extra)
+
+    def warnings(self) -> Iterator[str]:
+        if self.buffer is Buffer.LAZY and self.extra > 0:
+            yield (
+                "buffer: lazy holds a pull until the shard has finished the puller's iteration, "
+                "and the rule of dsps expects it to be answered at the next clock, so workers "
+                "wait longer than the rule expects; use soft"
+            )
 
     def may_answer(self, pull: Pull, view: ShardView) -> Decision:
         lead, bound = pull.iteration - view.clock, self.staleness

@@ -1,0 +1,39 @@
+"""Warnings about a run in virtual time, and how the command line shows them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+from outpace.errors import OutpaceWarning
+
+
+def warn(text: str) -> None:
+    """Warn the caller of the API. Python shows a warning with the same words once."""
+    warnings.warn(text, OutpaceWarning, stacklevel=2)
+
+
+@contextmanager
+def warnings_to(say: Callable[[str], None]) -> Iterator[None]:
+    """Pass warnings of Outpace on to `say` in this block; other warnings are shown as usual."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", OutpaceWarning)
+        show = warnings.showwarning
+
+        def shown(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
+            if issubclass(category, OutpaceWarning):
+                say(str(message))
+            else:
+                show(message, category, filename, lineno, file, line)
+
+        warnings.showwarning = shown
+        yield

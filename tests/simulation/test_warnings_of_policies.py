@@ -1,0 +1,58 @@
+"""Warnings about settings of policies that are allowed but probably not meant."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+from outpace import run, simulate
+from outpace.errors import OutpaceWarning
+
+LAZY = {"kind": "dsps", "staleness": 1, "buffer": "lazy"}
+CONFIG = {
+    "task": {"kind": "quadratic", "eigenvalues": [1.0, 0.5]},
+    "workers": 2,
+    "servers": 2,
+    "compute": {"kind": "constant", "mean_s": 1e-3},
+    "stop": {"iterations": 3},
+}
+
+
+def said(**changes):
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        simulate({**CONFIG, **changes})
+    assert all(each.category is OutpaceWarning for each in found)
+    return [str(each.message) for each in found]
+
+
+def test_a_lazy_buffer_of_dsps_is_warned_of_with_its_key():
+    (warning,) = said(sync=LAZY)
+    assert warning.startswith("sync.buffer: lazy holds a pull")
+    assert warning.endswith("use soft")
+    changes = [{"at_s": 0.001, "sync": [LAZY, {"kind": "asp"}]}]
+    (warning,) = said(sync={"kind": "asp"}, sync_changes=changes)
+    assert warning.startswith("sync_changes[0].sync[0].buffer: lazy")
+
+
+@pytest.mark.parametrize("harmless", [{"buffer": "soft"}, {"extra": 0}])
+def test_dsps_is_not_warned_of_where_its_rule_holds_or_is_not_used(harmless):
+    assert said(sync={**LAZY, **harmless}) == []
+
+
+def test_a_policy_in_a_users_file_may_warn(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from outpace.sync import Asp\n"
+        "class Mine(Asp):\n"
+        "    def warnings(self):\n"
+        "        yield 'path: this policy is a sketch'\n"
+    )
+    mine = {"kind": "python", "target": f"{tmp_path / 'mine.py'}:Mine"}
+    assert said(sync=mine) == ["sync.path: this policy is a sketch"]
+
+
+def test_a_real_run_logs_the_warning():
+    lines = []
+    run({**CONFIG, "sync": LAZY}, log=lines.append)
+    assert [line for line in lines if line.startswith("sync.buffer: lazy")] == lines[:1]
