@@ -17,9 +17,23 @@ MANY = (8, 16, 32, 64)  # workers
 REMEDIES = {"mean": "the workers", "by staleness": "its staleness"}  # what gradients are divided by
 TARGET = 0.8  # the loss to get down to: a third of the loss of guessing
 GUESSING = math.log(10)
+READINGS = ("transfers", "latency")  # of the paper's latency; the first is that of its text
+
+
+def named(mode: str, workers: int, reading: str) -> list[str]:
+    """Return the names of the variants at 0, 1, 10 and 100 ms."""
+    word = "with transfers of" if reading == "transfers" else "at"
+    later = [f"{mode} {workers} {word} {ms} ms" for ms in LATENCIES[1:]]
+    return [f"{mode} {workers} at 0 ms", *later]
+
+
 FIGURES = {  # names of variants, for reports of their own
-    "figures-8-and-10": [f"{mode} 2 at {ms} ms" for mode in ("sync", "async") for ms in LATENCIES],
-    "figures-9-and-11": [f"{mode} 4 at {ms} ms" for mode in ("sync", "async") for ms in LATENCIES],
+    f"figures-{figures}-{reading}": [
+        name for mode in ("sync", "async") for name in named(mode, workers, reading)
+    ]
+    for reading in READINGS
+    for figures, workers in (("8-and-10", 2), ("9-and-11", 4))
+} | {
     "figures-12-and-13": [f"{remedy} {n}" for remedy in REMEDIES for n in MANY],
     "figure-14": [f"naive {n}" for n in MANY],
 }
@@ -29,20 +43,24 @@ ABOUT = 0.25  # curves that basically coincide get there within this share of ea
 def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -> list[Claim]:
     """Judge the paper's claims about its figures by these runs."""
     return [
-        *_by_time(curves),
-        *_by_iterations(curves),
+        *(
+            claim
+            for reading in READINGS
+            for claim in (*_by_time(curves, reading), *_by_iterations(curves, reading))
+        ),
         *_many_workers(curves),
         *_explained(curves, experiments["naive 8"]),
     ]
 
 
-def _of(curves: Mapping[str, Curve], mode: str, workers: int) -> list[Curve]:
-    return [curves[f"{mode} {workers} at {ms} ms"] for ms in LATENCIES]
+def _of(curves: Mapping[str, Curve], mode: str, workers: int, reading: str) -> list[Curve]:
+    return [curves[name] for name in named(mode, workers, reading)]
 
 
-def _by_time(curves: Mapping[str, Curve]) -> list[Claim]:
+def _by_time(curves: Mapping[str, Curve], reading: str) -> list[Claim]:
+    where = f"figures 8, 9, {reading}"
     times = {
-        (mode, n): [curve.seconds_above(TARGET) for curve in _of(curves, mode, n)]
+        (mode, n): [curve.seconds_above(TARGET) for curve in _of(curves, mode, n, reading)]
         for mode in ("sync", "async")
         for n in (2, 4)
     }
@@ -50,20 +68,20 @@ def _by_time(curves: Mapping[str, Curve]) -> list[Claim]:
     alone = curves["1 worker"].seconds_above(TARGET)
     return [
         Claim(
-            "figures 8, 9",
+            where,
             "synchronous: 4 workers converge faster than 2 in virtual time",
             f"s to a loss of {TARGET} at 0, 1, 10, 100 ms: {_list(sync4)} against {_list(sync2)}; "
             f"1 worker {alone:.1f}",
             all(four < two for four, two in zip(sync4, sync2, strict=True)),
         ),
         Claim(
-            "figures 8, 9",
+            where,
             "synchronous: 0, 1 and 10 ms basically coincide, 100 ms does not",
             f"relative to 0 ms: 2 workers {_ratios(sync2)}; 4 workers {_ratios(sync4)}",
             all(_alike(row[:3]) and not _alike(row) for row in (sync2, sync4)),
         ),
         Claim(
-            "figures 8, 9",
+            where,
             "at 0, 1 and 10 ms asynchronous converges as fast as synchronous",
             f"async: 2 workers {_list(async2[:3])}; 4 workers {_list(async4[:3])} s",
             all(
@@ -73,7 +91,7 @@ def _by_time(curves: Mapping[str, Curve]) -> list[Claim]:
             ),
         ),
         Claim(
-            "figures 8, 9",
+            where,
             "at 100 ms asynchronous converges faster than synchronous",
             f"2 workers {async2[3]:.1f} against {sync2[3]:.1f} s; "
             f"4 workers {async4[3]:.1f} against {sync4[3]:.1f} s",
@@ -82,9 +100,10 @@ def _by_time(curves: Mapping[str, Curve]) -> list[Claim]:
     ]
 
 
-def _by_iterations(curves: Mapping[str, Curve]) -> list[Claim]:
+def _by_iterations(curves: Mapping[str, Curve], reading: str) -> list[Claim]:
+    where = f"figures 10, 11, {reading}"
     counts = {
-        (mode, n): [curve.gradients_above(TARGET) for curve in _of(curves, mode, n)]
+        (mode, n): [curve.gradients_above(TARGET) for curve in _of(curves, mode, n, reading)]
         for mode in ("sync", "async")
         for n in (2, 4)
     }
@@ -92,14 +111,14 @@ def _by_iterations(curves: Mapping[str, Curve]) -> list[Claim]:
     sync2, sync4 = counts["sync", 2], counts["sync", 4]
     return [
         Claim(
-            "figures 10, 11",
+            where,
             "by iterations: 4 workers converge faster than 2",
             f"iterations to {TARGET}: {_list(sync4)} against {_list(sync2)}; "
             f"if gradients were averaged {averaged[1]:.0f} against {averaged[0]:.0f}",
             all(four < two for four, two in zip(sync4, sync2, strict=True)),
         ),
         Claim(
-            "figures 10, 11",
+            where,
             "by iterations: the four latencies basically coincide, in both modes",
             "; ".join(f"{mode} {n}: {_list(row)}" for (mode, n), row in counts.items()),
             all(map(_alike, counts.values())),

@@ -12,7 +12,7 @@ from outpace.errors import ConfigError
 class Slicing(StrEnum):
     """How parameters are divided among the servers (FluentPS, section III-B)."""
 
-    EVEN = "even"  # elastic parameter slicing: equal parts, regardless of tensors
+    EVEN = "even"  # equal parts, regardless of tensors; they stay the same when servers are lost
     LAYERS = "layers"  # whole parameter tensors, equally many for each server
 
 
