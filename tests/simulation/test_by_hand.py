@@ -56,6 +56,87 @@ def test_the_example_prints_its_log(capsys):
     assert last == "6 messages of 0.1 s: 0.6 s of virtual time"
 
 
+@pytest.mark.parametrize("tie_seed", [None, 1, 2])
+def test_a_worker_waits_until_it_is_notified_and_gets_the_value(tie_seed):
+    async def waiter(me):
+        return await me.wait(), me.now
+
+    async def notifier(me):
+        await me.sleep(2.0)
+        found = me.notify("waiter", "ball"), me.now
+        await me.sleep(1.0)
+        return *found, me.notify("waiter", "late")  # its program has ended
+
+    simulator, _ = simulate({"waiter": waiter, "notifier": notifier}, tie_seed=tie_seed)
+    assert simulator.results == {"waiter": ("ball", 2.0), "notifier": (True, 2.0, False)}
+
+
+def test_a_notification_that_comes_before_the_wait_is_lost():
+    async def early(me):
+        return me.notify("sleeper"), me.notify("receiver")  # neither is in wait
+
+    async def sleeper(me):
+        await me.sleep(1.0)
+        with me.timeout(1.0):
+            await me.wait()
+
+    async def receiver(me):
+        await me.recv()
+
+    with pytest.raises(RunError, match=r"sleeper failed at 2\.000000 s: Timed"):
+        simulate({"sleeper": sleeper, "receiver": receiver, "early": early})
+
+
+def test_the_states_of_a_worker_are_those_of_the_paper():
+    seen = []
+
+    async def worker(me):
+        seen.append((me.now, me.state))
+        await me.execute(lambda: seen.append((me.now, me.state)), duration=1.0)
+        await me.recv()  # until 3 s
+        await me.wait()  # until 4 s
+        await me.sleep(2.0)  # until 6 s
+
+    async def observer(me):
+        simulator = simulators[0]
+        me.send("worker", delay=3.0)
+        for time_s in (0.5, 2.0, 3.5, 5.0, 7.0):
+            await me.sleep(time_s - me.now)
+            seen.append((time_s, simulator.workers["worker"].state))
+            if time_s == 3.5:
+                await me.sleep(0.5)
+                me.notify("worker")
+
+    simulators = [outpace.Simulator()]
+    for name, program in {"worker": worker, "observer": observer}.items():
+        added = simulators[0].add_worker(name, type(name, (outpace.Worker,), {"run": program}))
+        assert added.state == "initial"
+    simulators[0].start()
+    assert seen == [
+        (0.0, "running"),
+        (0.5, "sleeping"),
+        (1.0, "running"),
+        (2.0, "waiting"),  # for the message
+        (3.5, "waiting"),  # for the notification
+        (5.0, "sleeping"),
+        (7.0, "done"),
+    ]
+
+
+def test_to_notify_an_unknown_worker_is_refused():
+    async def worker(me):
+        me.notify("wroker")
+
+    with pytest.raises(RunError, match="worker 'worker' notified 'wroker', which does not exist"):
+        simulate({"worker": worker})
+
+
+def test_workers_of_the_example_leave_each_step_with_the_slowest():
+    example = runpy.run_path(str(EXAMPLES / "barrier.py"))
+    done = example["simulate"]({"fast": 1.0, "slow": 2.5, "middle": 1.5})
+    assert done.results == {name: [2.5, 5.0, 7.5] for name in ("fast", "slow", "middle")}
+
+
 def test_sends_are_serialised_and_so_are_receives():
     async def sender(me):
         me.send("c", me.name, delay=1)

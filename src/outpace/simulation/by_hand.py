@@ -20,8 +20,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -29,7 +30,7 @@ import torch
 
 from outpace.cluster.network import NetworkLaw
 from outpace.errors import ConfigError, did_you_mean
-from outpace.kernel import Kernel, Mailbox
+from outpace.kernel import Kernel, Mailbox, Walker
 from outpace.simulation.network import network_of
 from outpace.simulation.network.links import Transfer
 from outpace.support.units import nanoseconds, seconds
@@ -51,13 +52,28 @@ class Delivered(NamedTuple):
     data: Any
 
 
+class State(StrEnum):
+    """What a worker is doing (Zhang et al., "A Hybrid Simulator", figure 6)."""
+
+    INITIAL = "initial"  # its program has not begun
+    RUNNING = "running"
+    SLEEPING = "sleeping"  # in `sleep` or `execute`
+    WAITING = "waiting"  # in `wait` or `recv`
+    DONE = "done"  # its program has ended
+
+
 class Worker:
     """A node of the simulated cluster.
 
     Subclasses define `run`; they need not call `super().__init__()`.
+
+    Attributes:
+        name: the name given to `Simulator.add_worker`.
+        state: what the worker is doing.
     """
 
     name: str
+    state: State = State.INITIAL
     _simulator: Simulator
     _mailbox: Mailbox[Any]
 
@@ -91,7 +107,8 @@ class Worker:
 
     async def recv(self) -> Any:
         """Return the data of the next message; wait until there is one."""
-        return await self._mailbox.get()
+        with self._blocked(State.WAITING):
+            return await self._mailbox.get()
 
     def recv_nowait(self, default: Any = None) -> Any:
         """Return the data of the next message if one has arrived, else `default`."""
@@ -123,7 +140,32 @@ class Worker:
             ConfigError: if the duration is negative or not finite.
         """
         _require_time("sleep", self.name, duration)
-        await self._simulator.kernel.sleep(duration)
+        with self._blocked(State.SLEEPING):
+            await self._simulator.kernel.sleep(duration)
+
+    async def wait(self) -> Any:
+        """Block until another worker calls `notify` for this one; return the value given there."""
+        with self._blocked(State.WAITING):
+            return await self._simulator.kernel.wait()
+
+    def notify(self, to: str, value: Any = None) -> bool:
+        """End the `wait` of another worker, which returns `value`. Takes no virtual time.
+
+        Returns:
+            False if that worker is not in `wait`; then nothing happens, and a later `wait` blocks.
+
+        Raises:
+            ConfigError: if there is no such worker.
+        """
+        return self._simulator._notify(self.name, to, value)
+
+    @contextmanager
+    def _blocked(self, state: State) -> Iterator[None]:
+        self.state = state
+        try:
+            yield
+        finally:
+            self.state = State.RUNNING
 
     def timeout(self, duration: float) -> AbstractContextManager[None]:
         """Return a context manager that raises TimeoutError if its block waits longer.
@@ -167,6 +209,7 @@ class Simulator:
         self._network = network_of(law, self.kernel, delivered)
         self._workers: dict[str, Worker] = {}
         self._not_started: dict[str, bool] = {}  # by name; True for a daemon
+        self._walkers: dict[str, Walker] = {}  # of the workers that have started
 
     @property
     def now(self) -> float:
@@ -220,18 +263,30 @@ class Simulator:
         if until is not None:
             _require_time("start", "the simulator", until)
         for name, daemon in self._not_started.items():
-            self.kernel.spawn(self._run(self._workers[name]), name, daemon=daemon)
+            body = self._run(self._workers[name])
+            self._walkers[name] = self.kernel.spawn(body, name, daemon=daemon)
         self._not_started.clear()
         self.kernel.run(None if until is None else nanoseconds(until))
         return self.now
 
     async def _run(self, worker: Worker) -> None:
-        self.results[worker.name] = await worker.run()
+        worker.state = State.RUNNING
+        try:
+            self.results[worker.name] = await worker.run()
+        finally:
+            worker.state = State.DONE
+
+    def _notify(self, sender: str, to: str, value: Any) -> bool:
+        self._require_worker(to, f"worker {sender!r} notified")
+        return to in self._walkers and self._walkers[to].notify(value)
+
+    def _require_worker(self, name: str, did: str) -> None:
+        if name not in self._workers:
+            hint = did_you_mean(name, list(self._workers))
+            raise ConfigError(f"{did} {name!r}, which does not exist.{hint}")
 
     def _send(self, sender: str, to: str, data: Any, delay: float | None) -> None:
-        if to not in self._workers:
-            hint = did_you_mean(to, list(self._workers))
-            raise ConfigError(f"worker {sender!r} sent to {to!r}, which does not exist.{hint}")
+        self._require_worker(to, f"worker {sender!r} sent to")
         if delay is None:
             self._network.send(sender, to, data, size_of(data))
             return
