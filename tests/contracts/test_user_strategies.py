@@ -17,9 +17,8 @@ MINE = '''
 from dataclasses import dataclass
 from typing import ClassVar
 
-from outpace.sync import Apply, Decision, PeerStrategy, Policy, Reason
-from outpace.sync.messages import Ack, Leave, Pull, Push
-from outpace.sync.peers.iterations import iterations
+from outpace.sync import Apply, Decision, PeerStrategy, Policy, Pull, Reason, iterations
+from outpace.sync.messages import Ack, Leave, Push
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ async def work(me):
 
 
 @dataclass(frozen=True)
-class EveryOther(PeerStrategy):
+class EveryNth(PeerStrategy):
     """Averages the gradients of every n-th iteration and drops the others."""
 
     every: int
@@ -89,7 +88,7 @@ class Neither:
     pass
 '''
 POLICY = {"kind": "python", "target": "mine.py:Confirmed"}
-PEERS = {"kind": "python", "target": "mine.py:EveryOther", "arguments": {"every": 2}}
+PEERS = {"kind": "python", "target": "mine.py:EveryNth", "arguments": {"every": 2}}
 
 
 @pytest.fixture(autouse=True)

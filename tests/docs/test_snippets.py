@@ -9,8 +9,9 @@ from ruamel.yaml import YAML
 from tests.support.paths import ROOT
 
 import outpace
-from outpace.config.reading import experiment_from
+from outpace.config.reading import experiment_from, sync_from
 from outpace.experiment.comparison import variants_from
+from outpace.sync import PeerStrategy
 
 DOCS = ROOT / "docs"
 BASE = {
@@ -19,7 +20,6 @@ BASE = {
     "compute": {"kind": "lognormal", "mean_s": 1.0, "cv": 0.3},
     "stop": {"iterations": 5},
 }
-WITHOUT_SERVERS = ("ssgd", "local-sgd", "hpsgd", "diloco", "gossip", "psgd")
 MINE = """
 from outpace.sync import Bsp
 
@@ -49,7 +49,7 @@ def mine(tmp_path, monkeypatch):
     [
         ("conditions", {}),
         ("Quorum", {"sync": {"arguments": {"quorum": 3}}}),
-        ("EveryOther", {"task": {"kind": "digits-mlp"}}),
+        ("EveryNth", {"task": {"kind": "digits-mlp"}}),
     ],
 )
 def test_the_strategies_of_extending_run(mine, block, changes):
@@ -76,7 +76,8 @@ def test_the_examples_of_the_configuration_are_accepted(text, tmp_path):
     base = BASE | {"task": task, "workers": 32, "servers": 2, "sync": {"kind": "bsp"}}
     for example in filter(None, re.split(r"^(?=[a-z_]+:)", text, flags=re.MULTILINE)):
         given = base | YAML(typ="safe").load(example)
-        if isinstance(given["sync"], dict) and given["sync"]["kind"] in WITHOUT_SERVERS:
+        sync = given["sync"]
+        if isinstance(sync, dict) and isinstance(sync_from(sync, example), PeerStrategy):
             del given["servers"]
         if "variants" in given:
             assert variants_from(given, example, tmp_path)

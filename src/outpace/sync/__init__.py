@@ -5,7 +5,8 @@ answer a pull and when it may advance. `policy.py` is the interface of policies,
 state machine that calls them, and `programs/` has the programs of workers and servers. For a
 strategy without servers, whose workers average among themselves, start with `peers/ssgd.py`.
 
-`ServerPolicy` and `Peers` are the lists of built-in strategies.
+`ServerPolicy` and `Peers` are the lists of built-in strategies. A strategy in a user's file imports
+what it needs from here.
 """
 
 from dataclasses import fields
@@ -13,13 +14,16 @@ from typing import Final, TypeAlias, get_args
 
 from outpace.sync.baselines.ssptable import SspTable
 from outpace.sync.decision import ANYBODY, ASK_AGAIN, Decision, Reason
+from outpace.sync.messages import Pull
+from outpace.sync.peers.context import PeerContext
 from outpace.sync.peers.diloco import DiLoCo
 from outpace.sync.peers.gossip import Gossip
 from outpace.sync.peers.hpsgd import Commit, Hpsgd
+from outpace.sync.peers.iterations import iterations
 from outpace.sync.peers.local_sgd import LocalSgd
 from outpace.sync.peers.psgd import Psgd
 from outpace.sync.peers.ssgd import Ssgd
-from outpace.sync.peers.strategy import AllReduce, PeerStrategy, Wire
+from outpace.sync.peers.strategy import AllReduce, AllReduceStrategy, PeerStrategy, Wire
 from outpace.sync.policies.asp import Asp
 from outpace.sync.policies.bsp import Bsp
 from outpace.sync.policies.cutoff import CutOff
@@ -29,7 +33,7 @@ from outpace.sync.policies.partial_push import PartialPush
 from outpace.sync.policies.psp_sampling import PspSampling
 from outpace.sync.policies.pssp import Coin, DynamicPssp, Pssp
 from outpace.sync.policies.ssp import Ssp
-from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView
+from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView, quorum_arrived
 
 ServerPolicy: TypeAlias = (
     Bsp
@@ -59,6 +63,7 @@ __all__ = [
     "ASK_AGAIN",
     "POLICIES",
     "AllReduce",
+    "AllReduceStrategy",
     "Apply",
     "Asp",
     "Bsp",
@@ -75,12 +80,14 @@ __all__ = [
     "Hpsgd",
     "LocalSgd",
     "PartialPush",
+    "PeerContext",
     "PeerStrategy",
     "Peers",
     "Policy",
     "Psgd",
     "PspSampling",
     "Pssp",
+    "Pull",
     "Reason",
     "Scale",
     "ServerPolicy",
@@ -89,4 +96,6 @@ __all__ = [
     "Ssp",
     "SspTable",
     "Wire",
+    "iterations",
+    "quorum_arrived",
 ]
