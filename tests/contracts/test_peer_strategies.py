@@ -1,7 +1,7 @@
 """The contract of strategies without servers, in virtual time and for real.
 
-A new strategy has a line in STRATEGIES, and cases where real processes must reach the parameters
-of virtual time.
+A new strategy has a line in STRATEGIES. It also has a line in CASES if its parameters do not depend
+on timing, so that real processes must reach those of virtual time.
 """
 
 from __future__ import annotations

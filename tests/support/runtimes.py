@@ -23,6 +23,7 @@ SYNCS = {
 }
 
 
+# No pull of iteration i is answered unless i < V + bound; only for policies with a hard bound.
 BOUNDS = {
     "bsp": 0,
     "ssp": 2,

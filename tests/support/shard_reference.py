@@ -1,7 +1,8 @@
 """What one shard must do, computed the slow way: from lists, anew at every question.
 
 It knows the definitions (FluentPS, table III; PSP-SGD; the docstrings of the policies) and
-nothing of the shard's bookkeeping. Policies are judged here by their fields alone.
+nothing of the shard's bookkeeping. Policies are judged here by their fields alone. A policy may be
+left out; the contract suite then covers it alone.
 """
 
 from __future__ import annotations
