@@ -6,8 +6,9 @@ when it is made *ready* or when the *event* that ends its sleep falls due. Every
 on these rules:
 
 1. All ready walkers run before time advances, in the order in which they were made ready.
-2. Events fall due by (time, order of creation). `tie_seed` shuffles both orders among
-   equals, so that tests find code that depends on them.
+2. Events fall due by (time, order of creation); those marked late, such as the end of
+   `Mailbox.get_within`, come after all others of their time. `tie_seed` shuffles both orders
+   among equals, so that tests find code that depends on them.
 3. A walker that was given a value receives it, whatever else happens in the same instant:
    timeouts interrupt only blocked walkers, when no walker is ready any more. So no message
    is lost.

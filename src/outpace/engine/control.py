@@ -7,7 +7,7 @@
     outpace.simulate("experiment.yaml", control=control)
 
 `control` is called once, when the run starts. Actions passed to `at` are called between two
-events of the run. After a change, waiting pulls are judged again.
+events of the run. After a change, held pulls are judged again.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ ANYBODY: Final = -1
 class Reason(enum.IntEnum):
     """Why a pull was answered or held. The numbers are in traces: never reuse one."""
 
-    UNBOUNDED = 0  # the policy never holds a pull
+    UNBOUNDED = 0  # no bound applies to this pull
     WITHIN_BOUND = 1  # lead < bound
     BEYOND_BOUND = 2  # lead ≥ bound
     SPARED = 3  # beyond the bound, but let through by the coin

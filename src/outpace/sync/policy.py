@@ -1,9 +1,9 @@
 """The interface of server policies, and the view of a shard that a policy judges.
 
 To add a policy, write a file in `policies/`, add the class to the list in `sync/__init__.py`,
-a line to `CASES` in tests/contracts/test_policies.py and to `SYNCS` in
-tests/support/runtimes.py, and describe its options in docs/configuration.md. A policy in a
-user's file needs none of these steps.
+a line to `CASES` in tests/contracts/test_policies.py and to `SYNCS` (with a bound, also to
+`BOUNDS`) in tests/support/runtimes.py, and describe its options in docs/configuration.md. A policy
+in a user's file needs none of these steps.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Buffer(StrEnum):
-    """The clock under which a delayed pull is filed (FluentPS, algorithm 1 and section III-C).
+    """The clock under which a held pull is filed (FluentPS, algorithm 1 and section III-C).
 
     LAZY: the pull is answered when the shard has finished the puller's iteration i, at clock
     i+1, so with every gradient up to i. SOFT: at the next clock, V+1.
@@ -35,7 +35,7 @@ class Buffer(StrEnum):
     SOFT = "soft"
 
     def release_clock(self, pull: Pull, view: ShardView) -> int:
-        """Return the clock at which a pull that is delayed now is answered."""
+        """Return the clock at which a pull that is held now is answered."""
         finished = view.clock if self is Buffer.SOFT else max(view.clock, pull.iteration)
         return finished + 1
 

@@ -6,11 +6,11 @@ message raises ProtocolError before anything has changed.
 The shard keeps a *watermark* per worker: the highest iteration pushed. Iterations of a
 worker must increase; they may skip. A push equal to the watermark is a repetition, such as
 a retry of the network, and is not applied again. The *clock* V is the number of iterations
-that the shard has finished; the policy says when it may advance. A pull that must wait is
+that the shard has finished; the policy says when it may advance. A pull that is held is
 filed under a *release clock* and answered when V gets there. A pull whose
 release depends on no clock is judged again when the worker that it watches has pushed or left.
 A policy may make the shard wait for some seconds: `next_deadline` is the time at which
-`on_time` must be called. SetPolicy replaces the policy at any time: waiting pulls are judged
+`on_time` must be called. SetPolicy replaces the policy at any time: held pulls are judged
 again, and an iteration with some gradients before and some after the change has one step in all.
 
 With a policy that has a `cut_off`, a scheduler decides for all shards at once which
@@ -199,7 +199,7 @@ class Shard:
                     self._count(push, arrived, now, True)
             self._held_back.clear()
         self._wait = self._deadline = None
-        self._advance(NOBODY, now)
+        self._advance(NOBODY, now)  # returns no replies, because no pull is in the queue now
         return self._judge_again(held, NOBODY, now)
 
     # -- cut-offs: which gradients count -------------------------------------------

@@ -40,7 +40,12 @@ class PeerContext(Protocol):
         """
 
     async def compute(self, at: Parameters, iteration: int) -> Block | None:
-        """Return the gradient at these parameters as they are now; None: it cannot be used."""
+        """Return the gradient at these parameters as they are now; None: it cannot be used.
+
+        The gradient is valid until the next `compute`, because that of a script may be the memory
+        of its `p.grad`. To let it travel in an all-reduce while the next one is computed, add it
+        to `accumulated()`, which copies it there, and pass on what `take()` returns.
+        """
 
     def begin_all_reduce(self, value: Block | None, weight: int = 1) -> Reduction:
         """Begin to add `value` up with the values of all other workers; does not block.
@@ -49,7 +54,8 @@ class PeerContext(Protocol):
         it has the result of the last.
 
         Args:
-            value: belongs to the runtime afterwards; None: join the others without a value.
+            value: belongs to the runtime afterwards, and must stay valid until the result has
+                arrived (see `compute`); None: join the others without a value.
             weight: number of iterations in the value.
         """
 

@@ -3,7 +3,7 @@
 A strategy is one file of this folder: a frozen dataclass with its options, its program (`train`)
 and the traits below, which say what a runtime must have ready for the program. A class from a
 user's file derives from `PeerStrategy` in the same way. A strategy of the library also needs its
-class in the list of `sync/__init__.py`, a line in `CASES` of
+class in the list of `sync/__init__.py`, a line in `STRATEGIES` of
 tests/contracts/test_peer_strategies.py, and its options in docs/configuration.md.
 """
 
@@ -37,8 +37,8 @@ class PeerStrategy(ABC):
     has_common: ClassVar[bool] = True  # all workers change one model by the same commits
     has_own: ClassVar[bool] = False  # each worker changes a model of its own
     uses_replica: ClassVar[bool] = False  # takes plain SGD steps on replicas of the common model
-    # Gives each gradient to an all-reduce at once and asks for the mean alone, so that a runtime
-    # can divide and check gradients while they travel.
+    # Passes each gradient that it uses to an all-reduce unchanged, before it computes the next one,
+    # and asks only for the mean: a runtime can then divide and check gradients while they travel.
     averages_gradients: ClassVar[bool] = False
     exchanges: ClassVar[bool] = False  # averages in pairs, rather than by all-reduces
 

@@ -46,7 +46,7 @@ def _sample(state: int, puller: int, size: int, workers: int) -> Sequence[int]:
     return tuple(chosen)
 
 
-_kept = lru_cache(maxsize=1 << 12)(_sample)  # a waiting pull is judged several times
+_kept = lru_cache(maxsize=1 << 12)(_sample)  # a held pull is judged several times
 
 
 def _bits(coin: float) -> int:
