@@ -2,7 +2,9 @@
 
 The variants of an experiment are in its YAML file, and the module beside that file judges their
 runs. Folders of runs, reports and pictures go to runs/papers/NAME. A module with a function `run`
-runs its experiment itself.
+runs its experiment itself. `all` stands for every experiment, except those that need a machine of
+their own. With `--quick` every experiment is reduced to a minute or two by the module's QUICK: its
+verdicts then say that the experiment works, not what it shows.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.papers.claims import Claim, show, write
@@ -32,12 +35,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "words",
         nargs="+",
         metavar="NAME | KEY=VALUE",
-        help=f"experiments, and changes of their settings as in seed=1: {', '.join(EXPERIMENTS)}",
+        help="experiments, and changes of their settings as in seed=1: all, "
+        + ", ".join(EXPERIMENTS),
     )
+    parser.add_argument("--quick", action="store_true", help="run the experiments reduced")
     parser.add_argument("--judge", type=Path, metavar="FOLDER", help="judge these runs, run none")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all claims there")
-    options = parser.parse_args(arguments)
-    names = [word for word in options.words if "=" not in word]
+    options = parser.parse_intermixed_args(arguments)
+    words = [word for word in options.words if "=" not in word]
+    everything = [name for name in EXPERIMENTS if not hasattr(judge_of(name), "NEEDS")]
+    names = [name for word in words for name in (everything if word == "all" else [word])]
     overrides = [word for word in options.words if "=" in word]
     if unknown := set(names) - set(EXPERIMENTS):
         known = ", ".join(EXPERIMENTS)
@@ -46,9 +53,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--judge: name the one experiment that the runs are of")
     found: dict[str, Sequence[Claim]] = {}
     for name in names:
-        found[name] = _claims(name, overrides, options.judge)
+        quick = getattr(judge_of(name), "QUICK", ()) if options.quick else ()
+        found[name] = _claims(name, [*quick, *overrides], options.judge)
         if options.json:
             write(found, options.json)
+    if len(names) > 1:
+        show(
+            [
+                replace(each, where=f"{name}: {each.where}")
+                for name, of in found.items()
+                for each in of
+            ]
+        )
     return 1 if any(each.agrees is False for some in found.values() for each in some) else 0
 
 

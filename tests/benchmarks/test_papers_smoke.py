@@ -6,6 +6,7 @@ import json
 
 import pytest
 from benchmarks.papers.__main__ import main
+from benchmarks.papers.experiments import EXPERIMENTS, judge_of
 
 TIMES_ONLY = "task={kind: timing, parameters: 1000}"
 
@@ -30,3 +31,21 @@ def test_an_experiment_runs_and_every_claim_is_judged(name, overrides, tmp_path,
     assert main([name, *overrides, "--json", str(path)]) in (0, 1)
     rows = json.loads(path.read_text("utf-8"))
     assert {row["paper"] for row in rows} == {name}
+
+
+def test_all_stands_for_the_experiments_that_run_here_and_quick_reduces_them(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ran = {}
+    for name in EXPERIMENTS:
+        judge = judge_of(name)
+
+        def run(data, out, name=name):
+            ran[name] = data
+            return []
+
+        monkeypatch.setattr(judge, "run", run, raising=False)
+    assert main(["all", "--quick", "seed=7"]) == 0
+    assert set(EXPERIMENTS) - set(ran) == {"psp-table1-gpu"}
+    assert all(data["seed"] == 7 for data in ran.values())
+    assert ran["fluentps-fig9"]["stop"] == {"iterations": 100}
+    assert ran["bdsgd-clusters"]["clusters"] == ["i"]

@@ -20,6 +20,12 @@ from rich.table import Table
 
 from outpace.errors import ConfigError
 
+QUICK = (
+    "repeats=1",
+    "clusters=[i]",
+    "rules=[all, fixed, elfving, last-5, rolling hedge]",
+)
+
 
 def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
     """Measure; print a table for each cluster and observation, keep all in out/results.json,

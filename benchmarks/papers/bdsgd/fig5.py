@@ -28,6 +28,8 @@ from rich.table import Table
 
 from outpace.report.figures.figure import colour
 
+QUICK = ("repeats=2", "workers=20", "recorded=30")
+
 CHEN, BDSGD = "Chen", "deep Markov"
 # Per cent of time saved over waiting for all, and of gradients used beyond Chen's: section 4.2.
 SAVED: Final = {

@@ -32,6 +32,12 @@ from outpace.record.folder import TRACE
 from outpace.record.run_times import read_source
 from outpace.report import write_report
 
+QUICK = (
+    "repeats=1",
+    "recording.stop.iterations=25",
+    "experiment.stop={virtual_time_s: 15}",
+)
+
 SOON_S: Final = 0.05  # a sleep that is aborted ends so soon; uncut it lasts for up to 0.8 s more
 
 

@@ -26,6 +26,13 @@ from benchmarks.papers.bdsgd.trainings import (
 )
 from benchmarks.papers.claims import Claim
 
+QUICK = (
+    "repeats=1",
+    "clusters=[i]",
+    "settings.i.experiment.task={kind: digits-mlp}",
+    "settings.i.experiment.stop={virtual_time_s: 15}",
+)
+
 # So many iterations, and a run's seed: more than any worker does in the time that there is.
 TEST: Final[Mapping[str, Callable[[int, int], Recorded]]] = {
     "i": four_nodes,

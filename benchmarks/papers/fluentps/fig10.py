@@ -10,6 +10,8 @@ from benchmarks.papers.pace import Pace, mean_pace
 
 from outpace.config.experiment import Experiment
 
+QUICK = ("stop.iterations=30",)
+
 SIZES = (64, 128)
 PSSP = ("PSSP 0.1", "PSSP 0.3", "PSSP 0.5")
 MODELS = ("BSP", "SSP", "ASP", *PSSP)

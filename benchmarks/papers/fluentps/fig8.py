@@ -10,6 +10,8 @@ from benchmarks.papers.pace import accuracy_between, pace
 
 from outpace.config.experiment import Experiment
 
+QUICK = ("stop.iterations=60",)
+
 FIGURES: dict[str, list[str]] = {}
 APART = 0.12  # published for the same network in table IV: 1.19 and 1.31, on two data sets
 MIDWAY = (16500 / 29800, 23500 / 29800)  # of the time that soft takes for all

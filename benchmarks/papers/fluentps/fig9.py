@@ -13,6 +13,8 @@ from outpace.sync.policies.pssp import Pssp
 from outpace.sync.policies.ssp import Ssp
 from outpace.sync.theory import equivalent_staleness
 
+QUICK = ("stop.iterations=100",)
+
 PAIRS = (("A", "B"), ("C", "D"), ("E", "F"), ("G", "H"))  # PSSP and SSP
 FIGURES = {
     f"figure-9-{buffer}": [f"{buffer} {model}" for pair in PAIRS for model in pair]

@@ -11,6 +11,8 @@ from benchmarks.papers.pace import Pace, listed, pace
 
 from outpace.config.experiment import Experiment
 
+QUICK = ("stop.iterations=40",)
+
 CLUSTERS = {
     "64x1": "AlexNet, 64 workers x 1 server, s = 3",
     "32x8": "ResNet-56, 32 x 8, s = 2",

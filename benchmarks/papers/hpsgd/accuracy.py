@@ -29,6 +29,8 @@ from outpace.record.folder import TRACE
 from outpace.report.figures.figure import colour
 from outpace.sync import POLICIES
 
+QUICK = ("repeats=1", "cases=[even]", "experiment.stop={virtual_time_s: 15}")
+
 PICTURE: Final = "accuracy.html"
 PSSP, CUTOFFS = "PSSP", "pooled cut-offs"
 EVEN, SLOW, BURSTS = "even", "two slow", "two in bursts"

@@ -18,6 +18,8 @@ from outpace.config.reading import experiment_from
 from outpace.experiment.results import Result
 from outpace.report import write_report
 
+QUICK = ("repeats=1", "experiment.stop={iterations: 10}")
+
 WITHIN: Final = (
     0.05  # of the wall clock; the sleep of a process is not exact, nor is the machine idle
 )

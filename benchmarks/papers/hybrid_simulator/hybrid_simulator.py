@@ -12,6 +12,8 @@ from benchmarks.papers.sharpness import bound, initial_sharpness
 from outpace.config.experiment import Experiment
 from outpace.optim import Sgd
 
+QUICK = ("task={kind: digits-mlp}", "stop={virtual_time_s: 6.0}")
+
 LATENCIES = (0, 1, 10, 100)  # ms
 MANY = (8, 16, 32, 64)  # workers
 REMEDIES = {"mean": "the workers", "by staleness": "its staleness"}  # what gradients are divided by

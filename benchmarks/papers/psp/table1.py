@@ -23,6 +23,8 @@ from benchmarks.papers.psp.settings import (
 from outpace.config.experiment import Experiment
 from outpace.sync import PartialPush
 
+QUICK = ("stop.iterations=20",)
+
 FIGURES = {"table-1": [f"{setting.name} seed 0" for setting in SETTINGS]}
 RATIO = 0.05  # times relative to synchronous training come as near as that to those published
 NEAR = 0.03  # errors of 28/100 and 28/90 to that of synchronous training; published 0.013, 0.009

@@ -2,4 +2,6 @@
 
 from benchmarks.papers.psp.table1 import FIGURES, claims
 
-__all__ = ["FIGURES", "claims"]
+__all__ = ["FIGURES", "NEEDS", "claims"]
+
+NEEDS = "a machine with a GPU"
