@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -11,7 +12,8 @@ import numpy as np
 import pytest
 
 from outpace.predict.recorded import RunTimes
-from outpace.report import write_report
+from outpace.record import folder as files
+from outpace.report import runs_in, write_report
 from outpace.report.run_times import facts_of, write_run_times
 
 CHROMIUM = next(
@@ -110,6 +112,26 @@ def test_a_report_draws_all_figures_without_complaint(simulated, tmp_path, width
     if names == ["SSP"]:  # the controls' last options were chosen
         assert captions["figure-timeline"].startswith("The longest wait: worker")
         assert captions["figure-progress"].startswith("A gradient is made of one mini-batch")
+
+
+@pytest.mark.parametrize("width", [1280, 500])
+def test_a_report_over_seeds_draws_all_figures_without_complaint(simulated, tmp_path, width):
+    for variant, names in (("A", ["BSP", "SSP"]), ("B", ["ASP", "cut-off"])):
+        for seed, name in enumerate(names):
+            shutil.copytree(simulated[name], tmp_path / variant / f"seed-{seed}")
+    entries = [{"name": name, "seeds": 2} for name in "AB"]
+    (tmp_path / files.COMPARISON).write_text(json.dumps(entries))
+    path = tmp_path / files.REPORT
+    write_report(runs_in([tmp_path])[0], path)
+    figures = ["progress", "split", "workers", "timeline", "staleness"]
+    names = [f"figure-{name}" for name in figures]
+    head, fits, remote, *lines = look(path, tmp_path, width, names)
+    assert (head, fits, remote) == ("PROBE", "fits", "0")
+    for line in lines:
+        _, svg, drawn, height, _ = line.split("|")
+        assert int(svg) >= 2, line
+        assert int(drawn) > 0, line
+        assert 200 <= int(height) <= 1200, line
 
 
 @pytest.mark.parametrize("width", [1280, 500])

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.support.reports.run_folders import make_run, write_waiting_trace
 
+from outpace.record import folder as files
 from outpace.report.findings import findings
 from outpace.report.read.runs import read_runs
 from outpace.report.read.totals import totals_of
@@ -76,6 +77,28 @@ def test_a_target_that_one_run_or_none_reached_is_said_so(tmp_path):
     assert said(*folders("none", 0.95))[0] == "No run reached 95 % accuracy, the target."
     single = said(folders("single", 0.9)[0])[0]
     assert single.startswith("Did not reach 90 % accuracy, the target. Ended at 88 % accuracy")
+
+
+def test_a_target_at_which_the_runs_stop_is_a_given_one(tmp_path):
+    stop = {"stop": {"target_accuracy": 0.8}}
+    sentences = said(
+        make_run(tmp_path / "BSP", accuracy=[(0, 0.1), (7, 0.6), (8, 0.88)], config=BSP | stop),
+        make_run(tmp_path / "SSP", accuracy=[(0, 0.1), (4, 0.81)], config=stop),
+    )
+    assert sentences[0].startswith("SSP reached 80 % accuracy 2.0× sooner than BSP: ")
+
+
+def test_a_derived_target_is_not_the_first_sentence_even_if_there_is_no_other(tmp_path):
+    # Neither accuracies at the end nor waiting nor rates are known.
+    runs = [
+        make_run(tmp_path / name, accuracy=[(0, 0.1), (time_s - 1, 0.2), (time_s, 0.8)])
+        for name, time_s in (("BSP", 8.0), ("ASP", 4.0))
+    ]
+    for folder in runs:
+        summary = files.read_summary(folder)
+        unknown = {"accuracy": None, "seconds": None, "gradients_applied": None}
+        files.write_summary(folder, {**summary, **unknown})
+    assert said(*runs) == []
 
 
 def test_targets_that_contradict_each_other_are_not_used(tmp_path):

@@ -8,7 +8,8 @@ from typing import Final, Literal
 
 from outpace.report.read.runs import Run, clock
 from outpace.report.target import ReportTarget
-from outpace.report.words import SPACE, number, percent, seconds, size
+from outpace.report.words import SPACE, factor, interval, number, percent, seconds, size
+from outpace.support.estimates import TimeTo, difference_of, ratio_of
 
 NOTHING: Final = "–"
 
@@ -24,6 +25,8 @@ class Column:
         same_work: mark the best run only if all applied about the same number of gradients.
         one_clock: mark the best run only if all runs are in virtual time, or all on real processes.
         missing: returns the text for a run without a value.
+        spread: returns lines below the value: over several seeds, its interval.
+        by_ratio: tell values over seeds apart by their ratios, not their differences.
     """
 
     title: str
@@ -34,15 +37,35 @@ class Column:
     same_work: bool = False
     one_clock: bool = False
     missing: Callable[[Run], str] = lambda _: NOTHING
+    spread: Callable[[Run], str] = lambda _: ""
+    by_ratio: bool = False
 
 
-def columns(target: ReportTarget | None) -> list[Column]:
-    """Return the columns; the first one is the time to the target, if there is one."""
-    return [*([] if target is None else [_time_to(target)]), *_COLUMNS]
+def columns(target: ReportTarget | None, first: Run) -> list[Column]:
+    """Return the columns; the first one is the time to the target, if there is one.
+
+    Over several seeds, the next one is the ratio to the variant `first`.
+    """
+    to_target = [] if target is None else [_time_to(target)]
+    if target is not None and target.given and first.seeds:
+        to_target.append(_ratio_to(first))
+    return [*to_target, *_COLUMNS]
 
 
 def _time_to(target: ReportTarget) -> Column:
     origin = "of the configuration" if target.given else "derived from what every run reached"
+
+    def missing(run: Run) -> str:
+        bound = run.estimate("time_to_target_s").mean
+        if target.given and bound is not None:
+            return f"at least {seconds(bound)}"
+        return "not reached" if target.applies_to(run) else NOTHING
+
+    def spread(run: Run) -> str:
+        if late := sum(target.reached_s(each) is None for each in run.seeds):
+            return f"{late} of {len(run.seeds)} missed it"
+        return interval(run.estimate("time_to_target_s"), seconds) if target.given else ""
+
     return Column(
         f"Time to{SPACE}{target.title}",
         f"time until an evaluation first showed {target.words}, the target {origin}",
@@ -50,8 +73,49 @@ def _time_to(target: ReportTarget) -> Column:
         seconds,
         "low",
         one_clock=True,
-        missing=lambda run: "not reached" if target.applies_to(run) else NOTHING,
+        missing=missing,
+        spread=spread,
+        by_ratio=True,
     )
+
+
+def _ratio_to(first: Run) -> Column:
+    def value(run: Run) -> float | None:
+        bound = run is not first and (missed(run) or missed(first))
+        return None if bound else run.estimate("ratio_to_first").mean
+
+    def missing(run: Run) -> str:
+        ratio = run.estimate("ratio_to_first").mean
+        if ratio is None:
+            return NOTHING
+        return f"at {'least' if missed(run) else 'most'} {factor(ratio)}"
+
+    def spread(run: Run) -> str:
+        if run is first:
+            return ""
+        alike = [] if run.compared.get("distinguishable") is not False else ["not distinguishable"]
+        return "\n".join([interval(run.estimate("ratio_to_first"), factor), *alike]).strip()
+
+    return Column(
+        f"Time / {first.name}",
+        f"time to the target over that of {first.name}, seed by seed (geometric mean)",
+        value,
+        factor,
+        missing=missing,
+        spread=spread,
+    )
+
+
+def missed(run: Run) -> bool:
+    """True if runs of the variant missed the target, so that its time is a lower bound."""
+    return bool(run.compared.get("missed"))
+
+
+def _accuracy(run: Run) -> str:
+    said = interval(run.estimate("accuracy"), percent)
+    if run.compared.get("distinguishable") is False and not run.estimate("time_to_target_s").mean:
+        return f"{said}\nnot distinguishable"
+    return said
 
 
 def _of(*keys: str) -> Value:
@@ -63,7 +127,14 @@ def _count(value: float) -> str:
 
 
 _COLUMNS: Final = (
-    Column("Accuracy", "at the end, on the test set", _of("accuracy"), percent, "high"),
+    Column(
+        "Accuracy",
+        "at the end, on the test set",
+        lambda run: run.estimate("accuracy").mean if run.compared else run.number("accuracy"),
+        percent,
+        "high",
+        spread=_accuracy,
+    ),
     Column("Train loss", "at the end", _of("train_loss"), number, "low"),
     Column(
         "Virtual time", "of the whole run", _of("virtual_time_s"), seconds, "low", same_work=True
@@ -172,7 +243,8 @@ def best_of(column: Column, runs: Sequence[Run]) -> set[int]:
     """Return the indices of the complete runs that are best in a column.
 
     The set is empty if the column has no better end, if fewer than two runs can be compared, or
-    if all runs that can be compared have the same value.
+    if all runs that can be compared have the same value. Over several seeds, it is empty too if
+    the best variant cannot be told apart from every worse one.
     """
     values = {
         place: value
@@ -187,7 +259,31 @@ def best_of(column: Column, runs: Sequence[Run]) -> set[int]:
     if column.one_clock and clock(compared) == "time":
         return set()
     best = min(values.values()) if column.better == "low" else max(values.values())
-    return {place for place, value in values.items() if value == best}
+    places = {place for place, value in values.items() if value == best}
+    clear = all(
+        apart(column.value, runs[one], runs[other], by_ratio=column.by_ratio)
+        for one in places
+        for other in values.keys() - places
+    )
+    return places if clear else set()
+
+
+def apart(value: Value, one: Run, other: Run, *, by_ratio: bool = False) -> bool:
+    """True if the 95 % interval of the difference, or ratio, over common seeds excludes equality.
+
+    Also true for runs with one seed: they have no interval.
+    """
+    if not one.seeds:
+        return True
+    found, others = (
+        {each.setting("seed"): known for each in run.seeds if (known := value(each)) is not None}
+        for run in (one, other)
+    )
+    pairs = [(found[seed], others[seed]) for seed in found if seed in others]
+    if by_ratio:
+        ratio = ratio_of(*([TimeTo(pair[side], True) for pair in pairs] for side in (0, 1)))
+        return ratio.excludes(1.0)
+    return difference_of(*([pair[side] for pair in pairs] for side in (0, 1))).excludes(0.0)
 
 
 def _same_work(runs: Sequence[Run]) -> bool:

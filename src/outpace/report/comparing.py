@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from outpace.report.columns import Value
+from outpace.report.columns import Value, apart
 from outpace.report.read.runs import Run, clock, on_one_clock
 from outpace.report.target import ReportTarget, evaluation_gap_s, same_task
+from outpace.report.telling_apart import told_apart
 from outpace.report.words import listed, number, percent, seconds, times
 
 _NAMED: Final = 3  # runs in one sentence
@@ -17,11 +18,17 @@ _NOTABLE: Final = 1.05  # a smaller ratio is not worth a sentence
 def comparison(runs: Sequence[Run], target: ReportTarget | None) -> list[str]:
     """Return sentences about the complete runs, the most important first; some are empty."""
     ended = [run for run in runs if run.complete]
+    rest = [_cut_offs(ended), _waiting(ended), _throughput(ended)]
+    if runs[0].seeds:
+        told = told_apart(runs, target)
+        return [told, *rest] if told else rest[::-1]
     quality = [_accuracy_cost(ended), _sooner(ended, target)]
     if target is not None and target.given:
         quality.reverse()
-    said = [*quality, _cut_offs(ended), _waiting(ended), _throughput(ended)]
-    return said if quality[0] else said[::-1]
+    if quality[0]:
+        return [*quality, *rest]
+    derived = target is not None and not target.given
+    return [*rest[::-1], *([] if derived and not any(rest) else quality[::-1])]
 
 
 def _reference(best: Run, runs: Sequence[Run]) -> Run:
@@ -118,7 +125,7 @@ def _throughput(runs: Sequence[Run]) -> str:
     first = order[0]
     other = _reference(first, compared)
     ratio = rates[first.name] / rates[other.name]
-    if ratio < _NOTABLE:
+    if ratio < _NOTABLE or not apart(rate, first, other):
         return ""
     return (
         f"{first.name} {verb} {times(ratio)} as many {what} per second as {other.name}: "
@@ -129,7 +136,7 @@ def _throughput(runs: Sequence[Run]) -> str:
 def _iterations_per_s(run: Run) -> float | None:
     """Iterations of all workers together, per second."""
     counts, time_s = run.summary.get("iterations"), run.time_s
-    known = isinstance(counts, list) and all(isinstance(count, int) for count in counts)
+    known = isinstance(counts, list) and all(isinstance(count, int | float) for count in counts)
     return float(sum(counts)) / time_s if known and counts and time_s else None
 
 

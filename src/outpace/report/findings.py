@@ -27,7 +27,7 @@ def findings(
     The first sentence is about the target if the configurations give one. A target that was
     derived from the results is never in the first sentence.
     """
-    if len(runs) == 1:
+    if len(runs) == 1 and not runs[0].seeds:
         (run,) = runs
         said = [f"{_reached(run, target)}{_outcome(run)}"]
         if run.complete:

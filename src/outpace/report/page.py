@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from outpace.report.columns import NOTHING
+from outpace.report.columns import NOTHING, columns
 from outpace.report.figures.cut_offs import cut_offs
 from outpace.report.figures.progress import progress
 from outpace.report.figures.split import split_of_runs, split_of_workers
@@ -16,11 +16,14 @@ from outpace.report.findings import findings
 from outpace.report.frame import Section, table, write_page
 from outpace.report.read.runs import Run, read_runs
 from outpace.report.read.totals import TraceTotals, totals_of
+from outpace.report.read.variants import counted, read_variants
 from outpace.report.table import summary_table, summary_tiles
 from outpace.report.target import ReportTarget, target_of
 from outpace.report.words import escaped, listed
 from outpace.support.yaml_files import write_yaml
 
+_RUN_COLUMNS: Final = 3  # shown of each seed's run: accuracy, loss, duration
+_SEEDS: Final = 5  # largest number of seeds that are listed
 _ABSENT: Final = object()  # the value of a key that a configuration does not have
 
 
@@ -28,7 +31,8 @@ def write_report(folders: Sequence[Path], path: Path) -> list[str]:
     """Write the report about the runs in these folders to `path`.
 
     A run that failed or was interrupted is shown with its status. Parts that need a missing or
-    damaged file are left out.
+    damaged file are left out. If the folders are the runs of a comparison over several seeds, each
+    variant is shown once, with means over its seeds.
 
     Returns:
         A line for each missing or damaged file: its path and the cause.
@@ -36,30 +40,49 @@ def write_report(folders: Sequence[Path], path: Path) -> list[str]:
     Raises:
         ConfigError: if a folder is not that of a run, or `path` cannot be written.
     """
-    runs = read_runs([Path(folder) for folder in folders])
-    totals = [totals_of(run) for run in runs]
-    target = target_of(runs)
-    several = len(runs) > 1
-    name = f"{len(runs)} runs" if len(runs) > 5 else listed([run.name for run in runs])
+    folders = [Path(folder) for folder in folders]
+    runs = read_variants(folders) or read_runs(folders)
+    traced = [counted(run)[0] for run in runs]
+    totals = [totals_of(run) for run in traced]
+    alone = [each for run in runs for each in run.seeds or [run]]
+    target = target_of(alone)
+    several = len(alone) > 1
+    kind = "variants" if runs[0].seeds else "runs"
+    name = f"{len(runs)} {kind}" if len(runs) > 5 else listed([run.name for run in runs])
     notices = [_notice(run) for run in runs if not run.complete]
     write_page(
         Path(path),
         title=f"Outpace: {listed([run.name for run in runs])}",
         heading=f"{'Comparison' if several else 'Run'}: {name}",
-        what=_what(runs),
+        what=_what(alone),
         findings=findings(runs, totals, target),
-        sections=_sections(runs, totals, target),
+        sections=_sections(runs, traced, totals, target),
         notices="".join(notices) if several else "",
         footer="<details><summary>Digests: equal digests mean equal results</summary>"
-        f"{table('digests', ['Run', 'Parameters', 'Trace'], map(_digests, runs))}</details>",
+        f"{table('digests', ['Run', 'Parameters', 'Trace'], map(_digests, alone))}</details>",
     )
-    return [problem for run in runs for problem in run.problems]
+    means = [run for run in runs if run.seeds]
+    return [problem for run in [*means, *alone] for problem in run.problems]
 
 
 def _sections(
-    runs: Sequence[Run], totals: Sequence[TraceTotals | None], target: ReportTarget | None
+    runs: Sequence[Run],
+    traced: Sequence[Run],
+    totals: Sequence[TraceTotals | None],
+    target: ReportTarget | None,
 ) -> list[Section]:
-    several = len(runs) > 1
+    """Return the sections of the page.
+
+    Args:
+        traced: the run whose trace is shown for each of the runs: itself, or its first seed.
+        totals: the sums over these traces.
+    """
+    several = len(runs) > 1 or bool(runs[0].seeds)
+    of_all = of_both = of_traces = ""
+    if runs[0].seeds:
+        of_all = "Gradients of all seeds together."
+        of_both = " The upper figure shows means over the seeds, the lower one a single seed."
+        of_traces = f" Shown is one seed of each variant, such as {escaped(traced[0].name)}."
     summary = summary_table(runs, target) if several else summary_tiles(runs[0], target)
     sections = [
         Section("summary", "Summary", [summary]),
@@ -67,30 +90,31 @@ def _sections(
         Section(
             "time-split",
             "Where the time went",
-            [*([split_of_runs(runs)] if several else []), split_of_workers(runs, totals)],
+            [*([split_of_runs(runs)] if several else []), split_of_workers(traced, totals)],
             "Compute: the worker computes its gradient. Wait: the strategy holds the worker back, "
             "until a server answers or until all workers have joined an all-reduce. Communicate: "
-            "transfers and queues.",
+            f"transfers and queues.{of_both}",
         ),
         Section(
             "timeline",
             "Who waited for whom",
-            [timeline(runs, totals)],
+            [timeline(traced, totals)],
             "Each worker has a lane; the numbers are iterations. A line runs from the worker whose "
             "push ended a wait (dot) to the workers that could then go on (arrow heads). Point at "
-            "a bar, or tap it, for details.",
+            f"a bar, or tap it, for details.{of_traces}",
         ),
-        Section("staleness", "Staleness", [staleness(runs)]),
-        Section("configuration", "Configuration", [_configuration(runs)]),
+        Section("staleness", "Staleness", [staleness(runs)], of_all),
+        *([_runs(runs, target)] if runs[0].seeds else []),
+        Section("configuration", "Configuration", [_configuration(traced)]),
     ]
-    if (closed := cut_offs(runs, totals)) is not None:
+    if (closed := cut_offs(traced, totals)) is not None:
         section = Section(
             "cut-offs",
             "When iterations were closed",
             [closed],
             "The gradients that had arrived when an iteration was closed made its update. The "
             "other workers stopped computing and went on with the next iteration; the time that "
-            "they had spent counts as compute below.",
+            f"they had spent counts as compute below.{of_traces}",
         )
         sections.insert(2, section)
     return sections
@@ -116,14 +140,29 @@ def _what(runs: Sequence[Run]) -> str:
         counted("worker", "workers"),
         counted("server", "servers", of=[run for run in runs if not run.without_servers]),
         "real processes" if all(run.real for run in runs) else "",
-        f"seed {listed(seeds)}" if seeds else "",
+        f"{len(seeds)} seeds" if len(seeds) > _SEEDS else f"seed {listed(seeds)}" if seeds else "",
     ]
     return " · ".join(part for part in parts if part)
 
 
+def _runs(variants: Sequence[Run], target: ReportTarget | None) -> Section:
+    """Return a table of the runs with one seed each."""
+    runs = [run for variant in variants for run in variant.seeds]
+    shown = columns(target, runs[0])[: _RUN_COLUMNS + (target is not None)]
+    rows = []
+    for run in runs:
+        values = [(column, column.value(run)) for column in shown]
+        cells = [c.missing(run) if value is None else c.show(value) for c, value in values]
+        rows.append([escaped(cell) for cell in (run.name, run.status, *cells)])
+    head = ["Folder", "Status", *(escaped(column.title) for column in shown)]
+    lead = "Each of these folders, which lie beside this page, has a report of its own."
+    return Section("runs", "Runs", [table("runs-table", head, rows)], lead)
+
+
 def _notice(run: Run) -> str:
     error = f": {run.error}" if run.error else ""
-    words = "failed" if run.status == "failed" else f"is not complete ({run.status})"
+    words = run.status if run.seeds else f"is not complete ({run.status})"
+    words = "failed" if run.status == "failed" else words
     return f'<p class="notice"><b>{escaped(run.name)}</b> {escaped(words + error)}</p>'
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from outpace.report.columns import Column, best_of, columns
+from outpace.report.columns import NOTHING, Column, best_of, columns
 from outpace.report.figures.figure import colour
 from outpace.report.frame import tiles
 from outpace.report.read.runs import Run, clock, strategies
 from outpace.report.target import ReportTarget
-from outpace.report.words import escaped, listed
+from outpace.report.words import escaped, listed, plural
 
 _BEST: Final = (
     '<span class="mark">★</span> best of its column among the complete runs. Not marked are '
@@ -21,11 +21,19 @@ _MEANS: Final = (
     "Compute, communicate and wait are means per worker; staleness is counted in updates of the "
     "parameters."
 )
+_SEEDS: Final = (
+    " All numbers are means over seeds; small ones are 95 % intervals of the mean (Student's t). "
+    "Variants are compared seed by seed: not distinguishable means that the interval includes "
+    "equality. A run that missed the target counts with the time at which it ended, so that the "
+    "mean is a lower bound. Best is only a variant whose interval of the difference to every "
+    "other one excludes equality."
+)
 
 
 def summary_table(runs: Sequence[Run], target: ReportTarget | None) -> str:
     """Return HTML with a row per run, without the columns that are empty for all runs."""
-    shown = [c for c in columns(target) if any(c.value(run) is not None for run in runs)]
+    every = columns(target, runs[0])
+    shown = [c for c in every if any(_known(c, run) for run in runs)]
     marked = [best_of(column, runs) for column in shown]
     head = "".join(
         f'<th scope="col" title="{escaped(c.hint)}">{escaped(c.title)}</th>' for c in shown
@@ -51,16 +59,30 @@ def summary_table(runs: Sequence[Run], target: ReportTarget | None) -> str:
             )
     return (
         '<div class="scroll" tabindex="0" role="region" aria-label="Summary of the runs">'
-        '<table id="summary-table"><thead><tr><th scope="col">Run</th>'
+        '<table id="summary-table"><thead><tr>'
+        f'<th scope="col">{"Variant" if runs[0].seeds else "Run"}</th>'
         f'<th scope="col">Status</th>{title}{head}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
-        f'<p class="legend">{_BEST if any(marked) else ""}{_times(runs)}. {_MEANS}</p>'
+        f'<p class="legend">{_BEST if any(marked) else ""}{_times(runs)}. {_MEANS}'
+        f"{_SEEDS if runs[0].seeds else ''}{_derived(target)}</p>"
     )
+
+
+def _known(column: Column, run: Run) -> bool:
+    """True if there is a value, or a bound over several seeds."""
+    known = column.value(run) is not None
+    return known or bool(run.seeds and column.missing(run) != NOTHING)
+
+
+def _derived(target: ReportTarget | None) -> str:
+    if target is None or target.given:
+        return ""
+    return f" The target, {target.title}, is derived from the results: every run reached it."
 
 
 def summary_tiles(run: Run, target: ReportTarget | None) -> str:
     """Return HTML with the quantities of a single run."""
-    shown = [(c, value) for c in columns(target) if (value := c.value(run)) is not None]
+    shown = [(c, value) for c in columns(target, run) if (value := c.value(run)) is not None]
     error = f'<p class="notice">{escaped(run.error)}</p>' if run.error else ""
     return (
         tiles(
@@ -73,16 +95,18 @@ def summary_tiles(run: Run, target: ReportTarget | None) -> str:
 
 def _status(run: Run) -> str:
     kind = run.status if run.status in ("complete", "partial", "failed") else "partial"
-    return f'<span class="status {kind}">{escaped(run.status)}</span>'
+    count = f"<small>{plural(len(run.seeds), 'seed')}</small>" if run.seeds else ""
+    return f'<span class="status {kind}">{escaped(run.status)}</span>{count}'
 
 
 def _cell(column: Column, run: Run, best: bool) -> str:
     value = column.value(run)
     text = escaped(column.missing(run)) if value is None else escaped(column.show(value))
+    spread = f"<small>{escaped(said)}</small>" if (said := column.spread(run)) else ""
     if not best:
-        return f"<td>{text}</td>"
+        return f"<td>{text}{spread}</td>"
     mark = '<span class="mark" role="img" aria-label="best">★</span>'
-    return f'<td class="best"><b>{text}</b>{mark}</td>'
+    return f'<td class="best"><b>{text}</b>{mark}{spread}</td>'
 
 
 def _times(runs: Sequence[Run]) -> str:

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from outpace.report.read.runs import Run, number_or_none
+from outpace.report.read.variants import counted
 from outpace.report.words import number, percent
+from outpace.support.estimates import mean_of
 
 _COLUMNS: Final[dict[str, Literal["accuracy", "train_loss"]]] = {
     "accuracy": "accuracy",
@@ -41,10 +43,19 @@ class ReportTarget:
 
     def applies_to(self, run: Run) -> bool:
         """True if an evaluation of the run has a value in the column."""
-        return any(value is not None for value in run.metrics[self.column])
+        return any(
+            value is not None for each in counted(run) for value in each.metrics[self.column]
+        )
 
     def reached_s(self, run: Run) -> float | None:
-        """Seconds on the run's clock until an evaluation first showed the target."""
+        """Seconds on the run's clock until an evaluation first showed the target.
+
+        For several seeds it is the mean, or None if one of them missed the target.
+        """
+        if run.seeds:
+            times = [self.reached_s(each) for each in run.seeds]
+            known = [time_s for time_s in times if time_s is not None]
+            return mean_of(known).mean if len(known) == len(times) else None
         for time_s, value in zip(run.metrics["time_s"], run.metrics[self.column], strict=True):
             if value is None:
                 continue
@@ -71,7 +82,8 @@ def _given(run: Run) -> ReportTarget | None:
         value = number_or_none(run.setting("target", key))
         if value is not None:
             return ReportTarget(column, value, given=True)
-    return None
+    value = number_or_none(run.setting("stop", "target_accuracy"))
+    return None if value is None else ReportTarget("accuracy", value, given=True)
 
 
 def _derived(runs: Sequence[Run]) -> ReportTarget | None:

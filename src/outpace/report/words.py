@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
+
+from outpace.support.estimates import Estimate
 
 SPACE: Final = "\N{NO-BREAK SPACE}"  # between a number and its unit
 _LABEL: Final = 18  # characters
@@ -66,6 +68,17 @@ def times(factor: float) -> str:
     """Format a factor: `1.6×`."""
     digits = 2 if factor < 1.095 else 1 if factor < 9.95 else 0
     return f"{factor:.{digits}f}×"
+
+
+def factor(value: float) -> str:
+    return f"{value:.2f}"
+
+
+def interval(estimate: Estimate, show: Callable[[float], str]) -> str:
+    """Format the interval of an estimate: `1.20 to 1.31 s`; empty if an end is not known."""
+    if estimate.low is None or estimate.high is None:
+        return ""
+    return f"{show(estimate.low).partition(SPACE)[0]} to {show(estimate.high)}"
 
 
 def plural(count: int, noun: str) -> str:

@@ -32,6 +32,12 @@ def colour(run: int) -> str:
     return _COLOURS[run % len(_COLOURS)]
 
 
+def faint(run: int) -> str:
+    """Return the colour of the run with this index, mostly transparent."""
+    red, green, blue = bytes.fromhex(colour(run)[1:])
+    return f"rgba({red},{green},{blue},0.18)"
+
+
 def dash(run: int) -> str:
     return _DASHES[run // len(_COLOURS) % len(_DASHES)]
 

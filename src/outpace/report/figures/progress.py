@@ -16,16 +16,38 @@ from outpace.report.figures.figure import (
     across,
     axis,
     axis_from_0,
+    faint,
     line,
     rounded,
     thinned,
 )
 from outpace.report.read.runs import Run, clock
 from outpace.report.read.totals import STEPS, TraceTotals
+from outpace.report.read.variants import counted
 from outpace.report.target import ReportTarget
 from outpace.report.words import label
 
 _POINTS: Final = 1000  # per line
+_BAND_POINTS: Final = 300  # per mean over seeds
+_BAND: Final[Plot] = {
+    "type": "scatter",
+    "mode": "lines",
+    "line": {"width": 0},
+    "fill": "toself",
+    "hoverinfo": "skip",
+    "showlegend": False,
+}
+_BAND_KEY: Final[Plot] = {  # only an entry of the legend
+    **_BAND,
+    "x": [None],
+    "y": [None],
+    "fillcolor": "rgba(138,143,152,0.35)",
+    "name": "band: lowest to highest seed",
+    "showlegend": True,
+}
+_BAND_NOTE: Final = (
+    "Lines are means over the seeds. A run that has ended counts with its last value."
+)
 _Y: Final = {
     "accuracy": ("Accuracy", "test accuracy (%)"),
     "train_loss": ("Training loss", "training loss"),
@@ -51,10 +73,13 @@ _X: Final = {
 def progress(
     runs: Sequence[Run], totals: Sequence[TraceTotals | None], target: ReportTarget | None
 ) -> Figure:
-    """Return the figure `figure-progress`."""
+    """Return the figure `figure-progress`.
+
+    Over several seeds, each variant has a line for the mean and a band around it.
+    """
     views: Views = {}
     for y, (quantity, title) in _Y.items():
-        if not any(sum(value is not None for value in run.metrics[y]) > 1 for run in runs):
+        if not any(len(_points(each, "time_s", y)) > 1 for run in runs for each in counted(run)):
             continue
         for x, (against, x_title, note) in _X.items():
             layout: Plot = {
@@ -68,23 +93,56 @@ def progress(
                 layout["shapes"] = [across(target.value)]
                 origin = "the target" if target.given else "derived from the results"
                 note += f" Dotted: {target.words}, {origin}."
-            traces = [_line(run, place, x, y) for place, run in enumerate(runs)]
-            traces = [trace for trace in traces if trace["x"]]
+            if runs[0].seeds:
+                note += f" {_BAND_NOTE}"
+            traces = [
+                trace
+                for place, run in enumerate(runs)
+                for trace in (_band(run, place, x, y) if run.seeds else [_line(run, place, x, y)])
+                if trace["x"]
+            ]
+            if runs[0].seeds:
+                traces.append(_BAND_KEY)
             views[quantity, against] = FigureView(traces, layout, note)
     if not views:
-        return _iterations(runs, totals)
+        return _iterations([counted(run)[0] for run in runs], totals)
     alt = "Progress of the training"
     return Figure("figure-progress", alt, views, ["Quantity", "Against"], height=420)
 
 
 def _line(run: Run, place: int, x: str, y: str) -> Plot:
-    pairs = zip(run.metrics[x], run.metrics[y], strict=True)
-    points = [(a, b) for a, b in pairs if a is not None and b is not None]
+    points = _points(run, x, y)
     points = [points[index] for index in thinned(len(points), _POINTS)]
-    x_values, y_values = ([point[part] for point in points] for part in (0, 1))
-    drawn = line(label(run.name), rounded(x_values, 7), rounded(y_values), place, width=2.2)
-    mode = "lines+markers" if len(points) <= 40 else "lines"
+    return _drawn(run, place, [a for a, _ in points], [b for _, b in points])
+
+
+def _points(run: Run, x: str, y: str) -> list[tuple[float, float]]:
+    pairs = zip(run.metrics[x], run.metrics[y], strict=True)
+    return [(a, b) for a, b in pairs if a is not None and b is not None]
+
+
+def _drawn(run: Run, place: int, x: Sequence[float], y: Sequence[float]) -> Plot:
+    drawn = line(label(run.name), rounded(x, 7), rounded(y), place, width=2.2)
+    mode = "lines+markers" if len(x) <= 40 else "lines"
     return {**drawn, "mode": mode, "marker": {"size": 5}}
+
+
+def _band(run: Run, place: int, x: str, y: str) -> list[Plot]:
+    """Return the band from the lowest to the highest seed, and the line of the mean."""
+    curves = [points for each in counted(run) if (points := _points(each, x, y))]
+    if not curves:
+        return []
+    first = max(points[0][0] for points in curves)
+    places = sorted({a for points in curves for a, _ in points if a >= first})
+    grid = np.array([places[index] for index in thinned(len(places), _BAND_POINTS)])
+    values = np.array(
+        [np.interp(grid, [a for a, _ in points], [b for _, b in points]) for points in curves]
+    )
+    along = rounded([*grid, *grid[::-1]], 7)
+    edge = rounded([*values.max(axis=0), *values.min(axis=0)[::-1]])
+    shade = {"fillcolor": faint(place), "legendgroup": run.name}
+    mean = _drawn(run, place, grid.tolist(), values.mean(axis=0).tolist())
+    return [{**_BAND, "x": along, "y": edge, **shade}, {**mean, "legendgroup": run.name}]
 
 
 def _iterations(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) -> Figure:

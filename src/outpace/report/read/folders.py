@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from outpace.errors import ConfigError
-from outpace.record.folder import METRICS, SUMMARY, TRACE
+from outpace.record.folder import METRICS, SUMMARY, TRACE, read_comparison
 from outpace.record.reading import one_line
 from outpace.report.read.runs import read_summary_of
+from outpace.report.read.variants import seed_of
 
 
 def distinct(folders: Iterable[Path]) -> tuple[list[Path], list[str]]:
@@ -51,15 +52,28 @@ def runs_in(folders: Sequence[Path]) -> tuple[list[Path], list[str]]:
 
 def _inside(folder: Path) -> list[Path]:
     """Return the runs inside this folder; none if it is a run itself or no folder."""
-    marks = (SUMMARY, METRICS, TRACE)
     try:
         if (folder / SUMMARY).exists() or not folder.is_dir():
             return []
-        return sorted(
-            path for path in folder.iterdir() if any((path / mark).exists() for mark in marks)
-        )
+        found: list[Path] = []
+        for path in _variants_in(folder):
+            seeds = [run for run in path.glob("seed-*") if seed_of(run) >= 0 and _is_run(run)]
+            found += sorted(seeds, key=seed_of) or filter(_is_run, [path])
+        return found
     except OSError as error:
         raise ConfigError(f"cannot read {folder}: {error.strerror}") from error
+
+
+def _variants_in(folder: Path) -> list[Path]:
+    """Return the paths in a folder, in the order of its comparison.json."""
+    order = {name: place for place, name in enumerate(read_comparison(folder))}
+    return sorted(
+        folder.iterdir(), key=lambda path: (order.get(path.name, len(order)), seed_of(path), path)
+    )
+
+
+def _is_run(folder: Path) -> bool:
+    return any((folder / mark).exists() for mark in (SUMMARY, METRICS, TRACE))
 
 
 def _identity(folder: Path) -> object:

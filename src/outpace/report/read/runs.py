@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from outpace.errors import ConfigError
 from outpace.record.folder import CONFIG, METRICS, SUMMARY, TRACE, read_config, read_summary
 from outpace.record.reading import Unreadable, one_line, reading
+from outpace.support.estimates import Estimate
 
 Series = list[float | None]
 _COLUMNS: Final = ("time_s", "updates", "gradients", "accuracy", "train_loss", "test_loss")
@@ -35,6 +36,8 @@ class Run:
 
     Attributes:
         problems: a line for each file that could not be read; readers of the trace add lines.
+        seeds: the runs with one seed each, if this is the mean of the runs of a variant.
+        compared: what comparison.json says about the variant; empty for a run with one seed.
     """
 
     name: str
@@ -44,6 +47,8 @@ class Run:
     metrics: Mapping[str, Series]  # column -> values; all columns have the same length
     trace: Path
     problems: list[str] = field(default_factory=list)
+    seeds: tuple[Run, ...] = ()
+    compared: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def status(self) -> str:
@@ -70,6 +75,12 @@ class Run:
     def setting(self, *keys: str) -> Any:
         """Return a value of the configuration, or None if it is not there."""
         return _at(self.config, *keys)
+
+    def estimate(self, key: str) -> Estimate:
+        """Return an estimate over the seeds; it is NOTHING for a run with one seed."""
+        return Estimate(
+            *(number_or_none(_at(self.compared, key, part)) for part in ("mean", "low", "high"))
+        )
 
     def histogram(self) -> dict[int, int]:
         """Return the number of pairs (gradient, server) for each staleness."""
@@ -194,7 +205,7 @@ def read_runs(folders: Sequence[Path]) -> list[Run]:
     """Read the runs in these folders. Raises ConfigError if a folder is not that of a run."""
     if not folders:
         raise ConfigError("a report needs the folder of at least one run")
-    return [_read(folder, name) for folder, name in zip(folders, names_of(folders), strict=True)]
+    return [read_run(folder, name) for folder, name in zip(folders, names_of(folders), strict=True)]
 
 
 def names_of(folders: Sequence[Path]) -> list[str]:
@@ -220,7 +231,8 @@ def read_summary_of(folder: Path) -> Mapping[str, Any]:
     return summary
 
 
-def _read(folder: Path, name: str) -> Run:
+def read_run(folder: Path, name: str) -> Run:
+    """Read the run in a folder. Raises ConfigError if the folder is not that of a run."""
     summary = read_summary_of(folder)
     problems: list[str] = []
     try:
