@@ -110,7 +110,7 @@ def test_the_first_sentence_says_how_much_sooner_with_its_interval(three):
         "ASP reached 80 % accuracy 2.0× sooner than BSP (1.6× to 2.5×, 95 % interval over 2 seeds):"
         " 4.00 s against 8.00 s of virtual time on average. "
         "SSP and late cannot be told apart from BSP by the time to 80 % accuracy: "
-        "ratio of the times 0.92 [0.07 to 12.10] and at least 0.60. "
+        "ratio of the times 0.92 [0.07 to 12.10] and at least 1.19 [at least 0.60]. "
         "Runs that missed it: 1 of 2 with late."
     ) in three.text
 
@@ -165,10 +165,44 @@ def test_a_first_variant_that_missed_the_target_bounds_the_gain(tmp_path):
         ),
     )
     assert (
-        "ASP reached 80 % accuracy at least 2.5× sooner than BSP (95 % interval over 2 seeds): "
-        "4.00 s against at least 10.0 s of virtual time on average."
+        "ASP reached 80 % accuracy at least 2.5× sooner than BSP (at least 2.0×, "
+        "95 % interval over 2 seeds): 4.00 s against at least 10.0 s of virtual time on average."
     ) in page.text
     assert page.cell("ASP", "time / BSP") == "at most 0.40"
+
+
+def test_variants_that_both_missed_the_target_are_not_compared(tmp_path):
+    runs(tmp_path, "BSP", [8.0, None])
+    runs(tmp_path, "SSP", [None, 8.0])
+    page = page_of(
+        tmp_path,
+        about("BSP", missed=1, time_to_target_s=(9.0, 2.6, None)),
+        about("SSP", missed=1, time_to_target_s=(9.0, 2.6, None), distinguishable=False),
+    )
+    assert (
+        "SSP cannot be told apart from BSP: runs of both missed 80 % accuracy. "
+        "Runs that missed it: 1 of 2 with BSP and 1 of 2 with SSP."
+    ) in page.text
+
+
+def test_variants_that_are_later_are_said_so(tmp_path):
+    runs(tmp_path, "BSP", [4.0, 4.0])
+    runs(tmp_path, "SSP", [6.0, 6.0])
+    page = page_of(
+        tmp_path,
+        about("BSP", time_to_target_s=(4.0, 3.9, 4.1), ratio_to_first=(1.0, 1.0, 1.0)),
+        about(
+            "SSP",
+            time_to_target_s=(6.0, 5.9, 6.1),
+            ratio_to_first=(1.5, 1.4, 1.6),
+            distinguishable=True,
+        ),
+    )
+    assert (
+        "BSP reached 80 % accuracy sooner than SSP: ratio of the times 1.50 [1.40 to 1.60] "
+        "(95 % interval over 2 seeds)."
+    ) in page.text
+    assert page.cell("BSP", "time to 80 %").startswith("4.00 s★")
 
 
 def test_a_target_that_no_run_reached_is_said_so(tmp_path):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from outpace.report.columns import Value, apart
+from outpace.report.best import apart
+from outpace.report.columns import Value
 from outpace.report.read.runs import Run, clock, on_one_clock
 from outpace.report.target import ReportTarget, evaluation_gap_s, same_task
 from outpace.report.telling_apart import told_apart

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from outpace.report.columns import NOTHING, Column, best_of, columns
+from outpace.report.best import best_of
+from outpace.report.columns import NOTHING, Column, columns
 from outpace.report.figures.figure import colour
 from outpace.report.frame import tiles
 from outpace.report.read.runs import Run, clock, strategies
@@ -94,7 +95,8 @@ def summary_tiles(run: Run, target: ReportTarget | None) -> str:
 
 
 def _status(run: Run) -> str:
-    kind = run.status if run.status in ("complete", "partial", "failed") else "partial"
+    kind = "failed" if run.status.endswith("failed") else "partial"
+    kind = "complete" if run.complete else kind
     count = f"<small>{plural(len(run.seeds), 'seed')}</small>" if run.seeds else ""
     return f'<span class="status {kind}">{escaped(run.status)}</span>{count}'
 

@@ -6,7 +6,7 @@ comparison.json.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from outpace.report.columns import missed
 from outpace.report.read.runs import Run, clock
@@ -32,12 +32,14 @@ def _by_time(variants: Sequence[Run], target: ReportTarget) -> str:
     sooner = sorted((r for r in others if _apart(r) and _ratio(r) < 1), key=_ratio)
     later = [run for run in others if _apart(run) and _ratio(run) > 1]
     alike = [run for run in others if run.compared.get("distinguishable") is False]
+    unknown = [run.name for run in alike if not _ratio(run)]
+    alike = [run for run in alike if _ratio(run)]
     said = []
     if sooner:
         best, *others = sooner
         said.append(
             f"{best.name} reached {target.words} {_gain(best, first)} sooner than {first.name} "
-            f"({_gains(best)}{_over(best, first)}): {_mean_time(best)} against "
+            f"({_gains(best)}, {_over(best, first)}): {_mean_time(best)} against "
             f"{_mean_time(first)} of {clock([best])} on average."
         )
         if others:
@@ -51,9 +53,14 @@ def _by_time(variants: Sequence[Run], target: ReportTarget) -> str:
             words = how.format(
                 names=listed([run.name for run in runs]), first=first.name, target=target.words
             )
-            ratios = listed([_ratio_words(run) for run in runs])
+            ratios = listed([_ratio_words(run, first) for run in runs])
             over = "" if said else f" ({_over(runs[0], first)})"
             said.append(f"{words}: ratio of the times {ratios}{over}.")
+    if unknown:
+        said.append(
+            f"{listed(unknown)} cannot be told apart from {first.name}: runs of both missed "
+            f"{target.words}."
+        )
     late = [run for run in variants if missed(run)]
     if said and late:
         parts = [f"{run.compared['missed']} of {len(run.seeds)} with {run.name}" for run in late]
@@ -93,15 +100,10 @@ def _ratio(run: Run) -> float:
     return run.estimate("ratio_to_first").mean or 0.0
 
 
-def _ratio_words(run: Run) -> str:
+def _ratio_words(run: Run, first: Run) -> str:
     ratio = run.estimate("ratio_to_first")
-    if ratio.mean is None:
-        return f"not known for {run.name}"
-    if not (said := interval(ratio, factor)):
-        bound = "at least" if ratio.high is None else "at most"
-        end = ratio.low if ratio.high is None else ratio.high
-        return f"{bound} {factor(ratio.mean if end is None else end)}"
-    return f"{factor(ratio.mean)} [{said}]"
+    bound = "at least " if missed(run) else "at most " if missed(first) else ""
+    return f"{bound}{factor(_ratio(run))} [{_ends(ratio, factor)}]"
 
 
 def _gain(run: Run, first: Run) -> str:
@@ -109,11 +111,19 @@ def _gain(run: Run, first: Run) -> str:
 
 
 def _gains(run: Run) -> str:
-    """Return the interval of the gain, with a comma behind it; empty if it has only one end."""
+    """Return the interval of the gain."""
     ratio = run.estimate("ratio_to_first")
-    if ratio.low is None or ratio.high is None:
-        return ""
-    return f"{interval(Estimate(None, 1 / ratio.high, 1 / ratio.low), times)}, "
+    low, high = (None if not end else 1 / end for end in (ratio.high, ratio.low))
+    return _ends(Estimate(None, low, high), times)
+
+
+def _ends(estimate: Estimate, show: Callable[[float], str]) -> str:
+    """Return the interval, or the end of it that is known."""
+    if estimate.high is None and estimate.low is not None:
+        return f"at least {show(estimate.low)}"
+    if estimate.low is None and estimate.high is not None:
+        return f"at most {show(estimate.high)}"
+    return interval(estimate, show)
 
 
 def _over(run: Run, first: Run) -> str:
