@@ -13,7 +13,7 @@ from tests.support.command import outpace as command
 from tests.support.command import refused
 
 import outpace
-from outpace.errors import ConfigError, OutpaceWarning
+from outpace.errors import ConfigError, OutpaceWarning, RunError
 from outpace.experiment.compared import compared
 from outpace.experiment.comparison import compare, seeds_from, variants_from
 
@@ -105,6 +105,44 @@ def test_without_a_target_variants_are_told_apart_by_accuracy(tmp_path):
     assert again["distinguishable"] is False
     assert long["distinguishable"] is True
     assert long["accuracy"]["low"] > short["accuracy"]["high"]
+
+
+def test_times_to_different_accuracies_are_not_compared():
+    chosen = variants(
+        {"name": "half", "stop": {"iterations": 40, "target_accuracy": 0.5}},
+        {"name": "low", "stop": {"iterations": 40, "target_accuracy": 0.1}},
+        task={"kind": "digits-mlp"},
+        target=None,
+    )
+    _, low = compared(compare(chosen, seeds=2))
+    assert low["time_to_target_s"]["mean"] > 0
+    assert low["ratio_to_first"] == {"mean": None, "low": None, "high": None}
+    assert low["distinguishable"] is None
+
+
+def test_what_a_user_warns_of_beside_is_said_once_with_its_place(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import warnings\n"
+        "from outpace.sync import Asp\n"
+        "class Mine(Asp):\n"
+        "    def may_answer(self, pull, view):\n"
+        "        warnings.warn('look here')\n"
+        "        return Asp.may_answer(self, pull, view)\n"
+    )
+    mine = {"kind": "python", "target": f"{tmp_path / 'mine.py'}:Mine"}
+    with pytest.warns(OutpaceWarning) as warned:
+        compare(variants({"name": "A", "sync": mine}), tmp_path / "out", seeds=2, processes=2)
+    (said,) = warned
+    assert re.fullmatch("A: .*mine.py:5: UserWarning: look here", str(said.message))
+
+
+def test_a_comparison_that_cannot_be_written_fails_with_the_cause(tmp_path):
+    chosen, out = variants({"name": "BSP"}), tmp_path / "out"
+    (out / "report.html").mkdir(parents=True)
+    with pytest.raises(RunError, match=r"cannot write about the runs in .*out: .*report.html"):
+        compare(chosen, out, resume=True)
+    assert (out / "comparison.json").is_file()
+    assert (out / "BSP" / "summary.json").is_file()
 
 
 def test_a_comparison_is_resumed_where_it_stopped(tmp_path):
@@ -253,7 +291,7 @@ def test_seeds_beyond_the_largest_are_refused_before_anything_is_run(tmp_path):
     assert len(compare(chosen, seeds=2)) == 2
 
 
-@pytest.mark.parametrize("name", ["report.html", "comparison.json"])
+@pytest.mark.parametrize("name", ["report.html", "comparison.json", "config.yaml", "summary.json"])
 def test_a_variant_has_not_the_name_of_a_file_of_the_comparison(name):
     with pytest.raises(ConfigError, match="cannot be the name of the run's folder"):
         variants({"name": name})

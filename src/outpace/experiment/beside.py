@@ -119,10 +119,10 @@ def _simulate(answer: Connection, experiment: Experiment, folder: Path) -> None:
 
     error = None
     try:
-        with warnings_to(answer.send):
+        with warnings_to(answer.send, others=True):
             simulate(experiment, folder, progress=progress)
     except (OutpaceError, OSError) as found:
         error = str(found)
     except KeyboardInterrupt:
-        return
+        error = "interrupted"
     answer.send(_End(error))

@@ -60,7 +60,8 @@ class Row:
 def compared(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Return what the runs say about each variant, in the order of the variants.
 
-    Every variant is compared with the first one, over the seeds that both were run with.
+    Every variant is compared with the first one, over the seeds that both were run with; times
+    only if both have the same target.
 
     Returns:
         For each variant: `name`; `seeds`, `failed` and `missed`, the number of its runs, of those
@@ -81,7 +82,11 @@ def _about(name: str, runs: dict[int, Row], first: dict[int, Row]) -> dict[str, 
     common = [seed for seed in runs if seed in first]
     times = {seed: time for seed, row in runs.items() if (time := _time_to(row)) is not None}
     first_times = {seed: time for seed, row in first.items() if (time := _time_to(row)) is not None}
-    both = [seed for seed in common if seed in times and seed in first_times]
+    both = [
+        seed
+        for seed in common
+        if seed in times and seed in first_times and _goal(runs[seed]) == _goal(first[seed])
+    ]
     ratio = ratio_of([times[seed] for seed in both], [first_times[seed] for seed in both])
     accurate = {seed: a for seed, row in runs.items() if (a := _accuracy(row)) is not None}
     first_accurate = {seed: a for seed, row in first.items() if (a := _accuracy(row)) is not None}
@@ -113,10 +118,7 @@ def _accuracy(row: Row) -> float | None:
 
 def _time_to(row: Row) -> TimeTo | None:
     """Return when the run reached the target of its configuration; None if it has no target."""
-    experiment = row.variant.experiment
-    target = experiment.target
-    accuracy = experiment.stop.target_accuracy if target is None else target.accuracy
-    loss = None if target is None else target.loss
+    accuracy, loss = _goal(row)
     if accuracy is None and loss is None:
         return None
     for evaluation in _evaluations(row).to_pylist():
@@ -127,6 +129,12 @@ def _time_to(row: Row) -> TimeTo | None:
             return TimeTo(at, True)
     ended = row.summary.get("virtual_time_s")
     return TimeTo(ended, False) if isinstance(ended, float | int) and ended > 0 else None
+
+
+def _goal(row: Row) -> tuple[float | None, float | None]:
+    """Return the accuracy or the loss that is the target of the run."""
+    target, stop = row.variant.experiment.target, row.variant.experiment.stop
+    return (stop.target_accuracy, None) if target is None else (target.accuracy, target.loss)
 
 
 def _evaluations(row: Row) -> pa.Table:

@@ -29,7 +29,8 @@ from outpace.support.notices import warn, warnings_to
 from outpace.support.yaml_files import merged
 
 _MOST_SEEDS: Final = 1000
-_TAKEN: Final = (files.REPORT, files.COMPARISON)  # names of files beside the variants' folders
+# Names that readers of a folder expect to be files.
+_TAKEN: Final = (files.REPORT, files.COMPARISON, files.CONFIG, files.SUMMARY)
 
 
 def variants_from(data: Mapping[str, Any], source: str, folder: Path) -> list[Variant]:
@@ -133,6 +134,7 @@ def compare(
     Raises:
         ConfigError: before anything is run or written, if a variant cannot be run, `out` is not
             empty, or the folders in `out` do not belong to the runs that should be resumed.
+        RunError: if the files about all runs cannot be written.
     """
     _check_seeds(variants, seeds)
     for variant in variants:
@@ -156,9 +158,22 @@ def compare(
     finally:  # after Ctrl-C the report is about the runs that ended
         rows = [run.row(ended[run]) for run in runs if run in ended]
         if rows:
-            files.write_json(out / files.COMPARISON, compared(rows))
-            write_report([run.folder for run in runs if run in ended], out / files.REPORT)
+            _write(rows, out)
     return rows
+
+
+def _write(rows: Sequence[Row], out: Path) -> None:
+    """Write the files about all runs. Raises RunError."""
+    folders = [row.folder for row in rows if row.folder is not None]
+    try:
+        files.write_json(out / files.COMPARISON, compared(rows))
+        begun = [folder for folder in folders if (folder / files.SUMMARY).is_file()]
+        if begun:  # otherwise no run could write its folder, and the rows say why
+            write_report(begun, out / files.REPORT)
+    except (OSError, ConfigError) as fault:
+        failed = [row.error for row in rows if row.error is not None]
+        more = f"; {len(failed)} runs failed, the first: {failed[0]}" if failed else ""
+        raise RunError(f"cannot write about the runs in {out}: {fault}{more}") from fault
 
 
 @dataclass(frozen=True, slots=True, eq=False)

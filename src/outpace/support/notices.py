@@ -16,8 +16,11 @@ def warn(text: str) -> None:
 
 
 @contextmanager
-def warnings_to(say: Callable[[str], None]) -> Iterator[None]:
-    """Pass warnings of Outpace on to `say` in this block; other warnings are shown as usual."""
+def warnings_to(say: Callable[[str], None], others: bool = False) -> Iterator[None]:
+    """Pass warnings of Outpace on to `say` in this block.
+
+    others: True to pass on other warnings as well, with their place; False to show them as usual.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("always", OutpaceWarning)
         show = warnings.showwarning
@@ -32,6 +35,8 @@ def warnings_to(say: Callable[[str], None]) -> Iterator[None]:
         ) -> None:
             if issubclass(category, OutpaceWarning):
                 say(str(message))
+            elif others:
+                say(f"{filename}:{lineno}: {category.__name__}: {message}")
             else:
                 show(message, category, filename, lineno, file, line)
 
