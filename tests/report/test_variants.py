@@ -205,6 +205,15 @@ def test_variants_that_are_later_are_said_so(tmp_path):
     assert page.cell("BSP", "time to 80 %").startswith("4.00 s★")
 
 
+def test_one_variant_alone_says_when_it_reached_the_target(tmp_path):
+    runs(tmp_path, "BSP", [4.0, 5.0])
+    page = page_of(tmp_path, about("BSP", time_to_target_s=(4.5, 4.25, 4.75)))
+    assert (
+        "BSP reached 80 % accuracy after 4.50 s (4.25 to 4.75 s, 95 % interval over 2 seeds) of "
+        "virtual time on average."
+    ) in page.text
+
+
 def test_a_target_that_no_run_reached_is_said_so(tmp_path):
     runs(tmp_path, "BSP", [None, None])
     runs(tmp_path, "ASP", [None, None])
@@ -317,6 +326,9 @@ def test_an_interrupted_comparison_gives_a_page_about_the_runs_that_ended(tmp_pa
         ["BSP", "complete3 seeds"],
         ["ASP", "complete1 seed"],
     ]
+    assert (
+        "ASP cannot be told apart from BSP yet: that takes at least two seeds in common."
+    ) in page.text
     # Killed between a run's end and the next comparison.json: its intervals are not used.
     page_of(tmp_path, about("BSP", 2, time_to_target_s=(8.0, 7.0, 9.0)), about("ASP", 1))
     assert command("report", str(tmp_path)) == 0

@@ -20,6 +20,8 @@ def told_apart(variants: Sequence[Run], target: ReportTarget | None) -> str:
 
     They are compared by the time to the target if the configurations give one, else by accuracy.
     """
+    if not variants[0].compared:
+        return ""
     if target is not None and target.given:
         return _by_time(variants, target)
     return _by_accuracy(variants)
@@ -29,6 +31,13 @@ def _by_time(variants: Sequence[Run], target: ReportTarget) -> str:
     first, *others = variants
     if all(target.reached_s(each) is None for run in variants for each in run.seeds):
         return f"No run reached {target.words}, the target."
+    if not others:
+        ends = interval(first.estimate("time_to_target_s"), seconds)
+        within = f" ({ends}, {_over(first, first)})" if ends else ""
+        return (
+            f"{first.name} reached {target.words} after {_mean_time(first)}{within} of "
+            f"{clock([first])} on average."
+        )
     sooner = sorted((r for r in others if _apart(r) and _ratio(r) < 1), key=_ratio)
     later = [run for run in others if _apart(run) and _ratio(run) > 1]
     alike = [run for run in others if run.compared.get("distinguishable") is False]
@@ -36,14 +45,14 @@ def _by_time(variants: Sequence[Run], target: ReportTarget) -> str:
     alike = [run for run in alike if _ratio(run)]
     said = []
     if sooner:
-        best, *others = sooner
+        best, *next_ones = sooner
         said.append(
             f"{best.name} reached {target.words} {_gain(best, first)} sooner than {first.name} "
             f"({_gains(best)}, {_over(best, first)}): {_mean_time(best)} against "
             f"{_mean_time(first)} of {clock([best])} on average."
         )
-        if others:
-            gains = [f"{run.name} ({_gain(run, first)})" for run in others]
+        if next_ones:
+            gains = [f"{run.name} ({_gain(run, first)})" for run in next_ones]
             said.append(f"Also sooner than {first.name}: {listed(gains)}.")
     for runs, how in (
         (alike, "{names} cannot be told apart from {first} by the time to {target}"),
@@ -60,6 +69,12 @@ def _by_time(variants: Sequence[Run], target: ReportTarget) -> str:
         said.append(
             f"{listed(unknown)} cannot be told apart from {first.name}: runs of both missed "
             f"{target.words}."
+        )
+    few = [run.name for run in others if run.compared.get("distinguishable") is None]
+    if few:
+        said.append(
+            f"{listed(few)} cannot be told apart from {first.name} yet: that takes at least two "
+            "seeds in common."
         )
     late = [run for run in variants if missed(run)]
     if said and late:
