@@ -126,7 +126,7 @@ def compare(
         processes: most runs at a time; None: one for each core, or one if a variant measures
             the run times of this computer or has the executor `processes`.
         progress: called with each variant; returns a function that takes the share of its runs
-            is done.
+            that is done.
 
     Returns:
         One row for each variant and seed, in this order.
