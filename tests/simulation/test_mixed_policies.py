@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -92,6 +93,7 @@ def clusters(draw):
     return config
 
 
+@pytest.mark.filterwarnings("ignore:.*the rule of dsps expects it:outpace.errors.OutpaceWarning")
 @settings(max_examples=200)
 @given(config=clusters(), tie_seed=st.sampled_from([None, 1]))
 def test_every_worker_finishes_whatever_the_servers_follow(config, tie_seed):
