@@ -3,8 +3,8 @@
 The variants of an experiment are in its YAML file, and the module beside that file judges their
 runs. Folders of runs, reports and pictures go to runs/papers/NAME. A module with a function `run`
 runs its experiment itself. `all` stands for every experiment, except those that need a machine of
-their own. With `--quick` every experiment is reduced to a minute or two by the module's QUICK: its
-verdicts then say that the experiment works, not what it shows.
+their own. With `--quick` the module's QUICK reduces an experiment: its verdicts then say that the
+experiment works, not what it shows.
 """
 
 from __future__ import annotations

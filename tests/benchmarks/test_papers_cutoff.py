@@ -71,7 +71,7 @@ def test_conditioned_on_who_came_the_others_are_later_and_follow_their_node(name
 
 
 def test_conditioning_is_what_rejection_says():
-    """Of cluster iii, on who has come from one node by a time between normal and slow."""
+    """Condition cluster iii on the arrivals of one node at a time between normal and slow."""
     run = switching_nodes(5, 0)
     law = run.law(3)
     random = np.random.default_rng(1)
@@ -117,7 +117,7 @@ def test_blocks_of_a_run_have_its_per_cent_of_the_oracle_as_their_mean():
 
 
 def test_rows_are_compared_part_by_part():
-    """What the runs have in common does not make the difference uncertain."""
+    """A shift that is common to the runs does not make their difference uncertain."""
     numbers = {"ready ms": 1.0, "in all ms": 1.0, "fit s": np.nan}
     one, other = (
         Row([70 + shift, 80 + shift, 90 + shift], numbers, {}, {}, {}) for shift in (0.5, 0.0)

@@ -186,7 +186,7 @@ def test_an_epoch_is_a_pass_of_all_workers_through_the_data():
 
 @given(epochs=st.integers(1, 300), epoch=st.integers(1, 10_000), batch=st.integers(1, 512))
 def test_epochs_that_end_with_an_iteration_end_right_there(epochs, epoch, batch):
-    """Of a third of `epoch` iterations each: three of them are exactly that many."""
+    """Three phases of a third of `epoch` iterations each are exactly `epoch` iterations."""
     schedule = StepDecay(at_epochs=(3.0 * epochs,)).in_iterations(epoch * batch, 3 * batch)
     boundary = epochs * epoch
     assert (schedule.at(boundary - 1), schedule.at(boundary)) == (1.0, 0.1)

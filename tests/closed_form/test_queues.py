@@ -29,9 +29,10 @@ def rows(result, event):
 
 
 def throughput(workers: int, think_s: float, serve_s: float) -> float:
-    """Of a closed network of a delay and one FIFO queue, by exact mean-value analysis.
+    """Throughput of a closed network: a delay and a FIFO queue, by exact mean-value analysis.
 
-    Reiser and Lavenberg, JACM 27(2), 1980: who arrives finds the queue of one customer less.
+    Reiser and Lavenberg, JACM 27(2), 1980: a customer that arrives finds
+    the queue of a network with one customer less.
     """
     queue = rate = 0.0
     for customers in range(1, workers + 1):

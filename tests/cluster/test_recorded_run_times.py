@@ -32,7 +32,7 @@ def config(path, *, workers=2, iterations=3, stop=None, **law):
 
 
 def replayed(result) -> dict[int, list[float]]:
-    """What the workers' iterations took, from the run's own trace."""
+    """Run times of the workers' iterations, from the run's own trace."""
     found: dict[int, dict[int, float]] = {}
     for row in result.trace.to_pylist():
         if row["event"] == "iteration":

@@ -1,4 +1,4 @@
-"""What cannot be without servers is refused, key by key, before anything is started."""
+"""Keys that need servers are refused, one by one, before anything is started."""
 
 from __future__ import annotations
 

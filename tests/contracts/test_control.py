@@ -177,7 +177,7 @@ def test_a_push_condition_may_ask_for_patience(run):
 
 
 def by_code(control):
-    """What a user's code says at 0.3 s and 0.6 s, and what it was refused."""
+    """Orders of a user's code at 0.3 s and 0.6 s, and those that were refused."""
     refused = []
 
     def attempt(action, *arguments):

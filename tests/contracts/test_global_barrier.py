@@ -166,7 +166,7 @@ def test_reports_call_the_scheduler_by_its_name_also_that_of_a_users_strategy(tm
 
 
 class Listening:
-    """What the scheduler knows of the coordinator's listener."""
+    """Stands for the coordinator's listener, as the scheduler sees it."""
 
     def __init__(self):
         self.refusals, self.sent = [], []

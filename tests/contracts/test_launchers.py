@@ -1,4 +1,4 @@
-"""What every launcher promises (`real.process.launcher`).
+"""Promises of every launcher (`real.process.launcher`).
 
 A new launcher is added to LAUNCHERS.
 """
@@ -47,7 +47,7 @@ class Launched:
             self.clock(self.clock.now + 5_000_000)
 
     def of(self, name: str) -> list[tuple[str, str]]:
-        """What was told of this process, in order."""
+        """Reports about this process, in order."""
         return [(kind, text) for kind, who, text in self.told if who == name]
 
     def until_ended(self, *names: str) -> None:

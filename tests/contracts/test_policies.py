@@ -1,4 +1,4 @@
-"""What every policy promises. A new policy joins by one line in CASES."""
+"""Promises of every policy. A new policy joins by one line in CASES."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ ACTIONS = st.lists(
 
 
 def summed(policy: Policy) -> Policy:
-    """The same policy with plain sums, so that applied gradients can be read off."""
+    """Return the policy with plain sums, so that applied gradients can be read off."""
     return dataclasses.replace(policy, scale=Scale.SUM)
 
 

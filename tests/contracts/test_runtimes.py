@@ -1,4 +1,4 @@
-"""What every runtime promises, checked on traces. A new runtime joins by one line in RUNTIMES."""
+"""Promises of every runtime, checked on traces. A new runtime joins by one line in RUNTIMES."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every transport promises (`real.net.transport`).
+"""Promises of every transport (`real.net.transport`).
 
 A new transport is added to TRANSPORTS.
 """

@@ -57,7 +57,7 @@ def test_every_key_and_kind_of_the_configuration_is_on_its_page():
 
 
 def code_in(text: str) -> list[str]:
-    """What stands in `...`, outside of blocks of code."""
+    """Texts in `...`, outside of blocks of code."""
     return re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S))
 
 

@@ -216,7 +216,9 @@ def test_a_process_that_is_killed_fails_its_own_run_only(tmp_path):
         return share_done
 
     killed, bsp = compare(chosen, tmp_path / "out", processes=2, progress=bar)
-    assert killed.error == "the process of the run was killed by SIGKILL"
+    assert killed.error == (
+        "the process of the run was killed by SIGKILL; compare again with --resume"
+    )
     assert killed.summary["status"] == "partial"
     assert bsp.error is None
     first, _ = json.loads((tmp_path / "out" / "comparison.json").read_text())

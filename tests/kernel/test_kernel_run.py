@@ -1,4 +1,4 @@
-"""How a run continues, ends and fails."""
+"""A run of the kernel continues, ends and fails."""
 
 import gc
 import tracemalloc

@@ -60,7 +60,7 @@ def test_changing_its_tensors_does_not_change_a_model(model: Pooled) -> None:
 
 
 def test_the_order_of_workers_and_the_names_of_nodes_play_no_role(model: Pooled) -> None:
-    """What waiting for c gradients promises: equal within the error of 4000 draws."""
+    """Throughputs of waiting for c gradients agree within the error of 4000 draws."""
     history = _history(30, 2)
     order = np.random.default_rng(0).permutation(12)
     names = np.array([7, 2, 5, 0])

@@ -1,4 +1,4 @@
-"""What a Wait means, in a replay over recorded times; the figures of a replay."""
+"""The meaning of a Wait in a replay over recorded times; the figures of a replay."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def test_who_computes_is_averaged_with_at_the_next_of_its_modules(tmp_path):
     assert averages
 
     def within(step: dict[str, Any]) -> int:
-        """How many averages began and ended while worker 1 computed."""
+        """Number of averages that began and ended while worker 1 computed."""
         return sum(
             step["start_ns"] < row["start_ns"] and row["end_ns"] < step["computed_ns"]
             for row in averages

@@ -62,7 +62,7 @@ def config(sync: str | dict[str, Any], happens: dict[str, Any], **changes: Any) 
 
 
 def trained(*arguments: Any, **changes: Any) -> tuple[Result, list[str]]:
-    """What came of it, and what was said."""
+    """Results of a run, and its messages."""
     said: list[str] = []
     lease_s = changes.pop("lease_s", 10.0)
     watch = changes.pop("watch", None)
@@ -79,7 +79,7 @@ def counts(worker: int, iteration: int) -> torch.Tensor:
 
 
 def by_hand(sync: str, lasts: dict[int, int]) -> torch.Tensor:
-    """What survivors come to. lasts: worker -> the iteration that it did not come to the end of."""
+    """Parameters of the survivors. lasts: worker -> the iteration that it did not complete."""
     last = [lasts.get(worker, ITERATIONS) for worker in range(WORKERS)]
     own = torch.zeros(WORKERS, SAMPLES, dtype=torch.float64)
     averages = {"ssgd": 1, "local-sgd": EVERY, "diloco": EVERY, "psgd": ITERATIONS + 1}[sync]

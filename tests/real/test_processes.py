@@ -77,7 +77,7 @@ def write_task(here: Path, before: str = "pass", at_start: str = "pass") -> None
 
 
 def until(condition: Callable[[], Any], what: str, limit_s: float = 30.0) -> Any:
-    """What the condition comes to, as soon as that is true."""
+    """Return the value of the condition as soon as it is true."""
     deadline = time.monotonic() + limit_s
     while not (found := condition()):
         assert time.monotonic() < deadline, f"not within {limit_s:.0f} s: {what}"
@@ -128,7 +128,7 @@ class Command:
         ]
 
     def ends(self, limit_s: float = 20.0) -> int:
-        """Its exit code; nothing that came from it outlives it."""
+        """Return the exit code; no process that it started outlives it."""
         until(lambda: self.process.poll() is not None, "the command ends", limit_s)
         self.leaves_nothing()
         assert "Traceback" not in self.stderr
@@ -153,7 +153,7 @@ class Command:
         return (self.here / "stdout").read_text()
 
     def summary(self, status: str) -> dict[str, Any]:
-        """Of a folder that is as it should be."""
+        """Return the summary of a folder, which must be valid."""
         summary = json.loads((self.out / files.SUMMARY).read_text())
         assert summary["status"] == status
         assert pq.read_table(self.out / files.TRACE).num_rows > 0

@@ -1,4 +1,4 @@
-"""What a real run asks of its launcher."""
+"""Calls of a real run to its launcher."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where runs are written to."""
+"""Folders of runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which numbers are marked as the best."""
+"""The best number of a column is marked."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def config(iterations, **sync):
 
 
 def counts(result):
-    """How many gradients counted, by iteration."""
+    """Number of gradients that counted, by iteration."""
     closed = [row for row in result.trace.to_pylist() if row["event"] == "cut-off"]
     return [row["clock"] for row in sorted(closed, key=lambda row: row["iteration"])]
 

@@ -1,4 +1,4 @@
-"""Where the files are that several tests read."""
+"""Paths of files that several tests read."""
 
 from __future__ import annotations
 

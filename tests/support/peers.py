@@ -112,7 +112,7 @@ class Run:
         return called
 
     def rows(self, event, **where):
-        """Those of an event, of which the columns are as said."""
+        """Rows of an event whose columns have the given values."""
         return [
             row
             for row in self._rows
@@ -121,7 +121,7 @@ class Run:
 
 
 def digits(number: float, count: int) -> list[int]:
-    """How often each iteration's gradient is in this sum."""
+    """Return how often each iteration's gradient is in this sum."""
     whole = int(number)
     assert whole == number
     return [whole // BASE**iteration % BASE for iteration in range(count)]

@@ -108,7 +108,7 @@ class Driver:
         return True
 
     def close(self) -> bool:
-        """Where somebody decides for all shards: end the iteration, with all who have come."""
+        """With a policy that has a cut-off: end the iteration with all workers that have pushed."""
         if not getattr(self.policy, "cut_off", False) or not self.waiting:
             return False
         iteration = self.shard.clock

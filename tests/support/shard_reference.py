@@ -1,4 +1,4 @@
-"""What one shard must do, computed the slow way: from lists, anew at every question.
+"""A reference model of one shard, computed from lists, anew at every question.
 
 It knows the definitions (FluentPS, table III; PSP-SGD; the docstrings of the policies) and
 nothing of the shard's bookkeeping. Policies are judged here by their fields alone. A policy may be
@@ -233,7 +233,7 @@ class Reference:
         return math.inf
 
     def judge(self, pull) -> Criterion:
-        """When this pull, filed or judged now, may be answered."""
+        """Return the condition under which this pull, judged now, is answered."""
         policy, i, filed = self.policy, pull.iteration, self.clock
         lead = i - filed
 

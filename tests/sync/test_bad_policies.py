@@ -1,4 +1,4 @@
-"""What cannot be a policy, a condition or a change is refused before anything is started."""
+"""Invalid policies, conditions and changes are refused before anything is started."""
 
 from __future__ import annotations
 

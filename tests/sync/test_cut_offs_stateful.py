@@ -209,7 +209,7 @@ class CutOffs(RuleBasedStateMachine):
                     assert worker not in self.named[iteration]
 
     def teardown(self):
-        """When all has arrived, no pull of a closed iteration waits, and no gradient of one."""
+        """After all messages have arrived, no pull and no gradient of a closed iteration waits."""
         if not hasattr(self, "shards"):
             return
         while any(self.channels.values()):

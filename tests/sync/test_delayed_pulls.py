@@ -1,4 +1,4 @@
-"""When a delayed pull is answered, by FluentPS, algorithm 1, worked out by hand.
+"""The clock at which a delayed pull is answered (FluentPS, algorithm 1), worked out by hand.
 
 `callbacks[...]` of the algorithm holds a delayed pull under V (soft barrier) or under the puller's
 progress i (lazy execution), and the shard executes what is filed under V when it finishes

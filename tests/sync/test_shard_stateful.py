@@ -192,7 +192,7 @@ def tensor(values) -> torch.Tensor:
 
 
 def both(policy):
-    """What the shard follows, and what the model does."""
+    """The policy of the shard, and the one of the reference model."""
     return policy if isinstance(policy, tuple) else (policy, policy)
 
 

@@ -1,4 +1,4 @@
-"""What a workload computes depends on its arguments alone."""
+"""The results of a workload depend on its arguments alone."""
 
 from __future__ import annotations
 

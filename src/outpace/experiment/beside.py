@@ -69,7 +69,8 @@ def simulate_beside(
                     said: _Said = pipe.recv()
                 except EOFError:
                     process.join()
-                    said = _End(f"the process of the run {forking.how_it_ended(process)}")
+                    how = forking.how_it_ended(process)
+                    said = _End(f"the process of the run {how}; compare again with --resume")
                 match said:
                     case float():
                         progress(index, said)

@@ -151,7 +151,8 @@ def compare(
         files.new_folder(out)
     for run in ended:
         bars.set(run, 1.0)
-    todo = [run for run in runs if run not in ended]
+    # Runs that fit a model as they go take longest, so they begin first.
+    todo = sorted((run for run in runs if run not in ended), key=lambda run: not run.fits_a_model)
     try:
         for run, failure in _carried_out(todo, processes, bars):
             ended[run] = failure
@@ -183,6 +184,11 @@ class _Run:
     variant: Variant
     experiment: Experiment
     folder: Path
+
+    @property
+    def fits_a_model(self) -> bool:
+        cut_off = self.experiment.cut_off
+        return cut_off is not None and cut_off.fitted_in_run
 
     def row(self, error: str | None) -> Row:
         if error is not None and not (self.folder / files.SUMMARY).is_file():

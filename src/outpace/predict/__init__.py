@@ -1,1 +1,1 @@
-"""When to stop waiting: run-time models, and rules that cut an iteration off."""
+"""Run-time models, and rules that say how long an iteration waits for gradients."""

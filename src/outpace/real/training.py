@@ -43,7 +43,7 @@ class Training(Protocol):
 
     @property
     def work(self) -> Callable[..., None]:
-        """What a worker runs, with its link, its number and the experiment as arguments."""
+        """The function that a worker's process runs; its arguments: link, number, experiment."""
 
     def evaluate(self, blocks: Sequence[Block]) -> Evaluation | None:
         """Evaluate these parameters; None: this process cannot."""

@@ -53,7 +53,7 @@ class Delivered(NamedTuple):
 
 
 class State(StrEnum):
-    """What a worker is doing (Zhang et al., "A Hybrid Simulator", figure 6)."""
+    """States of a worker (Zhang et al., "A Hybrid Simulator", figure 6)."""
 
     INITIAL = "initial"  # its program has not begun
     RUNNING = "running"

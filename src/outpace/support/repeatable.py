@@ -1,4 +1,4 @@
-"""What repeatable results need: seeded random generators, and sums on one thread.
+"""Seeded random generators and sums on one thread, for repeatable results.
 
 A user's code may use torch's, Python's and numpy's global generators.
 """

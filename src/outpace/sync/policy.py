@@ -48,7 +48,7 @@ class Apply(StrEnum):
 
 
 class Scale(StrEnum):
-    """What the gradients of an update are divided by, or the learning rate multiplied by."""
+    """The weight of the gradients of an update: a divisor, or a factor of the learning rate."""
 
     MEAN = "mean"  # on arrival: N, the number of workers; on advance: the number of gradients
     SUM = "sum"  # 1

@@ -19,7 +19,7 @@ from outpace.predict.rules.decisions import (
 
 @st.composite
 def draws_of_workers(draw):
-    """Of one to six workers, no two of whom come at the same time; in different draws they may."""
+    """Draws for one to six workers; within a draw no two workers come at the same time."""
     workers = draw(st.integers(1, 6))
     row = st.lists(st.integers(1, 40), min_size=workers, max_size=workers, unique=True)
     return np.array([sorted(times) for times in draw(st.lists(row, min_size=1, max_size=7))]) / 8

@@ -1,4 +1,4 @@
-"""How long those cut off would have taken, as the hedge guesses."""
+"""Guesses of the hedge: run times of workers that were cut off."""
 
 from __future__ import annotations
 

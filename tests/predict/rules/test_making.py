@@ -23,7 +23,7 @@ NODE = np.arange(30) // 10
 
 
 def times(seed: int, iterations: int = 40) -> np.ndarray:
-    """Of three nodes, one of which is slow in half of the iterations."""
+    """Run times of three nodes, one of which is slow in half of the iterations."""
     random = np.random.default_rng(seed)
     slow = np.repeat(random.random((iterations, 1)) < 0.5, 30, axis=1) & (NODE == 0)
     return np.where(slow, 2.0, 1.0) * np.exp(random.normal(0, 0.1, (iterations, 30)))

@@ -1,4 +1,4 @@
-"""What is put around a rule: a warm-up, fewer decisions, one that stands in."""
+"""Wrappers of a rule: a warm-up, fewer decisions, a rule that stands in."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROW, ALL = np.array([1.0, 2.0]), np.zeros(2, dtype=bool)
 
 
 class Counting:
-    """Its n-th decision waits for n; it fails where it is told to."""
+    """A rule whose n-th decision waits for n workers; fails at the given decisions."""
 
     def __init__(self, fails: str = "") -> None:
         self.decided = self.observed = 0

@@ -1,4 +1,4 @@
-"""What workers say along with an all-reduce arrives exactly, whatever the type of the sum."""
+"""Entries beside an all-reduce arrive exactly, whatever the type of the sum."""
 
 from __future__ import annotations
 

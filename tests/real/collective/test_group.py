@@ -1,4 +1,4 @@
-"""Which backend of torch.distributed a run takes."""
+"""A run takes the backend of torch.distributed that fits its devices."""
 
 from __future__ import annotations
 

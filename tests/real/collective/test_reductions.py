@@ -254,7 +254,7 @@ class _InMemory:
         values.copy_(self._meet(values)[source])
 
     def _meet(self, values):
-        """What all give. It fails for some after the others have it."""
+        """Return the values of all members; fails for some after the others have them."""
         memory, key = self._memory, (self._generation, self._count)
         self._count += 1
         with memory.changed:

@@ -1,4 +1,4 @@
-"""Who cuts iterations off, where time passes while the rule thinks, as it does for real."""
+"""The scheduler of cut-offs where time passes while the rule decides, as in a real run."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Thinking:
 
 
 def outcome(arrivals_s, answers):
-    """Of the first iteration: what the rule was shown, when it ended, and with whom."""
+    """The first iteration: times shown to the rule, its end, and the workers that count."""
     place = Place(arrivals_s)
     rule = Thinking(place, answers)
     with pytest.raises(OutOfMessages):

@@ -1,4 +1,4 @@
-"""Who is still in a run without servers, and what is known of the parameters then."""
+"""Members of a run without servers, and the parameters of a group that changes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Team:
         )
 
     def hear(self, *said) -> list:
-        """What it tells when workers say this, by their numbers."""
+        """Messages that these reports of workers cause, by the workers' numbers."""
         self.told.clear()
         for worker, message in said:
             assert self.membership.take(NAMES[worker], message)

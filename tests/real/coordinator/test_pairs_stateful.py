@@ -128,7 +128,7 @@ class Gossip(RuleBasedStateMachine):
 
     @rule(pick=picks, is_heard=st.booleans())
     def lose(self, pick, is_heard):
-        """What it has said is heard before that, or afterwards."""
+        """A loss is noticed before or after the last messages of the worker are read."""
         worker = self.one(pick, lambda worker: worker.here)
         if worker is not None and pick % 8 == 0:
             worker.lost = True
@@ -191,7 +191,7 @@ class Told:
 
     @property
     def meets(self):
-        """What is new, once for each average."""
+        """New results, once for each average."""
         found = [
             (message.seeker, message.partner)
             for message in self.said

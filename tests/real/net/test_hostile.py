@@ -209,7 +209,7 @@ def post(request: pytest.FixtureRequest) -> Iterator[Post]:
 
 
 def member(post: Post, stranger: Callable[..., Stranger], owner: str, name: str) -> Stranger:
-    """Who has that owner's keys and calls itself by this name."""
+    """A client that has the owner's keys and calls itself by this name."""
     return stranger(
         post.listener.endpoint, name.encode(), post.keys.get(owner), post.public(post.name)
     )

@@ -1,4 +1,4 @@
-"""What processes print comes out whole, line by line, with their names."""
+"""Output of processes comes out whole, line by line, with their names."""
 
 from __future__ import annotations
 

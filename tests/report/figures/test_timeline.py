@@ -1,4 +1,4 @@
-"""Where the time went and who waited for whom, from the trace."""
+"""Time of the workers and their waits for each other, from the trace."""
 
 from __future__ import annotations
 

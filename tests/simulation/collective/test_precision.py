@@ -1,4 +1,4 @@
-"""What travels in bfloat16 is rounded as by hand, once as it leaves and once as it comes back."""
+"""Values that travel in bfloat16 are rounded once on the way out and once on the way back."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def uneven(worker, iteration):
 
 
 def gathered(values):
-    """What an all-reduce in bfloat16 makes of these, by hand."""
+    """The result of an all-reduce in bfloat16, by hand."""
     total = tree_sum(torch.tensor([by_hand(x) for x in value]).double() for value in values)
     return torch.tensor([by_hand(x) for x in total]).double()
 

@@ -25,7 +25,7 @@ TIMES = np.array([[0.0, 2.0, 4.0], [2.0, 0.0, 6.0], [4.0, 6.0, 0.0]])  # ms, the
 
 
 def latencies(law, machines, pairs):
-    """Of messages without bytes, in ns."""
+    """Times of messages without bytes, in ns."""
     found = {}
     for sender, receiver in pairs:
         wire = Wire(law, list(machines.of_nodes()), machines=machines)

@@ -1,4 +1,4 @@
-"""What a training script may do. `features.py CASE FOLDER` saves what comes of one of them.
+"""Features of training scripts. `features.py CASE FOLDER` saves the result of one of them.
 
 Each case is a function of `attach`, so that a test can call it without Outpace as well.
 """
@@ -132,7 +132,7 @@ def adam(attach) -> State:
 
 
 def adam_clipped(attach) -> State:
-    """The same with unscale_ and clipping."""
+    """Train with a gradient scaler, unscale_ and clipping."""
     return _scaled(attach, clip=True)
 
 

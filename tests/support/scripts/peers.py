@@ -1,4 +1,4 @@
-"""What several workers without servers do together. `peers.py CASE FOLDER`.
+"""Scripts of several workers without servers. `peers.py CASE FOLDER`.
 
 Each saves what its model is at the end. A test does the same in one process.
 """

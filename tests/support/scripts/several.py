@@ -1,4 +1,4 @@
-"""What several workers do together. `several.py CASE FOLDER`."""
+"""Scripts of several workers. `several.py CASE FOLDER`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def together(folder: Path) -> None:
 
 
 def digits(folder: Path) -> None:
-    """What the task digits-cnn does."""
+    """Train as the task digits-cnn does."""
     torch.manual_seed(5)
     task = digits_cnn()
     optimizer = torch.optim.SGD(task.model.parameters(), 0.05, momentum=0.9)

@@ -1,4 +1,4 @@
-"""What goes wrong. `wrong.py CASE`."""
+"""Scripts that fail. `wrong.py CASE`."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def configuration(path: str, **task: object) -> dict[str, object]:
 
 @needs_text
 def test_it_learns_more_than_how_often_each_character_occurs():
-    """Whoever knows the frequencies only cannot get below their entropy."""
+    """A model that knows only the frequencies cannot get below their entropy."""
     text = SHAKESPEARE.read_text(encoding="utf-8")
     shares = [count / len(text) for count in Counter(text).values()]
     entropy = -sum(share * math.log(share) for share in shares)  # nats: 3.3

@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Law:
-    """Of one iteration; probabilities are logarithms.
+    """The law of one iteration's run times; probabilities are logarithms.
 
     usual: (N,); deviation: the noise's. node: (N,). shared: (J,), regimes: (M, G) shifts;
     offsets: (C,) with probabilities (N, C).

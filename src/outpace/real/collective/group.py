@@ -32,7 +32,7 @@ _AT_ONCE: Final = 4  # pieces of an all-reduce that travel at once
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """How workers find each other, and how they add up values.
+    """Settings of the groups in which workers add up values.
 
     Args:
         store: address and port of the store through which workers find each other.

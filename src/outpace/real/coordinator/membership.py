@@ -1,4 +1,4 @@
-"""Which workers form the group of the next all-reduces.
+"""Decides which workers form the group of the next all-reduces.
 
 A worker that leaves in order is missed only when the others wait for it: then the remaining workers
 form a group without it. When a worker is lost, the others form a group without it at once. A worker

@@ -1,4 +1,4 @@
-"""Which two workers average next in a run of gossip.
+"""Draws the two workers that average next in a run of gossip.
 
 A worker that asks is given a partner, drawn as in virtual time from the workers that are still
 there. Both are told to start once both are free, first come, first served. Each says when it has
