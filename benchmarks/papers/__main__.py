@@ -4,23 +4,28 @@ The variants of an experiment are in its YAML file, and the module beside that f
 runs. Folders of runs, reports and pictures go to runs/papers/NAME. A module with a function `run`
 runs its experiment itself. `all` stands for every experiment, except those that need a machine of
 their own. With `--quick` the module's QUICK reduces an experiment: its verdicts then say that the
-experiment works, not what it shows.
+experiment works, not what it shows. `seeds: N` in a YAML file runs every variant on N seeds, and
+the judge gets the runs of all seeds. `--record` keeps what was measured in results/NAME.json and
+writes the table of all results into benchmarks/README.md; `table` alone writes only the table.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from benchmarks.papers import results
 from benchmarks.papers.claims import Claim, show, write
 from benchmarks.papers.curves import read_curve
 from benchmarks.papers.experiments import EXPERIMENTS, judge_of
 
 from outpace.cli.base import progress_bars
-from outpace.experiment.comparison import compare, variants_from
+from outpace.experiment.compared import Variant
+from outpace.experiment.comparison import compare, seeds_from, variants_from
 from outpace.record.folder import REPORT, free_folder
 from outpace.report import write_report
 from outpace.support.yaml_files import read_yaml, with_overrides
@@ -35,13 +40,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "words",
         nargs="+",
         metavar="NAME | KEY=VALUE",
-        help="experiments, and changes of their settings as in seed=1: all, "
+        help="experiments, and changes of their settings as in seed=1: table, all, "
         + ", ".join(EXPERIMENTS),
     )
     parser.add_argument("--quick", action="store_true", help="run the experiments reduced")
     parser.add_argument("--judge", type=Path, metavar="FOLDER", help="judge these runs, run none")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all claims there")
+    parser.add_argument(
+        "--record", action="store_true", help="keep the results, and write the README's table"
+    )
     options = parser.parse_intermixed_args(arguments)
+    if options.words == ["table"]:
+        results.write_table()
+        return 0
     words = [word for word in options.words if "=" not in word]
     everything = [name for name in EXPERIMENTS if not hasattr(judge_of(name), "NEEDS")]
     names = [name for word in words for name in (everything if word == "all" else [word])]
@@ -51,10 +62,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no experiment {', '.join(sorted(unknown))}; known: {known}")
     if options.judge and len(names) != 1:
         parser.error("--judge: name the one experiment that the runs are of")
+    if options.record and (options.quick or overrides):
+        parser.error("--record: results of changed or reduced experiments are not recorded")
+    if options.record:
+        results.origin()  # before hours of runs
     found: dict[str, Sequence[Claim]] = {}
     for name in names:
         quick = getattr(judge_of(name), "QUICK", ()) if options.quick else ()
-        found[name] = _claims(name, [*quick, *overrides], options.judge)
+        found[name] = _claims(name, [*quick, *overrides], options.judge, record=options.record)
         if options.json:
             write(found, options.json)
     if len(names) > 1:
@@ -68,31 +83,63 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if any(each.agrees is False for some in found.values() for each in some) else 0
 
 
-def _claims(name: str, overrides: Sequence[str], judged: Path | None) -> Sequence[Claim]:
+def _claims(
+    name: str, overrides: Sequence[str], judged: Path | None, *, record: bool
+) -> Sequence[Claim]:
     """Run an experiment, or read its runs from `judged`; show and return its claims."""
     path, paper = EXPERIMENTS[name], judge_of(name)
     data = with_overrides(read_yaml(path), overrides)
+    seeds = seeds_from(data, str(path))
     claims: Sequence[Claim]
     if hasattr(paper, "run"):
+        if judged is not None:
+            raise SystemExit(
+                f"--judge: {name} runs and judges in one, so it cannot be judged alone"
+            )
+        origin = results.origin() if record else {}
         with free_folder(RUNS, name) as out:
             claims = paper.run(data, out)
         show(claims)
+        if record:
+            results.record(name, claims, data.get("repeats", 1), origin)
+            results.write_table()
         return claims
     variants = variants_from(data, str(path), path.parent)
     if judged is None:
+        origin = results.origin() if record else {}
         with free_folder(RUNS, name) as out, progress_bars() as bar:
-            compare(variants, out, progress=lambda variant: bar(variant.name))
+            compare(variants, out, seeds=seeds, progress=lambda variant: bar(variant.name))
+        if record:
+            (out / results.ORIGIN).write_text(json.dumps(origin), "utf-8")
     else:
         out = judged
-    curves = {variant.name: read_curve(out / variant.name) for variant in variants}
+        origin = json.loads((out / results.ORIGIN).read_text("utf-8")) if record else {}
+    curves = {
+        variant.name: [read_curve(folder, variant.name) for folder in _folders(out, variant, seeds)]
+        for variant in variants
+    }
     for figures, names in paper.FIGURES.items():
-        write_report([out / name for name in names], out / f"{figures}.html")
-    claims = paper.claims(curves, {variant.name: variant.experiment for variant in variants})
+        write_report(
+            [run.folder for name in names for run in curves[name] if run.folder is not None],
+            out / f"{figures}.html",
+        )
+    # TODO: until every judge takes several seeds
+    given = curves if "seeds" in data else {name: runs[0] for name, runs in curves.items()}
+    claims = paper.claims(given, {variant.name: variant.experiment for variant in variants})
     show(claims)
-    pictures = paper.draw(curves, out) if hasattr(paper, "draw") else []
+    if record:
+        results.record(name, claims, seeds, origin)
+        results.write_table()
+    pictures = paper.draw(given, out) if hasattr(paper, "draw") else []
     for report in (out / REPORT, *(out / f"{name}.html" for name in paper.FIGURES), *pictures):
         print(f"report: {report}")
     return claims
+
+
+def _folders(out: Path, variant: Variant, seeds: int) -> list[Path]:
+    """Return the folders of a variant's runs, as `compare` names them."""
+    folder, first = out / variant.name, variant.experiment.seed
+    return [folder / f"seed-{first + k}" for k in range(seeds)] if seeds > 1 else [folder]
 
 
 if __name__ == "__main__":

@@ -6,36 +6,40 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from rich.console import Console
 from rich.table import Table
 
-_VERDICTS: Final = {True: "agrees", False: "differs", None: None}
+# The seeds do not tell whether the measurement agrees.
+UNDECIDED: Final = "undecided"
+Verdict = bool | Literal["undecided"]
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
     """A claim that is judged.
 
-    where: figure or section, or the experiment. agrees: None if it is shown for information.
-    margin: how near the measurement must come; None if it must only be in the published order.
+    where: figure or section, or the experiment. agrees: None if it is shown for information,
+    UNDECIDED if the seeds do not tell. margin: how near the measurement must come; None if it must
+    only be in the published order.
     """
 
     where: str
     published: str
     measured: str
-    agrees: bool | None
+    agrees: Verdict | None
     margin: str | None = None
 
     @property
     def verdict(self) -> str | None:
-        return _VERDICTS[self.agrees]
+        if isinstance(self.agrees, bool):
+            return "agrees" if self.agrees else "differs"
+        return self.agrees
 
 
 def show(claims: Sequence[Claim]) -> None:
     table = Table("where", "published", "measured", "margin", "verdict", show_lines=True)
-    colours = {True: "green", False: "red", None: ""}
     for each in claims:
         table.add_row(
             each.where,
@@ -43,14 +47,14 @@ def show(claims: Sequence[Claim]) -> None:
             each.measured,
             each.margin,
             each.verdict,
-            style=colours[each.agrees] if each.agrees is False else "",
+            style="red" if each.agrees is False else "",
         )
     Console(width=170).print(table)
 
 
-def write(claims: Mapping[str, Sequence[Claim]], path: Path) -> None:
-    """Write the claims of some experiments, by name, as one JSON list."""
-    rows = [
+def rows(name: str, claims: Sequence[Claim]) -> list[dict[str, str | None]]:
+    """Return the claims of an experiment as plain data."""
+    return [
         {
             "paper": name,
             "claim": each.where,
@@ -59,7 +63,11 @@ def write(claims: Mapping[str, Sequence[Claim]], path: Path) -> None:
             "margin": each.margin,
             "verdict": each.verdict,
         }
-        for name, of_paper in claims.items()
-        for each in of_paper
+        for each in claims
     ]
-    path.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", "utf-8")
+
+
+def write(claims: Mapping[str, Sequence[Claim]], path: Path) -> None:
+    """Write the claims of some experiments, by name, as one JSON list."""
+    found = [row for name, of_paper in claims.items() for row in rows(name, of_paper)]
+    path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", "utf-8")

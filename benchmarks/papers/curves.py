@@ -56,13 +56,13 @@ class Curve:
         return total
 
 
-def read_curve(folder: Path) -> Curve:
-    """Read the curve of a run from its folder."""
+def read_curve(folder: Path, name: str | None = None) -> Curve:
+    """Read the curve of a run from its folder; it is called like the folder if not otherwise."""
     summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
     rows = pq.read_table(folder / "metrics.parquet").to_pydict()
     workers = len(summary["iterations"])
     return Curve(
-        folder.name,
+        name or folder.name,
         workers,
         rows["time_s"],
         [gradients / workers for gradients in rows["gradients"]],

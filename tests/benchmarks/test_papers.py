@@ -7,9 +7,12 @@ import math
 
 import pytest
 import torch
+from benchmarks.papers import results
 from benchmarks.papers.__main__ import main
+from benchmarks.papers.claims import UNDECIDED, Claim
 from benchmarks.papers.curves import Curve, read_curve
 from benchmarks.papers.experiments import EXPERIMENTS, judge_of
+from benchmarks.papers.over_seeds import Spread, all_of
 from benchmarks.papers.sharpness import bound, growth, sharpness
 
 from outpace import Task
@@ -107,3 +110,59 @@ def test_the_command_names_what_it_does_not_know(capsys):
     with pytest.raises(SystemExit):
         main(["fluentps-fig6", "fluentps-fig0"])
     assert "no experiment fluentps-fig0; known: bdsgd-clusters" in capsys.readouterr().err
+
+
+def test_the_readme_has_the_table_of_the_recorded_results():
+    assert results.README.read_text("utf-8") == results.readme_with(results.table())
+
+
+def test_a_recorded_result_says_when_and_with_which_code_it_was_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "FOLDER", tmp_path)
+    claims = [
+        Claim("figure 8", "1.21 times", "1.20", True, margin="within 0.02"),
+        Claim("figure 8", "a|b", "1.5", False),
+        Claim("figure 8", "faster", "1.1 ± 0.2", UNDECIDED),
+        Claim("figure 8", "shown", "3 s", None),
+    ]
+    results.record("fluentps-fig8", claims, 3, {"date": "2026-01-02", "commit": "abc1234+"})
+    table = results.table()
+    assert "Of 3 claims that are judged, 1 agree, 1 differ, 1 are not decided" in table
+    assert (
+        "| fluentps-fig8 (2026-01-02, abc1234+, 3 seeds) | figure 8 | 1.21 times | 1.20 "
+        "| within 0.02 | agrees |"
+    ) in table
+    assert "a\\|b" in table
+    assert "fluentps-fig9" in table.split("| experiment")[0]
+
+
+def test_changed_experiments_are_not_recorded(capsys):
+    with pytest.raises(SystemExit):
+        main(["fluentps-fig8", "stop.iterations=4", "--record"])
+    assert "not recorded" in capsys.readouterr().err
+
+
+def test_a_spread_gives_mean_and_standard_error_by_hand():
+    # 1, 2, 6: mean 3, variance (4 + 1 + 9) / 2 = 7, error sqrt(7 / 3) = 1.5275
+    assert f"{Spread((1.0, 2.0, 6.0)):.2f}" == "3.00 ± 1.53"
+    assert f"{Spread((1.0,)):.2f}" == "1.00"
+    assert Spread((1.0, 2.0, 6.0)).near(3.4, 0.5)
+    assert not Spread((1.0, 2.0, 6.0)).near(3.6, 0.5)
+
+
+def test_two_spreads_are_compared_by_the_pairs_of_equal_seeds():
+    a = Spread((1.0, 2.0, 6.0))
+    assert (Spread((2.0, 2.0, 3.0)) / a).values == (2.0, 1.0, 0.5)
+    # The values overlap, the differences 0.9, 1.0, 1.1 do not reach 0: 1.0 ± 4.30 x 0.058.
+    b = Spread((1.9, 3.0, 7.1))
+    assert a.below(b) is True
+    assert b.below(a) is False
+    # -0.5, 0.5, 1.0: mean 0.33, error 0.44.
+    assert a.below(Spread((0.5, 2.5, 7.0))) == UNDECIDED
+    assert Spread((1.0,)).below(Spread((2.0,))) is True
+    assert a.below(math.inf) is True
+
+
+def test_verdicts_are_joined_with_the_worst_one():
+    assert all_of([True, True]) is True
+    assert all_of([True, UNDECIDED]) == UNDECIDED
+    assert all_of([UNDECIDED, False, True]) is False

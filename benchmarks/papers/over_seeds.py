@@ -1,0 +1,88 @@
+"""A quantity measured on several seeds, and what the seeds decide about it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from benchmarks.papers.claims import UNDECIDED, Verdict
+from benchmarks.papers.curves import Curve
+
+from outpace.support.estimates import mean_of
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The values of a quantity, one for each seed.
+
+    `f"{spread:.2f}"` is "1.15 ± 0.03": mean and standard error; the mean alone for one seed.
+    Arithmetic is by seed, so `a / b` holds the ratio of each pair of runs on the same seed.
+    """
+
+    values: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        return math.fsum(self.values) / len(self.values)
+
+    @property
+    def error(self) -> float:
+        """Standard error of the mean; 0 for one seed, NaN if a value is infinite."""
+        n = len(self.values)
+        if n == 1:
+            return 0.0
+        mean = self.mean
+        return math.sqrt(math.fsum((value - mean) ** 2 for value in self.values) / (n - 1) / n)
+
+    def near(self, published: float, margin: float) -> bool:
+        """True if the mean is within the margin of the published value."""
+        return abs(self.mean - published) <= margin
+
+    def below(self, other: Spread | float) -> Verdict:
+        """Return whether it is less than the other one, by the differences on the same seeds.
+
+        True or False if the 95 % interval of the mean difference (Student's t) excludes 0,
+        UNDECIDED if not. One seed decides by the sign.
+        """
+        difference = self - other
+        if len(difference.values) == 1 or not math.isfinite(difference.mean):
+            return all(value < 0 for value in difference.values)
+        if len(set(difference.values)) == 1:
+            return difference.values[0] < 0
+        if not mean_of(difference.values).excludes(0.0):
+            return UNDECIDED
+        return difference.mean < 0
+
+    def _by_seed(self, other: Spread | float, apply: Callable[[float, float], float]) -> Spread:
+        values = other.values if isinstance(other, Spread) else (other,) * len(self.values)
+        return Spread(tuple(apply(a, b) for a, b in zip(self.values, values, strict=True)))
+
+    def __add__(self, other: Spread | float) -> Spread:
+        return self._by_seed(other, lambda a, b: a + b)
+
+    def __sub__(self, other: Spread | float) -> Spread:
+        return self._by_seed(other, lambda a, b: a - b)
+
+    def __mul__(self, other: Spread | float) -> Spread:
+        return self._by_seed(other, lambda a, b: a * b)
+
+    def __truediv__(self, other: Spread | float) -> Spread:
+        return self._by_seed(other, lambda a, b: a / b)
+
+    def __format__(self, how: str) -> str:
+        mean = format(self.mean, how)
+        return mean if len(self.values) == 1 else f"{mean} ± {format(self.error, how)}"
+
+
+def over_seeds(runs: Iterable[Curve], quantity: Callable[[Curve], float]) -> Spread:
+    """Return the quantity of each run of a variant."""
+    return Spread(tuple(map(quantity, runs)))
+
+
+def all_of(verdicts: Iterable[Verdict]) -> Verdict:
+    """Return False if one is False, else UNDECIDED if one is, else True."""
+    found: Sequence[Verdict] = list(verdicts)
+    if any(each is False for each in found):
+        return False
+    return UNDECIDED if UNDECIDED in found else True
