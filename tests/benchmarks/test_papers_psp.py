@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks.papers.claims import Claim
+from benchmarks.papers.claims import UNDECIDED, Claim, Verdict
 from benchmarks.papers.curves import Curve, read_curve
 from benchmarks.papers.experiments import EXPERIMENTS, judge_of
 from benchmarks.papers.psp import fig2, fig3, fig4, table1
 from benchmarks.papers.psp.settings import (
     SETTINGS,
     LateReplies,
+    end,
     final_error,
-    runs_of,
     seconds_to_error,
 )
 
@@ -42,10 +42,9 @@ SMALL = {
 
 
 def reduced(name: str) -> dict[str, Any]:
-    """The experiment on 8 workers and 8 servers."""
+    """The experiment on 8 workers and 8 servers, to be run on one seed."""
     data = merged(read_yaml(EXPERIMENTS[name]), SMALL)
-    first = [variant for variant in data["variants"] if "seed" not in variant]
-    data["variants"] = [_reduced(variant) for variant in first]
+    data["variants"] = [_reduced(variant) for variant in data["variants"]]
     return _reduced(data)
 
 
@@ -66,10 +65,10 @@ def _reduced(data: dict[str, Any]) -> dict[str, Any]:
     return data
 
 
-def judged(name: str, out: Path) -> tuple[dict[str, Curve], list[Claim]]:
+def judged(name: str, out: Path) -> tuple[dict[str, list[Curve]], list[Claim]]:
     variants = variants_from(reduced(name), name, EXPERIMENTS[name].parent)
     compare(variants, out)
-    curves = {variant.name: read_curve(out / variant.name) for variant in variants}
+    curves = {variant.name: [read_curve(out / variant.name)] for variant in variants}
     return curves, judge_of(name).claims(curves, {v.name: v.experiment for v in variants})
 
 
@@ -122,61 +121,129 @@ def test_constant_computations_take_as_long_as_the_law_of_late_replies_says(quor
 # -- the judges ------------------------------------------------------------------------------------
 
 
-def table(seconds: dict[str, float], errors: dict[str, float]) -> list[bool | None]:
+SECONDS = {setting.name: 176 * 7.4 * setting.seconds / 139.95 for setting in SETTINGS}
+ERRORS = {setting.name: setting.error for setting in SETTINGS}
+
+
+def runs_of(
+    seconds: dict[str, float], errors: dict[str, float], spread: float = 0.001
+) -> dict[str, list[Curve]]:
+    """Three runs of each; `spread` apart, in shares of the time and in errors, not all alike."""
+    deviations = {name: (0.0, (-1) ** place, 0.5) for place, name in enumerate(seconds)}
+    return {
+        name: [
+            curve(name, seconds[name] * (1 + spread * by), errors[name] + spread * by)
+            for by in deviations[name]
+        ]
+        for name in seconds
+    }
+
+
+def table(
+    seconds: dict[str, float], errors: dict[str, float], spread: float = 0.001
+) -> list[Verdict | None]:
     variants = variants_from(
         read_yaml(EXPERIMENTS["psp-table1"]), "psp-table1", EXPERIMENTS["psp-table1"].parent
     )
     experiments = {variant.name: variant.experiment for variant in variants}
-    curves = {
-        name: curve(name, seconds[setting.name], errors[setting.name])
-        for setting in SETTINGS
-        for name in [f"{setting.name} seed 0"]
-    }
-    return [claim.agrees for claim in table1.claims(curves, experiments)]
+    return [claim.agrees for claim in table1.claims(runs_of(seconds, errors, spread), experiments)]
 
 
 def test_the_judge_of_table_1_agrees_with_the_published_table_and_with_no_other():
-    seconds = {setting.name: 176 * 7.4 * setting.seconds / 139.95 for setting in SETTINGS}
-    errors = {setting.name: setting.error for setting in SETTINGS}
-    names = [setting.name for setting in SETTINGS]
-    assert all(table(seconds, errors)[:-1])
-    alike = dict.fromkeys(names, 0.15)
-    assert table(seconds, alike)[-2] is False  # 20/75 is to be worse
-    assert not any(table(dict.fromkeys(names, 1000.0), errors)[:4])
-    slow = seconds | {"push 28 pull 90": 2 * seconds["sync"]}
-    assert table(slow, errors)[0] is False
+    assert table(SECONDS, ERRORS)[:-1] == [True] * 6
+    assert table(SECONDS, dict.fromkeys(ERRORS, 0.15))[-2] is False  # 20/75 is to be worse
+    assert table(SECONDS, ERRORS | {"push 28": 0.2})[-3] is False  # 28/100 is to be near
+    assert not any(each is True for each in table(dict.fromkeys(SECONDS, 1000.0), ERRORS)[:4])
+    slow = SECONDS | {"push 28 pull 90": 2 * SECONDS["sync"]}
+    assert table(slow, ERRORS)[0] is False
+    assert table(slow, ERRORS)[2] is False
 
 
-def test_the_runs_of_a_setting_are_those_of_its_name_and_differ_in_the_seed():
-    names = [f"{setting.name} seed {seed}" for setting in SETTINGS for seed in (0, 1)]
-    curves = {name: curve(name, 1.0, 0.1) for name in names}
-    for setting in SETTINGS:
-        found = [run.name for run in runs_of(setting, curves)]
-        assert found == [f"{setting.name} seed 0", f"{setting.name} seed 1"]
+def test_seeds_that_scatter_by_more_than_the_settings_differ_decide_no_order():
+    # 28/90 and 20/75 are 2.5 % apart; seeds of one go up and of the other go down by 5 %.
+    assert table(SECONDS, ERRORS, 0.05)[0] == UNDECIDED
+
+
+def test_the_explanation_of_table_1_is_bound_by_the_law_of_late_replies():
+    # T = 7.4 s, and 32/100 waits 4 s in 1 - 0.9984^992 = 79.6 %, 28/100 in at most 25.9 %.
+    times = {"sync": 7.4 + 3.0, "push 28": 7.4 + 0.7, "push 28 pull 90": 7.4}
+    seconds = {name: 176 * each for name, each in times.items()}
+    assert table(SECONDS | seconds, ERRORS)[-1] is True
+    for wrong in ({"sync": 176 * 10.7}, {"sync": 176 * 9.5}, {"push 28": 176 * 8.6}):
+        assert table(SECONDS | seconds | wrong, ERRORS)[-1] is False
+
+
+def test_late_blocks_explain_the_error_of_20_75_only_if_it_is_theirs():
+    names = ["push 28 pull 90 as printed", "push 20 pull 75 as printed"]
+    last = "push 20 pull 75 slow servers"
+    for errors, agrees in (((0.16, 0.3, 0.18), True), ((0.16, 0.3, 0.29), False)):
+        more = dict(zip([*names, last], errors, strict=True))
+        assert table(SECONDS | dict.fromkeys(more, 1.0), ERRORS | more)[-1] is agrees
 
 
 def test_the_time_to_an_error_is_read_off_the_accuracy():
     falling = curve("a", 100.0, 0.0)
     assert seconds_to_error(falling, 0.25) == pytest.approx(75.0)
     assert final_error(falling) == pytest.approx(0.0)
-    failed = replace(falling, error="exploded")
-    assert (seconds_to_error(failed, 0.25), final_error(failed)) == (math.inf, 1.0)
+    assert end(falling) == 100.0
+    assert seconds_to_error(replace(falling, error="exploded"), 0.25) == math.inf
 
 
-def test_the_judge_of_figure_3_refuses_a_setting_that_trains_worse():
-    good = {setting.name: curve(setting.name, 100.0, 0.15) for setting in SETTINGS}
-    assert all(claim.agrees for claim in fig3.claims(good, {}))
-    bad = good | {"push 28": curve("push 28", 100.0, 0.25)}
-    assert [claim.agrees for claim in fig3.claims(bad, {})] == [False, True, True, True]
+def test_a_run_that_failed_agrees_with_no_claim_about_its_setting():
+    runs = runs_of(SECONDS, ERRORS)
+    failed = {name: [replace(run, error="exploded") for run in of] for name, of in runs.items()}
+    data = read_yaml(EXPERIMENTS["psp-table1"])
+    variants = variants_from(data, "psp-table1", EXPERIMENTS["psp-table1"].parent)
+    experiments = {variant.name: variant.experiment for variant in variants}
+    assert {claim.agrees for claim in table1.claims(failed, experiments)} == {False}
+    assert {claim.agrees for claim in fig3.claims(failed, {})} == {False}
 
 
-def test_the_judge_of_figure_4_refuses_a_setting_that_is_no_faster():
-    names = [*(setting.name for setting in SETTINGS), "push 28 pull 90 without delays"]
-    curves = {name: curve(name, 70.0, 0.15) for name in names}
-    curves |= {name: curve(name, 100.0, 0.15) for name in ("sync", "push 28")}
-    curves["sync without delays"] = curve("sync without delays", 75.0, 0.15)
-    agree = [claim.agrees for claim in fig4.claims(curves, {})]
-    assert agree == [False, True, None, None, True]
+def test_the_judge_of_figure_3_refuses_a_setting_that_trains_worse_or_is_slower():
+    names = [setting.name for setting in SETTINGS]
+    seconds = dict(zip(names, (100.0, 96.0, 94.0, 92.0), strict=True))
+    errors = dict.fromkeys(names, 0.15)
+
+    def agree(seconds: dict[str, float], errors: dict[str, float]) -> list[Verdict | None]:
+        return [claim.agrees for claim in fig3.claims(runs_of(seconds, errors), {})]
+
+    assert agree(seconds, errors) == [True] * 4
+    assert agree(seconds, errors | {"push 28": 0.25}) == [False, True, True, True]
+    assert agree(seconds | {"push 28": 110.0}, errors) == [True, True, True, False]
+    assert agree(seconds | {"push 20 pull 75": 80.0}, errors) == [True, True, True, False]
+
+
+def test_the_gap_of_figure_3_is_that_of_the_means_after_the_first_third():
+    # 11 evaluations; from the fourth on the errors differ by 0.1 · step · 1 % at most: 0.01.
+    runs, others = [curve("a", 1.0, 0.16)], [curve("b", 1.0, 0.15)]
+    assert fig3.later_gap(runs, others).mean == pytest.approx(0.01)
+    opposite = [curve("a", 1.0, 0.18), curve("a", 1.0, 0.12)]
+    assert fig3.later_gap(opposite, others * 2).mean == pytest.approx(0.0)
+
+
+def test_the_judge_of_figure_4_refuses_savings_that_are_not_the_published_ones():
+    seconds = {
+        "sync": 100.0,
+        "push 28": 82.0,
+        "push 28 pull 90": 71.0,
+        "push 20 pull 75": 69.0,
+        "sync without delays": 77.0,
+        "push 28 pull 90 without delays": 70.5,
+    }
+    errors = dict.fromkeys(seconds, 0.15)
+
+    def agree(**changes: float) -> list[Verdict | None]:
+        words = {name.replace("_", " "): value for name, value in changes.items()}
+        return [claim.agrees for claim in fig4.claims(runs_of(seconds | words, errors), {})]
+
+    assert agree() == [True, True, True, True, None, True, True]
+    assert agree(push_28=100.0)[0] is False
+    assert agree(push_28=70.0)[0] is False  # saves more than 17 + 5 %
+    assert agree(push_28=101.0)[2] is False
+    assert agree(push_28_pull_90=80.0)[1] is False
+    assert agree(push_28_pull_90=120.0)[3] is False
+    assert agree(sync_without_delays=90.0)[-2] is False
+    assert agree(push_28_pull_90_without_delays=60.0)[-1] is False
 
 
 # -- the experiments, reduced ----------------------------------------------------------------------
@@ -185,16 +252,12 @@ def test_the_judge_of_figure_4_refuses_a_setting_that_is_no_faster():
 @pytest.mark.slow
 def test_partial_push_and_pull_save_the_time_that_late_replies_cost(tmp_path):
     curves, claims = judged("psp-table1", tmp_path / "runs")
-    means = [
-        sum(run.seconds[-1] for run in runs) / len(runs)
-        for runs in (runs_of(setting, curves) for setting in SETTINGS)
-    ]
-    sync, push, pull, least = means
+    sync, push, pull, least = (end(curves[setting.name][0]) for setting in SETTINGS)
     assert push < 0.95 * sync
     assert pull < 0.95 * push
     assert least < 1.01 * pull
     assert claims[0].agrees
-    errors = [max(map(final_error, runs_of(setting, curves))) for setting in SETTINGS[:3]]
+    errors = [final_error(curves[setting.name][0]) for setting in SETTINGS[:3]]
     assert max(errors) < 0.15
     assert max(errors) - min(errors) < 0.05
     assert claims[-1].agrees, claims[-1].measured  # late blocks dropped, as printed
@@ -204,7 +267,7 @@ def test_partial_push_and_pull_save_the_time_that_late_replies_cost(tmp_path):
 def test_as_many_pulls_are_late_as_the_law_says(tmp_path):
     curves, claims = judged("psp-fig2", tmp_path / "runs")
     assert all(claim.agrees is not False for claim in claims), claims
-    delays = fig2.pull_delays(curves["4 s delay"].folder)
+    delays = fig2.pull_delays(curves["4 s delay"][0].folder)
     assert len(delays.way) == NODES * (NODES - 1) * SMALL["stop"]["iterations"]
     assert (delays.way <= delays.whole).all()
     (picture,) = fig2.draw(curves, tmp_path)
@@ -235,7 +298,7 @@ def test_the_delay_of_pulls_is_judged_by_its_closed_form(normal, delayed, agrees
     # 20.4 % of the iterations, so 95.2 - 20.4 = 74.7 % of the pulls wait, in 59 of 60 iterations.
     law = LateReplies(32, 32, 0.0016, 4.0)
     assert law.of_pulls == pytest.approx(0.747, abs=0.001)
-    claims = fig2.judged(normal, delayed, law, iterations=60)
+    claims = fig2.judged([normal], [delayed], law, iterations=60)
     assert [claim.agrees for claim in claims if claim.agrees is not None] == agrees
 
 
@@ -249,8 +312,8 @@ def test_without_delays_partial_push_and_pull_lose_nothing(tmp_path):
 @pytest.mark.slow
 def test_with_delays_partial_push_and_pull_get_to_an_error_earlier(tmp_path):
     curves, claims = judged("psp-fig4", tmp_path / "runs")
-    assert claims[1].agrees, claims[1].measured  # 28/90 earlier than 32/100
+    assert claims[3].agrees, claims[3].measured  # 28/90 earlier than 32/100
     assert claims[-1].agrees, claims[-1].measured  # as if nothing were delayed
-    sync, push = (curves[name].seconds[-1] for name in ("sync", "push 28"))
+    sync, push = (end(curves[name][0]) for name in ("sync", "push 28"))
     assert push < 0.95 * sync
-    assert sync > 1.15 * curves["sync without delays"].seconds[-1]
+    assert sync > 1.15 * end(curves["sync without delays"][0])

@@ -6,7 +6,7 @@ to pulls 0.16 % come 4 s late.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
 from dataclasses import dataclass, replace
 from math import comb
 
@@ -35,14 +35,14 @@ SETTINGS = (
 SYNC, PUSH, PULL, LEAST = SETTINGS
 
 
-def runs_of(setting: Setting, curves: Mapping[str, Curve]) -> list[Curve]:
-    """Return the repetitions of a setting, which differ in the seed."""
-    return [curve for name, curve in curves.items() if name.rpartition(" seed ")[0] == setting.name]
+def end(curve: Curve) -> float:
+    """Return the seconds at which a run ended; NaN, which agrees with no claim, if it failed."""
+    return math.nan if curve.error is not None else curve.seconds[-1]
 
 
 def final_error(curve: Curve) -> float:
-    """Return the top-1 error on the test data at the end, 1 if the run failed."""
-    return 1.0 if curve.error is not None else 1 - curve.accuracy[-1]
+    """Return the top-1 error on the test data at the end, NaN if the run failed."""
+    return math.nan if curve.error is not None else 1 - curve.accuracy[-1]
 
 
 def seconds_to_error(curve: Curve, error: float) -> float:
