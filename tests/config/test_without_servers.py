@@ -54,6 +54,7 @@ BAD = [
     (sync("{kind: ssgd, all_reduce: star}"), "sync.all_reduce must be 'ring' or 'tree'"),
     (sync("{kind: hpsgd, commit: late}"), "sync.commit must be 'immediate' or 'delayed'"),
     (sync("{kind: hpsgd, window: 0}"), "sync.window must be from 1 to 2^31 − 1, not 0"),
+    (sync("{kind: hpsgd, start_together: 1}"), "sync.start_together must be true or false, not 1"),
     (sync("{kind: hpsgd, rate_by_window: cubic}"), "sync.rate_by_window must be 'linear', 'sqrt'"),
     (
         sync("{kind: hpsgd, synchronizer: process}"),

@@ -45,6 +45,7 @@ STRATEGIES: list[PeerStrategy] = [
     LocalSgd(every=5),
     Psgd(),
     Hpsgd(),
+    Hpsgd(start_together=True),
     DiLoCo(every=5),
     Gossip(),
     EveryOther(),
@@ -56,7 +57,7 @@ CASES = {  # strategy, workers, optimizer
     "local-sgd, after": ({**EVERY_3, "every": 5, "after": 4}, 3, SGD),  # 12 is no multiple of 5
     "psgd": ({"kind": "psgd"}, 2, ADAM),
     "diloco, bf16": ({"kind": "diloco", "every": 5, "wire": "bf16"}, 2, ADAM),
-    "hpsgd, one at a time": ({"kind": "hpsgd", "window": 1}, 2, SGD),
+    "hpsgd, one at a time": ({"kind": "hpsgd", "window": 1, "start_together": True}, 2, SGD),
 }
 TABLE = [[0.01, 0.03, 0.02] * 4, [0.02] * 12, [0.05] + [0.01] * 11]  # seconds by worker, iteration
 

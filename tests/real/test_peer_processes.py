@@ -40,6 +40,7 @@ SYNCS: dict[str, dict[str, Any]] = {
     "psgd": {"kind": "psgd"},
     "hpsgd": {"kind": "hpsgd"},
     "hpsgd, delayed": {"kind": "hpsgd", "commit": "delayed"},
+    "hpsgd, together": {"kind": "hpsgd", "start_together": True},
     "diloco": {"kind": "diloco", "every": EVERY, "outer_lr": 1.0, "outer_momentum": 0.0},
 }
 
@@ -133,9 +134,10 @@ def test_the_others_go_on_and_their_steps_are_those_of_who_took_part(sync, lost)
 
 @pytest.mark.parametrize(
     ("sync", "lost"),
-    list(
-        itertools.product(["hpsgd", "hpsgd, delayed"], ["worker 0", "two at once", "all but one"])
-    ),
+    [
+        *itertools.product(["hpsgd", "hpsgd, delayed"], ["worker 0", "two at once", "all but one"]),
+        ("hpsgd, together", "two at once"),
+    ],
 )
 def test_no_gradient_of_hpsgd_is_lost_or_counted_twice_but_the_last_of_those_who_died(sync, lost):
     happens = LOST[lost]
@@ -180,6 +182,32 @@ def test_every_gradient_of_hpsgd_is_committed_once_and_no_step_waits(workers, co
     for row in rows:
         if row["event"] == "iteration" and row["iteration"] < 29:
             assert row["held_ns"] == 0
+
+
+def test_workers_that_start_together_wait_for_the_slowest_and_begin_after_it_has_computed():
+    """Steps of 20 and 50 ms."""
+    result, _ = trained(
+        SYNCS["hpsgd, together"],
+        {},
+        workers=2,
+        stop={"iterations": ITERATIONS},
+        compute={
+            "kind": "constant",
+            "mean_s": 0.02,
+            "slow": [{"workers": [1], "factor": 2.5}],
+        },
+    )
+    rows = {
+        (row["worker"], row["iteration"]): row
+        for row in result.trace.to_pylist()
+        if row["event"] == "iteration"
+    }
+    for number in range(ITERATIONS - 1):
+        computed = max(rows[worker, number]["computed_ns"] for worker in (0, 1))
+        for worker in (0, 1):
+            assert rows[worker, number + 1]["start_ns"] >= computed
+    assert sum(rows[0, number]["held_ns"] for number in range(ITERATIONS - 1)) > 0
+    assert result.summary["gradients_applied"] == 2 * ITERATIONS
 
 
 def test_a_window_bounds_what_is_gathered():

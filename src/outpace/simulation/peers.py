@@ -16,6 +16,7 @@ from outpace.config.experiment import Experiment
 from outpace.kernel import Future
 from outpace.simulation.collective.all_reduces import SimulatedAllReduces, SimulatedReduction
 from outpace.simulation.collective.exchanges import SimulatedExchange, SimulatedExchanges
+from outpace.simulation.collective.meetings import SimulatedMeeting, SimulatedMeetings
 from outpace.simulation.collective.routes import Formula, Messages, Route
 from outpace.simulation.control import SimulationControl
 from outpace.simulation.nodes import Computing
@@ -73,6 +74,7 @@ class PeerSimulation(VirtualRun):
         self._exchanges = SimulatedExchanges(
             self.kernel, route, initial.nbytes, self._average, self._averaged
         )
+        self.meetings = SimulatedMeetings(self.kernel, experiment.workers)
         self._control = SimulationControl(self, [], [])
         self.contexts = [SimulatedPeer(self, worker) for worker in range(experiment.workers)]
         for context in self.contexts:
@@ -126,6 +128,7 @@ class PeerSimulation(VirtualRun):
     def _leave(self, worker: int) -> None:
         self._left.add(worker)
         self._all_reduces.leave(worker)
+        self.meetings.leave(worker)
         self._exchanges.leave(
             worker, lambda waiting: self._partner(waiting, self.contexts[waiting].joined_after)
         )
@@ -210,3 +213,6 @@ class SimulatedPeer(Computing):
     def begin_exchange(self, iteration: int) -> SimulatedExchange:
         self._computed, self.joined_after = 0, iteration
         return self._simulation.exchange(self.worker, iteration)
+
+    def meet(self, *, last: bool = False) -> SimulatedMeeting:
+        return self._simulation.meetings.come(self.worker, last=last)

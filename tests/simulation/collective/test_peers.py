@@ -76,6 +76,59 @@ def test_what_hpsgd_synchronises_before_it_leaves_is_time_of_its_last_iteration(
     assert totals.compute + totals.wait + totals.communicate == ended
 
 
+TOGETHER = Hpsgd(start_together=True)
+
+
+def in_seconds(run, column, worker):
+    return [row[column] / 1e9 for row in run.rows("iteration", worker=worker)]
+
+
+def test_workers_that_start_together_as_by_hand():
+    """Steps of 1 and 2 s, an all-reduce of 2·0.75 s: all start at 0, 2, 4 and 6 s.
+
+    The first all-reduce goes from 2 to 3.5 s, since both join after their first step. The fast
+    worker misses its end at 3 s and sees it at 5 s, the slow one at 4 s; so the second all-reduce
+    goes from 5 to 6.5 s, and the third, which both wait for, from 8 to 9.5 s.
+    """
+    run = Run(TOGETHER, [[1.0] * 4, [2.0] * 4], network=NetworkLaw(latency_s=0.75))
+    for worker, step in enumerate((1, 2)):
+        assert in_seconds(run, "start_ns", worker) == [0, 2, 4, 6]
+        assert in_seconds(run, "computed_ns", worker) == [step, 2 + step, 4 + step, 6 + step]
+        assert in_seconds(run, "end_ns", worker) == [2, 4, 6, 9.5]
+        assert in_seconds(run, "held_ns", worker) == [2 - step] * 4
+        spans = [
+            (row["computed_ns"] / 1e9, row["end_ns"] / 1e9)
+            for row in run.rows("all-reduce", worker=worker)
+        ]
+        assert spans == [(2, 3.5), (5, 6.5), (8, 9.5)]
+
+
+def test_a_worker_that_leaves_does_not_keep_the_others_from_starting():
+    """Steps of 1 s, an all-reduce of 1.5 s; worker 1 leaves after two steps.
+
+    At 2.5 s it begins the second all-reduce, which the other joins after its third step, at 3 s: it
+    must not wait for worker 1 before that step.
+    """
+    run = Run(TOGETHER, [[1.0] * 4] * 2, network=NetworkLaw(latency_s=0.75), lasts={1: 2})
+    assert in_seconds(run, "start_ns", 0) == [0, 1, 2, 3]
+    assert in_seconds(run, "end_ns", 1) == [1, 4.5]
+    assert in_seconds(run, "held_ns", 1) == [0, 0.5]
+
+
+@settings(max_examples=60)
+@given(table=timings(), network=networks(), tie_seed=st.none() | st.integers(0, 99))
+def test_workers_start_together_when_the_slowest_has_computed(table, network, tie_seed):
+    run = Run(TOGETHER, table, network=network, tie_seed=tie_seed)
+    iterations = len(table[0])
+    starts, now = [], 0
+    for of_all in zip(*table, strict=True):
+        starts.append(now)
+        now += max(round(seconds * 1e9) for seconds in of_all)
+    for worker in range(len(table)):
+        assert [row["start_ns"] for row in run.rows("iteration", worker=worker)] == starts
+        assert digits(-run.parameters[worker].item(), iterations) == [1] * iterations
+
+
 @settings(max_examples=60)
 @given(table=timings(), network=networks(), window=st.integers(1, 4))
 def test_a_window_bounds_what_is_gathered_and_loses_nothing(table, network, window):

@@ -10,6 +10,7 @@ from outpace.config.experiment import Experiment
 from outpace.kernel import Kernel
 from outpace.real.collective.group import host_store
 from outpace.real.coordinator.evaluation.snapshots import Evaluate, PeerSnapshots
+from outpace.real.coordinator.meetings import HostedMeetings
 from outpace.real.coordinator.membership import Membership
 from outpace.real.coordinator.pairs import Pairs
 from outpace.real.net.transport import Listener
@@ -44,6 +45,7 @@ class WithoutServers:
             self._groups = Pairs(kernel, self._workers, experiment.seed, send)
         else:
             self._groups = Membership(kernel, self._workers, strategy.timeout_s, send)
+        self._meetings = HostedMeetings(kernel, self._workers, strategy.timeout_s, send)
         store, port = host_store(address)
         self._store: Any = store  # lives as long as the run
         self.store = f"{address}:{port}"
@@ -56,7 +58,7 @@ class WithoutServers:
 
     def take(self, name: str, message: WireMessage, block: Block | None) -> bool:
         """Handle a message about the training; False if it is about the run as a whole."""
-        return self._groups.take(name, message)
+        return self._meetings.take(name, message) or self._groups.take(name, message)
 
     def source(self, shard: int) -> tuple[str, int]:
         """Return which process sends snapshots as `shard`, and the slice that it owns."""
@@ -69,4 +71,5 @@ class WithoutServers:
     def lose(self, name: str) -> None:
         self._present.remove(name)
         self._groups.lose(name)
+        self._meetings.lose(name)
         self.snapshots.lose(self._workers.index(name))

@@ -148,6 +148,18 @@ class Regroup(WireMessage, tag="regroup"):
     members: list[Index]
 
 
+class ComeToMeeting(WireMessage, tag="comes"):
+    """A worker comes to the next meeting. last: the others wait for it in no later one."""
+
+    last: bool = False
+
+
+class EndMeeting(WireMessage, tag="all here"):
+    """The coordinator to the workers that wait: all have come."""
+
+    ended: Count  # the time of the run
+
+
 # -- averages of two workers (gossip) ------------------------------------------------------
 
 

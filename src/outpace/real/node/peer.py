@@ -15,10 +15,12 @@ from outpace.kernel import Mailbox
 from outpace.real.collective.buffers import AccumulatedInBuffer
 from outpace.real.collective.exchanges import PairwiseExchanges, PendingExchange
 from outpace.real.collective.group import Backend, GroupSettings, gpu_of, own_address
+from outpace.real.collective.meetings import OwnMeetings, PendingMeeting
 from outpace.real.collective.reductions import PendingReduction, Reductions
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import (
     CancelAverage,
+    EndMeeting,
     Fetch,
     NoPartnerLeft,
     Regroup,
@@ -55,6 +57,7 @@ class PeerWorker(WorkerProcess):
         self._settings: GroupSettings
         self._reductions: Reductions | None = None
         self._exchanges: PairwiseExchanges | None = None
+        self._meetings = OwnMeetings(self.kernel, self.clock, self.coordinator.send)
         self._like: torch.Tensor | None = None  # empty; has the parameters' dtype and device
         self._elements = 0  # of the parameters
         self._sent_elements = 0  # that an all-reduce adds up
@@ -208,6 +211,9 @@ class PeerWorker(WorkerProcess):
         self._joined_after = iteration
         return self._exchanges.begin(iteration)
 
+    def meet(self, *, last: bool = False) -> PendingMeeting:
+        return self._meetings.come(last=last)
+
     def _least(self, members: Sequence[int]) -> Time:
         """Return the minimum duration of an all-reduce among these workers, in ns."""
         size = self._elements * self._wire.itemsize
@@ -274,6 +280,8 @@ class PeerWorker(WorkerProcess):
         elif isinstance(message, StartAverage | CancelAverage | NoPartnerLeft):
             if self._exchanges is not None and self._is_in_run:
                 self._exchanges.take(message)
+        elif isinstance(message, EndMeeting):
+            self._meetings.take(message)
         elif isinstance(message, TakeSnapshot):
             if self.version >= message.version:
                 self._send_snapshot(message.request)

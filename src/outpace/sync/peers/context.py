@@ -66,6 +66,16 @@ class PeerContext(Protocol):
         worker is not involved.
         """
 
+    def meet(self, *, last: bool = False) -> Meeting:
+        """Come to the next meeting of all workers that are in the run; does not block.
+
+        A worker comes to a meeting when the last one is over.
+
+        Args:
+            last: this worker comes to no later meeting: the others wait for it in none, and it
+                does not wait in this one.
+        """
+
     def iteration_finished(
         self, iteration: int, started: Time, computed: Time, finished: Time, held: Time
     ) -> None:
@@ -160,6 +170,17 @@ class Exchange(Protocol):
 
     async def over(self) -> None:
         """Wait until both workers have the mean."""
+
+
+class Meeting(Protocol):
+    """A moment that workers wait for."""
+
+    @property
+    def ended(self) -> Time:
+        """Time when all had come (ns since the start of the run); known when it is over."""
+
+    async def over(self) -> None:
+        """Wait until all workers have come."""
 
 
 class Reduced:

@@ -15,6 +15,12 @@ then at a replica of W that has taken this worker's steps since; the replica is 
 synchronization is done. With a synchronization as long as k steps there is one in every k
 steps: in the time in which Local SGD averages once, (γ + 1 + k) steps, (γ + 1)/k + 1 of them
 (section 3.2).
+
+In the paper workers also "start to feed-forward at the same time" (section 1, figure 1), and the
+wait for the slowest in every iteration is the main loss of HPSGD (section 4.2). Algorithm 2 has no
+such wait, and nothing in it needs one: it is the option `start_together`. A worker comes to the
+meeting when its gradient is computed, before any wait for an all-reduce, so meetings cannot block
+all-reduces. A worker that leaves comes to all later ones, before it synchronises what is left.
 """
 
 from __future__ import annotations
@@ -46,6 +52,8 @@ class Hpsgd(BufferAveragingStrategy):
             for it; None: the worker never waits.
         rate_by_window: how the learning rate of a commit grows with the mean number of iterations
             of a worker in it. The paper adds the gradients up, which is linear.
+        start_together: whether workers begin each iteration together, when the slowest has computed
+            its gradient of the last one.
         synchronizer: what synchronises in a real run: a thread beside the training.
 
     Raises:
@@ -55,6 +63,7 @@ class Hpsgd(BufferAveragingStrategy):
     commit: Commit = "immediate"
     window: int | None = None
     rate_by_window: RateByWindow = "linear"
+    start_together: bool = False
     synchronizer: Literal["thread", "process"] = "thread"
     kind: Literal["hpsgd"] = "hpsgd"
 
@@ -95,6 +104,8 @@ class Hpsgd(BufferAveragingStrategy):
         async def synchronise(iteration: Iteration | None = None) -> None:
             """Wait for the current synchronization, then for gradients accumulated meanwhile."""
             nonlocal reduction
+            if self.start_together and reduction is not None:
+                me.meet(last=True)
             while reduction is not None:
                 joined = me.now
                 commit(await reduction.result())
@@ -103,6 +114,7 @@ class Hpsgd(BufferAveragingStrategy):
                 reduction = begin_reduction()
 
         async for iteration in iterations(me, replica, before=commit_late):
+            meeting = me.meet() if self.start_together else None
             if late is not None:
                 replica.follow()
                 late = None
@@ -128,4 +140,8 @@ class Hpsgd(BufferAveragingStrategy):
                     commit(late)
                     late = None
                 await synchronise(iteration)
+            elif meeting is not None:
+                waits_since = me.now
+                await meeting.over()
+                iteration.note_wait(waits_since, meeting.ended)
         await synchronise()

@@ -1,0 +1,54 @@
+"""Which workers have come to which meeting, in virtual time and for real.
+
+At a meeting each worker waits until all workers that are still in the run have come. A worker comes
+to the next meeting only when the last one is over, so it is at most one ahead of the others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable
+from typing import Generic, TypeVar
+
+Worker = TypeVar("Worker", bound=Hashable)
+
+
+class Meetings(Generic[Worker]):
+    """Counts the workers that come."""
+
+    def __init__(self, workers: Iterable[Worker]) -> None:
+        self._come: dict[Worker, float] = dict.fromkeys(workers, 0)  # meetings, by worker
+        self._over = 0
+
+    def come(self, worker: Worker, *, last: bool) -> list[Worker]:
+        """Note that a worker comes; see `PeerContext.meet`.
+
+        Returns:
+            The workers whose meeting is over now.
+        """
+        if worker in self._come:
+            self._come[worker] = math.inf if last else self._come[worker] + 1
+        return self._end()
+
+    def leave(self, worker: Worker) -> list[Worker]:
+        """Wait for this worker no longer; returns as `come`."""
+        self._come.pop(worker, None)
+        return self._end()
+
+    @property
+    def absent(self) -> list[Worker]:
+        """The workers that others wait for; none if no worker waits."""
+        late = [worker for worker, come in self._come.items() if come <= self._over]
+        return late if self._waiting else []
+
+    @property
+    def _waiting(self) -> list[Worker]:
+        """The workers that have come to a meeting that is not over."""
+        return [worker for worker, come in self._come.items() if self._over < come < math.inf]
+
+    def _end(self) -> list[Worker]:
+        waiting = self._waiting
+        if not waiting or self.absent:
+            return []
+        self._over += 1
+        return waiting
