@@ -1,55 +1,59 @@
-"""Seconds per iteration of a worker, and accuracy, of a run."""
+"""Seconds per iteration of a worker, and accuracy, of the runs of a variant."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
-from statistics import fmean
+from dataclasses import dataclass
 
 import numpy as np
 from benchmarks.papers.curves import Curve
+from benchmarks.papers.over_seeds import Spread, over_seeds
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Means over the workers of a run, and the delayed pulls of all its servers.
+    """Means over the workers of a run, and the delayed pulls of all its servers, over seeds.
 
     All are per 100 iterations. Means over workers rather than the last one's time: without a bound
     a fast worker is done long before the slowest.
     """
 
-    seconds: float
-    compute_s: float
-    communicate_s: float  # and waiting for others
-    delayed: float
-    accuracy: float  # the mean over the last quarter of the evaluations
+    seconds: Spread
+    compute_s: Spread
+    communicate_s: Spread  # and waiting for others
+    delayed: Spread
+    accuracy: Spread  # the mean over the last quarter of the evaluations
 
-    def faster_than(self, other: Pace) -> float:
+    def faster_than(self, other: Pace) -> Spread:
         """Return how many times faster this pace is."""
         return other.seconds / self.seconds
 
 
-def pace(curve: Curve) -> Pace:
-    """Return the pace of a run. Raises RuntimeError if the run failed."""
-    if curve.error is not None:
-        raise RuntimeError(f"{curve.name} failed: {curve.error}")
-    iterations = sum(curve.summary["iterations"]) / curve.workers / 100
-    spent = curve.summary["seconds"]
-    compute, communicate = spent["compute"], spent["communicate"] + spent["wait"]
+def pace(runs: Sequence[Curve]) -> Pace:
+    """Return the pace of the runs of a variant. Raises RuntimeError if one of them failed."""
+    for run in runs:
+        if run.error is not None:
+            raise RuntimeError(f"{run.name} failed: {run.error}")
+    compute = over_seeds(runs, lambda run: run.summary["seconds"]["compute"] / _hundreds(run))
+    others = over_seeds(runs, _not_computing)
     return Pace(
-        (compute + communicate) / iterations,
-        compute / iterations,
-        communicate / iterations,
-        curve.summary["delayed_pulls"] / iterations,
-        accuracy(curve),
+        compute + others,
+        compute,
+        others,
+        over_seeds(runs, lambda run: run.summary["delayed_pulls"] / _hundreds(run)),
+        over_seeds(runs, accuracy),
     )
 
 
-def mean_pace(curves: Sequence[Curve]) -> Pace:
-    """Return the mean pace of runs with different seeds."""
-    paces = [pace(curve) for curve in curves]
-    return Pace(*(fmean(getattr(one, entry.name) for one in paces) for entry in fields(Pace)))
+def _not_computing(run: Curve) -> float:
+    spent = run.summary["seconds"]
+    return float((spent["communicate"] + spent["wait"]) / _hundreds(run))
+
+
+def _hundreds(run: Curve) -> float:
+    """Return the iterations of a mean worker, in hundreds."""
+    return sum(run.summary["iterations"]) / run.workers / 100
 
 
 def accuracy(curve: Curve) -> float:
@@ -58,11 +62,11 @@ def accuracy(curve: Curve) -> float:
     return math.nan if None in last else sum(last) / len(last)
 
 
-def percent_less(less: float, than: float) -> float:
-    return 100 * (1 - less / than)
+def percent_less(less: Spread, than: Spread) -> Spread:
+    return (less / than - 1.0) * -100.0
 
 
-def listed(values: Iterable[float], digits: int = 1) -> str:
+def listed(values: Iterable[float | Spread], digits: int = 1) -> str:
     return ", ".join(f"{value:.{digits}f}" for value in values)
 
 

@@ -5,18 +5,37 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from benchmarks.papers.fluentps import fig9, table4
+from benchmarks.papers.claims import UNDECIDED
+from benchmarks.papers.experiments import EXPERIMENTS
+from benchmarks.papers.fluentps import fig6, fig7, fig8, fig9, fig10, table4
+from benchmarks.papers.over_seeds import Spread
 from benchmarks.papers.pace import Pace
+
+from outpace.experiment.comparison import variants_from
+from outpace.support.yaml_files import read_yaml
+
+
+def spread(*values):
+    return Spread(tuple(map(float, values)))
+
+
+def a_pace(seconds, delayed=0.0, accuracy=0.9, communicate_s=0.0):
+    values = (seconds, seconds - communicate_s, communicate_s, delayed, accuracy)
+    return Pace(*map(spread, values))
+
+
+def said(claims, verdict):
+    return [claim.published.partition(":")[0] for claim in claims if claim.agrees == verdict]
 
 
 def differing(claims):
-    return [claim.published.partition(":")[0] for claim in claims if claim.agrees is False]
+    return said(claims, False)
 
 
 def table_4(cluster, changes=()):
     """The published rows of table IV, but for changes of some."""
     found = {
-        row: Pace(seconds, seconds, 0.0, delayed, accuracy)
+        row: a_pace(seconds, delayed, accuracy)
         for row, seconds, delayed, accuracy in zip(
             table4.ROWS,
             *(table4.PUBLISHED[cluster][column] for column in ("seconds", "delayed", "accuracy")),
@@ -24,7 +43,7 @@ def table_4(cluster, changes=()):
         )
     }
     for row, change in dict(changes).items():
-        found[row] = replace(found[row], **change)
+        found[row] = replace(found[row], **{name: spread(x) for name, x in change.items()})
     return table4.judged(cluster, found)
 
 
@@ -51,13 +70,112 @@ def test_rows_of_table_4_that_are_far_off_differ():
     assert differing(found) == ["alike"]
 
 
+# Computing takes 0.36 s with 32 workers, twice and four times as long with 16 and 8. Overlap leaves
+# 14 % of PS-Lite's communication, EPS 45 % of that; 2.9 s of it make overlap 4.26 times faster.
+LEFT = (1.0, 0.14, 0.14 * 0.45)
+
+
+def figure_6(changes=()):
+    path = EXPERIMENTS["fluentps-fig6"]
+    variants = variants_from(read_yaml(path), "fig6", path.parent)
+    experiments = {variant.name: variant.experiment for variant in variants}
+    found = {}
+    for system, left in zip(fig6.SYSTEMS, LEFT, strict=True):
+        for n, compute, lite in ((8, 144, 100), (16, 72, 180), (32, 36, 290), ("fair", 36, 290)):
+            found[f"{system} {n}"] = a_pace(compute + left * lite, communicate_s=left * lite)
+        for latency_ms in (1, 200):
+            messages = fig6.ONE_AFTER_THE_OTHER.get(system, 2)
+            busy = 10 + messages * latency_ms / 10
+            found[f"{system} at {latency_ms} ms"] = a_pace(36 + busy, communicate_s=busy)
+    return fig6.judged(found | dict(changes), experiments)
+
+
+def test_what_figure_6_says_agrees_with_it():
+    assert differing(figure_6()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"PS-Lite 16": a_pace(172, communicate_s=100)}, "PS-Lite's communication grows"),
+        ({"EPS 8": a_pace(160, communicate_s=16)}, "at each size overlap communicates"),
+        (
+            # Half of the communication, in the two networks where most is saved.
+            {f"FluentPS {n}": a_pace(181, communicate_s=145) for n in ("32", "fair")},
+            "overlap",
+        ),
+        (
+            {f"EPS {n}": a_pace(74, communicate_s=38) for n in ("32", "fair")},  # 6 % less
+            "EPS",
+        ),
+        ({"FluentPS at 200 ms": a_pace(36 + 130, communicate_s=130)}, "overlap saves messages"),
+    ],
+)
+def test_results_unlike_figure_6_differ(changes, words):
+    assert any(each.startswith(words) for each in differing(figure_6(changes)))
+
+
+FLUENT = {f"FluentPS {n}": spread(0.763, 0.761) for n in fig7.WORKERS}
+SSPTABLE = dict(zip(fig7.WORKERS, (0.743, 0.651, 0.19, 0.15, 0.14, 0.13), strict=True))
+
+
+def figure_7(changes=()):
+    found = FLUENT | {f"SSPtable {n}": spread(x, x - 0.002) for n, x in SSPTABLE.items()}
+    for n in fig7.SOME:
+        found[f"SSPtable averaged {n}"] = spread(0.15, 0.16)
+        found[f"FluentPS summed {n}"] = spread(0.76, 0.76)
+    return fig7.judged(found | dict(changes))
+
+
+def test_what_figure_7_says_agrees_with_it():
+    assert differing(figure_7()) == said(figure_7(), UNDECIDED) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"FluentPS 64": spread(0.70, 0.71)}, "FluentPS"),
+        ({"SSPtable 16": spread(0.5, 0.51)}, "SSPtable: below 20 %"),
+        ({"SSPtable 8": spread(0.75, 0.76)}, "SSPtable: with 8 workers"),
+        ({"SSPtable 4": spread(0.75, 0.748)}, "SSPtable: 2.0 % less"),
+        ({"SSPtable averaged 16": spread(0.76, 0.75)}, "SSPtable's cache harms"),
+    ],
+)
+def test_results_unlike_figure_7_differ(changes, words):
+    claims = figure_7(changes)
+    assert [claim for claim in claims if claim.agrees is False] == [
+        claim for claim in claims if claim.published.startswith(words)
+    ]
+
+
+def test_seeds_of_figure_7_that_scatter_do_not_decide():
+    found = figure_7({"SSPtable 16": spread(0.1, 0.3)})
+    assert said(found, UNDECIDED) == ["SSPtable"]
+
+
+def test_figure_8_is_judged_by_speed_and_both_accuracies():
+    published = [spread(1.21), spread(0.90), spread(0.85), spread(0.007)]
+    assert differing(fig8.judged(*published)) == []
+    for place, (value, words) in enumerate(
+        [
+            (1.05, "lazy execution is 1.21 times faster"),
+            (0.855, "lazy execution has a much higher accuracy midway"),
+            (0.90, "lazy execution has a much higher accuracy midway"),
+            (-0.03, "lazy execution ends with an accuracy"),
+        ]
+    ):
+        changed = [*published[:place], spread(value), *published[place + 1 :]]
+        (found,) = differing(fig8.judged(*changed))
+        assert found.startswith(words)
+
+
 def figure_9(soft, lazy):
     """Claims about pairs A, B to G, H: (pulls, seconds) of PSSP and SSP."""
     paces = {}
     for buffer, pairs in (("soft", soft), ("lazy", lazy)):
         for names, pair in zip(fig9.PAIRS, pairs, strict=True):
             for name, (delayed, seconds) in zip(names, pair, strict=True):
-                paces[f"{buffer} {name}"] = Pace(seconds, seconds, 0.0, delayed, 0.9)
+                paces[f"{buffer} {name}"] = a_pace(seconds, delayed)
     return fig9.judged(paces)
 
 
@@ -97,4 +215,49 @@ def test_what_figure_9_says_agrees_with_it():
     ],
 )
 def test_results_unlike_figure_9_differ(soft, lazy, words):
-    assert any(words in said for said in differing(figure_9(soft, lazy)))
+    assert any(words in each for each in differing(figure_9(soft, lazy)))
+
+
+# Seconds and accuracy by table IV; with 128 workers ASP is 3.9 % below PSSP.
+SMALL = {
+    "BSP": (95.0, 0.764),
+    "SSP": (80.77, 0.764),
+    "ASP": (45.85, 0.755),
+    "PSSP 0.1": (52.95, 0.760),
+    "PSSP 0.3": (56.67, 0.759),
+    "PSSP 0.5": (58.71, 0.765),
+}
+LARGE = SMALL | {"ASP": (45.85, 0.726)}
+
+
+def figure_10(small=(), large=(), ages=(1.0, 0.9, 0.8)):
+    paces = {
+        workers: {
+            model: Pace(*(spread(x, x) for x in (seconds, seconds, 0, 0, accuracy)))
+            for model, (seconds, accuracy) in (rows | dict(changes)).items()
+        }
+        for workers, rows, changes in ((64, SMALL, small), (128, LARGE, large))
+    }
+    old = {model: spread(x, x) for model, x in zip(fig10.AGES, ages, strict=True)}
+    return fig10.judged(paces, {64: old, 128: old})
+
+
+def test_what_figures_10_and_11_say_agrees_with_them():
+    assert differing(figure_10()) == said(figure_10(), UNDECIDED) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"small": {"SSP": (68.0, 0.764)}}, "PSSP (P = 0.5) is 1.38 times faster"),
+        ({"small": {"SSP": (80.77, 0.80)}}, "PSSP's (P = 0.5) accuracy is close to SSP's"),
+        ({"small": {"PSSP 0.1": (45.0, 0.760)}}, "ASP is the fastest to finish"),
+        ({"small": {"ASP": (45.85, 0.762)}}, "64 workers"),
+        ({"small": {"BSP": (95.0, 0.70)}}, "64 workers"),
+        ({"large": {"ASP": (45.85, 0.755)}}, "128 workers"),
+        ({"small": {"ASP": (45.85, 0.70)}}, "PSSP's advantage over ASP grows"),
+        ({"ages": (0.8, 0.9, 1.0)}, "ASP's gradients are the oldest"),
+    ],
+)
+def test_results_unlike_figures_10_and_11_differ(changes, words):
+    assert any(each.startswith(words) for each in differing(figure_10(**changes)))

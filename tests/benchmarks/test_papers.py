@@ -96,12 +96,12 @@ def test_the_command_judges_several_experiments_and_writes_their_claims(
     monkeypatch.chdir(tmp_path)
     claims = tmp_path / "claims.json"
     names = ["fluentps-fig6", "fluentps-fig8"]
-    assert main([*names, "stop.iterations=4", "--json", str(claims)]) in (0, 1)
+    assert main([*names, "stop.iterations=4", "seeds=1", "--json", str(claims)]) in (0, 1)
     rows = json.loads(claims.read_text("utf-8"))
     keys = ["paper", "claim", "published", "measured", "margin", "verdict"]
     assert all(list(row) == keys for row in rows)
     assert {row["paper"] for row in rows} == set(names)
-    assert "within 0.02" in {row["margin"] for row in rows}
+    assert "within 0.12" in {row["margin"] for row in rows}
     assert {row["verdict"] for row in rows} <= {"agrees", "differs", None}
     assert "figure 6" in capsys.readouterr().out
 

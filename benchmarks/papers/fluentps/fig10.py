@@ -2,60 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curve
-from benchmarks.papers.pace import Pace, mean_pace
+from benchmarks.papers.over_seeds import Spread, all_of, over_seeds
+from benchmarks.papers.pace import Pace, pace
 
 from outpace.config.experiment import Experiment
 
-QUICK = ("stop.iterations=30",)
+QUICK = ("seeds=1", "stop.iterations=30")
 
 SIZES = (64, 128)
 PSSP = ("PSSP 0.1", "PSSP 0.3", "PSSP 0.5")
 MODELS = ("BSP", "SSP", "ASP", *PSSP)
-SEEDS = (0, 1, 2)
 FIGURES = {
-    f"figure-{figure}": [f"{workers} {model} seed 0" for model in MODELS]
+    f"figure-{figure}": [f"{workers} {model}" for model in MODELS]
     for figure, workers in zip((10, 11), SIZES, strict=True)
 }
+# SSP's and PSSP's (P = 0.5) accuracies of the same network differ by 0.001 and 0.002 in table IV,
+# all of them by 0.009 and 0.012.
 ALIKE = 0.015
 APART = 0.1  # 1.38 and 1.37 in table IV, with soft, on two data sets: 80.77 / 58.71, 78.68 / 57.59
+# ASP is 1 % below PSSP with 64 workers, 3.9 % with 128: at least half of that is asked for.
+LOST = {64: 0.005, 128: 0.0195}
+AGES = ("ASP", "PSSP 0.3", "SSP")
 
 
-def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -> list[Claim]:
+def claims(
+    curves: Mapping[str, Sequence[Curve]], experiments: Mapping[str, Experiment]
+) -> list[Claim]:
     """Judge the paper's claims about its figures by these runs."""
-    small, large = (
-        {model: mean_pace(_runs(curves, workers, model)) for model in MODELS} for workers in SIZES
-    )
-    ages = {
-        workers: {m: _age(_runs(curves, workers, m)) for m in ("ASP", "PSSP 0.3", "SSP")}
-        for workers in SIZES
-    }
+    paces = {n: {model: pace(curves[f"{n} {model}"]) for model in MODELS} for n in SIZES}
+    ages = {n: {model: over_seeds(curves[f"{n} {model}"], age) for model in AGES} for n in SIZES}
+    return judged(paces, ages)
+
+
+def age(run: Curve) -> float:
+    """Return the mean staleness of gradients, in iterations of all workers."""
+    return float(run.summary["staleness"]["mean"] / run.workers)
+
+
+def judged(
+    paces: Mapping[int, Mapping[str, Pace]], ages: Mapping[int, Mapping[str, Spread]]
+) -> list[Claim]:
+    """Judge the paces and ages, by workers and model."""
+    small, large = (paces[n] for n in SIZES)
     return [
-        *(_rows(workers, paces) for workers, paces in zip(SIZES, (small, large), strict=True)),
+        *(_rows(n, paces[n]) for n in SIZES),
         *_speed(small),
         Claim(
             "figure 10",
             "64 workers: ASP has the lowest accuracy, 1 % below PSSP (P = 0.5)",
-            f"{_points(small)} % below",
-            _lost(small) > 0.005
-            and all(small["ASP"].accuracy <= p.accuracy for p in small.values()),
-            margin="above 0.5 %, and the lowest",
+            f"{_lost(small, 'PSSP 0.5') * 100.0:.1f} % below",
+            all_of(
+                [
+                    (_lost(small, "PSSP 0.5") * -1.0).below(-LOST[64]),
+                    *(small["ASP"].accuracy.mean <= each.accuracy.mean for each in small.values()),
+                ]
+            ),
+            margin="0.5 % at least, and the lowest mean",
         ),
         Claim(
             "figure 11",
             "128 workers: ASP 3.9 % below PSSP (P = 0.3 or 0.5)",
-            f"{_points(large)} % below",
-            _lost(large) > 0.02,
-            margin="above 2 %",
+            "; ".join(f"P = {p}: {_lost(large, f'PSSP {p}') * 100.0:.1f} %" for p in (0.3, 0.5)),
+            (_best(large) * -1.0).below(-LOST[128]),
+            margin="1.95 % at least below one of them",
         ),
         Claim(
             "figures 10, 11",
             "PSSP's advantage over ASP grows with the workers",
-            f"{_points(small)} % with 64, {_points(large)} % with 128",
-            _lost(large) > _lost(small) + 0.01 and _lost(small) > 0,
+            f"{_best(small) * 100.0:.1f} % with 64, {_best(large) * 100.0:.1f} % with 128",
+            all_of([(_best(small) * -1.0).below(0.0), (_best(small) + 0.01).below(_best(large))]),
             margin="above 0 with 64, 1 % more with 128",
         ),
         Claim(
@@ -66,7 +85,15 @@ def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -
                 f"{workers}: " + ", ".join(f"{model} {age:.2f}" for model, age in row.items())
                 for workers, row in ages.items()
             ),
-            all(row["ASP"] > row["PSSP 0.3"] > row["SSP"] for row in ages.values()),
+            all_of(
+                verdict
+                for row in ages.values()
+                for verdict in (
+                    row["SSP"].below(row["PSSP 0.3"]),
+                    row["PSSP 0.3"].below(row["ASP"]),
+                )
+            ),
+            margin="in this order",
         ),
     ]
 
@@ -83,41 +110,39 @@ def _rows(workers: int, paces: Mapping[str, Pace]) -> Claim:
 
 def _speed(paces: Mapping[str, Pace]) -> list[Claim]:
     ssp, asp, half = paces["SSP"], paces["ASP"], paces["PSSP 0.5"]
-    others = [pace for model, pace in paces.items() if model != "ASP"]
+    others = [each for model, each in paces.items() if model != "ASP"]
+    next_s = min((each.seconds for each in others), key=lambda seconds: seconds.mean)
     return [
         Claim(
             "figure 10",
-            "PSSP (P = 0.5) is 1.38 times faster than SSP, at an accuracy close to it",
-            f"{half.faster_than(ssp):.2f} times, {half.accuracy:.3f} against {ssp.accuracy:.3f}",
-            abs(half.faster_than(ssp) - 1.38) <= APART
-            and abs(half.accuracy - ssp.accuracy) < ALIKE,
-            margin=f"within {APART} times, accuracies within {ALIKE}",
+            "PSSP (P = 0.5) is 1.38 times faster than SSP",
+            f"{half.faster_than(ssp):.2f} times",
+            half.faster_than(ssp).near(1.38, APART),
+            margin=f"within {APART} times",
+        ),
+        Claim(
+            "figure 10",
+            "PSSP's (P = 0.5) accuracy is close to SSP's",
+            f"{half.accuracy:.3f} against {ssp.accuracy:.3f}",
+            (half.accuracy - ssp.accuracy).near(0.0, ALIKE),
+            margin=f"means within {ALIKE}",
         ),
         Claim(
             "figure 10",
             "ASP is the fastest to finish",
-            f"{asp.seconds:.1f} s per 100 iterations, the others from "
-            f"{min(pace.seconds for pace in others):.1f} s",
-            all(asp.seconds < 0.98 * pace.seconds for pace in others),
+            f"{asp.seconds:.1f} s per 100 iterations, the others from {next_s:.1f} s",
+            all_of(asp.seconds.below(each.seconds * 0.98) for each in others),
             margin="2 % less time than each other",
         ),
     ]
 
 
-def _lost(paces: Mapping[str, Pace]) -> float:
-    """Return by how much the accuracy of ASP is below that of the better one of two PSSP."""
-    return max(paces["PSSP 0.3"].accuracy, paces["PSSP 0.5"].accuracy) - paces["ASP"].accuracy
+def _lost(paces: Mapping[str, Pace], pssp: str) -> Spread:
+    """Return by how much the accuracy of ASP is below that of this PSSP."""
+    return paces[pssp].accuracy - paces["ASP"].accuracy
 
 
-def _points(paces: Mapping[str, Pace]) -> str:
-    return f"{100 * _lost(paces):.1f}"
-
-
-def _runs(curves: Mapping[str, Curve], workers: int, model: str) -> list[Curve]:
-    return [curves[f"{workers} {model} seed {seed}"] for seed in SEEDS]
-
-
-def _age(runs: list[Curve]) -> float:
-    """Return the mean staleness of gradients, in iterations."""
-    means = [run.summary["staleness"]["mean"] / run.workers for run in runs]
-    return sum(means) / len(means)
+def _best(paces: Mapping[str, Pace]) -> Spread:
+    """Return by how much ASP is below the better one of two PSSP."""
+    found = [_lost(paces, model) for model in ("PSSP 0.3", "PSSP 0.5")]
+    return max(found, key=lambda each: each.mean)

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curve
+from benchmarks.papers.over_seeds import Spread, all_of
 from benchmarks.papers.pace import Pace, listed, pace, percent_less
 
 from outpace.config.experiment import Experiment
+
+QUICK = ("seeds=1", "stop.iterations=10")
 
 SYSTEMS = ("PS-Lite", "FluentPS", "EPS")
 WORKERS = (8, 16, 32)
 NETWORKS = ("32", "at 1 ms", "at 200 ms", "fair")  # of 32 workers
 FIGURES = {f"{n}-workers": [f"{system} {n}" for system in SYSTEMS] for n in WORKERS}
 ONE_AFTER_THE_OTHER = {"PS-Lite": 6, "FluentPS": 2}  # messages of an iteration
+# Times of the same network and strategy differ by up to 8 % between two data sets (table IV), so a
+# ratio of two times by up to 15 %.
+RATIO_APART = 0.15
 
 
-def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -> list[Claim]:
+def claims(
+    curves: Mapping[str, Sequence[Curve]], experiments: Mapping[str, Experiment]
+) -> list[Claim]:
     """Judge the paper's claims about its figure by these runs."""
-    paces = {name: pace(curve) for name, curve in curves.items()}
+    return judged({name: pace(runs) for name, runs in curves.items()}, experiments)
+
+
+def judged(paces: Mapping[str, Pace], experiments: Mapping[str, Experiment]) -> list[Claim]:
+    """Judge the runs by their paces."""
     return [
         *_by_workers(paces),
         _saved(paces, "overlap", "PS-Lite", "FluentPS", 86, 4.26),
@@ -38,16 +50,24 @@ def _by_workers(paces: Mapping[str, Pace]) -> list[Claim]:
             "figure 6",
             "PS-Lite's communication grows with the workers, until it dominates the time",
             f"s per iteration, 8, 16, 32 workers: {_seconds(lite)}; of the whole time "
-            f"{listed([100 * p.communicate_s / p.seconds for p in lite], 0)} %",
-            all(1.05 * a.communicate_s < b.communicate_s for a, b in pairwise(lite))
-            and lite[-1].communicate_s > lite[-1].compute_s,
-            margin="5 % more at each size",
+            f"{listed([p.communicate_s / p.seconds * 100 for p in lite])} %",
+            all_of(
+                [
+                    *((a.communicate_s * 1.05).below(b.communicate_s) for a, b in pairwise(lite)),
+                    lite[-1].compute_s.below(lite[-1].communicate_s),
+                ]
+            ),
+            margin="5 % more at each size, at the end longer than computing",
         ),
         Claim(
             "figure 6",
             "at each size overlap communicates for less time than PS-Lite, EPS for less than that",
             "; ".join(f"{n}: {_seconds(row)}" for n, row in zip(WORKERS, rows, strict=True)),
-            all(a.communicate_s > 1.1 * b.communicate_s for row in rows for a, b in pairwise(row)),
+            all_of(
+                (b.communicate_s * 1.1).below(a.communicate_s)
+                for row in rows
+                for a, b in pairwise(row)
+            ),
             margin="10 % less at each step",
         ),
     ]
@@ -56,30 +76,33 @@ def _by_workers(paces: Mapping[str, Pace]) -> list[Claim]:
 def _saved(
     paces: Mapping[str, Pace], what: str, before: str, after: str, less: float, times: float
 ) -> Claim:
-    """Judge a gain: at most `less` per cent less communication, and `times` faster."""
+    """Judge a gain: `less` per cent less communication, and `times` faster, in one network."""
     pairs = [(paces[f"{before} {network}"], paces[f"{after} {network}"]) for network in NETWORKS]
     saved = [percent_less(b.communicate_s, a.communicate_s) for a, b in pairs]
     faster = [b.faster_than(a) for a, b in pairs]
     return Claim(
         "figure 6, 32 workers",
         f"{what}: up to {less:g} % less communication, {times:g} times faster",
-        f"at 50, 1, 200 ms, fair: {listed(saved, 0)} % less, {listed(faster, 2)} times faster",
-        abs(max(saved) - less) <= 15,
-        margin=f"{less:g} ± 15 % less in one network",
+        f"at 50, 1, 200 ms, fair: {listed(saved)} % less, {listed(faster, 2)} times faster",
+        any(
+            a.near(less, RATIO_APART * (100 - less)) and b.near(times, RATIO_APART * times)
+            for a, b in zip(saved, faster, strict=True)
+        ),
+        margin=f"in one network: what is left, and how much faster, within {RATIO_APART:.0%}",
     )
 
 
 def _messages(paces: Mapping[str, Pace], experiments: Mapping[str, Experiment]) -> Claim:
     """Judge how many seconds each second of latency costs."""
 
-    def ends(system: str) -> tuple[float, float]:
+    def ends(system: str) -> tuple[float, Spread]:
         """Return the latency and the seconds of communication, at 200 ms beyond those at 1 ms."""
         network_s, communicate_s = [], []
         for name in (f"{system} at 1 ms", f"{system} at 200 ms"):
             network = experiments[name].network
             assert network is not None
             network_s.append(network.latency_s)
-            communicate_s.append(paces[name].communicate_s / 100)
+            communicate_s.append(paces[name].communicate_s / 100.0)
         return network_s[1] - network_s[0], communicate_s[1] - communicate_s[0]
 
     slopes = {}
@@ -91,11 +114,11 @@ def _messages(paces: Mapping[str, Pace], experiments: Mapping[str, Experiment]) 
         "why (not in the paper)",
         "overlap saves messages that wait for each other, 2 instead of 6, and no bytes: at "
         "most 67 % of the communication",
-        f"a second of latency costs {listed(slopes.values(), 2)} s: {limit:.0f} % where it is all",
-        all(abs(slopes[system] - n) < 0.3 for system, n in ONE_AFTER_THE_OTHER.items()),
+        f"a second of latency costs {listed(slopes.values(), 2)} s: {limit:.1f} % where it is all",
+        all(slopes[system].near(n, 0.3) for system, n in ONE_AFTER_THE_OTHER.items()),
         margin="6 and 2 s, within 0.3",
     )
 
 
 def _seconds(paces: list[Pace]) -> str:
-    return listed([pace.communicate_s / 100 for pace in paces], 2)
+    return listed([pace.communicate_s / 100.0 for pace in paces], 2)

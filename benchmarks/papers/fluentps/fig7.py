@@ -2,64 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curve
+from benchmarks.papers.over_seeds import Spread, all_of, over_seeds
 from benchmarks.papers.pace import accuracy, listed
 from benchmarks.papers.sharpness import bound, initial_sharpness
 
 from outpace.config.experiment import Experiment
 from outpace.optim import Sgd
 
+QUICK = ("seeds=1", "stop.iterations=40")
+
 WORKERS = (2, 4, 8, 16, 32, 64)
 SOME = (4, 8, 16, 64)  # of the variants that tell the cache and the sum apart
 FIGURES = {"figure-7": [f"{system} {n}" for system in ("SSPtable", "FluentPS") for n in WORKERS]}
-COLLAPSED = 0.5
+# Published: 12.7 to 19 % where SSPtable fails, 10 % is guessing; FluentPS from 75.9 to 76.7 %. The
+# accuracies of one network and strategy are not published more than once, so what FluentPS may lose
+# is three times the published range.
+COLLAPSED, ALIKE = 0.25, 0.024
 
 
-def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -> list[Claim]:
+def claims(
+    curves: Mapping[str, Sequence[Curve]], experiments: Mapping[str, Experiment]
+) -> list[Claim]:
     """Judge the paper's claims about its figures by these runs."""
-    table = [accuracy(curves[f"SSPtable {n}"]) for n in WORKERS]
-    ours = [accuracy(curves[f"FluentPS {n}"]) for n in WORKERS]
-    lost = [b - a for a, b in zip(table, ours, strict=True)][:2]
-    averaged = [accuracy(curves[f"SSPtable averaged {n}"]) for n in SOME]
-    summed = [accuracy(curves[f"FluentPS summed {n}"]) for n in SOME]
+    found = {name: over_seeds(runs, accuracy) for name, runs in curves.items()}
+    return [*judged(found), _explained(found, experiments["SSPtable 2"])]
+
+
+def judged(found: Mapping[str, Spread]) -> list[Claim]:
+    """Judge the accuracies of the variants."""
+    table, ours = ([found[f"{system} {n}"] for n in WORKERS] for system in ("SSPtable", "FluentPS"))
+    lost = [(b - a) * 100.0 for a, b in zip(table, ours, strict=True)][:2]
+    averaged = [found[f"SSPtable averaged {n}"] for n in SOME]
+    summed = [found[f"FluentPS summed {n}"] for n in SOME]
+    means = [each.mean for each in ours]
     return [
         Claim(
             "figure 7",
             "FluentPS: 75.9 to 76.7 % with 2 to 64 workers",
-            f"{listed(ours, 3)}",
-            max(ours) - min(ours) < 0.02,
-            margin="within 0.02",
+            listed(ours, 3),
+            max(means) - min(means) <= ALIKE,
+            margin=f"means within {ALIKE}, three times the published range",
         ),
         Claim(
             "figures 1, 7",
-            "SSPtable: 12.7 to 19 % with 8 workers and more (10 % is guessing)",
-            f"{listed(table, 3)}",
-            max(table[2:]) < COLLAPSED and max(table[3:]) < 0.25,
-            margin=f"below {COLLAPSED} from 8 workers on, below 0.25 from 16 on",
+            "SSPtable: below 20 % with more than 8 workers (10 % is guessing)",
+            listed(table[3:], 3),
+            all_of(each.below(COLLAPSED) for each in table[3:]),
+            margin=f"each below {COLLAPSED}",
+        ),
+        Claim(
+            "figures 1, 7",
+            "SSPtable: with 8 workers less accurate than with 2 and 4",
+            f"2, 4, 8: {listed(table[:3], 3)}",
+            all_of(table[2].below(each) for each in table[:2]),
+            margin="in this order",
         ),
         Claim(
             "figures 1, 7",
             "SSPtable: 2.0 % less with 2 workers, 11.2 % less with 4",
-            f"{listed([100 * less for less in lost])} % less",
-            lost[1] > lost[0] + 0.01,
-            margin="1 % more with 4",
+            f"{listed(lost)} % less",
+            all_of([lost[0].below(lost[1] - 1.0), lost[0].near(2.0, 2.0), lost[1].near(11.2, 5.6)]),
+            margin="2.0 ± 2.0 and 11.2 ± 5.6 % less, and 1 % more with 4",
         ),
         Claim(
             "why: figure 7",
             "SSPtable's cache harms",
             f"{listed(SOME, 0)} workers, with the cache but averaged as FluentPS does: "
             f"{listed(averaged, 3)}; without it but summed as in SSPtable: {listed(summed, 3)}",
-            max(averaged) < COLLAPSED,
-            margin=f"below {COLLAPSED} with the cache",
+            all_of(each.below(COLLAPSED) for each in averaged[2:]),
+            margin=f"below {COLLAPSED} with the cache and 16 or 64 workers",
         ),
-        _explained(curves, experiments["SSPtable 2"]),
     ]
 
 
-def _explained(curves: Mapping[str, Curve], experiment: Experiment) -> Claim:
+def _explained(found: Mapping[str, Spread], experiment: Experiment) -> Claim:
     """Explain it by delayed gradient descent along the steepest direction of the initial loss."""
     largest = initial_sharpness(experiment)
     assert isinstance(experiment.optimizer, Sgd)
@@ -68,7 +88,7 @@ def _explained(curves: Mapping[str, Curve], experiment: Experiment) -> Claim:
         [rate / over / bound(n - 1) for n, over in zip(WORKERS, divisors, strict=True)]
         for divisors in ([1] * len(WORKERS), WORKERS)
     )
-    trained = [n for n in WORKERS if accuracy(curves[f"SSPtable {n}"]) > COLLAPSED]
+    trained = [n for n in WORKERS if found[f"SSPtable {n}"].mean > 0.5]
     return Claim(
         "why (not in the paper)",
         "summed updates of delayed gradients are stable only if ηλ < 2 sin(π/(2(2τ+1))), here with "
@@ -78,4 +98,5 @@ def _explained(curves: Mapping[str, Curve], experiment: Experiment) -> Claim:
         f"{listed(ours)} times",
         all((x < 3) == (n in trained) for x, n in zip(table, WORKERS, strict=True))
         and max(ours) < 1,
+        margin="trained (mean above 0.5) below 3 times the bound, and nowhere else",
     )

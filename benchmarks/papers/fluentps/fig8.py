@@ -2,48 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curve
+from benchmarks.papers.over_seeds import Spread
 from benchmarks.papers.pace import accuracy_between, pace
 
 from outpace.config.experiment import Experiment
 
-QUICK = ("stop.iterations=60",)
+QUICK = ("seeds=1", "stop.iterations=60")
 
 FIGURES: dict[str, list[str]] = {}
-APART = 0.12  # published for the same network in table IV: 1.19 and 1.31, on two data sets
+# Published for the same network in table IV: 1.19 and 1.31 times faster, and an accuracy that is
+# 0.007 and 0.003 higher, on two data sets.
+FASTER, APART = 1.21, 0.12
+HIGHER, ALIKE = 0.007, 0.02
 MIDWAY = (16500 / 29800, 23500 / 29800)  # of the time that soft takes for all
 
 
-def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -> list[Claim]:
+def claims(
+    curves: Mapping[str, Sequence[Curve]], experiments: Mapping[str, Experiment]
+) -> list[Claim]:
     """Judge the paper's claims about its figure by these runs."""
-    soft, lazy = curves["soft"], curves["lazy"]
-    ratio = pace(lazy).faster_than(pace(soft))
-    start, end = (share * soft.seconds[-1] for share in MIDWAY)
-    ahead, behind = (accuracy_between(curve, start, end) for curve in (lazy, soft))
-    by_iterations = pace(lazy).accuracy - pace(soft).accuracy
+    soft, lazy = pace(curves["soft"]), pace(curves["lazy"])
+    ahead, behind = midway(curves["lazy"], curves["soft"]), midway(curves["soft"], curves["soft"])
+    return judged(lazy.faster_than(soft), ahead, behind, lazy.accuracy - soft.accuracy)
+
+
+def midway(runs: Sequence[Curve], soft: Sequence[Curve]) -> Spread:
+    """Return the mean accuracy MIDWAY of the time of the run with a soft barrier on each seed."""
+    pairs = zip(runs, soft, strict=True)
+    return Spread(
+        tuple(accuracy_between(a, *(part * b.seconds[-1] for part in MIDWAY)) for a, b in pairs)
+    )
+
+
+def judged(faster: Spread, ahead: Spread, behind: Spread, higher: Spread) -> list[Claim]:
+    """Judge how lazy execution compares with a soft barrier.
+
+    ahead, behind: their accuracies midway. higher: by how much lazy's is at the same iterations.
+    """
     return [
         Claim(
             "figure 8",
-            "lazy execution is 1.21 times faster",
-            f"{ratio:.2f} times",
-            abs(ratio - 1.21) <= APART,
+            f"lazy execution is {FASTER} times faster",
+            f"{faster:.2f} times",
+            faster.near(FASTER, APART),
             margin=f"within {APART}",
         ),
         Claim(
             "figure 8",
             "lazy execution has a much higher accuracy midway, from 55 to 79 % of soft's time",
             f"{ahead:.3f} against {behind:.3f}",
-            ahead > behind + 0.01,
+            (behind + 0.01).below(ahead),
             margin="0.01 more",
         ),
         Claim(
             "figure 8, table IV",
             "lazy execution ends with an accuracy that is as good (0.931 against 0.924)",
-            f"{by_iterations:+.3f} at the same iterations",
-            abs(by_iterations) < 0.02,
-            margin="within 0.02",
+            f"{higher:+.3f} at the same iterations",
+            higher.near(HIGHER, ALIKE),
+            margin=f"{HIGHER} ± {ALIKE}",
         ),
     ]

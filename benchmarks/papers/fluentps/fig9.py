@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curve
+from benchmarks.papers.over_seeds import Spread, all_of
 from benchmarks.papers.pace import Pace, listed, pace, percent_less
 
 from outpace.config.experiment import Experiment
@@ -13,14 +14,14 @@ from outpace.sync.policies.pssp import Pssp
 from outpace.sync.policies.ssp import Ssp
 from outpace.sync.theory import equivalent_staleness
 
-QUICK = ("stop.iterations=100",)
+QUICK = ("seeds=1", "stop.iterations=100")
 
 PAIRS = (("A", "B"), ("C", "D"), ("E", "F"), ("G", "H"))  # PSSP and SSP
 FIGURES = {
     f"figure-9-{buffer}": [f"{buffer} {model}" for pair in PAIRS for model in pair]
     for buffer in ("soft", "lazy")
 }
-ALIKE = 0.015  # of accuracies
+ALIKE = 0.015  # of accuracies; in table IV they differ by up to 0.009 with AlexNet on CIFAR-10
 # The margins are from the paper's other figures. Its delayed pulls differ by a factor of up to 1.5
 # between two data sets with soft and 2.5 with lazy (table IV), so what is left of them may be twice
 # as many or half. PSSP saves 28.5 % of the time here and 27.5 % in figure 10 (1.38 times faster);
@@ -28,9 +29,11 @@ ALIKE = 0.015  # of accuracies
 LEFT, TIME_APART, SPEED_APART = 2.0, 5.0, 0.1
 
 
-def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -> list[Claim]:
+def claims(
+    curves: Mapping[str, Sequence[Curve]], experiments: Mapping[str, Experiment]
+) -> list[Claim]:
     """Judge the paper's claims about its figure by these runs."""
-    paces = {name: pace(curve) for name, curve in curves.items()}
+    paces = {name: pace(runs) for name, runs in curves.items()}
     return [_same_bound(experiments), *judged(paces)]
 
 
@@ -43,9 +46,14 @@ def judged(paces: Mapping[str, Pace]) -> list[Claim]:
     return [*_soft(soft), *_lazy(soft, lazy), _accuracy(paces)]
 
 
-def _is_left(saved: float, published: float) -> bool:
+def _is_left(saved: Spread, published: float) -> bool:
     """True if what is left of the delayed pulls, in per cent, is near what is published."""
-    return 1 / LEFT <= (100 - saved) / (100 - published) <= LEFT
+    return 1 / LEFT <= (100 - saved.mean) / (100 - published) <= LEFT
+
+
+def _most(values: Sequence[Spread]) -> Spread:
+    """Return the one with the largest mean."""
+    return max(values, key=lambda each: each.mean)
 
 
 def _same_bound(experiments: Mapping[str, Experiment]) -> Claim:
@@ -62,6 +70,7 @@ def _same_bound(experiments: Mapping[str, Experiment]) -> Claim:
         f"equivalent staleness {listed([same for same, _ in pairs], 2)}; "
         f"here {listed([s for _, s in pairs], 0)}",
         all(abs(same - s) < 1e-6 for same, s in pairs),
+        margin="equal",
     )
 
 
@@ -72,14 +81,25 @@ def _soft(pairs: list[tuple[Pace, Pace]]) -> list[Claim]:
             "figure 9, soft",
             "PSSP delays fewer pulls than SSP: up to 97.1 % less, in the pair G, H",
             f"{_delays(pairs)}: {listed(delayed)} % less",
-            max(delayed) == delayed[-1] and min(delayed) > 0 and _is_left(delayed[-1], 97.1),
+            all_of(
+                [
+                    _most(delayed) is delayed[-1],
+                    _is_left(delayed[-1], 97.1),
+                    *(pssp.delayed.below(ssp.delayed) for pssp, ssp in pairs),
+                ]
+            ),
             margin=f"most in G, H; what is left there within a factor of {LEFT:g}; less in each",
         ),
         Claim(
             "figure 9, soft",
             "PSSP takes up to 28.5 % less time",
             f"{listed(seconds)} % less",
-            min(seconds) > 0 and abs(max(seconds) - 28.5) <= TIME_APART,
+            all_of(
+                [
+                    _most(seconds).near(28.5, TIME_APART),
+                    *(pssp.seconds.below(ssp.seconds) for pssp, ssp in pairs),
+                ]
+            ),
             margin=f"within {TIME_APART:g} per cent of the time; less in each pair",
         ),
     ]
@@ -95,22 +115,22 @@ def _lazy(soft: list[tuple[Pace, Pace]], lazy: list[tuple[Pace, Pace]]) -> list[
         Claim(
             "figure 9",
             "lazy is up to 1.24 times faster than soft, with up to 97.1 % fewer delayed pulls",
-            f"A to H: {listed(speedups, 2)} times, {listed(fewer, 0)} % fewer",
-            abs(max(speedups) - 1.24) <= SPEED_APART and _is_left(max(fewer), 97.1),
+            f"A to H: {listed(speedups, 2)} times, {listed(fewer)} % fewer",
+            _most(speedups).near(1.24, SPEED_APART) and _is_left(_most(fewer), 97.1),
             margin=f"within {SPEED_APART} times; what is left within a factor of {LEFT:g}",
         ),
         Claim(
             "figure 9",
             "PSSP is sometimes faster with soft than with lazy",
             f"A, C, E, G: {listed(speedups[::2], 2)} times",
-            min(speedups[::2]) < 0.98,
+            min(speedups[::2], key=lambda each: each.mean).below(0.98),
             margin="below 0.98 times in one",
         ),
         Claim(
             "figure 9, lazy",
             "PSSP delays up to 70.7 % fewer pulls than SSP",
             f"{_delays(lazy)}: {listed(delayed)} % less",
-            _is_left(max(delayed), 70.7),
+            _is_left(_most(delayed), 70.7),
             margin=f"what is left within a factor of {LEFT:g}",
         ),
         Claim(
@@ -119,23 +139,25 @@ def _lazy(soft: list[tuple[Pace, Pace]], lazy: list[tuple[Pace, Pace]]) -> list[
             "iteration, so PSSP(s, c) holds a worker on average at a lead of at most "
             "s + 1/c − 1 = s', no later than SSP(s'), and each time all of the lead is gone",
             f"{_delays(lazy)}: PSSP delays more in each pair",
-            all(a.delayed > b.delayed for a, b in lazy),
+            all_of(b.delayed.below(a.delayed) for a, b in lazy),
+            margin="in this order",
         ),
     ]
 
 
 def _accuracy(paces: Mapping[str, Pace]) -> Claim:
     values = [pace.accuracy for pace in paces.values()]
+    low, high = (end(values, key=lambda each: each.mean) for end in (min, max))
     return Claim(
         "figure 9",
         "equal bounds: the accuracies are alike",
-        f"{min(values):.3f} to {max(values):.3f}",
-        max(values) - min(values) < ALIKE,
-        margin=f"within {ALIKE}",
+        f"{low:.3f} to {high:.3f}",
+        high.mean - low.mean < ALIKE,
+        margin=f"means within {ALIKE}",
     )
 
 
-def _saved(pairs: list[tuple[Pace, Pace]]) -> tuple[list[float], list[float]]:
+def _saved(pairs: list[tuple[Pace, Pace]]) -> tuple[list[Spread], list[Spread]]:
     """Return the per cent of delayed pulls and of time that PSSP saves."""
     return (
         [percent_less(pssp.delayed, ssp.delayed) for pssp, ssp in pairs],

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curve
+from benchmarks.papers.over_seeds import Spread, all_of
 from benchmarks.papers.pace import Pace, listed, pace
 
 from outpace.config.experiment import Experiment
 
-QUICK = ("stop.iterations=40",)
+QUICK = ("seeds=1", "stop.iterations=40")
 
 CLUSTERS = {
     "64x1": "AlexNet, 64 workers x 1 server, s = 3",
@@ -47,7 +48,9 @@ FIGURES = {
 ALIKE = 0.015  # of accuracies, published: within 0.009
 
 
-def claims(curves: Mapping[str, Curve], experiments: Mapping[str, Experiment]) -> list[Claim]:
+def claims(
+    curves: Mapping[str, Sequence[Curve]], experiments: Mapping[str, Experiment]
+) -> list[Claim]:
     """Judge the rows of the table and the relations between them."""
     found = [
         claim
@@ -66,7 +69,7 @@ def _rows(cluster: str, measured: Mapping[str, Pace]) -> list[Claim]:
     """Return the columns of the paper, and judge the times."""
     times = PUBLISHED[cluster]["seconds"]
     near = all(
-        abs(measured[row].seconds / time - 1) <= TIMES_APART
+        measured[row].seconds.near(time, TIMES_APART * time)
         for row, time in zip(ROWS, times, strict=True)
     )
     return [
@@ -89,7 +92,7 @@ def _pulls(cluster: str, measured: Mapping[str, Pace]) -> list[Claim]:
             f"DPRs, {CLUSTERS[cluster]}",
             f"{buffer}, P = {p}: {published[row]:g} per 100 iterations",
             f"{measured[row].delayed:.0f}",
-            1 / factor <= measured[row].delayed / published[row] <= factor,
+            1 / factor <= measured[row].delayed.mean / published[row] <= factor,
             margin=f"within a factor of {factor:g}",
         )
         for buffer, factor in PULLS_APART.items()
@@ -98,7 +101,7 @@ def _pulls(cluster: str, measured: Mapping[str, Pace]) -> list[Claim]:
     ]
 
 
-def _by_row(values: tuple[float, ...] | list[float], digits: int) -> list[str]:
+def _by_row(values: Sequence[float | Spread], digits: int) -> list[str]:
     asp, soft, lazy = values[:1], values[1:6], values[6:]
     return [
         f"{name} {listed(some, digits)}"
@@ -112,7 +115,7 @@ def _between(cluster: str, measured: Mapping[str, Pace]) -> list[Claim]:
     seconds = dict(zip(ROWS, PUBLISHED[cluster]["seconds"], strict=True))
     asp, soft, lazy = (measured[row] for row in _ENDS)
     constant = [measured[f"soft {p}"] for p in ("0.1", "0.3", "0.5", "1")]
-    accuracies = [pace.accuracy for pace in measured.values()]
+    accuracies = [pace.accuracy.mean for pace in measured.values()]
     published = PUBLISHED[cluster]["accuracy"]
     half = measured["soft 0.5"]
     ratios = [
@@ -135,7 +138,7 @@ def _between(cluster: str, measured: Mapping[str, Pace]) -> list[Claim]:
             f"DPRs, {where}",
             "soft: more with each larger P",
             listed([pace.delayed for pace in constant], 0),
-            all(a.delayed < b.delayed for a, b in pairwise(constant)),
+            all_of(a.delayed.below(b.delayed) for a, b in pairwise(constant)),
             margin="in this order",
         ),
         *(
@@ -143,7 +146,7 @@ def _between(cluster: str, measured: Mapping[str, Pace]) -> list[Claim]:
                 f"time, {where}",
                 said.format(seconds[slow] / seconds[fast]),
                 f"{ratio:.2f} times",
-                abs(ratio - seconds[slow] / seconds[fast]) <= RATIOS_APART,
+                ratio.near(seconds[slow] / seconds[fast], RATIOS_APART),
                 margin=f"within {RATIOS_APART}",
             )
             for said, slow, fast, ratio in ratios
@@ -152,15 +155,15 @@ def _between(cluster: str, measured: Mapping[str, Pace]) -> list[Claim]:
             f"time, {where}",
             "soft: longer with each larger P",
             listed([pace.seconds for pace in constant]),
-            all(a.seconds < b.seconds for a, b in pairwise(constant)),
+            all_of(a.seconds.below(b.seconds) for a, b in pairwise(constant)),
             margin="in this order",
         ),
         Claim(
             f"accuracy, {where}",
             f"alike: within {max(published) - min(published):.3f} of each other",
-            f"within {max(accuracies) - min(accuracies):.3f}",
+            f"means within {max(accuracies) - min(accuracies):.3f}",
             max(accuracies) - min(accuracies) < ALIKE,
-            margin=f"within {ALIKE}",
+            margin=f"means within {ALIKE}",
         ),
     ]
 
@@ -173,6 +176,6 @@ def _without_cost(measured: Mapping[str, Pace]) -> Claim:
         "when the slowest worker pushes: before that worker's own pull, which waits for them all",
         f"if pulls cost nothing: ASP {asp.seconds:.1f}, soft {soft.seconds:.1f}, lazy "
         f"{lazy.seconds:.1f} s: soft is then the faster one",
-        soft.seconds < lazy.seconds and asp.faster_than(soft) < 1.2,
+        all_of([soft.seconds.below(lazy.seconds), asp.faster_than(soft).below(1.2)]),
         margin="soft below lazy, and below 1.2 times ASP",
     )
