@@ -18,6 +18,7 @@ from outpace.real.net.messages import DTYPES
 from outpace.real.node.packing import unpacked
 from outpace.real.node.task import run_task
 from outpace.real.process.script import run_script
+from outpace.support.forking import preload
 from outpace.tasks import (
     Evaluation,
     Script,
@@ -90,6 +91,8 @@ class ScriptTraining:
         path = Path(experiment.task.path)
         if str(path) != "-" and not path.is_file():
             raise ConfigError(f"there is no script {path}")
+        # Making a torch optimizer imports it, which takes two seconds of each process.
+        preload("torch._dynamo")
         # Absolute, because processes start in the folder in which the fork server was started.
         task = dataclasses.replace(experiment.task, path=str(path.absolute()))
         self.experiment = dataclasses.replace(experiment, task=task)

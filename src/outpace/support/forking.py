@@ -29,6 +29,7 @@ _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_NAME: Final = 15
 _M_ARENA_MAX, _M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD = -8, -3, -1
 _STARTING: Final = threading.Lock()  # one at a time: it touches sys.modules
+_preloaded: Final = [_PRELOAD]
 
 
 def start(name: str, target: Callable[..., None], *arguments: Any) -> ForkServerProcess:
@@ -38,7 +39,7 @@ def start(name: str, target: Callable[..., None], *arguments: Any) -> ForkServer
     ends. The arguments are pickled.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([_PRELOAD])
+    context.set_forkserver_preload(_preloaded)
     process = context.Process(
         target=_begin,
         args=(target, arguments, os.getcwd(), dict(os.environ)),
@@ -49,6 +50,12 @@ def start(name: str, target: Callable[..., None], *arguments: Any) -> ForkServer
         _start_fork_server()
         process.start()
     return process
+
+
+def preload(module: str) -> None:
+    """Make the fork server import a module too, unless the fork server runs already."""
+    if module not in _preloaded:
+        _preloaded.append(module)
 
 
 def die_with_parent() -> None:

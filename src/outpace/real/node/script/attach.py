@@ -210,4 +210,8 @@ def _require_workers_can_step(
         raise ConfigError("LBFGS computes gradients itself, several for a step: take another")
     if strategy.uses_replica and type(script.optimizer) is not torch.optim.SGD:
         kind = type(script.optimizer).__name__
-        raise ConfigError(f"the replica of {strategy.kind} takes plain steps: use SGD, not {kind}")
+        raise ConfigError(
+            f"outpace.attach: sync.kind={strategy.kind} cannot train with {kind}, because its "
+            "workers take plain gradient steps between commits: use torch.optim.SGD, or another "
+            "strategy, such as sync.kind=ssgd"
+        )
