@@ -1,0 +1,147 @@
+"""Gates of the hybrid simulator's experiment: curves as published agree, others do not."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from benchmarks.papers.claims import UNDECIDED
+from benchmarks.papers.curves import Curve
+from benchmarks.papers.experiments import EXPERIMENTS
+from benchmarks.papers.hybrid_simulator import hybrid_simulator as judge
+
+from outpace.config.reading import experiment_from
+from outpace.support.yaml_files import read_yaml
+
+SEEDS = (0.98, 1.0, 1.02)  # of three seeds, relative to the mean
+
+
+def falling(workers, seconds, iterations):
+    """Return a run whose loss falls from 2 to 0 and is 1, the target, after these."""
+    return Curve(
+        "", workers, [0.0, 2 * seconds], [0.0, 2 * iterations], [2.0, 0.0], None, [0.5, 0.9]
+    )
+
+
+def flat(workers, *loss, error=None):
+    ticks = [float(tick) for tick in range(len(loss))]
+    return Curve("", workers, ticks, ticks, list(loss), error)
+
+
+def published():
+    """Return three runs of each variant that are as section 4.4 has it."""
+    needs = {"1 worker": (1, 14.0, 70.0)}
+    for mode in judge.MODES:
+        for n, iterations in ((2, 40.0), (4, 28.0)):
+            for name, step_s in zip(judge.named(mode, n), (0.2, 0.2, 0.22), strict=False):
+                needs[name] = n, step_s * iterations, iterations
+            slow_s = 0.7 if mode == "sync" else 0.5
+            needs[f"{mode} {n}, 100 ms"] = n, slow_s * iterations, iterations
+            needs[judge.on_the_way(mode, n)] = n, 0.4 * iterations, iterations
+    needs |= {f"sync {n}, averaged": (n, 14.0, 70.0) for n in judge.FEW}
+    needs |= {f"{remedy} {n}": (n, 9.0, 45.0) for remedy in judge.REMEDIES for n in judge.MANY}
+    curves = {
+        name: [falling(n, seconds * seed, iterations * seed) for seed in SEEDS]
+        for name, (n, seconds, iterations) in needs.items()
+    }
+    curves["naive 8"] = [flat(8, 2.3, 3.0, 0.5, 0.5, 0.5)] * 3
+    curves["naive 16"] = [flat(16, 2.3, 2.4, 2.2, 2.3)] * 3
+    curves["naive 32"] = [flat(32, 2.3, 800.0, 2.3)] * 3
+    curves["naive 64"] = [flat(64, 2.3, error="not finite")] * 3
+    return curves
+
+
+def verdicts(curves):
+    data = read_yaml(EXPERIMENTS["hybrid_simulator"])
+    base = {key: value for key, value in data.items() if key not in ("variants", "seeds")}
+    experiment = experiment_from(base | {"task": {"kind": "digits-mlp"}}, "test")
+    found = judge.claims(curves, {"naive 8": experiment})
+    return {f"{each.where}: {each.published}": each.agrees for each in found}
+
+
+TIME, ITERATIONS = "figures 8, 9: virtual time: ", "figures 10, 11: iterations: "
+FOUR_FASTER = TIME + "synchronous: four workers converge faster than two (0, 1, 10 ms)"
+COINCIDE = TIME + "synchronous: the curves of 0, 1 and 10 ms basically coincide"
+SLOW = TIME + "synchronous: 100 ms is not particularly desirable"
+AS_FAST = TIME + "at 0, 1 and 10 ms asynchronous converges as fast as synchronous"
+FASTER = TIME + "at 100 ms asynchronous converges faster than synchronous"
+FEWER = ITERATIONS + "synchronous: four workers converge faster than two"
+ALIKE = ITERATIONS + "the curves of the four latencies basically coincide, in both modes"
+SAME_MANY = (
+    "figures 12, 13: a modified update: 8 to 64 workers have basically the same curve by iterations"
+)
+MANY_RUN = "section 5: at least 64 workers can be run"
+
+
+@pytest.fixture(autouse=True)
+def sharpness_of_three(monkeypatch):
+    monkeypatch.setattr(judge, "initial_sharpness", lambda _: 3.0)
+
+
+def test_runs_as_published_agree_with_every_claim():
+    judged = [agrees for agrees in verdicts(published()).values() if agrees is not None]
+    assert judged == [True] * 16
+
+
+@pytest.mark.parametrize(
+    ("variant", "seconds", "iterations", "claim"),
+    [
+        # Published: two workers need 8 s and 40 iterations, four 5.6 s and 28.
+        ("sync 4, 1 ms", 8.5, 28.0, FOUR_FASTER),
+        ("sync 4, 100 ms", 29.0, 28.0, TIME + "the same at 100 ms"),
+        ("sync 2, 10 ms", 10.5, 40.0, COINCIDE),  # 1.31 times 8 s
+        ("sync 2, 100 ms", 9.5, 40.0, SLOW),  # only 1.19 times 8 s
+        ("async 4, 0 ms", 4.2, 28.0, AS_FAST),  # 5.6 / 4.2 = 1.33
+        ("async 4, 0 ms", 7.2, 28.0, AS_FAST),
+        ("async 2, 100 ms", 29.0, 40.0, FASTER),  # synchronous 28 s
+        ("sync 4, 10 ms", 6.2, 41.0, FEWER),
+        ("async 4, 10 ms", 6.2, 41.0, FEWER.replace("sync", "async")),
+        ("async 4, 100 ms", 14.0, 36.0, ALIKE),  # 1.29 times 28
+        ("mean 64", 12.0, 60.0, SAME_MANY),
+        ("by staleness 64", math.inf, math.inf, SAME_MANY),
+    ],
+)
+def test_a_run_that_contradicts_a_claim_differs(variant, seconds, iterations, claim):
+    curves = published()
+    workers = curves[variant][0].workers
+    curves[variant] = [
+        falling(workers, seconds * seed, iterations * seed)
+        if math.isfinite(seconds)
+        else flat(workers, 2.3, 2.3)
+        for seed in SEEDS
+    ]
+    assert verdicts(curves)[claim] is False
+
+
+WORKS = "figure 14: the update as it was works for 8 workers"
+STUCK = "figure 14: it does not improve the loss for 16"
+EXPLODES = "figure 14: gradients explode for 32 and 64"
+
+
+@pytest.mark.parametrize(
+    ("variant", "wrong", "claim"),
+    [
+        ("naive 8", flat(8, 2.3, 2.0, 1.2, 1.1), WORKS),
+        ("naive 8", flat(8, 2.3, 0.5, error="not finite"), WORKS),
+        ("naive 16", flat(16, 2.3, 1.6, 2.3), STUCK),  # below three quarters of ln 10
+        ("naive 16", flat(16, 2.3, 5.0, 2.3), STUCK),  # above twice ln 10
+        ("by staleness 64", flat(64, 2.0, 0.0, error="not finite"), MANY_RUN),
+    ],
+)
+def test_a_loss_that_contradicts_a_claim_differs(variant, wrong, claim):
+    assert verdicts(published() | {variant: [wrong] * 3})[claim] is False
+
+
+def test_the_loss_must_explode_for_32_and_for_64_workers():
+    stays = {f"naive {n}": [flat(n, 2.3, 2.4)] * 3 for n in (32, 64)}
+    assert verdicts(published() | stays)[EXPLODES] is False
+    assert verdicts(published() | {"naive 64": stays["naive 64"]})[EXPLODES] == UNDECIDED
+
+
+def test_seeds_that_contradict_each_other_decide_nothing():
+    curves = published()
+    curves["naive 8"] = [*curves["naive 8"][:2], flat(8, 2.3, 2.3)]
+    # Four workers, relative to two: 2 s less, 2 s less, 5 s more.
+    curves["sync 4, 0 ms"] = [falling(4, seconds, 28.0) for seconds in (6.0, 6.0, 13.0)]
+    found = verdicts(curves)
+    assert found[WORKS] == found[FOUR_FASTER] == UNDECIDED
