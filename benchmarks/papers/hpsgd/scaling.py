@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from benchmarks.papers.claims import Claim
+from benchmarks.papers.claims import Claim, Verdict
 from benchmarks.papers.curves import read_curve
-from benchmarks.papers.pace import listed
+from benchmarks.papers.over_seeds import Spread, all_of
 from plotly.subplots import make_subplots
 
 from outpace.experiment.comparison import variants_from
@@ -24,7 +24,10 @@ from outpace.report.figures.figure import colour
 from outpace.tasks.models import layer_sizes
 
 SSGD, LOCAL, HPSGD, PSGD = "SSGD", "Local SGD", "HPSGD", "PSGD"
+QUICK = ("repeats=1", "models=[resnet-101, mobilenet]", "steps=32")
+
 PICTURE: Final = "scaling.html"
+WITHIN: Final = 10  # per cent of SSGD's or Local SGD's pace
 PUBLISHED: Final = {4: {SSGD: 133, LOCAL: 0}, 16: {SSGD: 250, LOCAL: 75}}  # per cent more
 
 
@@ -80,13 +83,17 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Results of one strategy. efficiency: steps per second, relative to a worker by itself."""
+    """Results of one strategy, by seed.
 
-    efficiency: float
-    mean_window: float | None  # steps in a synchronization
+    efficiency: steps per second, relative to a worker by itself. waiting: share of the time.
+    """
 
-    def percent_over(self, other: Found) -> float:
-        return 100 * (self.efficiency / other.efficiency - 1)
+    efficiency: Spread
+    waiting: Spread
+    mean_window: Spread | None = None  # steps in a synchronization
+
+    def percent_over(self, other: Found) -> Spread:
+        return (self.efficiency / other.efficiency - 1) * 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +105,17 @@ class Row:
     every: int
     found: Mapping[str, Found]
 
-    def percent_over(self, other: str) -> float:
+    def percent_over(self, other: str) -> Spread:
         """Return by how many per cent HPSGD makes more steps per second than another strategy."""
         return self.found[HPSGD].percent_over(self.found[other])
 
     @property
-    def in_order(self) -> bool:
+    def in_order(self) -> Verdict:
         """True if SSGD < Local SGD < HPSGD <= PSGD in steps per second."""
-        found = [self.found[name].efficiency for name in (SSGD, LOCAL, HPSGD, PSGD)]
-        return found[0] < found[1] < found[2] < 1.005 * found[3]
+        ssgd, local, hpsgd, psgd = (
+            self.found[name].efficiency for name in (SSGD, LOCAL, HPSGD, PSGD)
+        )
+        return all_of([ssgd.below(local), local.below(hpsgd), hpsgd.below(psgd * 1.005)])
 
     @property
     def model(self) -> Steps:
@@ -134,24 +143,51 @@ def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
         dear = ring.costing(wanted_s, workers, _bytes(largest))
         place = out / f"k = {ratio['k']:g}"
         alone.append(_row(data, largest, workers, dear, data["step_s"], place))
+    together = _together_rows(data, out / "together")
     plain = {model: [asdict(row) for row in found] for model, found in rows.items()}
-    kept = {**plain, "ratios": [asdict(row) for row in alone]}
+    kept = {
+        **plain,
+        "ratios": [asdict(row) for row in alone],
+        "together": [asdict(row) for row in together],
+    }
     (out / "results.json").write_text(json.dumps(kept, indent=1) + "\n")
     draw(rows, out / PICTURE)
     print(f"report: {out / PICTURE}")
-    return [*claims(rows), *explained(data["ratios"], alone), *cost_model(rows)]
+    return [
+        *claims(rows),
+        *explained(data["ratios"], alone),
+        *explained_together(together),
+        *cost_model(rows),
+    ]
 
 
 def _bytes(model: str) -> int:
     return 4 * sum(layer_sizes(model))
 
 
+def _together_rows(data: Mapping[str, Any], out: Path) -> list[Row]:
+    """Run the first model with workers that start every step together."""
+    model, step_s = data["models"][0], data["step_s"]
+    with_spread = {**data, "spread": data["together"]["spread"]}
+    ring = Ring(**data["together"]["network"])
+    return [
+        _row(with_spread, model, workers, ring, step_s, out, start_together=True)
+        for workers in data["workers"]
+    ]
+
+
 def _row(
-    data: Mapping[str, Any], model: str, workers: int, ring: Ring, step_s: float, out: Path
+    data: Mapping[str, Any],
+    model: str,
+    workers: int,
+    ring: Ring,
+    step_s: float,
+    out: Path,
+    *,
+    start_together: bool = False,
 ) -> Row:
-    """Run each strategy, in out/MODEL-WORKERS."""
+    """Run each strategy with each seed, in out/MODEL-WORKERS/seed-SEED."""
     experiment = {
-        "seed": data["seed"],
         "task": {"kind": "timing", "layers": model},
         "workers": workers,
         "compute": {"kind": "lognormal", "mean_s": step_s, "cv": data["spread"]},
@@ -160,51 +196,66 @@ def _row(
         "variants": [
             {"name": SSGD, "sync": {"kind": "ssgd"}},
             {"name": LOCAL, "sync": {"kind": "local-sgd", "every": data["every"]}},
-            {"name": HPSGD, "sync": {"kind": "hpsgd"}},
+            {"name": HPSGD, "sync": {"kind": "hpsgd", "start_together": start_together}},
             {"name": PSGD, "sync": {"kind": "psgd"}},
         ],
     }
     place = out / f"{model}-{workers}"
     variants = variants_from(experiment, place.name, Path(__file__).parent)
-    for variant in variants:
-        simulate(variant.experiment, place / variant.name)
     steps = data["steps"] - data["every"]
-    found = {one.name: _found(place / one.name, step_s, steps) for one in variants}
-    return Row(workers, ring.seconds(workers, _bytes(model)) / step_s, data["every"], found)
+    found: dict[str, list[tuple[float, float, float | None]]] = {
+        variant.name: [] for variant in variants
+    }
+    for seed in range(data["seed"], data["seed"] + data["repeats"]):
+        for variant in variants:
+            folder = place / f"seed-{seed}" / variant.name
+            simulate(replace(variant.experiment, seed=seed), folder)
+            found[variant.name].append(_measured(folder, step_s, steps))
+    k = ring.seconds(workers, _bytes(model)) / step_s
+    return Row(workers, k, data["every"], {name: _found(runs) for name, runs in found.items()})
 
 
-def _found(folder: Path, step_s: float, steps: int) -> Found:
-    """Read the results of the first steps: whole rounds of Local SGD without the last one, in which
-    workers synchronize the rest.
+def _found(runs: Sequence[tuple[float, float, float | None]]) -> Found:
+    efficiency, waiting, windows = zip(*runs, strict=True)
+    window = None if None in windows else Spread(windows)
+    return Found(Spread(efficiency), Spread(waiting), window)
+
+
+def _measured(folder: Path, step_s: float, steps: int) -> tuple[float, float, float | None]:
+    """Read efficiency, share of waiting and mean window of the first steps.
+
+    These are whole rounds of Local SGD without the last one, in which workers synchronize the rest.
     """
-    table = pq.read_table(folder / TRACE, columns=["event", "iteration", "end_ns"])
+    table = pq.read_table(folder / TRACE, columns=["event", "iteration", "end_ns", "held_ns"])
     is_step = pc.equal(pc.cast(table["event"], "string"), "iteration")
-    last = table.filter(pc.and_(is_step, pc.equal(table["iteration"], steps - 1)))
-    pace_s = pc.mean(last["end_ns"]).as_py() / 1e9 / steps
-    return Found(step_s / pace_s, read_curve(folder).summary["mean_window"])
+    first = table.filter(pc.and_(is_step, pc.less(table["iteration"], steps)))
+    last = first.filter(pc.equal(first["iteration"], steps - 1))
+    ended_s = pc.mean(last["end_ns"]).as_py() / 1e9
+    held_s = pc.sum(first["held_ns"]).as_py() / 1e9 / len(last)
+    window = read_curve(folder).summary["mean_window"]
+    return step_s * steps / ended_s, held_s / ended_s, window
 
 
 def claims(rows: Rows) -> list[Claim]:
     """Judge what is published of 4 and of 16 workers, in one network."""
     found = []
-    for workers, published in PUBLISHED.items():
+    for workers in PUBLISHED:
         of_all = {
             model: one for model, some in rows.items() for one in some if one.workers == workers
         }
         if not of_all:
             continue
-        said = " and ".join(f"{percent} % over {name}" for name, percent in published.items())
         gains = "; ".join(
-            f"{model} (k = {row.k:.2f}) {row.percent_over(SSGD):.0f} and "
-            f"{row.percent_over(LOCAL):.0f} %"
+            f"{model} (k = {row.k:.2f}) {row.percent_over(SSGD):.1f} and "
+            f"{row.percent_over(LOCAL):.1f} %"
             for model, row in of_all.items()
         )
         found.append(
             Claim(
                 f"{workers} workers",
-                f"SSGD < Local SGD ≤ HPSGD ≤ PSGD; HPSGD {said}",
-                gains,
-                all(row.in_order for row in of_all.values()),
+                "steps per second: SSGD < Local SGD ≤ HPSGD ≤ PSGD",
+                f"HPSGD over SSGD and over Local SGD: {gains}",
+                all_of(row.in_order for row in of_all.values()),
             )
         )
     return [*found, *_efficiencies(rows)]
@@ -216,7 +267,7 @@ def _efficiencies(rows: Rows) -> list[Claim]:
     words = []
     for model, of_model in rows.items():
         each = (
-            f"{name} {listed((100 * row.found[name].efficiency for row in of_model), 0)}"
+            f"{name} {_listed(row.found[name].efficiency * 100 for row in of_model)}"
             for name in (SSGD, LOCAL, HPSGD)
         )
         words.append(f"{model}: {'; '.join(each)}")
@@ -225,24 +276,37 @@ def _efficiencies(rows: Rows) -> list[Claim]:
             "scaling efficiency",
             "falls with the workers, SSGD's most, and hardly for HPSGD",
             f"per cent of so many workers by themselves, {workers}:\n" + "\n".join(words),
-            all(
-                few.found[name].efficiency > many.found[name].efficiency
-                for of_model in rows.values()
-                for few, many in pairwise(of_model)
-                for name in (SSGD, LOCAL)
-            )
-            and all(row.found[HPSGD].efficiency > 0.95 for some in rows.values() for row in some),
+            all_of(
+                [
+                    *(
+                        many.found[name].efficiency.below(few.found[name].efficiency)
+                        for of_model in rows.values()
+                        for few, many in pairwise(of_model)
+                        for name in (SSGD, LOCAL)
+                    ),
+                    *(
+                        _kept(of_model, SSGD).below(_kept(of_model, LOCAL))
+                        for of_model in rows.values()
+                    ),
+                    *(
+                        row.found[HPSGD].efficiency.mean > 0.95
+                        for some in rows.values()
+                        for row in some
+                    ),
+                ]
+            ),
+            margin="HPSGD above 95 %",
         ),
         Claim(
             "4 to 16 workers",
             "HPSGD's lead over SSGD and over Local SGD grows with the workers",
             "; ".join(
-                f"{model}: {listed((row.percent_over(SSGD) for row in of_model), 0)} % and "
-                f"{listed((row.percent_over(LOCAL) for row in of_model), 0)} %"
+                f"{model}: {_listed(row.percent_over(SSGD) for row in of_model)} % and "
+                f"{_listed(row.percent_over(LOCAL) for row in of_model)} %"
                 for model, of_model in rows.items()
             ),
-            all(
-                few.percent_over(name) < many.percent_over(name)
+            all_of(
+                few.percent_over(name).below(many.percent_over(name))
                 for of_model in rows.values()
                 for few, many in pairwise(of_model)
                 for name in (SSGD, LOCAL)
@@ -262,10 +326,10 @@ def explained(ratios: Sequence[Mapping[str, Any]], rows: Sequence[Row]) -> list[
             Claim(
                 f"{row.workers} workers, k = {row.k:.2f}",
                 f"HPSGD {percent} % over {than} (and {said} % over {other})",
-                f"{row.percent_over(than):.0f} % over {than}, but "
-                f"{row.percent_over(other):.0f} % over {other}",
-                abs(row.percent_over(than) - percent) <= 10,
-                margin=f"{percent} ± 10 % over {than}",
+                f"{row.percent_over(than):.1f} % over {than}, but "
+                f"{row.percent_over(other):.1f} % over {other}",
+                row.percent_over(than).near(percent, WITHIN),
+                margin=f"{percent} ± {WITHIN} % over {than}",
             )
         )
     return [*found, _together(rows[0].every)]
@@ -287,19 +351,78 @@ def _together(every: int) -> Claim:
     )
 
 
+def explained_together(rows: Sequence[Row]) -> list[Claim]:
+    """Judge what the common start of every step explains, at one cost and one spread for all."""
+    found = [
+        Claim(
+            f"start together, {row.workers} workers, k = {row.k:.2f}",
+            " and ".join(f"{percent} % over {than}" for than, percent in said.items()),
+            " and ".join(f"{row.percent_over(than):.1f} % over {than}" for than in said),
+            all(row.percent_over(than).near(percent, WITHIN) for than, percent in said.items()),
+            margin=f"± {WITHIN} %",
+        )
+        for row in rows
+        if (said := PUBLISHED.get(row.workers)) is not None
+    ]
+    return [*found, _loss(rows)]
+
+
+def _loss(rows: Sequence[Row]) -> Claim:
+    """Judge what HPSGD loses with more workers, and by what."""
+    kept = {name: _kept(rows, name) for name in (HPSGD, LOCAL, SSGD)}
+    # Of the time that HPSGD takes longer than workers by themselves.
+    waiting = [
+        row.found[HPSGD].waiting
+        / (row.found[HPSGD].efficiency / row.found[PSGD].efficiency * -1 + 1)
+        for row in rows
+    ]
+    workers = ", ".join(str(row.workers) for row in rows)
+    efficiencies = _listed(row.found[HPSGD].efficiency * 100 for row in rows)
+    falls = (
+        many.found[HPSGD].efficiency.below(few.found[HPSGD].efficiency)
+        for few, many in pairwise(rows)
+    )
+    return Claim(
+        "start together, scaling efficiency",
+        "HPSGD loses efficiency with more workers, less than other methods, mainly by waiting for "
+        "slower workers",
+        f"HPSGD with {workers} workers: {efficiencies} % of so many by themselves; of that loss, "
+        f"waiting is {_listed(share * 100 for share in waiting)} %. From {rows[0].workers} to "
+        f"{rows[-1].workers} workers "
+        + ", ".join(f"{name} keeps {share * 100:.1f} %" for name, share in kept.items()),
+        all_of(
+            [
+                *falls,
+                *(kept[name].below(kept[HPSGD]) for name in (LOCAL, SSGD)),
+                *(share.mean >= 0.5 for share in waiting),
+            ]
+        ),
+        margin="waiting is at least half of the loss",
+    )
+
+
+def _kept(rows: Sequence[Row], name: str) -> Spread:
+    """Return the efficiency with the most workers, relative to that with the fewest."""
+    return rows[-1].found[name].efficiency / rows[0].found[name].efficiency
+
+
+def _listed(values: Iterable[Spread]) -> str:
+    return ", ".join(f"{value:.1f}" for value in values)
+
+
 def cost_model(rows: Rows) -> list[Claim]:
     """Judge section 3.2 in closed form: steps, and synchronizations of HPSGD."""
     all_rows = [row for of_model in rows.values() for row in of_model]
     apart = {
-        name: max(abs(row.found[name].efficiency * row.model.of(name) - 1) for row in all_rows)
+        name: max(abs(row.found[name].efficiency.mean * row.model.of(name) - 1) for row in all_rows)
         for name in (SSGD, LOCAL, HPSGD)
     }
     rounds = {}  # by k, to one digit
     for row in sorted(all_rows, key=lambda row: row.k):
         of_hpsgd = row.found[HPSGD]
         assert of_hpsgd.mean_window is not None
-        steps = row.model.in_a_round * of_hpsgd.efficiency
-        rounds[round(row.k, 1)] = row.model, steps, steps / of_hpsgd.mean_window
+        steps = row.model.in_a_round * of_hpsgd.efficiency.mean
+        rounds[round(row.k, 1)] = row.model, steps, steps / of_hpsgd.mean_window.mean
     return [
         Claim(
             "section 3.2, steps",
@@ -335,7 +458,7 @@ def draw(rows: Rows, path: Path) -> None:
         for place, name in enumerate((SSGD, LOCAL, HPSGD, PSGD)):
             figure.add_scatter(
                 x=[row.workers for row in of_model],
-                y=[row.found[name].efficiency for row in of_model],
+                y=[row.found[name].efficiency.mean for row in of_model],
                 name=name,
                 row=1,
                 col=column,
