@@ -24,7 +24,7 @@ from outpace.report.figures.figure import colour
 from outpace.tasks.models import layer_sizes
 
 SSGD, LOCAL, HPSGD, PSGD = "SSGD", "Local SGD", "HPSGD", "PSGD"
-QUICK = ("repeats=1", "models=[resnet-101, mobilenet]", "steps=32")
+QUICK = ("repeats=1", "steps=32")
 
 PICTURE: Final = "scaling.html"
 WITHIN: Final = 10  # per cent of SSGD's or Local SGD's pace
