@@ -92,13 +92,19 @@ def _claims(
     seeds = seeds_from(data, str(path))
     claims: Sequence[Claim]
     if hasattr(paper, "run"):
-        if judged is not None:
+        if judged is None:
+            origin = results.origin() if record else {}
+            with free_folder(RUNS, name) as out:
+                if record:
+                    (out / results.ORIGIN).write_text(json.dumps(origin), "utf-8")
+                claims = paper.run(data, out)
+        elif hasattr(paper, "judge"):
+            origin = _origin(judged) if record else {}
+            claims = paper.judge(judged)
+        else:
             raise SystemExit(
                 f"--judge: {name} runs and judges in one, so it cannot be judged alone"
             )
-        origin = results.origin() if record else {}
-        with free_folder(RUNS, name) as out:
-            claims = paper.run(data, out)
         show(claims)
         if record:
             results.record(name, claims, data.get("repeats", 1), origin)
@@ -113,7 +119,7 @@ def _claims(
             (out / results.ORIGIN).write_text(json.dumps(origin), "utf-8")
     else:
         out = judged
-        origin = json.loads((out / results.ORIGIN).read_text("utf-8")) if record else {}
+        origin = _origin(out) if record else {}
     curves = {
         variant.name: [read_curve(folder, variant.name) for folder in _folders(out, variant, seeds)]
         for variant in variants
@@ -134,6 +140,12 @@ def _claims(
     for report in (out / REPORT, *(out / f"{name}.html" for name in paper.FIGURES), *pictures):
         print(f"report: {report}")
     return claims
+
+
+def _origin(folder: Path) -> dict[str, str]:
+    """Return when and with which code the runs in this folder were made."""
+    origin: dict[str, str] = json.loads((folder / results.ORIGIN).read_text("utf-8"))
+    return origin
 
 
 def _folders(out: Path, variant: Variant, seeds: int) -> list[Path]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
+from benchmarks.papers.over_seeds import Spread
 from numpy.typing import NDArray
 
 from outpace.predict.replay import Replay
@@ -22,12 +23,17 @@ class Row:
     Args:
         parts: Ω in percent of the oracle's, for each run, or for each block of a single run, so
             that rows of a table can be compared part by part.
+        runs: one value for each run: the mean distance from the oracle's cut-off in gradients
+            ("apart"), the per cent of the wall-clock time of waiting for all that is saved
+            ("saved"), and medians of the decisions' times in ms ("ready", "in all").
+        numbers: means over all runs, for the table.
         cut_offs, oracles: iterations by the number of workers that the rule, and the oracle,
             waited for.
         apart: iterations by the number of workers that the rule waited for beyond the oracle.
     """
 
     parts: list[float]
+    runs: dict[str, list[float]]
     numbers: dict[str, float]
     cut_offs: dict[int, int]
     oracles: dict[int, int]
@@ -35,22 +41,28 @@ class Row:
 
     @classmethod
     def of(cls, runs: Sequence[Replay], fit_s: float) -> Row:
-        counts, best, ready, whole, reviews = (
+        counts, best, reviews = (
             np.concatenate([getattr(run, name) for run in runs])
-            for name in ("count", "best_count", "ready_s", "rule_s", "reviews")
+            for name in ("count", "best_count", "reviews")
         )
+        each = {
+            "apart": [float(np.abs(run.count - run.best_count).mean()) for run in runs],
+            "saved": [100 * float(1 - run.ended_s.sum() / run.all_s.sum()) for run in runs],
+            "ready": [1e3 * float(np.median(run.ready_s)) for run in runs],
+            "in all": [1e3 * float(np.median(run.rule_s)) for run in runs],
+        }
         numbers = {
             "gradients/s": float(np.mean([run.gradients_per_s for run in runs])),
             "time saved": 100 * round(float(np.mean([run.time_saved for run in runs])), 9),
             **{f"count {level}": float(np.quantile(counts, level / 100)) for level in (10, 50, 90)},
-            "apart": float(np.abs(counts - best).mean()),
-            "ready ms": 1e3 * float(np.median(ready)),
-            "in all ms": 1e3 * float(np.median(whole)),
+            "apart": float(np.mean(each["apart"])),
+            "ready ms": float(np.mean(each["ready"])),
+            "in all ms": float(np.mean(each["in all"])),
             "reviews": float(reviews.mean()),
             "fit s": fit_s,
         }
         parts = [run.of_oracle for run in runs] if len(runs) > 1 else blocks(runs[0])
-        return cls(parts, numbers, _often(counts), _often(best), _often(counts - best))
+        return cls(parts, each, numbers, _often(counts), _often(best), _often(counts - best))
 
     @property
     def of_oracle(self) -> float:
@@ -61,15 +73,26 @@ class Row:
         """Standard error of `of_oracle`."""
         return error(self.parts)
 
-    def more_than(self, other: Row) -> tuple[float, float]:
-        """Return the difference in points and its standard error; both had the same run times."""
-        return float(np.subtract(self.parts, other.parts).mean()), error(
-            np.subtract(self.parts, other.parts)
-        )
+    @property
+    def omega(self) -> Spread:
+        return Spread(tuple(self.parts))
+
+    def spread(self, of: str) -> Spread:
+        """Return one of `runs`."""
+        return Spread(tuple(self.runs[of]))
 
     def plain(self) -> dict[str, Any]:
         """Return plain data for JSON."""
         return {"of oracle": self.of_oracle, "error": self.error, **asdict(self)}
+
+    @classmethod
+    def from_plain(cls, data: Mapping[str, Any]) -> Row:
+        """Return the row that `plain` wrote."""
+        often = {
+            name: {int(count): times for count, times in data[name].items()}
+            for name in ("cut_offs", "oracles", "apart")
+        }
+        return cls(data["parts"], data["runs"], data["numbers"], **often)
 
 
 def error(values: Sequence[float] | NDArray[np.float64]) -> float:
