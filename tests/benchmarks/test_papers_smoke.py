@@ -15,7 +15,7 @@ TIMES_ONLY = "task={kind: timing, parameters: 1000}"
 @pytest.mark.parametrize(
     ("name", "overrides"),
     [
-        ("bdsgd-clusters", ["repeats=1", "clusters=[i]", "rules=[last-5, rolling hedge]"]),
+        ("bdsgd-rules", ["repeats=1", "clusters=[i]", "rules=[last-5, rolling hedge]"]),
         ("fluentps-fig7", ["seeds=2", "stop.iterations=2"]),
         ("fluentps-fig9", [TIMES_ONLY, "seeds=1", "stop.iterations=40", "compute.worker_cv=0.4"]),
         ("fluentps-fig10", [TIMES_ONLY, "seeds=1", "stop.iterations=3"]),
@@ -48,4 +48,4 @@ def test_all_stands_for_the_experiments_that_run_here_and_quick_reduces_them(tmp
     assert set(EXPERIMENTS) - set(ran) == {"psp-table1-gpu"}
     assert all(data["seed"] == 7 for data in ran.values())
     assert ran["fluentps-fig9"]["stop"] == {"iterations": 100}
-    assert ran["bdsgd-clusters"]["clusters"] == ["i"]
+    assert ran["bdsgd-clusters"]["clusters"] == ["ii-0.24"]
