@@ -67,9 +67,11 @@ AS_FAST = TIME + "at 0, 1 and 10 ms asynchronous converges as fast as synchronou
 FASTER = TIME + "at 100 ms asynchronous converges faster than synchronous"
 FEWER = ITERATIONS + "synchronous: four workers converge faster than two"
 ALIKE = ITERATIONS + "the curves of the four latencies basically coincide, in both modes"
-SAME_MANY = (
-    "figures 12, 13: a modified update: 8 to 64 workers have basically the same curve by iterations"
-)
+SAME_MANY = {
+    remedy: f"figures 12, 13: a modified update ({remedy}): 8 to 64 workers have basically the "
+    "same curve by iterations"
+    for remedy in judge.REMEDIES
+}
 MANY_RUN = "section 5: at least 64 workers can be run"
 
 
@@ -80,7 +82,7 @@ def sharpness_of_three(monkeypatch):
 
 def test_runs_as_published_agree_with_every_claim():
     judged = [agrees for agrees in verdicts(published()).values() if agrees is not None]
-    assert judged == [True] * 16
+    assert judged == [True] * 15
 
 
 @pytest.mark.parametrize(
@@ -97,8 +99,8 @@ def test_runs_as_published_agree_with_every_claim():
         ("sync 4, 10 ms", 6.2, 41.0, FEWER),
         ("async 4, 10 ms", 6.2, 41.0, FEWER.replace("sync", "async")),
         ("async 4, 100 ms", 14.0, 36.0, ALIKE),  # 1.29 times 28
-        ("mean 64", 12.0, 60.0, SAME_MANY),
-        ("by staleness 64", math.inf, math.inf, SAME_MANY),
+        ("mean 64", 12.0, 60.0, SAME_MANY["mean"]),
+        ("by staleness 64", math.inf, math.inf, SAME_MANY["by staleness"]),
     ],
 )
 def test_a_run_that_contradicts_a_claim_differs(variant, seconds, iterations, claim):

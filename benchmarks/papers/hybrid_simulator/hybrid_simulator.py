@@ -219,9 +219,9 @@ def _many_workers(curves: Curves) -> list[Claim]:
         found.append(
             Claim(
                 "figures 12, 13",
-                "a modified update: 8 to 64 workers have basically the same curve by iterations",
-                f"{remedy}, {', '.join(map(str, sizes))} workers: "
-                f"{_list(counts)} iterations to {TARGET}",
+                f"a modified update ({remedy}): 8 to 64 workers have basically the same curve "
+                "by iterations",
+                f"{', '.join(map(str, sizes))} workers: {_list(counts)} iterations to {TARGET}",
                 _coincide(counts),
                 MARGIN,
             )

@@ -1,4 +1,4 @@
-"""Fashion-MNIST in pictures of 14×14 and a small network: a gradient takes a few milliseconds."""
+"""A sixth of Fashion-MNIST in pictures of 14×14, and a network that trains in seconds."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from torch import nn
 from outpace import Task
 from outpace.tasks.data.fashion import fashion_mnist_cnn
 
+_TRAINING, _TEST = 10_000, 2_000  # samples
+
 
 def task() -> Task:
     """Return two 3×3 convolutions (8, 16 channels) and a linear layer: 9,098 parameters.
 
-    As in the paper's network, a convolution is followed by a pooling layer, and nothing depends on
-    the other samples of a batch.
+    Without batch normalisation, whose means asynchronous workers would not share.
     """
     whole = fashion_mnist_cnn()
     assert isinstance(whole.train, tuple)
@@ -31,8 +32,8 @@ def task() -> Task:
     return Task(
         model,
         nn.functional.cross_entropy,
-        (_halved(pictures), classes),
-        (_halved(whole.test[0]), whole.test[1]),
+        (_halved(pictures[:_TRAINING]), classes[:_TRAINING]),
+        (_halved(whole.test[0][:_TEST]), whole.test[1][:_TEST]),
     )
 
 
