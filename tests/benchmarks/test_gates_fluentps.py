@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from benchmarks.papers.claims import UNDECIDED
+from benchmarks.papers.curves import Curve
 from benchmarks.papers.experiments import EXPERIMENTS
-from benchmarks.papers.fluentps import fig6, fig7, fig8, fig9, fig10, table4
+from benchmarks.papers.fluentps import alpha as fluentps_alpha
+from benchmarks.papers.fluentps import fig6, fig7, fig8, fig9, fig10, lars, table4
 from benchmarks.papers.over_seeds import Spread
 from benchmarks.papers.pace import Pace
 
@@ -261,3 +266,92 @@ def test_what_figures_10_and_11_say_agrees_with_them():
 )
 def test_results_unlike_figures_10_and_11_differ(changes, words):
     assert any(each.startswith(words) for each in differing(figure_10(**changes)))
+
+
+def alpha(changes=(), alphas=()):
+    """Pulls and α as the paper describes them, but for changes of some."""
+    delayed = {"soft 0.1": 400, "soft 0.5": 1500, "soft 1": 2670, "soft P = 0.5": 2400}
+    delayed |= {"soft significance": 300, "lazy significance": 80, "lazy 1": 190}
+    paces = {
+        name: Pace(*(spread(x, x) for x in (60, 60, 0, pulls, 0.76)))
+        for name, pulls in delayed.items()
+    }
+    of_numbers = {f"soft {a}": [spread(a, a)] * 4 for a in (0.1, 0.5)} | {
+        "soft 1": [spread(1, 1)] * 4,
+        "soft significance": [spread(a, a) for a in (0.3, 0.2, 0.1, 0.05)],
+    }
+    return fluentps_alpha.judged(
+        fluentps_alpha.Found(paces | dict(changes), of_numbers | dict(alphas))
+    )
+
+
+def test_what_the_paper_says_of_alpha_agrees_with_it():
+    assert differing(alpha()) == said(alpha(), UNDECIDED) == []
+
+
+def pulls(delayed, accuracy=0.76):
+    return Pace(*(spread(x, x) for x in (60, 60, 0, delayed, accuracy)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"alphas": {"soft 0.5": [spread(0.5, 0.5)] * 3 + [spread(0.3, 0.3)]}}, "P(s, k)"),
+        ({"alphas": {"soft significance": [spread(0.1, 0.1)] * 4}}, "with the significance P"),
+        ({"alphas": {"soft significance": [spread(0, 0)] * 4}}, "α = |g|/|w| is above 0"),
+        ({"changes": {"soft 0.1": pulls(1600)}}, "dynamic PSSP causes few"),
+        ({"changes": {"soft significance": pulls(1600)}}, "dynamic PSSP causes few"),
+        ({"changes": {"soft significance": pulls(300, 0.7)}}, "accuracies are alike"),
+        ({"changes": {"soft P = 0.5": pulls(2800)}}, "α = 1 holds at least"),
+        ({"changes": {"lazy significance": pulls(200)}}, "significance delays fewer"),
+    ],
+)
+def test_results_unlike_what_the_paper_says_of_alpha_differ(changes, words):
+    assert any(each.startswith(words) for each in differing(alpha(**changes)))
+
+
+def test_alpha_is_estimated_from_the_pulls_beyond_the_bound(tmp_path):
+    # Two quarters with pulls. Iteration 0: leads 2 and 3 at the bound 2, of which the second is
+    # held: (0 + 1 + e^-1) / 2. Iteration 3: a pull within the bound, and one at it that is held: 2.
+    rows = [(0, 2, "spared"), (0, 3, "behind"), (3, 1, "in-bound"), (3, 2, "behind")]
+    columns = {"event": ["pull"] * 4, "bound": [2] * 4}
+    columns |= {
+        name: [row[place] for row in rows]
+        for place, name in enumerate(("iteration", "lead", "reason"))
+    }
+    pq.write_table(pa.table(columns), tmp_path / "trace.parquet")
+    run = Curve("a", 1, [], [], [], None, folder=tmp_path)
+    found = [fluentps_alpha.alpha_of(run, quarter) for quarter in range(4)]
+    assert found[0] == pytest.approx((1 + math.exp(-1)) / 2)
+    assert found[3] == pytest.approx(2.0)
+    assert math.isnan(found[1])
+
+
+LARS = {
+    "SGD 64": (0.98, 0.99),
+    "LARS 64": (0.97, 0.98),
+    "SGD 1024": (0.1, 0.12),
+    "LARS 1024": (0.97, 0.98),
+    "SGD 1024 small rate": (0.9, 0.91),
+    "SGD 1024 warm-up": (0.5, 0.7),
+}
+
+
+def judged_lars(changes=()):
+    rows = LARS | dict(changes)
+    return lars.judged({name: spread(*values) for name, values in rows.items()})
+
+
+def test_lars_is_judged_by_both_batches():
+    assert differing(judged_lars()) == said(judged_lars(), UNDECIDED) == []
+    for name, values, words in (
+        ("LARS 1024", (0.1, 0.11), "LARS supports training with a large batch"),
+        ("LARS 1024", (0.92, 0.93), "LARS supports training with a large batch"),
+        ("SGD 1024", (0.97, 0.98), "SGD does not train with the large batch at that rate"),
+        ("SGD 64", (0.1, 0.12), "with a small batch both train"),
+    ):
+        assert words in differing(judged_lars({name: values}))
+
+
+def test_a_run_that_diverged_counts_as_failed():
+    assert lars.reached(Curve("a", 1, [], [], [], "diverged", accuracy=[0.9])) == 0.0
