@@ -3,10 +3,14 @@
 The variants of an experiment are in its YAML file, and the module beside that file judges their
 runs. Folders of runs, reports and pictures go to runs/papers/NAME. A module with a function `run`
 runs its experiment itself. `all` stands for every experiment, except those that need a machine of
-their own. With `--quick` the module's QUICK reduces an experiment: its verdicts then say that the
-experiment works, not what it shows. `seeds: N` in a YAML file runs every variant on N seeds, and
-the judge gets the runs of all seeds. `--record` keeps what was measured in results/NAME.json and
-writes the table of all results into benchmarks/README.md; `table` alone writes only the table.
+their own. If one of several experiments fails, the others are run all the same.
+
+With `--quick` the module's QUICK reduces an experiment: its verdicts then say that the experiment
+works, not what it shows. `seeds: N` in a YAML file runs every variant on N seeds, and the judge
+gets the runs of all seeds. `--record` keeps each result in results/NAME.json as soon as it is
+measured and writes the table of all results into benchmarks/README.md. With `--missing` the
+experiments that have a result of the present code are left out, so `all --record --missing` goes
+on with what an interrupted command has left. `table` alone writes only the table.
 """
 
 from __future__ import annotations
@@ -14,9 +18,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import traceback
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 
 from benchmarks.papers import results
 from benchmarks.papers.claims import Claim, show, write
@@ -24,6 +30,7 @@ from benchmarks.papers.curves import read_curve
 from benchmarks.papers.experiments import EXPERIMENTS, judge_of
 
 from outpace.cli.base import progress_bars
+from outpace.errors import ConfigError, OutpaceError
 from outpace.experiment.compared import Variant
 from outpace.experiment.comparison import compare, seeds_from, variants_from
 from outpace.record.folder import REPORT, free_folder
@@ -34,7 +41,10 @@ RUNS = Path("runs/papers")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return 1 if a measurement differs from a claim, else 0."""
+    """Return 0 if all measurements agree or are not decided.
+
+    Otherwise 1 if one differs or an experiment failed, 2 if a setting is wrong, 130 after Ctrl-C.
+    """
     parser = argparse.ArgumentParser(prog="benchmarks.papers", description=__doc__)
     parser.add_argument(
         "words",
@@ -48,6 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all claims there")
     parser.add_argument(
         "--record", action="store_true", help="keep the results, and write the README's table"
+    )
+    parser.add_argument(
+        "--missing", action="store_true", help="leave out what has a result of the present code"
     )
     options = parser.parse_intermixed_args(arguments)
     if options.words == ["table"]:
@@ -66,10 +79,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--record: results of changed or reduced experiments are not recorded")
     if options.record:
         results.origin()  # before hours of runs
+    if options.missing:
+        names = [name for name in names if not results.is_current(name)]
+    return _all_of(names, overrides, options)
+
+
+def _all_of(names: Sequence[str], overrides: Sequence[str], options: argparse.Namespace) -> int:
+    """Carry the experiments out, show what all of them found, and return the exit code."""
     found: dict[str, Sequence[Claim]] = {}
-    for name in names:
-        quick = getattr(judge_of(name), "QUICK", ()) if options.quick else ()
-        found[name] = _claims(name, [*quick, *overrides], options.judge, record=options.record)
+    failed: dict[str, str] = {}
+    code = 0
+    for place, name in enumerate(names, 1):
+        print(f"{name}: experiment {place} of {len(names)}", file=sys.stderr)
+        begun = monotonic()
+        try:
+            quick = getattr(judge_of(name), "QUICK", ()) if options.quick else ()
+            found[name] = _claims(name, [*quick, *overrides], options.judge, record=options.record)
+        except KeyboardInterrupt:
+            left = ", ".join(names[place - 1 :])
+            print(f"interrupted; without a result: {left}", file=sys.stderr)
+            code = 130
+            break
+        except (OutpaceError, OSError) as error:
+            failed[name] = str(error)
+            code = max(code, 2 if isinstance(error, ConfigError) else 1)
+        except Exception as error:  # a judge's fault must not cost the results of hours
+            traceback.print_exc()
+            failed[name] = f"{type(error).__name__}: {error}"
+            code = max(code, 1)
+        print(f"{name}: ended after {monotonic() - begun:.0f} s", file=sys.stderr)
         if options.json:
             write(found, options.json)
     if len(names) > 1:
@@ -80,7 +118,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 for each in of
             ]
         )
-    return 1 if any(each.agrees is False for some in found.values() for each in some) else 0
+    for name, text in failed.items():
+        print(f"error: {name}: {text}", file=sys.stderr)
+    differs = any(each.agrees is False for some in found.values() for each in some)
+    return code or int(differs)
 
 
 def _claims(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +23,14 @@ END: Final = "<!-- end of the table -->"
 # In an experiment's folder of runs: when and with which code it was run.
 ORIGIN: Final = "origin.json"
 _CODE: Final = ("src", "benchmarks", "pyproject.toml")
+_WRITTEN: Final = ("papers/results/", "benchmarks/README.md")  # by `record` and `write_table`
+PAPERS: Final = {  # by folder
+    "bdsgd": "Bayesian Distributed SGD",
+    "fluentps": "FluentPS",
+    "hpsgd": "HPSGD",
+    "hybrid_simulator": "A hybrid simulator",
+    "psp": "PSP-SGD",
+}
 
 
 def origin() -> dict[str, str]:
@@ -30,7 +38,7 @@ def origin() -> dict[str, str]:
     root = README.parent.parent
     commit = _git(root, "rev-parse", "--short", "HEAD")
     changed = _git(root, "status", "--porcelain", "--untracked-files=no", "--", *_CODE)
-    lines = [line for line in changed.splitlines() if "papers/results/" not in line]
+    lines = [line for line in changed.splitlines() if not any(part in line for part in _WRITTEN)]
     return {"date": date.today().isoformat(), "commit": f"{commit}{'+' if lines else ''}"}
 
 
@@ -49,46 +57,67 @@ def record(name: str, claims: Sequence[Claim], seeds: int, run: dict[str, str]) 
     path.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 
+def is_current(name: str) -> bool:
+    """True if the result of an experiment was measured with the present code.
+
+    Code of other papers does not count.
+    """
+    path, root = FOLDER / f"{name}.json", README.parent.parent
+    if not path.is_file():
+        return False
+    commit = json.loads(path.read_text("utf-8"))["commit"]
+    paper = EXPERIMENTS[name].parent.relative_to(root).as_posix()
+    code = ("src", "pyproject.toml", ":(glob)benchmarks/papers/*.py", paper)
+    same = subprocess.run(["git", "-C", root, "diff", "--quiet", commit, "--", *code], check=False)
+    return same.returncode == 0
+
+
 def table() -> str:
-    """Return all recorded results in Markdown, and the names of experiments without one."""
+    """Return all recorded results in Markdown, by paper, and the experiments without one."""
     found = {
         name: json.loads(path.read_text("utf-8"))
         for name in EXPERIMENTS
         if (path := FOLDER / f"{name}.json").is_file()
     }
-    verdicts = [row["verdict"] for each in found.values() for row in each["claims"]]
+    lines = [_counted([row["verdict"] for each in found.values() for row in each["claims"]])]
+    if missing := [name for name in EXPERIMENTS if name not in found]:
+        lines.append(f"Without a recorded result: {', '.join(missing)}.")
+    for paper, title in PAPERS.items():
+        of_paper = {name: found[name] for name in found if EXPERIMENTS[name].parent.name == paper}
+        if of_paper:
+            lines += ["", f"### {title}", "", *_paper(of_paper)]
+    return "\n".join(lines)
+
+
+def _counted(verdicts: Sequence[str | None]) -> str:
     counts = ", ".join(
         f"{verdicts.count(word)} {text}"
         for word, text in (
             ("agrees", "agree"),
-            ("differs", "differ"),
+            ("differs", "differ (bold)"),
             ("undecided", "are not decided by the seeds"),
         )
     )
-    lines = [f"Of {len(verdicts) - verdicts.count(None)} claims that are judged, {counts}."]
-    if missing := [name for name in EXPERIMENTS if name not in found]:
-        lines.append(f"Without a recorded result: {', '.join(missing)}.")
-    lines += ["", "| experiment | claim | published | measured | margin | |"]
-    lines.append("|---|---|---|---|---|---|")
+    return f"Of {len(verdicts) - verdicts.count(None)} claims that are judged, {counts}."
+
+
+def _paper(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return a table for each experiment, below a line that says when it was measured."""
+    lines = []
     for name, each in found.items():
-        for place, row in enumerate(each["claims"]):
-            seeds = f", {each['seeds']} seeds" if each["seeds"] > 1 else ""
-            first = f"{name} ({each['date']}, {each['commit']}{seeds})" if place == 0 else ""
-            lines.append(_line(first, row))
-    return "\n".join(lines)
+        seeds = f", {each['seeds']} seeds" if each["seeds"] > 1 else ""
+        lines += [f"`{name}`, {each['date']}, commit {each['commit']}{seeds}:", ""]
+        lines += ["| where | published | measured | margin | |", "|---|---|---|---|---|"]
+        lines += [*map(_line, each["claims"]), ""]
+    return lines[:-1]
 
 
-def _line(first: str, row: dict[str, Any]) -> str:
-    verdict = row["verdict"] or ""
-    cells = [
-        first,
-        row["claim"],
-        row["published"],
-        row["measured"],
-        row["margin"] or "",
-        verdict if verdict in ("", "agrees") else f"**{verdict}**",
-    ]
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+def _line(row: Mapping[str, Any]) -> str:
+    cells = [row["claim"], row["published"], row["measured"], row["margin"] or ""]
+    cells = [cell.replace("|", "\\|") for cell in (*cells, row["verdict"] or "")]
+    if row["verdict"] == "differs":
+        cells[1], cells[-1] = f"**{cells[1]}**", f"**{cells[-1]}**"
+    return "| " + " | ".join(cells) + " |"
 
 
 def readme_with(generated: str) -> str:

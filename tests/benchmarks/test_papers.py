@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,6 +18,7 @@ from benchmarks.papers.over_seeds import Spread, all_of
 from benchmarks.papers.sharpness import bound, growth, sharpness
 
 from outpace import Task
+from outpace.errors import ConfigError, RunError
 from outpace.experiment.comparison import variants_from
 from outpace.experiment.running import simulate
 from outpace.support.yaml_files import read_yaml
@@ -125,14 +128,137 @@ def test_a_recorded_result_says_when_and_with_which_code_it_was_measured(tmp_pat
         Claim("figure 8", "shown", "3 s", None),
     ]
     results.record("fluentps-fig8", claims, 3, {"date": "2026-01-02", "commit": "abc1234+"})
-    table = results.table()
-    assert "Of 3 claims that are judged, 1 agree, 1 differ, 1 are not decided" in table
-    assert (
-        "| fluentps-fig8 (2026-01-02, abc1234+, 3 seeds) | figure 8 | 1.21 times | 1.20 "
-        "| within 0.02 | agrees |"
-    ) in table
-    assert "a\\|b" in table
-    assert "fluentps-fig9" in table.split("| experiment")[0]
+    before, table = results.table().split("### FluentPS")
+    assert "Of 3 claims that are judged, 1 agree, 1 differ (bold), 1 are not decided" in before
+    assert "fluentps-fig9" in before
+    assert table.split("\n")[2:] == [
+        "`fluentps-fig8`, 2026-01-02, commit abc1234+, 3 seeds:",
+        "",
+        "| where | published | measured | margin | |",
+        "|---|---|---|---|---|",
+        "| figure 8 | 1.21 times | 1.20 | within 0.02 | agrees |",
+        "| figure 8 | **a\\|b** | 1.5 |  | **differs** |",
+        "| figure 8 | faster | 1.1 ± 0.2 |  | undecided |",
+        "| figure 8 | shown | 3 s |  |  |",
+    ]
+
+
+def test_the_table_has_a_title_for_each_paper():
+    assert {path.parent.name for path in EXPERIMENTS.values()} == set(results.PAPERS)
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    """Return a function that runs git in a repository with code, a README and no result."""
+
+    def git(*words):
+        subprocess.run(["git", "-C", tmp_path, *words], check=True, capture_output=True)
+
+    papers = tmp_path / "benchmarks" / "papers"
+    for folder in (tmp_path / "src", papers / "bdsgd", papers / "results", papers / "psp"):
+        folder.mkdir(parents=True)
+        (folder / "code.py").write_text("1\n")
+    readme = tmp_path / "benchmarks" / "README.md"
+    readme.write_text(f"{results.BEGIN}\n{results.END}\n")
+    monkeypatch.setattr(results, "README", readme)
+    monkeypatch.setattr(results, "FOLDER", papers / "results")
+    experiments = {"bdsgd-fig5": papers / "bdsgd" / "fig5.yaml", "psp-fig2": papers / "psp" / "f"}
+    monkeypatch.setattr(results, "EXPERIMENTS", experiments)
+    git("init", "-q")
+    git("config", "user.name", "a")
+    git("config", "user.email", "a@b")
+    git("add", "-A")
+    git("commit", "-qm", "code")
+    return git
+
+
+def test_a_result_written_before_does_not_make_the_code_another_one(repository):
+    first = results.origin()
+    assert "+" not in first["commit"]
+    results.record("bdsgd-fig5", [Claim("figure 5", "1", "1", True)], 1, first)
+    results.write_table()
+    assert results.origin() == first
+    (results.README.parent.parent / "src" / "code.py").write_text("2\n")
+    assert results.origin()["commit"] == first["commit"] + "+"
+
+
+def test_a_result_is_current_until_code_that_it_depends_on_changes(repository):
+    papers = results.FOLDER.parent
+    assert not results.is_current("bdsgd-fig5")
+    results.record("bdsgd-fig5", [Claim("figure 5", "1", "1", True)], 1, results.origin())
+    (papers / "psp" / "code.py").write_text("2\n")
+    repository("commit", "-qam", "another paper")
+    assert results.is_current("bdsgd-fig5")
+    assert not results.is_current("psp-fig2")
+    (papers / "bdsgd" / "code.py").write_text("2\n")
+    assert not results.is_current("bdsgd-fig5")
+    repository("commit", "-qam", "this paper")
+    assert not results.is_current("bdsgd-fig5")
+
+
+@pytest.fixture
+def three_experiments(tmp_path, monkeypatch):
+    """Return the names of the experiments that were run; each measures nothing and agrees."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(results, "FOLDER", tmp_path / "results")
+    monkeypatch.setattr(results, "write_table", lambda: None)
+    monkeypatch.setattr(results, "origin", lambda: {"date": "2026-01-02", "commit": "abc1234"})
+    ran = []
+    for name in THREE:
+
+        def run(data, out, name=name):
+            ran.append(name)
+            return [Claim("table", "1", "1", True)]
+
+        monkeypatch.setattr(judge_of(name), "run", run, raising=False)
+    return ran
+
+
+THREE = ["fluentps-fig6", "fluentps-fig7", "fluentps-fig8"]
+
+
+def stopped_by(error):
+    def run(data, out):
+        raise error
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (RunError("no server answered"), 1, "no server answered"),
+        (ConfigError("seed must be a number"), 2, "seed must be a number"),
+        (ZeroDivisionError("division by zero"), 1, "ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_failed_experiment_is_reported_at_the_end_and_the_others_are_run(
+    error, code, text, three_experiments, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(judge_of(THREE[1]), "run", stopped_by(error))
+    assert main([*THREE, "--record", "--json", "claims.json"]) == code
+    assert three_experiments == [THREE[0], THREE[2]]
+    assert {path.stem for path in (tmp_path / "results").iterdir()} == {THREE[0], THREE[2]}
+    assert {row["paper"] for row in json.loads(Path("claims.json").read_text("utf-8"))} == {
+        THREE[0],
+        THREE[2],
+    }
+    assert capsys.readouterr().err.endswith(f"error: {THREE[1]}: {text}\n")
+
+
+def test_after_an_interruption_only_what_is_missing_is_run(
+    three_experiments, tmp_path, monkeypatch, capsys
+):
+    run = judge_of(THREE[1]).run
+    monkeypatch.setattr(judge_of(THREE[1]), "run", stopped_by(KeyboardInterrupt()))
+    assert main([*THREE, "--record"]) == 130
+    assert f"without a result: {THREE[1]}, {THREE[2]}" in capsys.readouterr().err
+    monkeypatch.setattr(judge_of(THREE[1]), "run", run)
+    monkeypatch.setattr(
+        results, "is_current", lambda name: (results.FOLDER / f"{name}.json").is_file()
+    )
+    assert main([*THREE, "--record", "--missing"]) == 0
+    assert three_experiments == THREE
 
 
 def test_changed_experiments_are_not_recorded(capsys):
