@@ -11,21 +11,25 @@ import numpy as np
 import torch
 from benchmarks.papers.bdsgd.cut_offs.clusters import SPEEDS, Recorded, drifting
 from benchmarks.papers.bdsgd.cut_offs.measuring import FIT_SEED
+from benchmarks.papers.bdsgd.cut_offs.results import INTERVAL
 from benchmarks.papers.bdsgd.trainings import (
     ALL,
     Curves,
+    Plain,
     keep,
     table,
     train,
-    with_error,
     with_models,
 )
 from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curve
+from benchmarks.papers.over_seeds import Spread, all_of, over_seeds
 from plotly.subplots import make_subplots
 from rich.console import Console
 from rich.table import Table
 
+from outpace.predict import models
+from outpace.predict.recorded.table import Seconds
 from outpace.report.figures.figure import colour
 
 QUICK = ("repeats=2", "workers=20", "recorded=30")
@@ -45,12 +49,12 @@ PICTURE: Final = "figure-5.html"
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Results of one strategy at one speed, one entry for each repetition."""
+    """Results of one strategy at one speed over the repetitions."""
 
-    seconds: list[float]  # to the last iteration
-    accuracy: list[float]  # at half of Chen's seconds
-    gradients: list[int]  # applied in the whole run
-    gradients_per_s: list[float]
+    seconds: Spread  # to the last iteration
+    accuracy: Spread  # at half of Chen's seconds
+    gradients: Spread  # applied in the whole run
+    gradients_per_s: Spread  # while computing
 
 
 Rows = Mapping[str, Found]
@@ -68,13 +72,15 @@ def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
             "stop": {"iterations": iterations},
         }
         fit = table(_part(drifting(data["recorded"], FIT_SEED, SPEEDS[speed]), data["workers"]))
-        strategies = with_models(data["strategies"], [fit], out, speed, data["seed"])
+        strategies = with_models(
+            _with(data["strategies"], setting["every"]), [fit], out, speed, data["seed"]
+        )
         repetitions = []
         for seed in range(data["seed"], data["seed"] + data["repeats"]):
             times = table(_part(drifting(iterations, seed, SPEEDS[speed]), data["workers"]))
             place = out / f"{speed}s-seed-{seed}"
             repetitions.append(train({**experiment, "seed": seed}, strategies, times, place))
-        results[speed] = found(repetitions)
+        results[speed] = found(repetitions, iterations, setting["overhead_s"])
         keep(results, out)
         _show(f"{speed} s, {iterations} iterations", results[speed])
     draw(results, out / PICTURE)
@@ -83,115 +89,133 @@ def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
 
 
 def _part(run: Recorded, workers: int) -> Recorded:
-    """Return the first workers of the cluster."""
-    return Recorded(run.seconds[:, :workers], run.node[:workers])
+    """Return so many workers of the cluster, evenly from all nodes."""
+    chosen = np.linspace(0, len(run.node) - 1, workers).astype(int)
+    return Recorded(run.seconds[:, chosen], run.node[chosen])
 
 
-def found(repetitions: Sequence[Curves]) -> dict[str, Found]:
-    """Return the results by strategy, with the accuracy interpolated linearly.
-
-    The fixed time is the paper's (caption of figure 5): half of the time that Chen's method takes.
-    """
+def _with(strategies: Mapping[str, Plain], every: int) -> dict[str, Plain]:
+    """Return the strategies with the predicted cut-off held for so many iterations."""
     return {
-        name: Found(
-            [curves[name].seconds[-1] for curves in repetitions],
-            [_accuracy(curves[name], 0.5 * curves[CHEN].seconds[-1]) for curves in repetitions],
-            [curves[name].summary["gradients_applied"] for curves in repetitions],
-            [
-                curves[name].summary["gradients_applied"] / curves[name].seconds[-1]
-                for curves in repetitions
-            ],
-        )
-        for name in repetitions[0]
+        name: {**sync, "every": every} if sync.get("model") in models.MODELS else sync
+        for name, sync in strategies.items()
     }
 
 
-def _accuracy(run: Curve, at_s: float) -> float:
-    return float(np.interp(at_s, run.seconds, run.accuracy))
+def found(
+    repetitions: Sequence[Curves], iterations: int = 0, overhead_s: float = 0.0
+) -> dict[str, Found]:
+    """Return the results by strategy, with the accuracy interpolated linearly.
+
+    The fixed time is the paper's (caption of figure 5): half of the time that Chen's method takes.
+    overhead_s: of each of the iterations, on top of the run.
+    """
+    runs = {name: [curves[name] for curves in repetitions] for name in repetitions[0]}
+    times = {
+        name: [_seconds(run, iterations * overhead_s) for run in of_strategy]
+        for name, of_strategy in runs.items()
+    }
+    half = [0.5 * seconds[-1] for seconds in times[CHEN]]
+    return {
+        name: Found(
+            Spread(tuple(float(seconds[-1]) for seconds in times[name])),
+            Spread(
+                tuple(
+                    float(np.interp(at_s, seconds, run.accuracy))
+                    for at_s, seconds, run in zip(half, times[name], of_strategy, strict=True)
+                )
+            ),
+            over_seeds(of_strategy, _gradients),
+            over_seeds(of_strategy, lambda run: _gradients(run) / run.seconds[-1]),
+        )
+        for name, of_strategy in runs.items()
+    }
 
 
-def faster(row: Found, than: Found) -> list[float]:
-    """Return by how many per cent `row` took less time, for each repetition."""
-    pairs = zip(row.seconds, than.seconds, strict=True)
-    return [100 * (1 - mine / theirs) for mine, theirs in pairs]
+def _seconds(run: Curve, more_s: float) -> Seconds:
+    """Return the times of the evaluations with more seconds in the course of the run.
+
+    Evaluations are equally many iterations apart.
+    """
+    return np.asarray(run.seconds + np.linspace(0, more_s, len(run.seconds)))
 
 
-def more_gradients(row: Found, than: Found) -> list[float]:
-    """Return by how many per cent `row` used more gradients, for each repetition."""
-    pairs = zip(row.gradients, than.gradients, strict=True)
-    return [100 * (mine / theirs - 1) for mine, theirs in pairs]
+def _gradients(run: Curve) -> float:
+    return float(run.summary["gradients_applied"])
+
+
+def faster(row: Found, than: Found) -> Spread:
+    """Return by how many per cent `row` took less time."""
+    return (than.seconds - row.seconds) / than.seconds * 100
+
+
+def more_gradients(row: Found, than: Found) -> Spread:
+    """Return by how many per cent `row` used more gradients."""
+    return (row.gradients / than.gradients - 1) * 100
 
 
 def claims(speed: str, rows: Rows) -> list[Claim]:
     """Judge the claims of section 4.2 about this network."""
     where = f"figure 5, {speed} s"
     mine, chen, everyone = rows[BDSGD], rows[CHEN], rows[ALL]
-    saved = {BDSGD: faster(mine, everyone), CHEN: faster(chen, everyone)}
-    used = more_gradients(mine, chen)
-    rates = ", ".join(f"{name} {with_error(row.gradients_per_s, 1)}" for name, row in rows.items())
-    lead = min(
-        (np.subtract(mine.gradients_per_s, other.gradients_per_s) for other in (chen, everyone)),
-        key=np.mean,
-    )
     published = SAVED[speed]
+    saved = {name: faster(rows[name], everyone) for name in published}
+    rates = ", ".join(f"{name} {row.gradients_per_s:.1f}" for name, row in rows.items())
     is_large = speed in MORE_GRADIENTS
+    near = [_within_a_factor(saved[name], published[name]) for name in published]
+    ahead = [mine.seconds.below(everyone.seconds), chen.seconds.below(mine.seconds)]
     found = [
         Claim(
             where,
             "less time for the same iterations than waiting for all: "
             + ", ".join(f"{name} {per_cent:g} %" for name, per_cent in published.items()),
-            ", ".join(f"{name} {with_error(saved[name], 1)} %" for name in published),
-            all(
-                _within_a_factor(float(np.mean(saved[name])), published[name]) for name in published
-            )
-            and (not is_large or bool(np.mean(saved[CHEN]) > np.mean(saved[BDSGD]) > 0)),
+            ", ".join(f"{name} {saved[name]:.1f} %" for name in published),
+            all_of([*near, *(ahead if is_large else ahead[:1])]),
             margin=f"each within a factor of {FACTOR:g}" + ", Chen ahead" * is_large,
         )
     ]
     if is_large:
+        used = more_gradients(mine, chen)
+        others = (chen, everyone)
         found += [
             Claim(
                 where,
                 f"BDSGD uses {MORE_GRADIENTS[speed]:g} % more gradients than Chen",
-                f"{with_error(used, 1)} %",
-                _within_a_factor(float(np.mean(used)), MORE_GRADIENTS[speed]),
+                f"{used:.1f} %",
+                _within_a_factor(used, MORE_GRADIENTS[speed]),
                 margin=f"within a factor of {FACTOR:g}",
             ),
             Claim(
                 where,
                 "BDSGD computes the most gradients per second",
                 rates,
-                _clearly(lead) > 0,
-                margin="above both others by two standard errors",
+                all_of(other.gradients_per_s.below(mine.gradients_per_s) for other in others),
+                margin=INTERVAL,
             ),
         ]
     else:
         found.append(
             Claim(where, "gradients per second (the paper claims nothing here)", rates, None)
         )
-    gains = {name: np.subtract(mine.accuracy, rows[name].accuracy) for name in (CHEN, ALL)}
+    less = {name: rows[name].accuracy - mine.accuracy for name in (CHEN, ALL)}
     return [
         *found,
         Claim(
             where,
             "at half of Chen's training time, validation is about equal to the others or better",
-            ", ".join(f"{name} {with_error(row.accuracy, 4)}" for name, row in rows.items())
+            ", ".join(f"{name} {row.accuracy:.4f}" for name, row in rows.items())
             + "; more than "
-            + ", than ".join(f"{name} {with_error(gain, 4)}" for name, gain in gains.items()),
-            all(np.mean(gain) > -ALIKE for gain in gains.values()),
-            margin=f"at most {ALIKE:g} of accuracy below either",
+            + ", than ".join(
+                f"{name} {-of.mean:.4f} ± {of.error:.4f}" for name, of in less.items()
+            ),
+            all_of(of.below(ALIKE) for of in less.values()),
+            margin=f"at most {ALIKE:g} of accuracy below either, by the 95 % interval",
         ),
     ]
 
 
-def _within_a_factor(measured: float, published: float) -> bool:
-    return published / FACTOR <= measured <= FACTOR * published
-
-
-def _clearly(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
-    """Return the mean less two standard errors."""
-    apart = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else 0.0
-    return float(values.mean() - 2 * apart)
+def _within_a_factor(measured: Spread, published: float) -> bool:
+    return published / FACTOR <= measured.mean <= FACTOR * published
 
 
 def _show(title: str, rows: Rows) -> None:
@@ -200,10 +224,10 @@ def _show(title: str, rows: Rows) -> None:
     for name, row in rows.items():
         shown.add_row(
             name,
-            with_error(row.seconds, 1),
-            with_error(faster(row, rows[ALL]), 1),
-            with_error(row.accuracy, 4),
-            with_error(row.gradients_per_s, 1),
+            f"{row.seconds:.1f}",
+            f"{faster(row, rows[ALL]):.1f}",
+            f"{row.accuracy:.4f}",
+            f"{row.gradients_per_s:.1f}",
         )
     Console(width=150).print(shown)
 
@@ -221,7 +245,7 @@ def draw(results: Mapping[str, Rows], path: Path) -> None:
         for row, (title, entry) in enumerate(rows.items(), 1):
             for place, (name, one) in enumerate(of_speed.items()):
                 figure.add_box(
-                    y=getattr(one, entry),
+                    y=getattr(one, entry).values,
                     name=name,
                     boxpoints="all",
                     row=row,

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from benchmarks.papers.bdsgd.cut_offs.clusters import Recorded
-from benchmarks.papers.bdsgd.cut_offs.results import error
 from benchmarks.papers.curves import Curve, read_curve
+from benchmarks.papers.over_seeds import Spread
 from benchmarks.papers.pace import accuracy_between
 from benchmarks.papers.psp.settings import seconds_to_error
 from plotly.subplots import make_subplots
@@ -78,39 +78,40 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Results of one strategy, one entry for each repetition."""
+    """Results of one strategy over the repetitions."""
 
-    seconds_to_loss: list[float]  # infinite if it never came that far
-    seconds_to_accuracy: list[float]
-    final_accuracy: list[float]  # the mean over the last tenth of the time
-    final_loss: list[float]  # likewise, on the test data
-    gradients_per_s: list[float]
-    iterations: list[float]  # mean over the workers if they have no common ones
-    count: list[float]  # gradients per iteration
+    seconds_to_loss: Spread  # infinite if it never came that far
+    seconds_to_accuracy: Spread
+    final_accuracy: Spread  # the mean over the last tenth of the time
+    final_loss: Spread  # likewise, on the test data
+    gradients_per_s: Spread
+    iterations: Spread  # mean over the workers if they have no common ones
+    count: Spread  # gradients per iteration
 
-    def faster(self, other: Measured) -> list[float]:
-        """Return how many times faster this strategy reaches the loss, for each repetition."""
-        pairs = zip(other.seconds_to_loss, self.seconds_to_loss, strict=True)
-        return [theirs / mine for theirs, mine in pairs]
+    def faster(self, other: Measured) -> Spread:
+        """Return how many times faster this strategy reaches the loss."""
+        return other.seconds_to_loss / self.seconds_to_loss
 
 
 def measured(repetitions: Sequence[Curves]) -> dict[str, Measured]:
     """Return the results by strategy. Each repetition has a target of its own."""
-    targets = [Target.of(curves) for curves in repetitions]
+    targets = {id(curves): Target.of(curves) for curves in repetitions}
     found = {}
     for name in repetitions[0]:
-        runs = [curves[name] for curves in repetitions]
+
+        def each(quantity: Callable[[Curve, Target], float], name: str = name) -> Spread:
+            return Spread(
+                tuple(quantity(curves[name], targets[id(curves)]) for curves in repetitions)
+            )
+
         found[name] = Measured(
-            [run.seconds_above(goal.loss) for run, goal in zip(runs, targets, strict=True)],
-            [
-                seconds_to_error(run, 1 - goal.accuracy)
-                for run, goal in zip(runs, targets, strict=True)
-            ],
-            [_at_the_end(run) for run in runs],
-            [_at_the_end(replace(run, accuracy=run.loss)) for run in runs],
-            [run.summary["gradients_applied"] / run.seconds[-1] for run in runs],
-            [_iterations(run) for run in runs],
-            [run.summary["gradients_applied"] / _iterations(run) for run in runs],
+            each(lambda run, goal: run.seconds_above(goal.loss)),
+            each(lambda run, goal: seconds_to_error(run, 1 - goal.accuracy)),
+            each(lambda run, _: _at_the_end(run)),
+            each(lambda run, _: _at_the_end(replace(run, accuracy=run.loss))),
+            each(lambda run, _: run.summary["gradients_applied"] / run.seconds[-1]),
+            each(lambda run, _: _iterations(run)),
+            each(lambda run, _: run.summary["gradients_applied"] / _iterations(run)),
         )
     return found
 
@@ -137,23 +138,16 @@ def show(title: str, rows: Mapping[str, Measured]) -> None:
     found = Table("strategy", *columns, title=title)
     for name, row in rows.items():
         cells = [
-            with_error(row.seconds_to_loss, 1),
-            with_error(row.faster(rows[ALL]), 2),
-            with_error(row.seconds_to_accuracy, 1),
-            with_error(row.final_accuracy, 4),
-            with_error(row.gradients_per_s, 1),
-            with_error(row.iterations, 1),
-            with_error(row.count, 1),
+            f"{row.seconds_to_loss:.1f}",
+            f"{row.faster(rows[ALL]):.2f}",
+            f"{row.seconds_to_accuracy:.1f}",
+            f"{row.final_accuracy:.4f}",
+            f"{row.gradients_per_s:.1f}",
+            f"{row.iterations:.1f}",
+            f"{row.count:.1f}",
         ]
         found.add_row(name, *cells)
     Console(width=150).print(found)
-
-
-def with_error(values: Iterable[float], digits: int) -> str:
-    """Return the mean and its standard error in words, without the error for a single value."""
-    found = list(values)
-    mean, apart = float(np.mean(found)), error(found)
-    return f"{mean:.{digits}f}" + (f" ± {apart:.{digits}f}" if np.isfinite(apart) else "")
 
 
 def keep(results: Mapping[str, Mapping[str, Any]], out: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from benchmarks.papers.bdsgd.cut_offs.results import Row
+from benchmarks.papers.bdsgd.cut_offs.results import INTERVAL, Row
 from benchmarks.papers.claims import Claim
 from benchmarks.papers.over_seeds import Spread, all_of
 
@@ -24,7 +24,6 @@ _PAPERS: Final = {  # cluster -> figure, and the rules that it shows BDSGD above
 # The network whose best cut-off is below Chen's, so that BDSGD saves the most time (figure 4).
 _SAVES_MOST: Final = "ii-0.24"
 _FIT_S: Final = 60.0
-_BY_INTERVAL: Final = "95 % interval of the paired difference"
 
 Rows = Mapping[str, Row]  # by rule
 
@@ -57,7 +56,7 @@ def papers(cluster: str, rows: Rows) -> list[Claim]:
             f"BDSGD's throughput is above that of {_NAMES[rule]}",
             _difference(ours.omega, row.omega, 2) + ", in % of the oracle's",
             row.omega.below(ours.omega),
-            margin=_BY_INTERVAL,
+            margin=INTERVAL,
         )
         for rule, row in others.items()
     ]
@@ -69,7 +68,7 @@ def papers(cluster: str, rows: Rows) -> list[Claim]:
                 "(not in the paper) BDSGD's throughput is above that of Elfving",
                 _difference(ours.omega, row.omega, 2) + ", in % of the oracle's",
                 row.omega.below(ours.omega),
-                margin=_BY_INTERVAL,
+                margin=INTERVAL,
             )
         )
     if figure == "figure 4":
@@ -81,7 +80,7 @@ def papers(cluster: str, rows: Rows) -> list[Claim]:
                 f"gradients apart: BDSGD {ours.spread('apart'):.1f}, "
                 + ", ".join(f"{name} {value:.1f}" for name, value in apart.items()),
                 all_of(ours.spread("apart").below(value) for value in apart.values()),
-                margin=_BY_INTERVAL,
+                margin=INTERVAL,
             )
         )
     if cluster == _SAVES_MOST and _CHEN in rows:
@@ -92,7 +91,7 @@ def papers(cluster: str, rows: Rows) -> list[Claim]:
                 "BDSGD saves more time than Chen, because its cut-off is lower",
                 _difference(ours_saved, chens, 1) + ", in % of waiting for all",
                 chens.below(ours_saved),
-                margin=_BY_INTERVAL,
+                margin=INTERVAL,
             )
         )
     return found
@@ -109,7 +108,7 @@ def _above_chen(title: str, cluster: str, rows: Rows) -> list[Claim]:
             "goal: deep-markov count is above Chen",
             _difference(ours, chen, 2) + ", in % of the oracle's",
             chen.below(ours),
-            margin=_BY_INTERVAL,
+            margin=INTERVAL,
         )
     ]
 
@@ -141,7 +140,7 @@ def _replan(title: str, cluster: str, rows: Rows) -> list[Claim]:
                 "goal: pooled replan is above every rolling rule",
                 f"{_difference(ours, rolling[rule], 2)}, against {rule}",
                 all_of(row.below(ours) for row in rolling.values()),
-                margin=_BY_INTERVAL,
+                margin=INTERVAL,
             )
         )
     return found

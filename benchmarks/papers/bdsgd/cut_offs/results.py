@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from outpace.predict.replay import Replay
 
+# By which Spread.below decides, as the margin of a claim.
+INTERVAL: Final = "95 % interval of the paired difference"
 BLOCKS: Final = 8  # of a single recording
 
 
