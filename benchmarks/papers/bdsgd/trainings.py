@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -148,6 +148,11 @@ def show(title: str, rows: Mapping[str, Measured]) -> None:
         ]
         found.add_row(name, *cells)
     Console(width=150).print(found)
+
+
+def with_error(values: Iterable[float], digits: int) -> str:
+    """Return the mean and its standard error in words, without the error for a single value."""
+    return f"{Spread(tuple(values)):.{digits}f}"
 
 
 def keep(results: Mapping[str, Mapping[str, Any]], out: Path) -> None:
