@@ -61,7 +61,7 @@ def judged(faster: Spread, ahead: Spread, behind: Spread, higher: Spread) -> lis
         Claim(
             "figure 8, table IV",
             "lazy execution ends with an accuracy that is as good (0.931 against 0.924)",
-            f"{higher:+.3f} at the same iterations",
+            f"{higher:.3f} at the same iterations",
             higher.near(HIGHER, ALIKE),
             margin=f"{HIGHER} ± {ALIKE}",
         ),

@@ -1,0 +1,70 @@
+"""FluentPS: the 1.38 times of PSSP over SSP, with one slow worker. See one-slow.yaml."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from benchmarks.papers.claims import Claim
+from benchmarks.papers.curves import Curve
+from benchmarks.papers.fluentps.fig10 import APART
+from benchmarks.papers.fluentps.table4 import PUBLISHED, PULLS_APART, ROWS, TIMES_APART
+from benchmarks.papers.pace import Pace, listed, pace
+
+from outpace.config.experiment import Experiment
+
+QUICK = ("seeds=1", "stop.iterations=60")
+
+CLUSTERS: Final = ("10 %", "20 %", "equal")  # how much slower one worker is
+MODELS: Final = {"ASP": "asp", "PSSP": "soft 0.5", "SSP": "soft 1"}  # with rows of table IV
+FIGURES: dict[str, list[str]] = {}
+_SECONDS, _DELAYED = (
+    dict(zip(ROWS, PUBLISHED["64x1"][column], strict=True)) for column in ("seconds", "delayed")
+)
+
+
+def claims(
+    curves: Mapping[str, Sequence[Curve]], experiments: Mapping[str, Experiment]
+) -> list[Claim]:
+    """Judge table IV's three rows by the runs of each cluster."""
+    paces = {name: pace(runs) for name, runs in curves.items()}
+    return [
+        claim
+        for cluster in CLUSTERS
+        for claim in judged(cluster, {model: paces[f"{cluster} {model}"] for model in MODELS})
+    ]
+
+
+def judged(cluster: str, measured: Mapping[str, Pace]) -> list[Claim]:
+    """Judge one cluster; without a slow worker the numbers are shown for comparison."""
+    slow = cluster != "equal"
+    where = f"table IV, one worker {cluster} slower" if slow else "all workers equal"
+    faster = measured["PSSP"].faster_than(measured["SSP"])
+    share = measured["PSSP"].delayed / measured["SSP"].delayed * 100.0
+    published = 100 * _DELAYED["soft 0.5"] / _DELAYED["soft 1"]
+    times = {model: _SECONDS[row] for model, row in MODELS.items()}
+    left = PULLS_APART["soft"]
+    near_times = all(measured[model].seconds.near(s, TIMES_APART * s) for model, s in times.items())
+    return [
+        Claim(
+            where,
+            "PSSP (P = 0.5) is 1.38 times faster than SSP",
+            f"{faster:.2f} times",
+            faster.near(times["SSP"] / times["PSSP"], APART) if slow else None,
+            margin=f"within {APART} times",
+        ),
+        Claim(
+            where,
+            f"ASP, PSSP, SSP: {listed(times.values(), 2)} s per 100 iterations",
+            f"{listed((each.seconds for each in measured.values()), 2)} s",
+            near_times if slow else None,
+            margin=f"each within {TIMES_APART:.0%}",
+        ),
+        Claim(
+            where,
+            f"PSSP (P = 0.5) delays {published:.1f} % as many pulls as SSP",
+            f"{share:.1f} %",
+            1 / left <= share.mean / published <= left if slow else None,
+            margin=f"within a factor of {left:g}",
+        ),
+    ]
