@@ -52,6 +52,7 @@ def attach(model: ModelT, optimizer: OptimizerT) -> tuple[ModelT, OptimizerT]:
     Raises:
         ConfigError: if this model cannot be shared, or this process's place in the run is unclear.
     """
+    _require_kinds(model, optimizer)
     if not _in_a_run():
         return model, optimizer
     if HERE.worker is not None:
@@ -128,6 +129,16 @@ def finish() -> None:
     """
     if HERE.worker is not None:
         HERE.worker.leave(fetch=True)
+
+
+def _require_kinds(model: object, optimizer: object) -> None:
+    kinds = (("model", model, torch.nn.Module), ("optimizer", optimizer, torch.optim.Optimizer))
+    for name, given, kind in kinds:
+        if not isinstance(given, kind):
+            raise ConfigError(
+                f"outpace.attach(model, optimizer): {name} must be a {kind.__module__}."
+                f"{kind.__name__}, not {'None' if given is None else type(given).__name__}"
+            )
 
 
 def _in_a_run() -> bool:

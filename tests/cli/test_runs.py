@@ -49,6 +49,14 @@ FIELDS = {
     "simulated_in_s",
 }
 
+# Nine lists of ten, and thirty mappings that each contain the one before twice.
+BOMB = "a0: &a0 [1]\n" + "".join(
+    f"a{n + 1}: &a{n + 1} [{', '.join([f'*a{n}'] * 10)}]\n" for n in range(8)
+)
+MERGES = "a0: &a0 {x: 1}\n" + "".join(
+    f"a{n + 1}: &a{n + 1} {{<<: [*a{n}, *a{n}], y{n}: 1}}\n" for n in range(30)
+)
+
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
@@ -146,7 +154,9 @@ def test_overrides_apply_together_and_a_kind_resets_its_mapping(here):
         (["task={kind: python, target: 'none.py:make'}"], "there is no file"),
         (["task={kind: python, target: 'nowhere.at.all:make'}"], "there is no module"),
         (["variants=[{name: a}]"], "use outpace compare"),
-        (["workers=99999999999999999999999"], "workers must be at most 1,000,000"),
+        (["workers=99999999999999999999999"], "workers must be at most 20,000"),
+        (["workers=1000000"], "workers must be at most 20,000"),
+        (["workers=20000", "servers=20000"], "must be at most 1,000,000, the messages"),
         (["sync.staleness=99999999999999999999"], "sync.staleness must be from 0"),
         (["compute.mean_s=1e300"], "compute.mean_s must be"),
         (["compute.cv=1e200"], "compute.cv must be"),
@@ -184,6 +194,9 @@ def test_all_that_is_wrong_is_said_at_once(here, capsys):
         ("- a\n- b\n", "must hold a mapping"),
         ("", "must hold a mapping"),
         ("workers: \t1\n  x: 2", "line"),
+        ("task: {kind: timing}\nsync: &s {kind: bsp, x: *s}", "line 2: *s is used within &s"),
+        (BOMB, "every alias (*name) replaced by its value, 484 characters would become 2,456,790,229"),
+        (MERGES, "every alias (*name) replaced by its value"),
     ],
 )
 def test_unreadable_yaml_is_refused_with_its_line(here, capsys, text, words):

@@ -48,6 +48,11 @@ def raises():
 def leaves():
     return task(lambda o, t: exit(0))
 
+def unset():
+    made = task()
+    torch.nn.init.constant_(made.model.bias, float("nan"))
+    return made
+
 def wrong_shape():
     return Task(torch.nn.Linear(4, 2), cross_entropy, (x, y))
 
@@ -116,6 +121,7 @@ def run(tmp_path):
         ("a_float", "its loss must be a scalar tensor, not a float"),
         ("raises", "its first batch raised ZeroDivisionError: .*tasks.py, line"),
         ("leaves", "its first batch raised SystemExit: 0"),
+        ("unset", "the parameter bias is not finite before the first step"),
         ("wrong_shape", "its first batch raised RuntimeError: mat1 and mat2"),
     ],
 )

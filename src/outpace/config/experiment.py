@@ -41,7 +41,8 @@ _OF_SERVERS: Final = (
     "pull_time",
     "slicing",
 )
-_NODES: Final = 10**6  # largest number of workers, and of servers
+_NODES: Final = 20_000  # most workers, and servers: 15 kB of memory each, 1 ms per iteration
+_LINKS: Final = 10**6  # most pairs of a worker and a server, which each worker waits for
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +158,7 @@ class Experiment:
 
     def __post_init__(self) -> None:
         require(0 <= self.seed < 2**63, "seed", "from 0 to 2^63 − 1", self.seed)
-        limits = (("batch_size", 10**9, "1e9"), *((k, _NODES, "1,000,000") for k in _MACHINES))
+        limits = (("batch_size", 10**9, "1e9"), *((k, _NODES, f"{_NODES:,}") for k in _MACHINES))
         for key, most, words in limits:
             count = getattr(self, key)
             require(count > 0, key, "at least 1", count)
@@ -294,6 +295,12 @@ class Experiment:
                 "set evaluate.every_updates or another stop"
             )
         if not all(0 < getattr(self, key) <= _NODES for key in _MACHINES):
+            return
+        if self.workers * self.servers > _LINKS:
+            yield (
+                f"workers, servers: {self.workers:,} workers times {self.servers:,} servers must "
+                f"be at most {_LINKS:,}, the messages of one iteration"
+            )
             return
         yield from self.policies.contradictions(load)
         slow = () if self.compute is None else self.compute.slow

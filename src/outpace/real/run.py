@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
 from outpace.engine.control import ControlFunction
 from outpace.engine.cut_offs import cut_off_rule
-from outpace.errors import ConfigError, OutpaceError
+from outpace.errors import ConfigError, DivergenceError, OutpaceError
 from outpace.predict.interface import Model, Rule
 from outpace.real.control import RealControl
 from outpace.real.coordinator.coordinator import EARLY_END_S, Coordinator
@@ -39,6 +40,7 @@ from outpace.record.metrics import Metrics
 from outpace.record.totals import Totals
 from outpace.record.trace import Trace
 from outpace.support.place import CONNECT
+from outpace.support.room import require_room
 from outpace.support.units import Time, seconds
 from outpace.sync.messages import server_name, worker_name
 from outpace.tasks import Evaluation
@@ -87,6 +89,8 @@ class RealRun:
     ) -> None:
         if outside is not None:
             _require_reachable(outside, insecure)
+        elsewhere = 0 if outside is None else experiment.workers
+        require_room(experiment.servers_in_run + experiment.workers - elsewhere, elsewhere)
         self._experiment, self._training, self._trace, self._log = experiment, training, trace, log
         self._outside, self._watch = outside, watch
         self.metrics = Metrics()
@@ -167,6 +171,16 @@ class RealRun:
             if at.version != self._evaluated:
                 self._begin_evaluation(blocks, at, lambda: None)
         self._evaluations.settle()
+        self._require_trained()
+
+    def _require_trained(self) -> None:
+        totals = self.totals
+        if totals.unusable and not totals.applied:
+            raise DivergenceError(
+                f"nothing was trained: none of the {totals.unusable:,} gradients could be used, "
+                "because they were not finite or their steps were skipped; check the data and the "
+                "loss of the first iteration, and try a smaller learning rate"
+            )
 
     def _start_processes(self) -> None:
         training, plan = self._training, self._training.experiment
@@ -251,6 +265,13 @@ def _require_reachable(outside: Outside, insecure: bool) -> None:
         raise ConfigError(
             f"--connect {outside.connect}: the file exists, and another run may be using it; "
             "remove it if no run is, or name another file"
+        )
+    if not os.access(outside.connect.parent, os.W_OK | os.X_OK):
+        is_there = outside.connect.parent.is_dir()
+        problem = "cannot be written" if is_there else "does not exist"
+        raise ConfigError(
+            f"--connect {outside.connect}: the folder {outside.connect.parent} {problem}; "
+            "make it, or name a file in another folder"
         )
     if outside.host in ("0.0.0.0", "*", "::"):
         raise ConfigError(

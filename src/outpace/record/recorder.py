@@ -63,6 +63,10 @@ class Recorder:
         iterations = self.totals.iterations
         iterations[worker] = iterations.get(worker, 0) + 1
 
+    def gradient_unusable(self) -> None:
+        """Count a gradient that is not finite, or belongs to a step that GradScaler skips."""
+        self.totals.unusable += 1
+
     def batch_loss(self, loss: float) -> None:
         self.totals.loss_sum += loss
         self.totals.losses += 1

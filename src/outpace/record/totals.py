@@ -16,6 +16,7 @@ class Totals(msgspec.Struct, array_like=True):
     applied: int = 0  # whole gradients, as counted by shard 0
     dropped: int = 0
     abstained: int = 0  # pushes without a gradient
+    unusable: int = 0  # gradients that were not finite, or belonged to a skipped step
     delayed: dict[int, int] = {}  # shard -> pulls
     staleness: dict[int, dict[int, int]] = {}  # shard -> histogram
     compute: int = 0

@@ -24,6 +24,8 @@ from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
 from typing import Any, Final
 
+from outpace.support.room import require_short_temporary_folder
+
 _PRELOAD: Final = "outpace.support.preload"
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_NAME: Final = 15
@@ -109,6 +111,7 @@ def _begin(
 
 def _start_fork_server() -> None:
     """Start the fork server if there is none; block Ctrl-C until it has its own session."""
+    require_short_temporary_folder()
     multiprocessing.resource_tracker.ensure_running()  # starting it later would unblock the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:

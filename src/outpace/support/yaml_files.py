@@ -10,14 +10,17 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
-from ruamel.yaml.nodes import ScalarNode
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 from ruamel.yaml.resolver import VersionedResolver
 
 from outpace.errors import ConfigError
+
+_EXPANSION: Final = 1_000_000  # characters that aliases may add to a text
+_NODE: Final = 10  # characters that a value counts for, besides its own
 
 
 class _Resolver(VersionedResolver):
@@ -48,7 +51,11 @@ def parse_yaml(text: str, source: str) -> Any:
     try:
         yaml = YAML(typ="safe", pure=True)
         yaml.Resolver = _Resolver
-        return yaml.load(text)
+        root = yaml.compose(text)
+        if root is None:
+            return None
+        _require_bounded(root, len(text), source)
+        return yaml.constructor.construct_document(root)
     except RecursionError:
         raise ConfigError(f"{source}: the YAML is nested too deeply") from None
     except (YAMLError, ValueError) as error:
@@ -56,6 +63,43 @@ def parse_yaml(text: str, source: str) -> Any:
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         reason = getattr(error, "problem", None) or str(error).partition("\n")[0]
         raise ConfigError(f"{source}{place}: not readable as YAML: {reason}") from error
+
+
+def _require_bounded(root: Node, written: int, source: str) -> None:
+    """Raise ConfigError if aliases make the data endless, or far larger than the text.
+
+    Copies of the data are made, in which each alias is a copy of its anchor. A few lines in which
+    each list repeats the one before ten times would fill the memory.
+    """
+    sizes: dict[int, int | None] = {}  # by id; None while the node is being measured
+
+    def size_of(node: Node) -> int:
+        if id(node) in sizes:
+            size = sizes[id(node)]
+            if size is None:
+                line = node.start_mark.line + 1
+                raise ConfigError(
+                    f"{source}, line {line}: *{node.anchor} is used within &{node.anchor} itself: "
+                    "write the value out"
+                )
+            return size
+        sizes[id(node)] = None
+        size = _NODE
+        if isinstance(node, ScalarNode):
+            size += len(node.value)
+        else:
+            pairs = isinstance(node, MappingNode)
+            inner = (part for pair in node.value for part in pair) if pairs else node.value
+            size += sum(map(size_of, inner))
+        sizes[id(node)] = size
+        return size
+
+    size = size_of(root)
+    if size > _NODE * written + _EXPANSION:
+        raise ConfigError(
+            f"{source}: with every alias (*name) replaced by its value, {written:,} characters "
+            f"would become {size:,}: write out what is needed"
+        )
 
 
 def write_yaml(data: Any) -> str:

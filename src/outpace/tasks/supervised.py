@@ -161,11 +161,21 @@ class SupervisedWorkload:
         try:
             inputs, targets = samples_at(self.task.train, self.samples_of(0, 0))
             loss = self.task.loss(self.model(inputs), targets)
-            problem = self._fault(loss)
+            problem = self._unset() or self._fault(loss)
         except (Exception, SystemExit) as error:
             problem = f"its first batch raised {brief(error)}"
         if problem:
             raise ConfigError(f"task.target: {target}: {problem}")
+
+    def _unset(self) -> str:
+        """Name a parameter that is not finite before the first step, if there is one."""
+        for name, parameter in self.model.named_parameters():
+            if parameter.requires_grad and not bool(parameter.detach().isfinite().all()):
+                return (
+                    f"the parameter {name} is not finite before the first step: initialize it, or "
+                    "check the file it was loaded from"
+                )
+        return ""
 
     def _fault(self, loss: object) -> str:
         """Describe the fault of a loss; the text is empty if there is none."""

@@ -29,6 +29,9 @@ FEATURES = runpy.run_path(str(SCRIPTS / "features.py"))
 SEVERAL = runpy.run_path(str(SCRIPTS / "several.py"))
 
 
+WRONG = {"kind": "script", "path": str(SCRIPTS / "wrong.py")}
+
+
 def launch(script: str | Path, *arguments: object, log: Any = print, **changes: Any) -> Result:
     task = {
         "kind": "script",
@@ -212,6 +215,31 @@ def test_a_model_that_cannot_be_shared_is_refused_by_attach():
     ):
         with pytest.raises(ConfigError, match=words):
             attached(None, 0, experiment, nowhere if "meta" in words else model, optimizer)
+
+
+@pytest.mark.parametrize(
+    ("model", "optimizer", "words"),
+    [
+        (torch.nn.Linear(2, 2), None, r"optimizer must be a torch.optim.*Optimizer, not None$"),
+        ([torch.ones(1)], torch.optim.SGD([torch.ones(1)]), r"model must be .*Module, not list$"),
+    ],
+)
+def test_attach_says_which_argument_is_of_the_wrong_kind(model, optimizer, words):
+    with pytest.raises(ConfigError, match=words):
+        outpace.attach(model, optimizer)
+
+
+def test_parameters_that_are_not_finite_at_the_start_are_not_blamed_on_the_learning_rate():
+    with pytest.raises(ConfigError, match="weight is not finite before the first step: initialize"):
+        launch("wrong.py", "nan-weights", workers=2, servers=1)
+
+
+@pytest.mark.parametrize("sync", [{"kind": "bsp"}, {"kind": "ssgd"}])
+def test_a_run_none_of_whose_gradients_is_finite_has_failed(sync):
+    servers = {} if sync["kind"] == "ssgd" else {"servers": 1}
+    changes = {"workers": 2, "sync": sync, "deterministic": False, **servers}
+    with pytest.raises(DivergenceError, match="nothing was trained: none of the 12 gradients"):
+        run({"task": WRONG | {"arguments": ["all-nan"]}, **changes})
 
 
 def test_refused_calls_leave_the_run_going():

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.support.command import refused
 
 import outpace
 from outpace import script
@@ -343,6 +344,16 @@ def test_a_file_that_is_there_already_is_neither_overwritten_nor_removed(tmp_pat
     with pytest.raises(ConfigError, match="the file exists"):
         run(CONFIG, outside=outside(tmp_path))
     assert there.read_text() == "mine"
+
+
+def test_a_connect_file_in_a_folder_that_is_not_there_is_refused_before_servers_start(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    arguments = ("serve", "--workers", "2", "--connect", "nowhere/connect.json", "--out", "out")
+    message = refused(capsys, *arguments)
+    assert message.startswith("error: --connect nowhere/connect.json: the folder nowhere does not")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,8 @@ def main(case: str) -> None:
     elif case == "sparse":
         model = nn.Sequential(nn.Embedding(3, 3), nn.Linear(3, 2))
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    if case == "nan-weights" and second:
+        nn.init.constant_(model.weight, float("nan"))
     if case == "unattached" and second:
         return
     model, optimizer = outpace.attach(model, optimizer)
@@ -51,7 +53,8 @@ def main(case: str) -> None:
             refused(lambda: optimizer.add_param_group({"params": []}), "before outpace.attach")
         if bad and case == "lr":
             optimizer.param_groups[0]["lr"] = float("nan")
-        step(model, optimizer, float("nan") if bad and case == "nan" else 1.0)
+        is_nan = case == "all-nan" or (bad and case == "nan")
+        step(model, optimizer, float("nan") if is_nan else 1.0)
     outpace.finish()
     if case == "caught":
         refused(optimizer.step, f"worker-{rank} has left the run: it cannot take another step")

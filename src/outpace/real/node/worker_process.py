@@ -156,6 +156,7 @@ class WorkerProcess(Member, ABC):
                 f"the {what} of {self.name} is not finite in its iteration {iteration}; "
                 "try a smaller learning rate"
             )
+        self.recorder.gradient_unusable()
         self._log.note(
             f"a {what} of {self.name} is not finite: it is not pushed",
             first=f" (iteration {iteration})",

@@ -26,6 +26,12 @@ class ScriptModel:
         self.model, self.optimizer = model, optimizer
         self.groups = [list(group["params"]) for group in optimizer.param_groups]
         self.names, self.parameters = shared_parameters(model, self.groups)
+        for name, parameter in zip(self.names, self.parameters, strict=True):
+            if not bool(parameter.detach().isfinite().all()):
+                raise ConfigError(
+                    f"the parameter {name} is not finite before the first step: initialize the "
+                    "model, or check the file it was loaded from, before outpace.attach"
+                )
         self.dtype = self.parameters[0].dtype
         devices = {p.device for p in self.parameters}
         self.device = devices.pop() if len(devices) == 1 else None  # None: several devices

@@ -89,7 +89,7 @@ class ScriptTrainer:
 
     def _flat_gradient(self) -> torch.Tensor | None:
         """Return the gradient in the model as one vector; None if it is skipped or refused."""
-        if self._is_skipped:
+        if self._is_skipped():
             return None
         script, scale = self.script, self._scale
         flat = script.as_one([gradient_of(p) for p in script.parameters])
@@ -103,7 +103,7 @@ class ScriptTrainer:
         Args:
             check: refuse the gradient if it is not finite.
         """
-        if self._is_skipped:
+        if self._is_skipped():
             return None
         tensors = [gradient_of(p).reshape(-1) for p in self.script.parameters]
         if self.script.device is None:
@@ -113,10 +113,13 @@ class ScriptTrainer:
         pieces = Pieces(tensors)
         return pieces if not check or self._may_be_used(pieces) else None
 
-    @property
     def _is_skipped(self) -> bool:
+        """True if GradScaler skips this step, which is then counted."""
         found_inf = getattr(self.script.optimizer, "found_inf", None)  # set by GradScaler
-        return found_inf is not None and float(found_inf) > 0
+        if found_inf is None or float(found_inf) == 0:
+            return False
+        self._process.recorder.gradient_unusable()
+        return True
 
     @property
     def _scale(self) -> float:

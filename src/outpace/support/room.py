@@ -1,0 +1,74 @@
+"""Checks whether this computer has room for the processes of a run, before any is started."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from outpace.errors import ConfigError
+
+_SOCKET_PATH: Final = 107  # longest path of a Unix socket in bytes; the 108th ends it
+_SOCKET_NAME: Final = len("/pymp-12345678/listener-12345678")  # what multiprocessing adds
+_FILES: Final = 64  # descriptors of a process before it starts others
+_FILES_EACH: Final = 5  # for a process: its output and error, two of multiprocessing, a connection
+_PROCESS_BYTES: Final = 10 << 20  # memory of a process that it does not share, without a model
+_MEMORY: Final = Path("/proc/meminfo")
+
+
+def require_room(processes: int, connections: int = 0) -> None:
+    """Raise ConfigError if so many processes cannot be started on this computer.
+
+    Args:
+        processes: number of processes that this one starts.
+        connections: number of processes started elsewhere that connect to this one.
+    """
+    require_short_temporary_folder()
+    _require_memory(processes)
+    _require_files(processes, connections)
+
+
+def require_short_temporary_folder() -> None:
+    """Raise ConfigError if sockets in the folder for temporary files would have too long names."""
+    folder = tempfile.gettempdir()
+    most = _SOCKET_PATH - _SOCKET_NAME
+    if len(os.fsencode(folder)) > most:
+        raise ConfigError(
+            f"TMPDIR: {folder} has {len(os.fsencode(folder))} characters, and sockets in it can "
+            f"only be made with at most {most}: set TMPDIR to a folder with a shorter name"
+        )
+
+
+def _require_memory(processes: int) -> None:
+    total = _memory_bytes()
+    needed = processes * _PROCESS_BYTES
+    if total is not None and needed > total:
+        raise ConfigError(
+            f"workers, servers: {processes:,} processes need about {needed / 1e9:,.1f} GB of "
+            f"memory, without the model, and this computer has {total / 1e9:,.1f} GB: have fewer"
+        )
+
+
+def _memory_bytes() -> int | None:
+    """Return the memory of this computer in bytes; None if it is not known."""
+    try:
+        lines = _MEMORY.read_text().splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemTotal:"))
+    except (OSError, ValueError, IndexError, StopIteration):
+        return None
+
+
+def _require_files(processes: int, connections: int) -> None:
+    try:
+        import resource
+    except ImportError:  # not Unix
+        return
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = _FILES + _FILES_EACH * processes + connections
+    if most != resource.RLIM_INFINITY and most < needed:
+        raise ConfigError(
+            f"a process may have {most} open files here, and a run with {processes + connections} "
+            f"processes needs {needed}: raise the limit with `ulimit -n {needed}`, or have fewer "
+            "workers or servers"
+        )
