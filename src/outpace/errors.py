@@ -15,7 +15,7 @@ class OutpaceError(Exception):
 
 
 class OutpaceWarning(RuntimeWarning):
-    """Something about a run in virtual time that its user should know. The run goes on."""
+    """Something about a run that its user should know. The run goes on."""
 
 
 class ConfigError(OutpaceError):

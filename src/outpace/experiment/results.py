@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import torch
@@ -28,6 +28,9 @@ from outpace.record.sinks import MemorySink, ParquetSink
 from outpace.record.trace import Trace
 from outpace.report import write_report
 from outpace.simulation.network.links import MessageLog
+from outpace.support.notices import warn
+
+_KILLED: Final = "the run was killed, or its folder could not be written any more"
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,7 @@ class RecordedRun:
             files.new_folder(self.out)
             files.write_config(self.out, to_plain(self.experiment))
             # Written first, because a process that is killed cannot report it.
-            files.write_summary(self.out, self._summary("partial", 0.0, "the run was killed"))
+            files.write_summary(self.out, self._summary("partial", 0.0, _KILLED))
 
     def _finish(self, status: str, host_s: float, error: str | None) -> Result:
         with _uninterrupted():
@@ -125,9 +128,11 @@ class RecordedRun:
                 return self._complete(status, host_s, error)
             except (OSError, ConfigError) as fault:
                 reason = f"cannot complete the folder {self.out}: {fault}"
+                if error is not None:  # the run had failed before
+                    reason = f"{error}; {reason}"
                 if self.out is not None:
                     with contextlib.suppress(OSError):
-                        files.write_summary(self.out, self._summary("failed", host_s, reason))
+                        files.correct_summary(self.out, self._summary("failed", host_s, reason))
                 raise RunError(reason) from fault
 
     def _complete(self, status: str, host_s: float, error: str | None) -> Result:
@@ -144,8 +149,15 @@ class RecordedRun:
             if self.log is not None:
                 files.write_table(self.out / files.MESSAGES, self.log.table())
             files.write_summary(self.out, summary)
-            write_report([self.out], self.out / files.REPORT)
+            self._report(self.out)
         return Result(self.experiment, summary, metrics, parameters, self.sink.table, self.out)
+
+    def _report(self, folder: Path) -> None:
+        """Write the report; a run whose report is missing is complete: it can be made again."""
+        try:
+            write_report([folder], folder / files.REPORT)
+        except (OSError, ConfigError) as fault:
+            warn(f"{fault}; the run is complete: `outpace report {folder}` makes its report")
 
     def _summary(self, status: str, host_s: float, error: str | None) -> dict[str, Any]:
         engine, without_servers = self.engine, self.experiment.peers is not None

@@ -27,6 +27,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from outpace.errors import ConfigError
@@ -94,6 +95,14 @@ def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
     write_json(folder / SUMMARY, summary)
 
 
+def correct_summary(folder: Path, summary: Mapping[str, Any]) -> None:
+    """Write the summary over the one that is there: a full disk has no room for another file."""
+    text = json.dumps(summary, indent=2, allow_nan=False) + "\n"
+    with (folder / SUMMARY).open("r+", encoding="utf-8") as file:
+        file.write(text)
+        file.truncate()
+
+
 def write_json(path: Path, data: Any) -> None:
     """Write strict JSON. Raises ValueError if a number is NaN or infinite."""
     write_text(path, json.dumps(data, indent=2, allow_nan=False) + "\n")
@@ -108,7 +117,10 @@ def write_table(path: Path, table: pa.Table) -> None:
 
 
 def write_model(folder: Path, parameters: dict[str, torch.Tensor]) -> None:
-    replace_file(folder / MODEL, lambda partial: save_file(parameters, str(partial)))
+    try:
+        replace_file(folder / MODEL, lambda partial: save_file(parameters, str(partial)))
+    except SafetensorError as error:  # of a full disk, among others
+        raise OSError(f"{MODEL}: {error}") from error
 
 
 def read_summary(folder: Path) -> dict[str, Any]:

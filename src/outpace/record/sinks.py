@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from outpace.errors import RunError
 from outpace.record.trace import CHUNK, SCHEMA
 
 
@@ -27,14 +28,28 @@ class MemorySink:
 
 
 class ParquetSink:
-    """Writes a trace to a file, which gets its final name when it is complete."""
+    """Writes a trace to a file, which gets its final name when it is complete.
+
+    The first row that cannot be written raises RunError; all later ones are dropped, so that the
+    run can still end in order.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path, self._partial = path, path.with_name(path.name + ".part")
         self._writer: pq.ParquetWriter | None = None
         self._waiting: list[pa.RecordBatch] = []
+        self._failed = False
 
     def __call__(self, batch: pa.RecordBatch) -> None:
+        if self._failed:
+            return
+        try:
+            self._add(batch)
+        except OSError as error:
+            self._failed = True
+            raise RunError(f"cannot write the trace of the run, {self._path}: {error}") from error
+
+    def _add(self, batch: pa.RecordBatch) -> None:
         self._open()
         self._waiting.append(batch)  # small row groups cost more than their rows
         if sum(part.num_rows for part in self._waiting) >= CHUNK:
@@ -47,6 +62,9 @@ class ParquetSink:
             self._open().write_table(table, row_group_size=table.num_rows)
 
     def close(self) -> None:
+        if self._failed:
+            self._partial.unlink(missing_ok=True)
+            return
         try:
             self._write()
             self._open().close()

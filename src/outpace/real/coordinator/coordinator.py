@@ -128,14 +128,14 @@ class Coordinator:
             RunError: a process failed, is lost, or did not keep a time limit.
             ConfigError: the workers do not fit together, or one found its configuration wrong.
         """
-        self._drive(self._conduct())
+        self._drive(self._conduct)
 
     def wind_down(self) -> None:
         """End the run early but in order: stop the workers and take the parameters as they are."""
         if self.started and not self.over:
             self.kernel.close()
             self.losses.early = True
-            self._drive(self._end_in_order())
+            self._drive(self._end_in_order)
 
     def end(self, reason: str) -> None:
         """Tell the workers to stop; from now on waiting for them has a limit."""
@@ -150,9 +150,9 @@ class Coordinator:
         self._architecture.close()
         self._transport.close()
 
-    def _drive(self, phases: Coroutine[Any, Any, None]) -> None:
+    def _drive(self, phases: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self.kernel.catch_up()  # limits count from now
-        self.kernel.spawn(phases, "the coordinator")
+        self.kernel.spawn(phases(), "the coordinator")
         try:
             with self.clock.interruptible():
                 self.kernel.run()
