@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import pytest
 from benchmarks.papers.curves import Curve, read_curve
-from benchmarks.papers.experiments import EXPERIMENTS
+from benchmarks.papers.experiments import EXPERIMENTS, judge_of
 from benchmarks.papers.fluentps import cifar100
 from benchmarks.papers.pace import Pace, accuracy, accuracy_between, pace
 
@@ -123,3 +124,17 @@ def test_a_missing_or_damaged_file_of_cifar_100_is_named(tmp_path):
         cifar100.cifar100("alexnet", str(tmp_path))
     with pytest.raises(ConfigError, match="record 1 has a class above 99"):
         cifar100.read(_records(tmp_path / "test.bin", [0, 100]), 2)
+
+
+@pytest.mark.parametrize("name", ["fluentps-alpha", "fluentps-one-slow"])
+def test_every_claim_of_an_experiment_is_judged_from_its_runs(name, tmp_path):
+    curves, experiments = {}, {}
+    for variant in _variants(name, ()):
+        short = replace(variant.experiment.stop, iterations=8)
+        experiments[variant.name] = replace(variant.experiment, workers=8, stop=short)
+        simulate(experiments[variant.name], tmp_path / variant.name)
+        curves[variant.name] = [read_curve(tmp_path / variant.name)]
+    claims = judge_of(name).claims(curves, experiments)
+    judged = [claim for claim in claims if claim.margin and claim.agrees is not None]
+    assert len(judged) >= 3
+    assert {claim.agrees for claim in judged} <= {True, False}
