@@ -26,13 +26,13 @@ from time import monotonic
 
 from benchmarks.papers import results
 from benchmarks.papers.claims import Claim, show, write
+from benchmarks.papers.comparing import compare_with_bars
 from benchmarks.papers.curves import read_curve
 from benchmarks.papers.experiments import EXPERIMENTS, judge_of
 
-from outpace.cli.base import progress_bars
 from outpace.errors import ConfigError, OutpaceError
 from outpace.experiment.compared import Variant
-from outpace.experiment.comparison import compare, seeds_from, variants_from
+from outpace.experiment.comparison import seeds_from, variants_from
 from outpace.record.folder import REPORT, free_folder
 from outpace.report import write_report
 from outpace.support.yaml_files import read_yaml, with_overrides
@@ -154,8 +154,8 @@ def _claims(
     variants = variants_from(data, str(path), path.parent)
     if judged is None:
         origin = results.origin() if record else {}
-        with free_folder(RUNS, name) as out, progress_bars() as bar:
-            compare(variants, out, seeds=seeds, progress=lambda variant: bar(variant.name))
+        with free_folder(RUNS, name) as out:
+            compare_with_bars(variants, out, seeds=seeds)
         if record:
             (out / results.ORIGIN).write_text(json.dumps(origin), "utf-8")
     else:
@@ -170,14 +170,12 @@ def _claims(
             [run.folder for name in names for run in curves[name] if run.folder is not None],
             out / f"{figures}.html",
         )
-    # TODO: until every judge takes several seeds
-    given = curves if "seeds" in data else {name: runs[0] for name, runs in curves.items()}
-    claims = paper.claims(given, {variant.name: variant.experiment for variant in variants})
+    claims = paper.claims(curves, {variant.name: variant.experiment for variant in variants})
     show(claims)
     if record:
         results.record(name, claims, seeds, origin)
         results.write_table()
-    pictures = paper.draw(given, out) if hasattr(paper, "draw") else []
+    pictures = paper.draw(curves, out) if hasattr(paper, "draw") else []
     for report in (out / REPORT, *(out / f"{name}.html" for name in paper.FIGURES), *pictures):
         print(f"report: {report}")
     return claims

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 from benchmarks.papers.bdsgd.cut_offs.clusters import Recorded
+from benchmarks.papers.comparing import compare_with_bars
 from benchmarks.papers.curves import Curve, read_curve
 from benchmarks.papers.over_seeds import Spread
 from benchmarks.papers.pace import accuracy_between
@@ -18,7 +19,7 @@ from plotly.subplots import make_subplots
 from rich.console import Console
 from rich.table import Table
 
-from outpace.experiment.comparison import compare, variants_from
+from outpace.experiment.comparison import variants_from
 from outpace.predict import models
 from outpace.predict.recorded import RunTimes, write
 from outpace.report.figures.figure import colour, dash
@@ -57,7 +58,7 @@ def train(
     law = {"kind": "trace", "path": str(path.resolve())}
     variants = [{"name": name, "sync": sync} for name, sync in strategies.items()]
     data = {**experiment, "workers": times.workers, "compute": law, "variants": variants}
-    compare(variants_from(data, out.name, Path(__file__).parent), out)
+    compare_with_bars(variants_from(data, out.name, Path(__file__).parent), out)
     return {name: read_curve(out / name) for name in strategies}
 
 

@@ -15,6 +15,7 @@ import torch
 from benchmarks.papers import bursts
 from benchmarks.papers.bdsgd.trainings import keep, with_error
 from benchmarks.papers.claims import Claim
+from benchmarks.papers.comparing import compare_with_bars
 from benchmarks.papers.curves import Curve, read_curve
 from benchmarks.papers.hpsgd.scaling import HPSGD, LOCAL, SSGD
 from benchmarks.papers.pace import accuracy_between
@@ -23,7 +24,7 @@ from plotly.subplots import make_subplots
 from rich.console import Console
 from rich.table import Table
 
-from outpace.experiment.comparison import compare, variants_from
+from outpace.experiment.comparison import variants_from
 from outpace.predict.recorded import write
 from outpace.record.folder import TRACE
 from outpace.report.figures.figure import colour
@@ -112,7 +113,9 @@ def _train(data: Mapping[str, Any], case: str, seed: int, out: Path) -> dict[str
         {"name": name, "sync": sync, **(beside if sync["kind"] in POLICIES else {})}
         for name, sync in data["strategies"].items()
     ]
-    compare(variants_from(base | {"variants": variants}, out.name, Path(__file__).parent), out)
+    compare_with_bars(
+        variants_from(base | {"variants": variants}, out.name, Path(__file__).parent), out
+    )
     return {name: read_curve(out / name) for name in data["strategies"]}
 
 
