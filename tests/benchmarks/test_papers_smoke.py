@@ -20,7 +20,7 @@ TIMES_ONLY = "task={kind: timing, parameters: 1000}"
         ("fluentps-fig9", [TIMES_ONLY, "seeds=1", "stop.iterations=40", "compute.worker_cv=0.4"]),
         ("fluentps-fig10", [TIMES_ONLY, "seeds=1", "stop.iterations=3"]),
         ("fluentps-table4", [TIMES_ONLY, "seeds=1", "stop.iterations=20"]),
-        ("hybrid_simulator", ["task={kind: digits-mlp}", "stop={iterations: 2}"]),
+        ("hybrid_simulator", ["seeds=1", "task={kind: digits-mlp}", "compute.mean_s=4.0"]),
         ("hpsgd-real", ["repeats=1", "experiment.stop={iterations: 2}"]),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
