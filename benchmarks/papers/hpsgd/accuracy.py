@@ -1,10 +1,10 @@
-"""HPSGD: time to two accuracies, without stragglers and with. See accuracy.yaml."""
+"""HPSGD: time to two accuracies, and how much of it workers compute. See accuracy.yaml."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
-from benchmarks.papers import bursts
-from benchmarks.papers.bdsgd.trainings import keep, with_error
-from benchmarks.papers.claims import Claim
+from benchmarks.papers.bdsgd.trainings import keep
+from benchmarks.papers.claims import Claim, Verdict
 from benchmarks.papers.comparing import compare_with_bars
 from benchmarks.papers.curves import Curve, read_curve
 from benchmarks.papers.hpsgd.scaling import HPSGD, LOCAL, SSGD
+from benchmarks.papers.over_seeds import Spread, all_of
 from benchmarks.papers.pace import accuracy_between
 from benchmarks.papers.psp.settings import seconds_to_error
 from plotly.subplots import make_subplots
@@ -25,24 +25,22 @@ from rich.console import Console
 from rich.table import Table
 
 from outpace.experiment.comparison import variants_from
-from outpace.predict.recorded import write
 from outpace.record.folder import TRACE
 from outpace.report.figures.figure import colour
-from outpace.sync import POLICIES
 
-QUICK = ("repeats=1", "cases=[even]", "experiment.stop={virtual_time_s: 15}")
+QUICK = ("repeats=1", "cases=[even]", "rates=[0.01]")
 
 PICTURE: Final = "accuracy.html"
-PSSP, CUTOFFS = "PSSP", "pooled cut-offs"
-EVEN, SLOW, BURSTS = "even", "two slow", "two in bursts"
-ROUGHLY: Final = 0.2  # "roughly the same"; the figure's numbers are not legible in the text at hand
+EVEN: Final = "even"
+ROUGHLY: Final = 0.2  # of computing times that are "roughly the same"
+IDENTICAL: Final = 0.02  # of accuracies that are "generally identical"
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
     """A worker's mean seconds of each activity. communicate_s: all but computing and waiting."""
 
-    seconds: float  # infinite if the accuracy was not reached; then the others are nan
+    seconds: float  # infinite if the accuracy was not reached; then the others are infinite, too
     compute_s: float
     communicate_s: float
     wait_s: float
@@ -50,7 +48,7 @@ class Split:
     @classmethod
     def of(cls, folder: Path, workers: int, seconds: float) -> Split:
         if not math.isfinite(seconds):
-            return cls(math.inf, math.nan, math.nan, math.nan)
+            return cls(math.inf, math.inf, math.inf, math.inf)
         table = pq.read_table(folder / TRACE, columns=["event", *_SPANS])
         rows = table.filter(pc.equal(pc.cast(table["event"], "string"), "iteration"))
         started, computed, held = (rows[name].to_numpy() / 1e9 for name in _SPANS)
@@ -64,15 +62,20 @@ _SPANS: Final = ("start_ns", "computed_ns", "held_ns")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Results of one strategy, one entry for each repetition."""
+    """Results of one strategy, by seed."""
 
     splits: dict[str, list[Split]]  # by accuracy
-    final_accuracy: list[float]  # the mean over the last tenth of the time
-    as_far: list[float]  # and of as many gradients as the slowest strategy has
-    gradients_per_s: list[float]
+    final_accuracy: Spread  # the mean over the last tenth of the run
 
-    def seconds(self, target: str) -> list[float]:
-        return [split.seconds for split in self.splits[target]]
+    def seconds(self, target: str) -> Spread:
+        return Spread(tuple(split.seconds for split in self.splits[target]))
+
+    def computing(self, target: str) -> Spread:
+        """Seconds of computing until the target; infinite if it was missed."""
+        return Spread(tuple(split.compute_s for split in self.splits[target]))
+
+    def share(self, target: str, part: str) -> Spread:
+        return Spread(tuple(getattr(s, part) / s.seconds for s in self.splits[target]))
 
 
 Rows = Mapping[str, Found]  # by strategy
@@ -81,54 +84,59 @@ Rows = Mapping[str, Found]  # by strategy
 def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
     """Train, draw out/accuracy.html, and write all results to out/results.json."""
     torch.set_num_threads(1)
+    rates = data["rates"]
+    panels = [(case, rates[0]) for case in data["cases"]]
+    panels += [(EVEN, rate) for rate in rates[1:]]
     results, first = {}, {}
-    for case in data["cases"]:
+    for case, rate in panels:
+        name = f"{case}, rate {rate:g}"
         repetitions = [
-            _train(data, case, seed, out / f"{case}-seed-{seed}")
+            _train(data, case, rate, seed, out / f"{name}-seed-{seed}")
             for seed in range(data["seed"], data["seed"] + data["repeats"])
         ]
-        results[case] = found(repetitions, data["targets"])
-        first[case] = repetitions[0]
-        _show(case, results[case])
+        results[name] = found(repetitions, data["targets"])
+        first[name] = repetitions[0]
+        _show(name, results[name])
     keep(results, out)
     draw(first, out / PICTURE)
     print(f"report: {out / PICTURE}")
-    return [claim for case, rows in results.items() for claim in claims(case, rows)]
-
-
-def _train(data: Mapping[str, Any], case: str, seed: int, out: Path) -> dict[str, Curve]:
-    """Train with each strategy, in out/STRATEGY."""
-    step_s, workers = data["step_s"], data["workers"]
-    compute: dict[str, Any] = {"kind": "lognormal", "mean_s": step_s, "cv": bursts.NOISE}
-    if case == SLOW:
-        compute["slow"] = [{"workers": data["slow"], "factor": data["slower"]}]
-    if case == BURSTS:
-        path = out.parent / f"{out.name}.parquet"
-        write(bursts.drawn(2000, seed), path)
-        scale = step_s / bursts.USUAL_S
-        compute = {"kind": "trace", "path": str(path.resolve()), "scale": scale}
-    base = {"seed": seed, "workers": workers, "compute": compute, **data["experiment"]}
-    beside = {"servers": workers, "colocate": True}
-    variants = [
-        {"name": name, "sync": sync, **(beside if sync["kind"] in POLICIES else {})}
-        for name, sync in data["strategies"].items()
+    judged = [
+        claim
+        for case in data["cases"]
+        for claim in claims(case, results[f"{case}, rate {rates[0]:g}"])
     ]
-    compare_with_bars(
-        variants_from(base | {"variants": variants}, out.name, Path(__file__).parent), out
-    )
+    even = {rate: rows for rate in rates if (rows := results.get(f"{EVEN}, rate {rate:g}"))}
+    return [*judged, by_rate(even)]
+
+
+def _train(
+    data: Mapping[str, Any], case: str, rate: float, seed: int, out: Path
+) -> dict[str, Curve]:
+    """Train with each strategy, in out/STRATEGY."""
+    compute = {"kind": "lognormal", "mean_s": data["step_s"], "cv": data["spread"]}
+    if case != EVEN:
+        compute["slow"] = data["slow"]
+    experiment = data["experiment"]
+    base = {
+        **experiment,
+        "optimizer": {**experiment["optimizer"], "lr": rate},
+        "seed": seed,
+        "workers": data["workers"],
+        "compute": compute,
+        "variants": [{"name": name, "sync": sync} for name, sync in data["strategies"].items()],
+    }
+    compare_with_bars(variants_from(base, out.name, Path(__file__).parent), out)
     return {name: read_curve(out / name) for name in data["strategies"]}
 
 
 def found(repetitions: Sequence[Mapping[str, Curve]], targets: Sequence[float]) -> dict[str, Found]:
     """Return the results by strategy."""
-    ends = [min(run.gradients[-1] for run in curves.values()) for curves in repetitions]
     return {
-        name: _found([curves[name] for curves in repetitions], ends, targets)
-        for name in repetitions[0]
+        name: _found([curves[name] for curves in repetitions], targets) for name in repetitions[0]
     }
 
 
-def _found(runs: Sequence[Curve], ends: Sequence[float], targets: Sequence[float]) -> Found:
+def _found(runs: Sequence[Curve], targets: Sequence[float]) -> Found:
     splits = {
         f"{target:g}": [
             Split.of(run.folder, run.workers, seconds_to_error(run, 1 - target))
@@ -137,129 +145,130 @@ def _found(runs: Sequence[Curve], ends: Sequence[float], targets: Sequence[float
         ]
         for target in targets
     }
-    return Found(
-        splits,
-        [accuracy_between(run, 0.9 * run.seconds[-1], run.seconds[-1]) for run in runs],
-        [
-            accuracy_between(replace(run, seconds=run.gradients), 0.9 * end, end)
-            for run, end in zip(runs, ends, strict=True)
-        ],
-        [run.summary["gradients_applied"] / run.seconds[-1] for run in runs],
-    )
+    ends = (accuracy_between(run, 0.9 * run.seconds[-1], run.seconds[-1]) for run in runs)
+    return Found(splits, Spread(tuple(ends)))
 
 
 def claims(case: str, rows: Rows) -> list[Claim]:
-    """Judge the published claims for equal workers, and the same claims with stragglers."""
-    low, high = next(iter(rows.values())).splits
-    of_hpsgd, least = rows[HPSGD], rows[SSGD]
+    """Judge the published claims, and the same claims with a straggler."""
+    of_hpsgd, local, least = rows[HPSGD], rows[LOCAL], rows[SSGD]
+    targets = list(of_hpsgd.splits)
     where = case if case == EVEN else f"{case} (not in the paper)"
-    apart = float(np.mean(of_hpsgd.as_far) - np.mean(least.as_far))
-    with_servers = [name for name in rows if name in (PSSP, CUTOFFS)]
-    return [
+    apart = of_hpsgd.final_accuracy - least.final_accuracy
+    both = " and ".join(f"{float(target):.0%}" for target in targets)
+    found = [
         Claim(
             where,
-            "HPSGD comes to both accuracies before Local SGD, and that before SSGD",
-            "; ".join(
-                f"{name} {_s(rows[name], low)} and {_s(rows[name], high)} s"
-                for name in (HPSGD, LOCAL, SSGD)
-            ),
-            all(
-                _mean(of_hpsgd, target) < _mean(rows[LOCAL], target) < _mean(least, target)
-                for target in (low, high)
+            f"HPSGD comes to {both} before Local SGD, and that before SSGD",
+            _seconds({name: rows[name].seconds for name in (HPSGD, LOCAL, SSGD)}, targets),
+            all_of(
+                one.seconds(target).below(other.seconds(target))
+                for one, other in ((of_hpsgd, local), (local, least))
+                for target in targets
             ),
         ),
         Claim(
-            "figure 6 (a)" if case == EVEN else where,
-            "computing alone takes as long for HPSGD as for SSGD to both accuracies, and longer "
-            "for Local SGD",
-            "; ".join(
-                f"{name} {_computed(rows[name], low):.1f} and {_computed(rows[name], high):.1f} s"
-                for name in (HPSGD, SSGD, LOCAL)
-            ),
-            all(_computes_as_published(rows, target) for target in (low, high)),
-            margin=f"HPSGD within {ROUGHLY:.0%} of SSGD, Local SGD above both",
-        ),
-        Claim(
             where,
-            "HPSGD is as accurate as SSGD",
-            f"after as many gradients {with_error(of_hpsgd.as_far, 3)} against "
-            f"{with_error(least.as_far, 3)}, at the end "
-            f"{with_error(of_hpsgd.final_accuracy, 3)} against "
-            f"{with_error(least.final_accuracy, 3)}",
-            apart >= -0.03,
-            margin="at most 0.03 below, after as many gradients",
+            "after as many iterations HPSGD is as accurate as SSGD",
+            f"{of_hpsgd.final_accuracy:.3f} against {least.final_accuracy:.3f}, {apart:+.3f} apart",
+            apart.near(0.0, IDENTICAL),
+            margin=f"within {IDENTICAL:g}",
         ),
         Claim(
             where,
             "HPSGD spends no time but computing",
-            f"until {high}: " + "; ".join(f"{name} {_shares(rows[name], high)}" for name in rows),
+            f"until {float(targets[-1]):.0%}, computing / communicating / waiting: "
+            + "; ".join(f"{name} {_shares(row, targets[-1])} %" for name, row in rows.items()),
             all(
                 split.communicate_s + split.wait_s <= 0.02 * split.seconds
-                for split in of_hpsgd.splits[high]
+                for split in of_hpsgd.splits[targets[-1]]
             ),
             margin="at most 2 % of the time",
         ),
+    ]
+    if case != EVEN:
+        return found
+    computing = {name: rows[name].computing for name in (HPSGD, SSGD, LOCAL)}
+    ratios = [of_hpsgd.computing(target) / least.computing(target) for target in targets]
+    return [
+        *found,
         Claim(
-            f"{case} (not in the paper)",
-            "HPSGD is there before PSSP and predicted cut-offs",
-            f"to {high}: HPSGD {_s(of_hpsgd, high)}, "
-            + ", ".join(f"{name} {_s(rows[name], high)}" for name in with_servers)
-            + " s",
-            all(_mean(of_hpsgd, high) < _mean(rows[name], high) for name in with_servers),
+            "figure 6 (a)",
+            f"computing to {both} takes HPSGD roughly as long as SSGD",
+            f"{' and '.join(f'{ratio:.2f}' for ratio in ratios)} times as long: "
+            + _seconds({name: computing[name] for name in (HPSGD, SSGD)}, targets),
+            all(ratio.near(1.0, ROUGHLY) for ratio in ratios),
+            margin=f"within {ROUGHLY:.0%}",
+        ),
+        Claim(
+            "figure 6 (a)",
+            f"computing to {both} takes Local SGD longer than SSGD and HPSGD",
+            _seconds(computing, targets),
+            _local_takes_longer(rows, targets),
         ),
     ]
 
 
-def _mean(row: Found, target: str) -> float:
-    return float(np.mean(row.seconds(target)))
+def _local_takes_longer(rows: Rows, targets: Sequence[str]) -> Verdict:
+    return all_of(
+        rows[name].computing(target).below(rows[LOCAL].computing(target))
+        for name in (SSGD, HPSGD)
+        for target in targets
+    )
 
 
-def _computed(row: Found, target: str) -> float:
-    """Return the mean seconds of computing until the target; infinite if it was missed."""
-    splits = row.splits[target]
-    missed = any(not math.isfinite(split.seconds) for split in splits)
-    return math.inf if missed else float(np.mean([split.compute_s for split in splits]))
+def by_rate(results: Mapping[float, Rows]) -> Claim:
+    """Show how the computing times of figure 6 (a) depend on the learning rate."""
+    (target,) = list(next(iter(results.values()))[HPSGD].splits)[-1:]
+    least = {rate: rows[SSGD].computing(target) for rate, rows in results.items()}
+    words = (
+        f"rate {rate:g}: HPSGD {rows[HPSGD].computing(target) / least[rate]:.2f}, "
+        f"Local SGD {rows[LOCAL].computing(target) / least[rate]:.2f} times"
+        for rate, rows in results.items()
+    )
+    return Claim(
+        "figure 6 (a), other learning rates",
+        "(not in the paper, whose rate is 0.01)",
+        f"computing to {float(target):.0%}, times that of SSGD: {'; '.join(words)}",
+        None,
+    )
 
 
-def _computes_as_published(rows: Rows, target: str) -> bool:
-    hpsgd, ssgd, local = (_computed(rows[name], target) for name in (HPSGD, SSGD, LOCAL))
-    return abs(hpsgd - ssgd) <= ROUGHLY * ssgd and max(hpsgd, ssgd) < local < math.inf
-
-
-def _s(row: Found, target: str) -> str:
-    return with_error(row.seconds(target), 1)
+def _seconds(rows: Mapping[str, Any], targets: Sequence[str]) -> str:
+    """Write seconds of strategies; each is a function of the target."""
+    return "; ".join(
+        f"{name} {' and '.join(f'{of(target):.1f}' for target in targets)} s"
+        for name, of in rows.items()
+    )
 
 
 def _shares(row: Found, target: str) -> str:
     """Return compute / communicate / wait in per cent of the time."""
-    splits = [split for split in row.splits[target] if math.isfinite(split.seconds)]
-    if not splits:
-        return "never"
-    whole = sum(split.seconds for split in splits) or 1.0
+    seconds = row.seconds(target)
+    if 0.0 in seconds.values or not math.isfinite(seconds.mean):
+        return "at once" if math.isfinite(seconds.mean) else "never"
     parts = ("compute_s", "communicate_s", "wait_s")
-    return " / ".join(
-        f"{100 * sum(getattr(s, part) for s in splits) / whole:.0f}" for part in parts
-    )
+    return " / ".join(f"{row.share(target, part).mean * 100:.0f}" for part in parts)
 
 
-def _show(case: str, rows: Rows) -> None:
+def _show(name: str, rows: Rows) -> None:
     targets = list(next(iter(rows.values())).splits)
     columns = [word for target in targets for word in (f"s to {target}", "comp / comm / wait, %")]
-    shown = Table(
-        "strategy", *columns, "as many gradients", "at the end", "gradients/s", title=case
-    )
-    for name, row in rows.items():
-        cells = [word for target in targets for word in (_s(row, target), _shares(row, target))]
-        accuracies = with_error(row.as_far, 3), with_error(row.final_accuracy, 3)
-        end = *accuracies, with_error(row.gradients_per_s, 1)
-        shown.add_row(name, *cells, *end)
+    shown = Table("strategy", *columns, "at the end", title=name)
+    for strategy, row in rows.items():
+        cells = [
+            word
+            for target in targets
+            for word in (f"{row.seconds(target):.1f}", _shares(row, target))
+        ]
+        shown.add_row(strategy, *cells, f"{row.final_accuracy:.3f}")
     Console(width=150).print(shown)
 
 
-def draw(cases: Mapping[str, Mapping[str, Curve]], path: Path) -> None:
-    """Draw accuracy over time, a panel for each case."""
-    figure = make_subplots(rows=1, cols=len(cases), subplot_titles=list(cases), shared_yaxes=True)
-    for column, curves in enumerate(cases.values(), 1):
+def draw(panels: Mapping[str, Mapping[str, Curve]], path: Path) -> None:
+    """Draw accuracy over time, a panel for each case and learning rate."""
+    figure = make_subplots(rows=1, cols=len(panels), subplot_titles=list(panels), shared_yaxes=True)
+    for column, curves in enumerate(panels.values(), 1):
         for place, (name, run) in enumerate(curves.items()):
             figure.add_scatter(
                 x=run.seconds,
@@ -273,5 +282,5 @@ def draw(cases: Mapping[str, Mapping[str, Curve]], path: Path) -> None:
             )
     figure.update_xaxes(title_text="virtual time (s)")
     figure.update_yaxes(title_text="test accuracy", col=1)
-    figure.update_layout(title="Accuracy over time, without stragglers and with")
+    figure.update_layout(title="Accuracy over time")
     figure.write_html(path)
