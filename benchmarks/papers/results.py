@@ -114,7 +114,9 @@ def _paper(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 def _line(row: Mapping[str, Any]) -> str:
     cells = [row["claim"], row["published"], row["measured"], row["margin"] or ""]
-    cells = [cell.replace("|", "\\|") for cell in (*cells, row["verdict"] or "")]
+    cells = [
+        cell.replace("|", "\\|").replace("\n", "<br>") for cell in (*cells, row["verdict"] or "")
+    ]
     if row["verdict"] == "differs":
         cells[1], cells[-1] = f"**{cells[1]}**", f"**{cells[-1]}**"
     return "| " + " | ".join(cells) + " |"
