@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -296,7 +297,7 @@ def _nowhere(monkeypatch):
         ({"RANK": "0", "WORLD_SIZE": "3"}, "the run has 2 workers"),
         ({"RANK": "first", "WORLD_SIZE": "2"}, "must be whole numbers"),
         ({}, "number of this worker is unknown"),
-        ({"OUTPACE_CONNECT": "/nowhere.json"}, "cannot read /nowhere.json"),
+        ({"OUTPACE_CONNECT": "/nowhere/x.json"}, "cannot read /nowhere/x.json"),
         ({"OUTPACE_CONNECT": __file__}, "was not written by outpace serve"),
     ],
 )
@@ -312,6 +313,46 @@ def test_a_place_that_is_not_in_the_run_is_refused(tmp_path, monkeypatch, enviro
     for key, value in {"OUTPACE_CONNECT": str(path), **environment}.items():
         monkeypatch.setenv(key, value)
     with pytest.raises(ConfigError, match=re.escape(words)):
+        outpace.rank()
+
+
+class Clock:
+    """Stands in for the module `time`; `then` is called once it is 30 s past the start."""
+
+    def __init__(self, then: Callable[[], None] = lambda: None) -> None:
+        self.now, self._then = 0.0, then
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, duration_s: float) -> None:
+        before, self.now = self.now, self.now + duration_s
+        if before < 30 <= self.now:
+            self._then()
+
+
+@pytest.mark.usefixtures("_nowhere")
+def test_a_worker_that_starts_before_serve_waits_for_the_file_and_says_so(
+    tmp_path, monkeypatch, capsys
+):
+    path = tmp_path / "connect.json"
+    link = CoordinatorLink("coordinator", "tcp://127.0.0.1:1", "", Session(1, 0, 10.0, None))
+    clock = Clock(lambda: write_rendezvous(path, link, {}, experiment_from(CONFIG, "test")))
+    monkeypatch.setattr(rendezvous, "time", clock)
+    for key, value in (("CONNECT", path), ("RANK", 0), ("WORLD_SIZE", 1)):
+        monkeypatch.setenv(f"OUTPACE_{key}", str(value))
+    assert outpace.world_size() == 1
+    assert 30 <= clock.now < 31
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"outpace: OUTPACE_CONNECT: {path} does not exist yet; waiting up to 60")
+
+
+@pytest.mark.usefixtures("_nowhere")
+def test_a_file_that_serve_never_writes_is_waited_for_60_seconds(tmp_path, monkeypatch):
+    monkeypatch.setattr(rendezvous, "time", Clock())
+    for key, value in (("CONNECT", tmp_path / "c.json"), ("RANK", 0), ("WORLD_SIZE", 1)):
+        monkeypatch.setenv(f"OUTPACE_{key}", str(value))
+    with pytest.raises(ConfigError, match=r"did not write .*c.json within 60 s: start it with"):
         outpace.rank()
 
 

@@ -8,10 +8,12 @@ process in their own variables which worker it is.
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -22,6 +24,9 @@ from outpace.real.net.transport import Keys, Session
 from outpace.real.node.member import CoordinatorLink
 from outpace.support.place import CONNECT, HERE
 from outpace.sync.messages import worker_name
+
+_WAIT_S: Final = 60.0  # for the file
+_LOOK_S: Final = 0.2
 
 
 class Rendezvous(msgspec.Struct, forbid_unknown_fields=True):
@@ -92,7 +97,31 @@ def join_from_file(path: str, place: tuple[int, int] | None) -> None:
     HERE.number, HERE.workers, HERE.experiment = number, total, experiment
 
 
+def _await(path: Path) -> None:
+    """Wait for a file that does not exist yet, in a folder that does.
+
+    A scheduler may start the workers at the same time as `outpace serve`, or before.
+    """
+    if path.exists() or not path.parent.is_dir():
+        return
+    print(  # noqa: T201
+        f"outpace: {CONNECT}: {path} does not exist yet; waiting up to {_WAIT_S:.0f} s for "
+        "`outpace serve` to write it",
+        file=sys.stderr,
+        flush=True,
+    )
+    until = time.monotonic() + _WAIT_S
+    while not path.exists():
+        if time.monotonic() >= until:
+            raise ConfigError(
+                f"{CONNECT}: `outpace serve` did not write {path} within {_WAIT_S:.0f} s: start "
+                f"it with --connect {path}, on this machine or with a file that machines share"
+            )
+        time.sleep(_LOOK_S)
+
+
 def _read(path: Path) -> Rendezvous:
+    _await(path)
     try:
         return msgspec.json.decode(path.read_bytes(), type=Rendezvous)
     except OSError as error:
