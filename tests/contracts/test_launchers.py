@@ -5,6 +5,8 @@ A new launcher is added to LAUNCHERS.
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -159,3 +161,27 @@ def test_a_stop_that_is_not_at_once_lets_processes_end_by_themselves(launched):
     launched.until(lambda: launched.told)
     launched.launcher.stop(at_once=False)
     assert ("output", "done") in launched.of("worker-0")
+
+
+def test_the_end_of_a_process_is_foreseen_until_it_is_reported(launched):
+    launched.start("first", "pass")
+    launched.start("second", "import time; time.sleep(60)")
+    # Nothing is reported before the clock is called.
+    deadline = time.monotonic() + 60
+    while not launched.launcher.is_ending("first"):
+        assert time.monotonic() < deadline
+    assert launched.told == []
+    assert not launched.launcher.is_ending("second")
+    assert not launched.launcher.is_ending("nobody")
+    launched.until_ended("first")
+    assert not launched.launcher.is_ending("first")
+
+
+def test_a_fork_server_that_was_killed_is_named_and_not_its_processes_blamed(launched):
+    launched.start("first", "import os, time; print(os.getppid(), flush=True); time.sleep(60)")
+    launched.until(lambda: launched.of("first"))
+    ((_, parent),) = launched.of("first")
+    os.kill(int(parent), signal.SIGKILL)
+    launched.until_ended("first")
+    how = dict(launched.of("first"))["exit"]
+    assert how == f"ended with the fork server (process {parent}), from which it was forked,"

@@ -29,6 +29,9 @@ class TwoMachines:
         self.started[address].append(role.name)
         self._at[address].start(role, address)
 
+    def is_ending(self, name) -> bool:
+        return any(launcher.is_ending(name) for launcher in self._at.values())
+
     def kill(self, name) -> None:
         for launcher in self._at.values():
             launcher.kill(name)

@@ -137,6 +137,7 @@ class RealRun:
             coordinator.clock, coordinator.losses.process_ended, self._show
         )
         coordinator.when_lost = self.launcher.kill
+        coordinator.losses.is_ending = self.launcher.is_ending
         if control is not None:
             run_control = RealControl(experiment, coordinator)
             coordinator.when_started.append(partial(control, run_control))

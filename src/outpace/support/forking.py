@@ -22,12 +22,14 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
+from pathlib import Path
 from typing import Any, Final
 
 from outpace.support.room import require_short_temporary_folder
 
 _PRELOAD: Final = "outpace.support.preload"
 _PR_SET_PDEATHSIG: Final = 1
+_PF_EXITING: Final = 0x4  # a flag in /proc/PID/stat
 _PR_SET_NAME: Final = 15
 _M_ARENA_MAX, _M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD = -8, -3, -1
 _STARTING: Final = threading.Lock()  # one at a time: it touches sys.modules
@@ -82,8 +84,29 @@ def keep_memory() -> None:
         mallopt(_M_TRIM_THRESHOLD, 1 << 30)
 
 
+def is_ending(pid: int) -> bool:
+    """True if this process has ended or is about to, though it may not be reported yet.
+
+    The kernel marks a process before it closes its sockets, so a connection that was closed by
+    the end of its process belongs to a process of which this is true. False where this cannot be
+    known; Linux only.
+    """
+    if sys.platform != "linux":
+        return False
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return True
+    state, *fields = stat.rpartition(")")[2].split()  # the name before may contain spaces
+    return state in ("Z", "X") or bool(int(fields[5]) & _PF_EXITING)
+
+
 def how_it_ended(process: ForkServerProcess) -> str:
     """Say how a process ended."""
+    server: Any = vars(multiprocessing.forkserver)["_forkserver"]
+    pid = getattr(server, "_forkserver_pid", None)
+    if pid is not None and is_ending(pid):
+        return f"ended with the fork server (process {pid}), from which it was forked,"
     code = process.exitcode
     if code is not None and code < 0:
         return f"was killed by {signal.Signals(-code).name}"

@@ -45,6 +45,8 @@ class Losses:
     ) -> None:
         self.finished: set[str] = set()
         self.early = False  # the run ends early: losses no longer matter
+        # True if the launcher is about to report the end of this process.
+        self.is_ending: Callable[[str], bool] = lambda name: False
         self._kernel, self._listener = kernel, listener
         self._servers, self._lease_s = servers, lease_s
         self._go_on_without, self._announce = go_on_without, announce
@@ -112,10 +114,15 @@ class Losses:
     def _may_still_be_heard(self, lost: Mapping[str, tuple[int, RunError]]) -> bool:
         """True if messages are unread: this process may have been busy computing.
 
-        All that a connection brought is there once its end is known.
+        All that a connection brought is there once its end is known. The launcher's report of an
+        end says how the process ended, and may be later than that of its connection.
         """
         ended = {name for name, (how, _) in lost.items() if how == _ENDED}
-        return self._listener.unread or not ended.isdisjoint(self._listener.peers)
+        return (
+            self._listener.unread
+            or not ended.isdisjoint(self._listener.peers)
+            or any(self.is_ending(name) for name in lost if name not in ended)
+        )
 
 
 def _error(name: str, failed: ProcessFailed) -> OutpaceError:

@@ -51,6 +51,9 @@ class Launcher(Protocol):
             ConfigError: this launcher has no such address.
         """
 
+    def is_ending(self, name: str) -> bool:
+        """True if this process has ended, or is about to, and `on_exit` will be called for it."""
+
     def kill(self, name: str) -> None:
         """End this process at once; no effect if it has ended."""
 

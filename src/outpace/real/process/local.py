@@ -63,6 +63,10 @@ class LocalLauncher:
             self._outputs[role.name] = output
         self._clock.watch(process.sentinel, lambda: self._ended(role.name))
 
+    def is_ending(self, name: str) -> bool:
+        process = self._running.get(name)
+        return process is not None and process.pid is not None and forking.is_ending(process.pid)
+
     def kill(self, name: str) -> None:
         process = self._running.get(name)
         if process is not None:
