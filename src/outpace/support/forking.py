@@ -121,6 +121,7 @@ def _begin(
     os.environ.clear()
     os.environ.update(environment)
     die_with_parent()
+    _kill_children_at_end()
     _end_with_starter()
     _show_name()
     keep_memory()
@@ -130,6 +131,24 @@ def _begin(
 
     torch.set_num_threads(1)
     target(*arguments)
+
+
+def _kill_children_at_end() -> None:
+    """Make processes that this one forks, in a user's script for example, die with it.
+
+    Not those that another thread forks: they would die at the end of that thread.
+    """
+    if sys.platform == "linux":
+        ours: list[bool] = [False]
+
+        def before() -> None:
+            ours[0] = threading.current_thread() is threading.main_thread()
+
+        def after() -> None:
+            if ours[0]:
+                die_with_parent()
+
+        os.register_at_fork(before=before, after_in_child=after)
 
 
 def _start_fork_server() -> None:

@@ -23,6 +23,7 @@ from outpace.errors import ConfigError, DivergenceError, RunError
 from outpace.experiment.results import Result
 from outpace.experiment.running import run
 from outpace.real.node.script.attach import attached
+from outpace.support.forking import is_ending
 
 pytestmark = pytest.mark.slow
 FEATURES = runpy.run_path(str(SCRIPTS / "features.py"))
@@ -244,6 +245,17 @@ def test_a_run_none_of_whose_gradients_is_finite_has_failed(sync):
 
 def test_refused_calls_leave_the_run_going():
     assert launch("wrong.py", "caught", workers=2).summary["iterations"] == [6, 6]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+def test_a_process_that_a_script_forks_is_no_worker_and_ends_with_its_worker(tmp_path):
+    result = launch("forks.py", tmp_path)
+    assert (tmp_path / "codes").read_text() == "3 0 1 1 0"
+    assert result.summary["iterations"] == [1]
+    endless = int((tmp_path / "endless").read_text())
+    deadline = time.monotonic() + 20
+    while not is_ending(endless):
+        assert time.monotonic() < deadline
 
 
 def test_a_missing_script_is_refused():

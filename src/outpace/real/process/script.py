@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
 import runpy
 import sys
 import traceback
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 
@@ -38,18 +40,15 @@ def run_script(link: CoordinatorLink, number: int, experiment: Experiment) -> No
     multiprocessing.current_process().daemon = False
     np.random.seed()
     problem: Exception | None = None
+    this = os.getpid()
     try:
         runpy.run_path(task.path, run_name="__main__")
-    except RunOver:
-        pass
-    except SystemExit as end:
-        if end.code not in (None, 0):
-            problem = RunError(f"worker {number}: {task.path} ended with exit code {end.code}")
-    except OutpaceError as error:
-        problem = error
-    except Exception as error:
-        traceback.print_exc()
-        problem = RunError(f"worker {number}: {task.path} raised {brief(error)}")
+    except BaseException as error:
+        if os.getpid() != this:
+            _end_forked(error)
+        problem = _problem(error, f"worker {number}: {task.path}")
+    if os.getpid() != this:
+        _end_forked(None)
     for stream in (sys.stdout, sys.stderr):  # a process that has finished may be killed
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
@@ -63,3 +62,36 @@ def run_script(link: CoordinatorLink, number: int, experiment: Experiment) -> No
         report_failure(link, problem)
     else:
         HERE.worker.end(problem)
+
+
+def _problem(error: BaseException, script: str) -> Exception | None:
+    """Return how the script failed, or None if it has just ended; raise what is no failure."""
+    if isinstance(error, RunOver):
+        return None
+    if isinstance(error, SystemExit):
+        failed = error.code not in (None, 0)
+        return RunError(f"{script} ended with exit code {error.code}") if failed else None
+    if isinstance(error, OutpaceError):
+        return error
+    if isinstance(error, Exception):
+        traceback.print_exc()
+        return RunError(f"{script} raised {brief(error)}")
+    raise error
+
+
+def _end_forked(error: BaseException | None) -> NoReturn:
+    """End a process that the script has forked, as Python would: it is no worker."""
+    code = 0
+    if isinstance(error, SystemExit):
+        if isinstance(error.code, int):
+            code = error.code & 0xFF
+        elif error.code is not None:
+            print(error.code, file=sys.stderr)  # noqa: T201
+            code = 1
+    elif error is not None:
+        traceback.print_exception(error)
+        code = 1
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)

@@ -12,6 +12,7 @@ except for buffers that the strategy averages. The run's result has worker 0's.
 from __future__ import annotations
 
 import atexit
+import os
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -56,6 +57,12 @@ class Attached:
         self.process, self._trainer = process, trainer
         process.spawn(work)
         self._left = False
+        self._pid = os.getpid()  # a process that the script forks has a copy of this object
+
+    @property
+    def _is_copy(self) -> bool:
+        """True in a process that the script has forked."""
+        return os.getpid() != self._pid
 
     def start(self) -> None:
         """Join the run; return when the first iteration may start."""
@@ -67,6 +74,11 @@ class Attached:
         """Pass on the model's gradients; return when the model has the next parameters."""
         if self._left:
             raise RunError(f"{self.process.name} has left the run: it cannot take another step")
+        if self._is_copy:
+            raise RunError(
+                f"a process that {self.process.name} has forked is no worker: only the process "
+                "that called outpace.attach can take steps"
+            )
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -77,7 +89,7 @@ class Attached:
 
     def leave(self, *, fetch: bool = False) -> None:
         """Leave the run, so that no worker waits for this one. fetch: see `outpace.finish`."""
-        if self._left:
+        if self._left or self._is_copy:
             return
         self._left = self._trainer.is_over = True
         process = self.process
@@ -147,7 +159,7 @@ class Attached:
     def end(self, error: Exception | None) -> None:
         """Leave the run at the end of the script, or report its error; later calls do nothing."""
         process = self.process
-        if process.closed:
+        if process.closed or self._is_copy:
             return
         try:
             if error is None:
