@@ -14,7 +14,7 @@ from tests.support.stand_in import StandIn
 from tests.support.tables import table
 
 from outpace.errors import ConfigError
-from outpace.predict.models import MODELS, Kind, fit, load, save
+from outpace.predict.models import MODELS, FittingAtOnce, Kind, fit, load, save
 
 TIMES = table([[1.0, 2.0], [3.0, 4.0]])
 KEY = "outpace.run-time-model"
@@ -43,6 +43,22 @@ def rewritten(path, **changes):
 def test_a_model_is_fitted_by_its_name(stand_in):
     found = fit("stand-in", [TIMES, TIMES], seed=3)
     assert (found.kind, found.mean.item(), found.seed) == ("stand-in", 2.5, 3)
+
+
+@pytest.mark.parametrize(("refits", "begun_with"), [(True, 2.5), (False, None)])
+def test_a_kind_that_refits_begins_with_the_earlier_model(monkeypatch, refits, begun_with):
+    monkeypatch.setitem(MODELS, "stand-in", Kind("tests.support.stand_in", "StandIn", refits))
+    earlier = fit("stand-in", [TIMES])
+    assert fit("stand-in", [TIMES], earlier=earlier).begun_with == begun_with
+
+
+def test_fits_of_a_run_begin_with_the_one_before(monkeypatch):
+    monkeypatch.setitem(MODELS, "stand-in", Kind("tests.support.stand_in", "StandIn", refits=True))
+    fitting, begun_with = FittingAtOnce("stand-in", 0), []
+    for value in (1.0, 3.0, 5.0):
+        fitting.start(table([[value], [value]]))
+        begun_with.append(fitting.model.begun_with)
+    assert begun_with == [None, 1.0, 3.0]
 
 
 def test_threads_are_given_back():

@@ -15,6 +15,7 @@ import torch
 from outpace.errors import ConfigError
 from outpace.predict.models import fit as fit_model
 from outpace.predict.pooled import Pooled
+from outpace.predict.pooled.law import log_likelihood
 from outpace.predict.recorded import RunTimes, read, write
 
 fit: Callable[..., Any] = partial(fit_model, "pooled")
@@ -41,6 +42,17 @@ def test_a_second_fit_gives_the_same_bits_and_changes_no_global_state(
     assert torch.equal(torch.get_rng_state(), state)
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
+
+
+def test_a_refit_goes_on_from_the_earlier_model_and_predicts_better(model: Pooled) -> None:
+    """By the likelihood of 60 iterations that follow 60 of which the model knew 24."""
+    history = _history(120, 0)
+    refitted = fit([_part(history, 60)], earlier=model)
+    again = fit([_part(history, 60)], earlier=model)
+    assert all(
+        torch.equal(again.tensors()[name], value) for name, value in refitted.tensors().items()
+    )
+    assert _likelihood(refitted, history, 60) > _likelihood(model, history, 60) + 0.05
 
 
 def test_made_again_from_its_parts_it_draws_the_same_and_changes_no_global_state(
@@ -181,6 +193,27 @@ def _history(
         rows.append(0.25 * level * np.exp(generator.normal(0.0, 0.03, len(node))))
     seconds = np.stack(rows)
     return RunTimes(seconds, np.zeros(seconds.shape, bool), node)
+
+
+def _part(history: RunTimes, iterations: int) -> RunTimes:
+    return RunTimes(history.seconds[:iterations], history.censored[:iterations], history.node)
+
+
+def _likelihood(model: Pooled, history: RunTimes, first: int) -> float:
+    """Return the mean log likelihood of a worker's log time, from this iteration on."""
+    follower = model.follow(history.node, 0)
+    found = []
+    for number, (seconds, censored) in enumerate(
+        zip(history.seconds, history.censored, strict=True)
+    ):
+        if number >= first:
+            forecast = follower.predict()
+            times = torch.from_numpy(np.log(seconds) - forecast.reference).float()
+            away = forecast.layout.spread(times)
+            none = torch.zeros_like(away, dtype=torch.bool)
+            found.append(float(log_likelihood(forecast.law, away, none, ~none)))
+        follower.observe(seconds, censored)
+    return float(np.mean(found)) / history.workers
 
 
 def _followed(model: Pooled, history: RunTimes, count: int = 20) -> np.ndarray:

@@ -105,6 +105,18 @@ def test_with_nothing_censored_it_is_the_density_of_normal_mixtures(seed: int) -
     assert float(found) == pytest.approx(float(np.log(total)), rel=1e-9)
 
 
+def test_its_derivatives_are_those_of_small_differences() -> None:
+    law = Law(*(part.requires_grad_() for part in _law()))
+    away = torch.tensor([[0.1, -0.3], [0.4, 0.2]], dtype=torch.float64)
+    censored = torch.tensor([[True, False], [False, True]])
+    known = torch.tensor([[True, True], [True, False]])
+
+    def likelihood(*parts: torch.Tensor) -> torch.Tensor:
+        return log_likelihood(Law(*parts), away, censored, known)
+
+    assert torch.autograd.gradcheck(likelihood, tuple(law))
+
+
 def test_the_density_is_what_censoring_later_takes_from_the_likelihood() -> None:
     law, step = _law(4), 1e-4
     away = torch.tensor([[0.2, 0.0], [-0.1, 0.5]], dtype=torch.float64)

@@ -11,8 +11,8 @@ from outpace.errors import ConfigError
 class StandIn:
     kind = "stand-in"
 
-    def __init__(self, mean: torch.Tensor, seed: int) -> None:
-        self.mean, self.seed = mean, seed
+    def __init__(self, mean: torch.Tensor, seed: int, begun_with: float | None = None) -> None:
+        self.mean, self.seed, self.begun_with = mean, seed, begun_with
 
     @property
     def needs(self) -> int:
@@ -32,10 +32,10 @@ class StandIn:
         return cls(tensors["mean"], settings["seed"])
 
 
-def fit(histories, *, seed=0, progress=lambda _: None):
+def fit(histories, *, seed=0, progress=lambda _: None, earlier=None):
     if sum(times.iterations for times in histories) < 2:
         raise ConfigError("1 iteration is too few to fit stand-in: record at least 2")
     assert torch.get_num_threads() == 1
     progress(1.0)
     mean = np.nanmean(np.concatenate([times.seconds.ravel() for times in histories]))
-    return StandIn(torch.tensor(mean), seed)
+    return StandIn(torch.tensor(mean), seed, None if earlier is None else earlier.mean.item())

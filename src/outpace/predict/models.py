@@ -39,14 +39,16 @@ class Kind:
         module: Has a function `fit`, with the arguments of `fit` below without the kind.
         name: The class in it, with a class method `from_parts`, the inverse of the methods
             `tensors` and `settings`.
+        refits: True if `fit` takes an earlier model to begin with.
     """
 
     module: str
     name: str
+    refits: bool = False
 
 
 MODELS: Final[dict[str, Kind]] = {
-    "pooled": Kind("outpace.predict.pooled", "Pooled"),
+    "pooled": Kind("outpace.predict.pooled", "Pooled", refits=True),
     "deep-markov": Kind("outpace.predict.deep_markov", "DeepMarkov"),
 }
 
@@ -59,21 +61,38 @@ def require_kind(kind: str) -> Kind:
 
 
 def fit(
-    kind: str, histories: Sequence[RunTimes], *, seed: int = 0, progress: Progress = lambda _: None
+    kind: str,
+    histories: Sequence[RunTimes],
+    *,
+    seed: int = 0,
+    progress: Progress = lambda _: None,
+    earlier: Model | None = None,
 ) -> Model:
     """Return a model of that kind, fitted to recordings of one cluster, on one thread.
 
-    The same recordings and seed make the same bits. Raises ConfigError for an unknown kind, and
-    for run times from which nothing can be learned.
+    The same arguments make the same bits.
+
+    Args:
+        kind: a key of `MODELS`.
+        histories: the recordings.
+        seed: seeds initial weights and draws.
+        progress: called with the share that is done.
+        earlier: a model of the same kind, fitted to the beginning of the recordings. A fit that
+            can begin with it takes less time; other kinds are fitted anew.
+
+    Raises:
+        ConfigError: for an unknown kind, and for run times from which nothing can be learned.
     """
+    found = require_kind(kind)
+    more = {"earlier": earlier} if found.refits and earlier is not None else {}
     with one_thread():
-        module = import_module(require_kind(kind).module)
-        fitted: Model = module.fit(histories, seed=seed, progress=progress)
+        module = import_module(found.module)
+        fitted: Model = module.fit(histories, seed=seed, progress=progress, **more)
         return fitted
 
 
 class Fitting(Protocol):
-    """Fits models, one at a time."""
+    """Fits models, one at a time, each to a history that goes further than the one before."""
 
     model: Model | None
     """The last model that was fitted, if any."""
@@ -93,7 +112,7 @@ class FittingAtOnce(Fitting):
         self._kind, self._seed = kind, seed
 
     def start(self, history: RunTimes) -> None:
-        self.model = fit(self._kind, [history], seed=self._seed)
+        self.model = fit(self._kind, [history], seed=self._seed, earlier=self.model)
 
     def done(self) -> bool:
         return True

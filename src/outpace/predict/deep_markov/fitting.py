@@ -12,7 +12,7 @@ from torch import Tensor
 from outpace.errors import ConfigError
 from outpace.predict.deep_markov.mixture import log_times
 from outpace.predict.deep_markov.model import DeepMarkov, DeepMarkovFilter, RunTimeScale, Shape
-from outpace.predict.fitting import descend, require_learnable
+from outpace.predict.fitting import Adam, require_learnable
 from outpace.predict.normal import draw_above
 from outpace.predict.recorded.table import RunTimes
 
@@ -83,7 +83,7 @@ class _Training:
         self.network = shape.network(seed)
         self._done = [self.scale.inward(table) for table in logs]
         self._seen = [self._done]
-        self._optimizer = torch.optim.Adam(self.network.parameters(), lr=_RATE)
+        self._optimizer = Adam(self.network.parameters(), longest=_LONGEST)
 
     def step(self, part: float) -> None:
         """Make one step of Adam; `part` is the share of the steps done after it."""
@@ -101,7 +101,7 @@ class _Training:
         )
         bound = self.network.bound(done, seen, noise, weight=min(1.0, part / _ANNEALING))
         rate = _RATE * 0.5 * (1 + math.cos(math.pi * part))
-        descend(self._optimizer, -bound.mean() / done[0].numel(), rate, _LONGEST)
+        self._optimizer.step(-bound.mean() / done[0].numel(), rate)
 
     def refill(self) -> None:
         """Draw cut-off times from the model as it is now."""

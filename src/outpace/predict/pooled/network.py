@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from outpace.predict.pooled.law import Law
+from outpace.predict.pooled.recurrent import recurrent
 from outpace.predict.pooled.tracks import (
     CLUSTER_FEATURES,
     NODE_FEATURES,
@@ -131,10 +132,9 @@ def _through(layer: nn.GRU, sequence: Tensor, state: Tensor) -> Tensor:
     """Run a layer over a sequence of shape (T, ..., features), with any cells in between."""
     times, *cells, _ = sequence.shape
     flat = sequence.reshape(times, -1, sequence.shape[-1])
-    begin = state.reshape(1, -1, state.shape[-1])
-    if times > 1 or torch.is_grad_enabled():
-        out: Tensor = layer(flat, begin)[0]
-    else:  # the same, with a tenth of the calls
-        into, onward, into_bias, onward_bias = layer.parameters()
-        out = torch.gru_cell(flat[0], begin[0], into, onward, into_bias, onward_bias)
+    begin = state.reshape(-1, state.shape[-1])
+    if times > 1:
+        out = recurrent(flat, begin, *layer.parameters())
+    else:
+        out = torch.gru_cell(flat[0], begin, *layer.parameters())
     return out.reshape(times, *cells, -1)

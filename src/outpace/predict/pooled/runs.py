@@ -69,18 +69,20 @@ def _away(history: RunTimes, length: int, generator: np.random.Generator) -> Mas
 
 
 def together(runs: Sequence[TrainingRun]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Stack runs, cut to the shortest one: shapes (T, runs, J, W) and (T, runs)."""
-    length = min(len(run.times) for run in runs)
+    """Stack runs: shapes (T, runs, J, W) and (T, runs), NaN after the end of a shorter run."""
+    length = max(len(run.times) for run in runs)
     nodes = max(run.times.shape[1] for run in runs)
     width = max(run.times.shape[2] for run in runs)
     times = torch.full((length, len(runs), nodes, width), torch.nan)
     seen, censored = times.clone(), torch.zeros(times.shape, dtype=torch.bool)
+    references = times.new_full((length, len(runs)), torch.nan)
     for number, run in enumerate(runs):
-        _, high, wide = run.times.shape
-        times[:, number, :high, :wide] = run.times[:length]
-        seen[:, number, :high, :wide] = run.seen[:length]
-        censored[:, number, :high, :wide] = run.censored[:length]
-    return times, seen, censored, torch.stack([run.reference[:length] for run in runs], dim=1)
+        long, high, wide = run.times.shape
+        times[:long, number, :high, :wide] = run.times
+        seen[:long, number, :high, :wide] = run.seen
+        censored[:long, number, :high, :wide] = run.censored
+        references[:long, number] = run.reference
+    return times, seen, censored, references
 
 
 def _cut(seconds: Seconds, censored: Mask, generator: np.random.Generator) -> tuple[Seconds, Mask]:

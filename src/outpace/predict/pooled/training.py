@@ -8,26 +8,28 @@ further back (truncated back-propagation through time), while the states continu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from outpace.errors import ConfigError
-from outpace.predict.fitting import descend, require_learnable
+from outpace.predict.fitting import Adam, require_learnable
 from outpace.predict.pooled.law import log_likelihood
 from outpace.predict.pooled.layout import NodeLayout
 from outpace.predict.pooled.model import Pooled
 from outpace.predict.pooled.network import PooledNetwork
-from outpace.predict.pooled.runs import TrainingRun, drawn, together
+from outpace.predict.pooled.runs import drawn, together
 from outpace.predict.pooled.tracks import Levels, Tracks, advance, begin, reference
 from outpace.predict.recorded.table import RunTimes
 from outpace.support.repeatable import left_as_they_were
 
 FEWEST: Final = 20  # iterations of a history
 _ROUNDS: Final = 80
+_REFIT_ROUNDS: Final = 20  # when beginning with an earlier fit
+_TOGETHER: Final = 10  # rounds whose tracks are computed together
 _RUNS: Final = 4  # in parallel
 _STEPS: Final = 12  # iterations that the gradient goes back
 _RATE: Final = 6e-3  # learning rate
@@ -40,38 +42,66 @@ def fit(
     *,
     seed: int = 0,
     progress: Callable[[float], None] = lambda _: None,
+    earlier: Pooled | None = None,
 ) -> Pooled:
     """Return the pooled model fitted to recorded runs; see `models.fit`."""
     require_learnable(histories, FEWEST, absent=True)
     with left_as_they_were():
         torch.manual_seed(seed)
-        noise, delay = _scales(histories)
-        network = PooledNetwork(noise, delay)
-        generator = np.random.default_rng([seed, 1])
-        optimizer = torch.optim.Adam(network.parameters(), lr=_RATE, betas=(0.9, 0.98))
-        for number in range(_ROUNDS):
-            runs = [drawn(histories, generator) for _ in range(_RUNS)]
-            done = number / _ROUNDS
-            falling = 0.5 * (1.0 + np.cos(np.pi * done))
-            rate = _RATE * min(1.0, 10.0 * done + 0.2)
-            rate *= _SLOWEST_RATE + (1.0 - _SLOWEST_RATE) * falling
-            _train(network, optimizer, rate, runs)
-            progress((number + 1) / _ROUNDS)
-        return Pooled(network.requires_grad_(False))
+        network = PooledNetwork(*_scales(histories))
+        if earlier is not None:
+            network.load_state_dict(dict(earlier.tensors()))
+        optimizer = Adam(network.parameters(), longest=_LONGEST, betas=(0.9, 0.98))
+        rounds = _ROUNDS if earlier is None else _REFIT_ROUNDS
+        for number, round_ in enumerate(_rounds(histories, seed, rounds, network.noise)):
+            _train(network, optimizer, _rate(number / rounds), round_)
+            progress((number + 1) / rounds)
+        fitted = Pooled(network)
+        return Pooled.from_parts(fitted.tensors(), fitted.settings())
 
 
-def _train(
-    network: PooledNetwork,
-    optimizer: torch.optim.Optimizer,
-    rate: float,
-    runs: Sequence[TrainingRun],
-) -> None:
+def _rate(done: float) -> float:
+    """Return the learning rate when this share of the rounds is done."""
+    falling = 0.5 * (1.0 + math.cos(math.pi * done))
+    rising = min(1.0, 10.0 * done + 0.2)
+    return _RATE * rising * (_SLOWEST_RATE + (1.0 - _SLOWEST_RATE) * falling)
+
+
+class _Round(NamedTuple):
+    """Some runs side by side, shapes (T, runs, J, W), and what is known after each iteration."""
+
+    times: Tensor
+    censored: Tensor
+    tracks: Tracks
+    features: Levels
+
+
+def _rounds(
+    histories: Sequence[RunTimes], seed: int, rounds: int, noise: float
+) -> Iterator[_Round]:
+    """Draw training runs. The tracks of many are computed in as many calls as those of one."""
+    generator = np.random.default_rng([seed, 1])
+    for first in range(0, rounds, _TOGETHER):
+        count = min(_TOGETHER, rounds - first)
+        runs = [drawn(histories, generator) for _ in range(count * _RUNS)]
+        times, seen, censored, references = together(runs)
+        tracks, features = _tracked(seen, censored, references, noise)
+        for at in range(0, len(runs), _RUNS):
+            shortest = min(len(run.times) for run in runs[at : at + _RUNS])
+            part = slice(shortest), slice(at, at + _RUNS)
+            yield _Round(
+                times[part],
+                censored[part],
+                Tracks(*(values[part] for values in tracks)),
+                Levels(*(values[part] for values in features)),
+            )
+
+
+def _train(network: PooledNetwork, optimizer: Adam, rate: float, round_: _Round) -> None:
     """Go once through all of the runs, with a step of the optimizer every few iterations."""
-    times, seen, censored, references = together(runs)
+    times, censored, tracks, features = round_
     length, many, nodes, width = times.shape
     present = (~times.isnan()).any(0)
-    with torch.no_grad():
-        tracks, features = _tracked(seen, censored, references, network.noise)
     state = network.begin(many, nodes, width)
     for first in range(0, length - 1, _STEPS):
         part = slice(first, min(first + _STEPS, length - 1))
@@ -83,10 +113,11 @@ def _train(
         known = ~away.isnan()
         likely = log_likelihood(law, away, censored[target], known)
         loss = -(likely / known.sum((-1, -2)).clamp(min=1)).mean()
-        descend(optimizer, loss, rate, _LONGEST)
+        optimizer.step(loss, rate)
         state = Levels(*(values[-1].detach() for values in states))
 
 
+@torch.no_grad()
 def _tracked(
     seen: Tensor, censored: Tensor, references: Tensor, noise: float
 ) -> tuple[Tracks, Levels]:

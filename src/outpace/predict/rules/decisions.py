@@ -151,7 +151,7 @@ def _best_pair(
     times = times[np.isfinite(times)]
     if not len(times):
         return CutOffPlan(-np.inf)
-    by_then = np.stack([np.searchsorted(row, times, "right") for row in draws])  # (K, S)
+    by_then = np.stack([row.searchsorted(times, "right") for row in draws])  # (K, S)
     by_then = by_then.clip(1)
     ends = np.maximum(times, draws[:, :1])  # a draw never ends before its first arrival
     reached = draws[:, counts - 1]  # (K, C)

@@ -31,7 +31,7 @@ class FittingBeside:
         self._answer, theirs = multiprocessing.Pipe(duplex=False)
         with theirs:
             self._process = forking.start(
-                "fit", _fit, theirs, self._kind, pickle.dumps(history), self._seed
+                "fit", _fit, theirs, self._kind, pickle.dumps((history, self.model)), self._seed
             )
 
     def done(self) -> bool:
@@ -63,14 +63,15 @@ class FittingBeside:
             self._process = None
 
 
-def _fit(answer: Connection, kind: str, history: bytes, seed: int) -> None:
+def _fit(answer: Connection, kind: str, given: bytes, seed: int) -> None:
     from outpace.predict.models import fit
 
     with contextlib.suppress(OSError):
         os.nice(_NICE)
     found: Model | str
     try:
-        found = fit(kind, [pickle.loads(history)], seed=seed)
+        history, earlier = pickle.loads(given)
+        found = fit(kind, [history], seed=seed, earlier=earlier)
     except ConfigError as error:
         found = str(error)
     answer.send_bytes(pickle.dumps(found))

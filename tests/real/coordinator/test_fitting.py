@@ -1,0 +1,47 @@
+"""Fits beside a real run, without the process that does them."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.tables import table
+
+from outpace.errors import ConfigError
+from outpace.predict.models import MODELS, Kind
+from outpace.real.coordinator.fitting import FittingBeside
+from outpace.support import forking
+
+
+class Ended:
+    """A process that has ended."""
+
+    def kill(self):
+        pass
+
+    join = close = kill
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch):
+    """Fit in this process: another one would not know the stand-in."""
+    monkeypatch.setitem(MODELS, "stand-in", Kind("tests.support.stand_in", "StandIn", refits=True))
+    monkeypatch.setattr("os.nice", lambda _: 0)
+    monkeypatch.setattr(forking, "start", lambda _, target, *given: target(*given) or Ended())
+
+
+def test_fits_of_a_run_begin_with_the_one_before():
+    fitting, begun_with = FittingBeside("stand-in", 0), []
+    for value in (1.0, 3.0, 5.0):
+        fitting.start(table([[value], [value]]))
+        assert fitting.done()
+        begun_with.append(fitting.model.begun_with)
+    assert begun_with == [None, 1.0, 3.0]
+
+
+def test_a_fit_that_fails_says_why_and_the_earlier_model_is_kept():
+    fitting = FittingBeside("stand-in", 0)
+    fitting.start(table([[1.0], [1.0]]))
+    assert fitting.done()
+    fitting.start(table([[1.0]]))
+    with pytest.raises(ConfigError, match="1 iteration is too few"):
+        fitting.done()
+    assert fitting.model.mean == 1.0
