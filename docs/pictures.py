@@ -58,7 +58,7 @@ class Picture:
 
 PICTURES = (
     Picture("report.png", "demo/report.html", ("summary", "progress"), header=True),
-    Picture("timeline.png", "demo/BSP/report.html", ("timeline",)),
+    Picture("timeline.png", "demo/BSP/seed-0/report.html", ("timeline",)),
     Picture("cut-offs.png", "pooled/report.html", ("timeline",)),
     Picture("ssp-lazy.png", "ssp/lazy/report.html", ("timeline",), width=1080),
     Picture("ssp-soft.png", "ssp/soft/report.html", ("timeline",), width=1080),

@@ -9,7 +9,7 @@ from tests.support.paths import EXAMPLES
 
 import outpace
 from outpace.config.experiment import Target
-from outpace.experiment.comparison import variants_from
+from outpace.experiment.comparison import seeds_from, variants_from
 from outpace.support.yaml_files import read_yaml
 from outpace.tasks import Timing
 
@@ -56,6 +56,7 @@ def test_the_task_of_an_example_is_trained(name):
 
 def test_the_demo_has_a_target_and_shows_what_each_strategy_costs():
     variants = variants_of("demo.yaml", outpace.Stop(virtual_time_s=15.0))
+    assert seeds_from(read_yaml(EXAMPLES / "demo.yaml"), "demo.yaml") == 3
     assert {variant.experiment.target for variant in variants} == {Target(accuracy=0.95)}
     *_, cut_offs, _ = variants
     assert cut_offs.experiment.sync.fitted_in_run
