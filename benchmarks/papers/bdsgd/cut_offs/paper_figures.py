@@ -50,7 +50,14 @@ def _subplots(title: str, height: int, **shape: Any) -> Any:
         title=title,
         height=height,
         template="plotly_white",
-        legend={"orientation": "h", "y": -0.15},
+        legend={
+            "orientation": "h",
+            "yref": "container",
+            "y": 0.97,
+            "yanchor": "top",
+            "x": 1,
+            "xanchor": "right",
+        },
     )
     return figure
 
@@ -75,7 +82,7 @@ def _figure_1(networks: Plain) -> Any:
             figure.add_vline(
                 cut_off,
                 line={"dash": "dot", "width": 1},
-                annotation={"text": f"{name}: {cut_off}", "xanchor": "right"},
+                annotation={"text": f"{name}: {cut_off}", "xanchor": "right", "xshift": -4},
                 annotation_position=place,
                 row=1,
                 col=column,
