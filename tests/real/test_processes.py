@@ -6,6 +6,7 @@ import contextlib
 import json
 import multiprocessing.forkserver
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -259,6 +260,22 @@ def test_a_run_without_servers_whose_workers_are_killed_one_by_one(start):
         f"error: worker-1 {words}",
     ]
     command.summary("failed")
+
+
+@linux
+def test_ctrl_z_suspends_all_processes_of_the_run_until_it_is_continued(start):
+    command = start()
+    command.going()
+    workers = [command.pid(f"worker-{number}") for number in range(3)]
+    command.process.send_signal(signal.SIGTSTP)
+    for pid in (command.process.pid, *workers, command.pid("server-0")):
+        until(lambda pid=pid: b"T (stopped)" in _read(pid, "status"), "it is stopped")
+    before = command.calls("worker-0")
+    command.process.send_signal(signal.SIGCONT)
+    command.going(iterations=before + 5)
+    assert re.fullmatch(r"the run was suspended for \d+ s, .*\n", command.stderr)
+    command.process.send_signal(signal.SIGINT)
+    assert command.ends() == 130
 
 
 @linux

@@ -35,6 +35,7 @@ from outpace.real.process.launcher import MakeLauncher, Role
 from outpace.real.process.local import LocalLauncher
 from outpace.real.process.output import print_line
 from outpace.real.process.rendezvous import write_rendezvous
+from outpace.real.process.suspending import suspended_together
 from outpace.real.training import Training
 from outpace.record.metrics import Metrics
 from outpace.record.totals import Totals
@@ -166,7 +167,8 @@ class RealRun:
         self._start_processes()
         if self._watch is not None:
             self._watch(self)
-        self.coordinator.run()
+        with suspended_together(self.launcher, self._log):
+            self.coordinator.run()
         if self.coordinator.snapshots.final is not None:
             blocks, at = self.coordinator.snapshots.final
             if at.version != self._evaluated:

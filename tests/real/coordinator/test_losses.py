@@ -68,3 +68,13 @@ def test_an_end_that_the_launcher_never_reports_is_not_waited_for_without_end():
     with pytest.raises((RunError, WalkerError), match="its connection closed"):
         lost.run()
     assert 11.0 < lost.said[0][0] < 12.0
+
+
+def test_a_launcher_that_was_stopped_longer_than_a_lease_blames_itself():
+    lost = Lost(go_on=False)
+    lost.losses.stood_still_s = lambda: 12.3
+    lost.at(1.0, lost.losses.process_ended, "worker-1", "ended with exit code 1")
+    with pytest.raises(
+        (RunError, WalkerError), match="this process, which leads the run, had been"
+    ):
+        lost.run()

@@ -63,3 +63,20 @@ def test_other_threads_have_none():
     thread.start()
     thread.join()
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_wait_during_which_the_process_was_stopped_is_noticed(monkeypatch):
+    class Stopped:
+        """Stands in for the module `time`: 12 s pass between two calls."""
+
+        now = 0
+
+        def monotonic_ns(self) -> int:
+            self.now += 12_000_000_000
+            return self.now
+
+    clock = RealClock()
+    assert clock.stood_still_s == 0
+    monkeypatch.setattr("outpace.real.net.clock.time", Stopped())
+    clock(0)
+    assert clock.stood_still_s == 12

@@ -115,6 +115,7 @@ class Coordinator:
         go_on, announce = self._go_on_without, self._announced.add
         lease_s = session.lease_s
         self.losses = Losses(self.kernel, self.listener, self.servers, lease_s, go_on, announce)
+        self.losses.stood_still_s = lambda: self.clock.stood_still_s
         self.reports = Reports(
             self.listener, self._architecture, self.losses, announce, totals_of, trace, log
         )

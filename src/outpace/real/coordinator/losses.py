@@ -45,6 +45,8 @@ class Losses:
     ) -> None:
         self.finished: set[str] = set()
         self.early = False  # the run ends early: losses no longer matter
+        # Seconds for which this process was stopped, by a signal for example.
+        self.stood_still_s: Callable[[], float] = lambda: 0.0
         # True if the launcher is about to report the end of this process.
         self.is_ending: Callable[[str], bool] = lambda name: False
         self._kernel, self._listener = kernel, listener
@@ -109,7 +111,17 @@ class Losses:
             self._without.update(lost)
         else:
             _, error = min(lost.values(), key=lambda known: known[0])
-            raise error
+            raise self._with_standstill(error)
+
+    def _with_standstill(self, error: RunError) -> RunError:
+        """Add to the error that this process was stopped, if that was long enough to cause it."""
+        stopped_s = self.stood_still_s()
+        if stopped_s < self._lease_s:
+            return error
+        return RunError(
+            f"{error}; this process, which leads the run, had been stopped for {stopped_s:.0f} s, "
+            f"and after {self._lease_s:g} s of silence it counts as lost for the others"
+        )
 
     def _may_still_be_heard(self, lost: Mapping[str, tuple[int, RunError]]) -> bool:
         """True if messages are unread: this process may have been busy computing.

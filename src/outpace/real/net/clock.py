@@ -23,6 +23,9 @@ from outpace.support.units import Time
 Readable: TypeAlias = "zmq.Socket[bytes] | int"
 
 _MILLISECOND: Final = 1_000_000
+_DELAYED: Final = [
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGTSTP") if hasattr(signal, name)
+]
 _MOST_MS: Final = 1000  # interrupts a wait now and then, for signals
 
 
@@ -36,6 +39,7 @@ class RealClock:
 
     def __init__(self, origin: int | None = None) -> None:
         self.origin = time.monotonic_ns() if origin is None else origin
+        self.stood_still_s = 0.0  # longest time by which a wait was too long
         self._poller = zmq.Poller()
         self._signals: list[Callable[[], object]] = []  # handlers of signals that have come
         self._handlers: dict[Readable, Callable[[], None]] = {}
@@ -56,7 +60,7 @@ class RealClock:
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """In the main thread, delay Ctrl-C and SIGTERM until the clock is about to wait.
+        """In the main thread, delay Ctrl-C, Ctrl-Z and SIGTERM until the clock is about to wait.
 
         Raised anywhere else they could lose a message, or get lost themselves: ZeroMQ's binding
         swallows what is raised while it frees a message.
@@ -69,7 +73,7 @@ class RealClock:
             self._signals.append(partial(handlers[number], number, None))
 
         handlers: dict[int, Callable[[int, FrameType | None], object]] = {}
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in _DELAYED:
             handler = signal.getsignal(number)
             if callable(handler):
                 handlers[number] = handler
@@ -99,7 +103,10 @@ class RealClock:
             timeout_ms = 0
         else:  # rounded down, the rest is slept: a poll counts in whole milliseconds
             timeout_ms = min(wait // _MILLISECOND, _MOST_MS)
+        before = time.monotonic_ns()
         ready = self._poller.poll(timeout_ms)
+        late_s = (time.monotonic_ns() - before) / 1e9 - timeout_ms / 1e3
+        self.stood_still_s = max(self.stood_still_s, late_s)
         for socket, _ in ready:
             handler = self._handlers.get(socket)
             if handler is not None:  # another handler may have closed it

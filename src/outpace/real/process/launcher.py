@@ -57,6 +57,12 @@ class Launcher(Protocol):
     def kill(self, name: str) -> None:
         """End this process at once; no effect if it has ended."""
 
+    def suspend(self) -> None:
+        """Stop all processes where they stand, until `resume`."""
+
+    def resume(self) -> None:
+        """Let all processes go on after `suspend`."""
+
     def stop(self, *, at_once: bool = True) -> None:
         """End all processes. Unless `at_once`, they are given a second to end by themselves."""
 
