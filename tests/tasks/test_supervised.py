@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 
 import numpy as np
@@ -126,3 +127,18 @@ def test_an_evaluation_of_fewer_samples_takes_them_evenly_spaced():
     assert found.train_loss == pytest.approx(loss, rel=1e-6)  # the same data here
     assert found.accuracy == (output.argmax(dim=1) == TARGETS[chosen]).float().mean().item()
     assert mine.evaluate(parameters, samples=1000) == mine.evaluate(parameters)
+
+
+def test_a_worker_keeps_no_object_for_each_iteration():
+    inputs = torch.ones(8, 2)
+    task = Task(torch.nn.Linear(2, 1), lambda output, _: output.mean(), (inputs, inputs))
+    workload = SupervisedWorkload(task, workers=1, batch_size=8, seed=0)
+    parameters = workload.initial_parameters()
+
+    def tensors_after(iterations: range) -> int:
+        for iteration in iterations:
+            workload.gradient(parameters, 0, iteration)
+        return sum(type(each) is torch.Tensor for each in gc.get_objects())
+
+    before = tensors_after(range(100))  # each iteration is an epoch
+    assert tensors_after(range(100, 400)) <= before

@@ -13,6 +13,7 @@ from outpace.support.randomness import generator
 from outpace.tasks.task import Accuracy, Data, Task, fraction_correct
 
 _CACHED_INDICES: Final = 4_000_000
+_CACHED_EPOCHS: Final = 64  # by which workers may lie apart; small epochs are shuffled quickly
 _EVALUATION_BATCH: Final = 100
 
 
@@ -34,7 +35,7 @@ class Sampler:
             )
         self._samples, self._workers, self._batch_size = samples, workers, batch_size
 
-        @lru_cache(maxsize=max(4, _CACHED_INDICES // samples))
+        @lru_cache(maxsize=max(4, min(_CACHED_EPOCHS, _CACHED_INDICES // samples)))
         def shuffled(epoch: int) -> torch.Tensor:
             return torch.from_numpy(generator(seed, "epoch", epoch).permutation(samples))
 

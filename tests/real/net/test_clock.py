@@ -75,7 +75,7 @@ def test_a_wait_during_which_the_process_was_stopped_is_noticed(monkeypatch):
             self.now += 12_000_000_000
             return self.now
 
-    clock = RealClock()
+    clock = RealClock(origin=0)
     assert clock.stood_still_s == 0
     monkeypatch.setattr("outpace.real.net.clock.time", Stopped())
     clock(0)
