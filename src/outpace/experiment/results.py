@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -82,6 +82,7 @@ class RecordedRun:
     Attributes:
         log: the log of network messages, if they are to be kept.
         out: the run's folder, which `drive` makes; None keeps the results in memory.
+        warnings: for the summary; the engine's owner may add to them during the run.
     """
 
     experiment: Experiment
@@ -90,6 +91,7 @@ class RecordedRun:
     sink: MemorySink | ParquetSink
     out: Path | None
     log: MessageLog | None = None
+    warnings: Sequence[str] = ()
 
     def drive(self) -> Result:
         """Run the engine once. The folder is complete afterwards, however the run ended."""
@@ -164,6 +166,7 @@ class RecordedRun:
         return {
             "status": status,
             "error": error,
+            "warnings": list(self.warnings),
             **engine.times(host_s),
             **engine.totals.summary(self.experiment.workers),
             **(engine.totals.summary_of_peers() if without_servers else {}),

@@ -87,9 +87,12 @@ def simulate(
             tie_seed=tie_seed,
             control=control,
         )
-        for warning in _warnings(experiment):
+        warnings = _warnings(experiment)
+        for warning in warnings:
             warn(warning)
-        return RecordedRun(simulation.experiment, simulation, trace, sink, out, log).drive()
+        return RecordedRun(
+            simulation.experiment, simulation, trace, sink, out, log, warnings
+        ).drive()
 
 
 def run(
@@ -125,8 +128,14 @@ def run(
     with one_thread_own_randomness():
         experiment = _without_ignored(experiment, log)
         experiment.load_user_code()
-        for warning in _warnings(experiment):
+        warnings = _warnings(experiment)
+        for warning in warnings:
             log(warning)
+
+        def warn_of(warning: str) -> None:
+            warnings.append(warning)
+            log(f"warning: {warning}")
+
         is_script = isinstance(experiment.task, Script)
         training = ScriptTraining(experiment) if is_script else TaskTraining(experiment)
         sink = sink_for(out)
@@ -141,8 +150,9 @@ def run(
             watch=watch,
             outside=outside,
             control=control,
+            warn=warn_of,
         )
-        return RecordedRun(experiment, engine, trace, sink, out).drive()
+        return RecordedRun(experiment, engine, trace, sink, out, warnings=warnings).drive()
 
 
 def _simulation(

@@ -69,6 +69,7 @@ class RealRun:
         watch: called once all processes are started.
         control: called with a `Control` when the training starts.
         launcher: makes the launcher of the processes; None: they are started on this machine.
+        warn: called with a line for each warning about the training; None: `log`.
 
     Raises:
         ConfigError: if the addresses or the connect file of `outside` cannot be used.
@@ -87,6 +88,7 @@ class RealRun:
         watch: Callable[[RealRun], None] | None = None,
         control: ControlFunction | None = None,
         launcher: MakeLauncher | None = None,
+        warn: Log | None = None,
     ) -> None:
         if outside is not None:
             _require_reachable(outside, insecure)
@@ -129,6 +131,7 @@ class RealRun:
             training.join_s,
             address=address,
             rule=rule,
+            warn=warn,
         )
         self._evaluations = Evaluations(coordinator.clock, training.evaluate)
         endpoint, key = coordinator.listener.endpoint, public.get(COORDINATOR, "")

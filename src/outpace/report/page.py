@@ -49,7 +49,8 @@ def write_report(folders: Sequence[Path], path: Path) -> list[str]:
     several = len(alone) > 1
     kind = "variants" if runs[0].seeds else "runs"
     name = f"{len(runs)} {kind}" if len(runs) > 5 else listed([run.name for run in runs])
-    notices = [_notice(run) for run in runs if not run.complete]
+    notices = [_notice(run) for run in runs if not run.complete] if several else []
+    notices += [_warning(run, named=several) for run in runs]
     write_page(
         Path(path),
         title=f"Outpace: {listed([run.name for run in runs])}",
@@ -57,7 +58,7 @@ def write_report(folders: Sequence[Path], path: Path) -> list[str]:
         what=_what(alone),
         findings=findings(runs, totals, target),
         sections=_sections(runs, traced, totals, target),
-        notices="".join(notices) if several else "",
+        notices="".join(notices),
         footer="<details><summary>Digests: equal digests mean equal results</summary>"
         f"{table('digests', ['Run', 'Parameters', 'Trace'], map(_digests, alone))}</details>",
     )
@@ -164,6 +165,11 @@ def _notice(run: Run) -> str:
     words = run.status if run.seeds else f"is not complete ({run.status})"
     words = "failed" if run.status == "failed" else words
     return f'<p class="notice"><b>{escaped(run.name)}</b> {escaped(words + error)}</p>'
+
+
+def _warning(run: Run, *, named: bool) -> str:
+    name = f"<b>{escaped(run.name)}</b> " if named else ""
+    return "".join(f'<p class="notice">{name}Warning: {escaped(text)}</p>' for text in run.warnings)
 
 
 def _digests(run: Run) -> list[str]:

@@ -27,6 +27,7 @@ from outpace.predict.interface import Rule
 from outpace.real.coordinator.evaluation.snapshots import Evaluate, Snapshots
 from outpace.real.coordinator.losses import Losses
 from outpace.real.coordinator.reports import Reports
+from outpace.real.coordinator.same_gradients import SameGradients
 from outpace.real.coordinator.waiting import Announcements
 from outpace.real.coordinator.with_servers import SchedulerResources, WithServers
 from outpace.real.coordinator.without_servers import WithoutServers
@@ -56,6 +57,7 @@ class Coordinator:
         join_s: seconds for the processes to come through each phase before the training.
         address: of this machine, at which the processes reach it.
         rule: decides when an iteration is cut off; None if none is.
+        warn: called with a line for each warning; None: `log`.
 
     Raises:
         ConfigError: it cannot listen at the address.
@@ -72,6 +74,7 @@ class Coordinator:
         join_s: float = JOIN_S,
         address: str = LOOPBACK,
         rule: Rule | None = None,
+        warn: Log | None = None,
     ) -> None:
         self.clock = RealClock()
         self.kernel = Kernel(self.clock)
@@ -84,6 +87,7 @@ class Coordinator:
             None
         )  # called if the run goes on without it
         self._join_s, self._keys, self._log = join_s, keys, log
+        self._first_gradients = SameGradients(self.workers, warn or log)
         self._announced = Announcements(self.kernel)
         self._ending: str | None = None  # why the workers must stop
         self._transport: Transport = ZeroMQTransport(COORDINATOR, session, self.clock, log)
@@ -117,7 +121,14 @@ class Coordinator:
         self.losses = Losses(self.kernel, self.listener, self.servers, lease_s, go_on, announce)
         self.losses.stood_still_s = lambda: self.clock.stood_still_s
         self.reports = Reports(
-            self.listener, self._architecture, self.losses, announce, totals_of, trace, log
+            self.listener,
+            self._architecture,
+            self.losses,
+            announce,
+            totals_of,
+            trace,
+            log,
+            self._first_gradients,
         )
 
     # -- the phases ------------------------------------------------------------------
@@ -235,5 +246,6 @@ class Coordinator:
             self._log(f"{error}; the others go on without it")
             self.when_lost(name)
             self._architecture.lose(name)
+            self._first_gradients.has_left(name)
             self._announced.add(name, TrainingDone())
         return True

@@ -13,6 +13,7 @@ from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError
 from outpace.real.collective.group import backend_for
 from outpace.real.coordinator.losses import Losses
+from outpace.real.coordinator.same_gradients import SameGradients
 from outpace.real.coordinator.with_servers import WithServers
 from outpace.real.coordinator.without_servers import WithoutServers
 from outpace.real.net.block_frames import block_elements
@@ -20,6 +21,7 @@ from outpace.real.net.messages import (
     MOST_ROWS,
     BlockHead,
     Fetch,
+    FirstGradient,
     JoinRun,
     ModelBuffers,
     Notice,
@@ -44,7 +46,7 @@ class Reports:
     """Takes in all messages to the coordinator.
 
     announce: called with messages that say how far a process has come. totals_of: the sums that
-    each process has reported.
+    each process has reported. first_gradients: compares those of the workers.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Reports:
         totals_of: dict[str, Totals],
         trace: Trace,
         log: Log,
+        first_gradients: SameGradients,
     ) -> None:
         self.joined: dict[str, JoinRun] = {}
         self.left: set[str] = set()  # workers that take no more part in the training
@@ -64,6 +67,7 @@ class Reports:
         self.plan: Plan | None = None  # once it is made
         self._listener, self._architecture, self._losses = listener, architecture, losses
         self._announce, self._trace, self._log = announce, trace, log
+        self._first_gradients = first_gradients
 
     @property
     def totals(self) -> Totals:
@@ -132,6 +136,8 @@ class Reports:
             self._log(f"{name}: {message.text}" if name not in message.text else message.text)
         elif isinstance(message, ProcessFailed):
             self._losses.process_failed(name, message)
+        elif isinstance(message, FirstGradient):
+            self._first_gradients.add(name, message)
         elif not self._architecture.take(name, message, block):
             self._take_announcement(name, message, block)
             self._announce(name, message)
@@ -141,6 +147,7 @@ class Reports:
             self._take_join(name, message)
         elif isinstance(message, TrainingDone):
             self.left.add(name)
+            self._first_gradients.has_left(name)
         elif isinstance(message, ProcessDone):
             self._losses.process_finished(name)
         elif isinstance(message, Snapshot):

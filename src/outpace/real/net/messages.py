@@ -257,6 +257,16 @@ class Go(WireMessage, tag="go"):
     boot: Name
 
 
+class FirstGradient(WireMessage, tag="first"):
+    """A worker of a script: the SHA-256 of its first gradient, to find workers with equal data.
+
+    digest: empty if there is no gradient in this iteration, or all of it is zero.
+    """
+
+    iteration: Count
+    digest: Name
+
+
 class TakeSnapshot(WireMessage, tag="read"):
     """The coordinator asks for a Snapshot, as soon as the shard has this version.
 

@@ -68,6 +68,13 @@ class Run:
         error = self.summary.get("error")
         return None if error is None else str(error)
 
+    @property
+    def warnings(self) -> list[str]:
+        """The warnings of the run, or those of the runs of a variant, each text once."""
+        found = [run.summary.get("warnings") for run in self.seeds or (self,)]
+        texts = [text for said in found if isinstance(said, list) for text in said]
+        return list(dict.fromkeys(text for text in texts if isinstance(text, str)))
+
     def number(self, *keys: str) -> float | None:
         """Return a finite number of the summary, such as `number("staleness", "mean")`."""
         return number_or_none(_at(self.summary, *keys))

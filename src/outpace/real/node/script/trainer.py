@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Final
 
 import torch
 
-from outpace.blocks.block import Block, Pieces, StepSettings
+from outpace.blocks.block import Block, Pieces, StepSettings, parameters_digest, parts
 from outpace.blocks.sums import Gradient, all_finite
 from outpace.config.experiment import Experiment
 from outpace.errors import DivergenceError
 from outpace.real.net.block_frames import head_of
-from outpace.real.net.messages import Initialize
+from outpace.real.net.messages import FirstGradient, Initialize
 from outpace.real.node.script.model import ScriptModel, gradient_of
 from outpace.real.node.worker_process import MustEnd, WorkerProcess
 from outpace.sync.programs.context import Stopped
 from outpace.tasks.abort_points import AbortPoints, Computation
+
+_COMPARED: Final = 16  # iterations in which a worker's first gradient is awaited
 
 
 class ScriptTrainer:
@@ -29,6 +32,7 @@ class ScriptTrainer:
         self._limit = experiment.stop.iterations
         self.is_over = False  # True once the script leaves the run
         self.iteration = 0  # the script computes its gradient
+        self._is_first = experiment.workers > 1  # True until a gradient's digest was sent
         self.take_gradient: Callable[[], Sequence[Block | None]] = self._take_in_slices
         self._slices = [slice(0, sum(self.layers))]
         self._settings: StepSettings | None = None
@@ -80,9 +84,11 @@ class ScriptTrainer:
         """Return the script's gradient, one block per server; store this step's settings."""
         refused = [None] * len(self._slices)
         if self._stopped is not None:
+            self._tell_first(None)
             return refused
         self._settings = StepSettings(self.script.settings(), self.script.unused)
         flat = self._flat_gradient()
+        self._tell_first(flat)
         return refused if flat is None else [flat[part] for part in self._slices]
 
     # -- the script's gradient ----------------------------------------------------------
@@ -104,6 +110,7 @@ class ScriptTrainer:
             check: refuse the gradient if it is not finite.
         """
         if self._is_skipped():
+            self._tell_first(None)
             return None
         tensors = [gradient_of(p).reshape(-1) for p in self.script.parameters]
         if self.script.device is None:
@@ -111,7 +118,25 @@ class ScriptTrainer:
         if self._scale != 1:
             tensors = list(torch._foreach_mul(tensors, self._scale))
         pieces = Pieces(tensors)
-        return pieces if not check or self._may_be_used(pieces) else None
+        is_used = not check or self._may_be_used(pieces)
+        self._tell_first(pieces if is_used else None)
+        return pieces if is_used else None
+
+    def _tell_first(self, gradient: Gradient | None) -> None:
+        """Send the digest of the first gradient, for the comparison with other workers'.
+
+        A gradient of zeros, or none at all, says nothing about the data: the next one is sent.
+        """
+        if not self._is_first:
+            return
+        digest = ""
+        if gradient is not None and all_finite(gradient):
+            tensors = [part.cpu() for part in parts(gradient)]
+            if any(tensor.count_nonzero() for tensor in tensors):
+                digest = parameters_digest([Pieces(tensors)])
+        if digest or self.iteration == 0:
+            self._process.coordinator.send(FirstGradient(self.iteration, digest))
+        self._is_first = not digest and self.iteration < _COMPARED
 
     def _is_skipped(self) -> bool:
         """True if GradScaler skips this step, which is then counted."""
