@@ -39,8 +39,9 @@ def attach(model: ModelT, optimizer: OptimizerT) -> tuple[ModelT, OptimizerT]:
     """Make this script a worker of the run; without a launcher nothing changes.
 
     With servers, `optimizer.step()` pushes gradients and pulls parameters. The servers do the
-    optimizer's steps, with the current settings of its groups, and its own state stays empty.
-    Without servers, it exchanges gradients or parameters with the other workers.
+    optimizer's steps, with the current settings of its groups. They hold its state, which
+    `optimizer.state_dict()` fetches and `optimizer.load_state_dict()` replaces. Without
+    servers, it exchanges gradients or parameters with the other workers.
 
     Args:
         model: the model; its parameters that are in the optimizer's groups are shared.

@@ -6,7 +6,7 @@ import secrets
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
@@ -17,6 +17,7 @@ from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
 from outpace.experiment.running import as_experiment
 from outpace.kernel import Kernel
+from outpace.optim.torch_optimizers import Groups, State
 from outpace.real.coordinator.coordinator import Coordinator
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import Initialize
@@ -55,6 +56,12 @@ class Given:
 
     def initialize(self, server: int, block: Block) -> Initialize:
         return Initialize("", [], [], head_of(block))
+
+    def places(self, server: int) -> Groups:
+        return []
+
+    def initial_state(self) -> Sequence[Mapping[int, State]]:
+        return []
 
     def settings(self) -> None:
         return None

@@ -11,7 +11,7 @@ last few elements of a tensor differently, too.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -22,7 +22,6 @@ import torch
 from outpace.blocks.block import StepSettings
 from outpace.blocks.sums import Gradient
 from outpace.errors import ConfigError
-from outpace.optim import Step
 from outpace.optim.step import mean_of
 
 KNOWN: Final = {
@@ -43,6 +42,7 @@ KNOWN: Final = {
 }
 _FORCED: Final = {"foreach": False, "fused": False, "differentiable": False, "capturable": False}
 
+State: TypeAlias = dict[str, Any]  # of one parameter, by name
 Groups: TypeAlias = Sequence[Sequence[tuple[int, int, int]]]
 Factory: TypeAlias = Callable[[list[dict[str, Any]]], torch.optim.Optimizer]
 
@@ -154,39 +154,72 @@ class TorchOptimizer:
                     return f"the optimizer's setting {key} cannot be {value!r}"
         return ""
 
-    def on(self, parameters: torch.Tensor, layers: Sequence[slice] = ()) -> Step:
-        """Return the function that takes a step on these parameters (1-D, changed in place)."""
-        pieces: dict[int, list[tuple[torch.nn.Parameter, slice]]] = {}
+    def on(self, parameters: torch.Tensor, layers: Sequence[slice] = ()) -> TorchSteps:
+        """Return what takes steps on these parameters (1-D, changed in place)."""
+        pieces: dict[int, tuple[torch.nn.Parameter, slice]] = {}
         groups: list[dict[str, Any]] = []
         for ranges in self.groups:
             members = []
             for number, low, high in ranges:
                 variable = torch.nn.Parameter(parameters[low:high])
-                pieces.setdefault(number, []).append((variable, slice(low, high)))
+                pieces[number] = variable, slice(low, high)
                 members.append(variable)
             groups.append({"params": members} if members else _empty_group())
-        optimizer = self._made(groups)
-        everything = [piece for group in pieces.values() for piece in group]
+        return TorchSteps(self._made(groups), pieces)
 
-        def step(
-            gradient: Gradient,
-            divisor: float,
-            settings: StepSettings | None,
-            progress: float,
-            factor: float,
-        ) -> None:
-            gradient = mean_of(gradient, divisor)
-            if settings is not None:
-                _set(optimizer, settings.groups)
-            for variable, part in everything:
-                variable.grad = gradient[part]
-            for number in settings.unused if settings is not None else ():
-                for variable, _ in pieces.get(number, ()):
-                    variable.grad = None
-            with _scaled_rates(optimizer, factor):
-                optimizer.step()
 
-        return step
+class TorchSteps:
+    """Takes the steps of a torch optimizer on the pieces of parameters in a block: a `Step`.
+
+    Args:
+        pieces: by number of the parameter, its piece and the place of that piece in the block.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        pieces: Mapping[int, tuple[torch.nn.Parameter, slice]],
+    ) -> None:
+        self._optimizer, self._pieces = optimizer, pieces
+
+    def __call__(
+        self,
+        gradient: Gradient,
+        divisor: float,
+        settings: StepSettings | None,
+        progress: float,
+        factor: float,
+    ) -> None:
+        gradient = mean_of(gradient, divisor)
+        if settings is not None:
+            _set(self._optimizer, settings.groups)
+        for variable, part in self._pieces.values():
+            variable.grad = gradient[part]
+        for number in settings.unused if settings is not None else ():
+            if number in self._pieces:
+                self._pieces[number][0].grad = None
+        with _scaled_rates(self._optimizer, factor):
+            self._optimizer.step()
+
+    def state(self) -> dict[int, State]:
+        """Return a copy of the optimizer's state, by number of the parameter."""
+        known = self._optimizer.state
+        return {
+            number: {name: _copied(value) for name, value in known[variable].items()}
+            for number, (variable, _) in self._pieces.items()
+            if variable in known
+        }
+
+    def load(self, state: Mapping[int, State]) -> None:
+        """Replace the optimizer's state by this one, of which the caller keeps no reference."""
+        known = self._optimizer.state
+        known.clear()
+        for number, values in state.items():
+            known[self._pieces[number][0]] = dict(values)
+
+
+def _copied(value: Any) -> Any:
+    return value.clone() if isinstance(value, torch.Tensor) else value
 
 
 @contextmanager

@@ -85,7 +85,7 @@ class TensorBlock(_RealBlock):
     ) -> None:
         super().__init__(parameters, optimizer, deterministic)
         self._parameters = parameters.detach().clone()
-        self._step = optimizer.on(self._parameters, layers)
+        self.take_step = optimizer.on(self._parameters, layers)
         self._copy: torch.Tensor | None = None
 
     def update(
@@ -97,7 +97,7 @@ class TensorBlock(_RealBlock):
         factor: float = 1.0,
     ) -> None:
         assert not isinstance(gradient, Phantom)
-        self._step(gradient, divisor, settings, progress, factor)
+        self.take_step(gradient, divisor, settings, progress, factor)
         self._copy = None
 
     def is_finite(self) -> bool:

@@ -33,6 +33,7 @@ from outpace.real.net.messages import (
     Initialize,
     JoinRun,
     Notice,
+    OptimizerState,
     Plan,
     Ready,
     Refused,
@@ -578,6 +579,10 @@ BAD = {
     ),
     "a reply": ((WireReply(0, 2, 0, 0, 0, 0, DUE), START), "must not come with a block"),
     "a snapshot": ((Snapshot(0, 0, 0, 0, 0, DUE), START), "must not come with a block"),
+    "an optimizer's state": (
+        (OptimizerState(0, [], BlockHead("uint8", 0)), torch.empty(0, dtype=torch.uint8)),
+        "must not come with a block",
+    ),
     "a stop": ((JoinRun("", 1), None), "JoinRun is not accepted from this worker"),
 }
 

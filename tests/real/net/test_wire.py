@@ -30,6 +30,7 @@ from outpace.real.net.messages import (
     Envelope,
     Header,
     Ready,
+    StateEntry,
     WirePush,
 )
 from outpace.real.net.wire import HEADER_BYTES, Incoming, Outgoing, WireError
@@ -69,6 +70,13 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
     if kind is Totals:
         hints = typing.get_type_hints(Totals)
         return st.builds(Totals, **{name: values(hint) for name, hint in hints.items()})
+    if kind is StateEntry:
+        hints = typing.get_type_hints(StateEntry, include_extras=True)
+        del hints["value"]
+        numbers = st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False)
+        value = st.none() | st.booleans() | numbers | st.text(max_size=20)
+        named = {name: values(hint) for name, hint in hints.items()}
+        return st.builds(StateEntry, value=value, **named)
     plain = {int: st.integers(-(2**63), 2**63), float: st.floats(), bool: st.booleans()}
     return {**plain, BlockHead: heads()}[kind]
 

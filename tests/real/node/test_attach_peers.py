@@ -237,6 +237,7 @@ def test_common_parameters_are_equal_whatever_the_workers_pace_and_schedule(tmp_
             ConfigError,
             r"worker-1 trains other parameters .*\[3, 3\].* where worker-0 has",
         ),
+        ("state", ConfigError, "worker-1's optimizer begins with another state than worker-0's"),
         ("raises", RunError, r"worker 1: .*wrong.py raised ValueError: no luck .*line \d+"),
         (
             "lr",

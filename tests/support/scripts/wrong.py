@@ -33,9 +33,11 @@ def main(case: str) -> None:
         model = nn.Sequential(nn.Embedding(3, 3, sparse=True), nn.Linear(3, 2))
     elif case == "sparse":
         model = nn.Sequential(nn.Embedding(3, 3), nn.Linear(3, 2))
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9 if case == "state" else 0.0)
     if case == "nan-weights" and second:
         nn.init.constant_(model.weight, float("nan"))
+    if case == "state" and second:
+        step(model, optimizer)
     if case == "unattached" and second:
         return
     model, optimizer = outpace.attach(model, optimizer)

@@ -8,7 +8,8 @@ It runs in the process that starts the others, also under `outpace serve`. Phase
 4. All are ready, and the time of the run begins.
 5. All workers finish, or the coordinator tells them to stop because the time is over or the
    target accuracy is reached.
-6. The servers hand in the final parameters and end.
+6. The servers hand in the final parameters.
+7. The servers end once the workers have ended, whose scripts may go on after the training.
 
 Every phase but the training has a time limit. `losses` says what happens when a process is lost.
 """
@@ -201,7 +202,8 @@ class Coordinator:
         await self._finish(self.workers, WIND_DOWN_S, or_left=True)
         await self._hand_in(WIND_DOWN_S)
         self._ending = None  # scripts may take their time after the training
-        await self._finish(self.workers, 0.0)
+        await self._finish(self.workers, 0.0)  # they may save the servers' optimizer state
+        await self._end_servers(WIND_DOWN_S)
         self.over = True
 
     async def _end_in_order(self) -> None:
@@ -209,10 +211,11 @@ class Coordinator:
         with contextlib.suppress(RunError):  # a worker still in its step is left behind
             await self._finish(self.workers, EARLY_END_S)
         await self._hand_in(EARLY_END_S)
+        await self._end_servers(EARLY_END_S)
         self.over = True
 
     async def _hand_in(self, limit_s: float) -> None:
-        """Wait for the servers' parameters and the rest of their trace; end the servers."""
+        """Wait for the servers' parameters."""
         self._ending = self._ending or "the workers have finished"
         self.snapshots.ask_for_last()
         since = self.kernel.now
@@ -220,6 +223,10 @@ class Coordinator:
             if self.losses.awaited(self.servers) != self.servers:
                 break  # one of them cannot hand in anything
             await self._announced.next(limit_s, since, "hand in its parameters", self.servers)
+
+    async def _end_servers(self, limit_s: float) -> None:
+        """End the servers, and wait for the rest of their trace."""
+        self._ending = self._ending or "the workers have finished"
         self._tell(self.servers, StopRun("the run is over"))
         await self._finish(self.servers, limit_s)
 

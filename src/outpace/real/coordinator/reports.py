@@ -112,6 +112,11 @@ class Reports:
                     f"{name} trains other parameters than worker-0: "
                     f"{_difference(join.layout, first.layout)}"
                 )
+            if join.state != first.state:
+                raise ConfigError(
+                    f"{name}'s optimizer begins with another state than worker-0's: load the same "
+                    "checkpoint into the optimizer of every worker, before outpace.attach"
+                )
             if join.digest != first.digest:
                 self._log(f"{name} starts from other values than worker-0, whose values win")
         slices = experiment.slices(first.layers)

@@ -96,19 +96,49 @@ class Initialize(WireMessage, tag="initialize"):
     """Worker 0 to a server: start from this block, with this optimizer.
 
     optimizer: empty, or the name of a user's optimizer. groups: for each parameter group of
-    such an optimizer, the (parameter number, low, high) of its pieces of the block.
+    such an optimizer, the (parameter number, low, high) of its pieces of the block. has_state:
+    an OptimizerState follows, with which the optimizer begins.
     """
 
     optimizer: Name
     settings: list[dict[str, Any]]
     groups: list[list[tuple[Index, Count, Count]]]
     block: BlockHead
+    has_state: bool = False
 
 
 class Fetch(WireMessage, tag="fetch"):
     """A worker to a server: send a Snapshot. final: only after all workers have left."""
 
     final: bool = False
+
+
+class StateEntry(_Wire):
+    """An entry of an optimizer's state: a tensor, or a value if `dtype` is empty.
+
+    elements: 0 for a tensor without a dimension.
+    """
+
+    parameter: Index
+    name: Name
+    dtype: Name = ""
+    elements: Count = 0
+    value: bool | int | float | Name | None = None
+
+
+class FetchState(WireMessage, tag="fetch-state"):
+    """A worker to a server: send the OptimizerState."""
+
+
+class OptimizerState(WireMessage, tag="state"):
+    """The state of a script's optimizer for one shard; the tensors follow as bytes.
+
+    A server answers FetchState with it. Worker 0 sends it to replace the state.
+    """
+
+    shard: Index
+    entries: list[StateEntry]
+    block: BlockHead
 
 
 class Snapshot(WireMessage, tag="snapshot"):
@@ -215,6 +245,7 @@ class JoinRun(WireMessage, tag="join"):
     layers: list[Count] = msgspec.field(default_factory=list)  # elements of each parameter
     dtype: Name = ""
     digest: Name = ""  # of the worker's initial parameters
+    state: Name = ""  # digest of the optimizer's state; empty if workers may differ, or without any
     gpu: Name = ""  # unique name of the GPU they are on; empty: a CPU, or several GPUs
 
 

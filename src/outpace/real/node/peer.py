@@ -47,8 +47,6 @@ class PeerWorker(WorkerProcess):
         super().__init__(link, worker, experiment)
         assert experiment.peers is not None
         self.strategy = experiment.peers
-        if self.strategy.uses_replica:
-            self.fresh_optimizer = "the optimizer of the common parameters"
         self.workers, self._deterministic = experiment.workers, experiment.deterministic
         law = experiment.network
         self._costs = Costs(Paths(law, experiment.machines) if law and law.stretch else None)
@@ -84,7 +82,12 @@ class PeerWorker(WorkerProcess):
         parameters = models.parameters()
         head = head_of(parameters)
         digest = parameters_digest([parameters])
-        plan = await self.join_run(digest=digest, dtype=head.dtype, gpu=gpu_of(models.device))
+        plan = await self.join_run(
+            digest=digest,
+            dtype=head.dtype,
+            gpu=gpu_of(models.device),
+            state=models.state_digest(),
+        )
         backend: Backend = "nccl" if plan.backend == "nccl" else "gloo"
         if backend == "nccl":
             parameters = models.parameters(on_gpu=True)

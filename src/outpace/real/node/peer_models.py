@@ -23,6 +23,12 @@ class PeerModels(Protocol):
     @property
     def trainer(self) -> Trainer: ...
 
+    def state_digest(self) -> str:
+        """Return the digest of the optimizer's initial state, if all workers must have the same.
+
+        Empty if it has none yet, or if workers may differ.
+        """
+
     def parameters(self, *, on_gpu: bool = False) -> torch.Tensor | Phantom:
         """Return a copy of the initial parameters as one vector.
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from outpace.blocks.block import Block, whole
 from outpace.blocks.slicing import layers_within
 from outpace.blocks.sums import Gradient, all_finite
@@ -14,14 +16,16 @@ from outpace.errors import DivergenceError
 from outpace.kernel import Future
 from outpace.optim import Optimizer
 from outpace.optim.python import PythonOptimizer
-from outpace.optim.torch_optimizers import TorchOptimizer
+from outpace.optim.torch_optimizers import State, TorchOptimizer, TorchSteps
 from outpace.real.control import changed
 from outpace.real.net.block_frames import block_elements, head_of
 from outpace.real.net.inbox import Inbox, Turns
 from outpace.real.net.messages import (
     ChangePolicy,
     Fetch,
+    FetchState,
     Initialize,
+    OptimizerState,
     Plan,
     Ready,
     Snapshot,
@@ -33,6 +37,7 @@ from outpace.real.net.translation import for_shard, wire_reply
 from outpace.real.net.transport import Handlers
 from outpace.real.net.zeromq.transport import LOOPBACK
 from outpace.real.node.member import CoordinatorLink, Member
+from outpace.real.node.optimizer_state import bytes_due, entries_of, lengths_of, state_from
 from outpace.support.units import Time
 from outpace.sync import Policy
 from outpace.sync.conditions import Conditioned
@@ -46,7 +51,7 @@ from outpace.sync.messages import (
     WireMessage,
     worker_name,
 )
-from outpace.sync.parameter_block import parameter_block
+from outpace.sync.parameter_block import TensorBlock, parameter_block
 from outpace.sync.shard import Shard
 
 
@@ -77,6 +82,10 @@ class Server(Member):
         self._want_initial: set[str] = set()  # workers that wait for the initial parameters
         self._want_final: set[str] = set()  # workers that wait until all have left
         self._initialized = Future[tuple[Initialize, Block]](self.kernel, "worker-0's parameters")
+        self._steps: TorchSteps | None = None  # of a script's optimizer
+        self._lengths: dict[int, int] = {}  # of the pieces of parameters in the block
+        self._given_state = Future[dict[int, State]](self.kernel, "the optimizer's state")
+        self._all_left_at: Time | None = None
         self._log = SparseLog(self.notice)
         names = map(worker_name, range(experiment.workers))
         self.listener = self.transport.listen(
@@ -105,6 +114,10 @@ class Server(Member):
             deterministic=experiment.deterministic,
             layers=layers_within(part, plan.layers),
         )
+        if isinstance(block, TensorBlock) and isinstance(block.take_step, TorchSteps):
+            self._steps = block.take_step
+            if initialize.has_state:
+                self._steps.load(await self._given_state)
         policy = self._followed.policy
         self.shard = Shard(self.index, block, experiment.workers, policy, self.recorder)
         self._is_ready = True
@@ -149,12 +162,16 @@ class Server(Member):
 
     def finish(self) -> None:
         if self._is_ready:
-            self.shard.close(self.clock.now)
+            now = self.clock.now
+            self.shard.close(now if self._all_left_at is None else self._all_left_at)
         super().finish()
 
     # -- incoming messages -------------------------------------------------------
 
-    def _expected_of_worker(self, _: str, message: WireMessage) -> tuple[str, int] | None:
+    def _expected_of_worker(self, peer: str, message: WireMessage) -> tuple[str, int] | None:
+        if isinstance(message, OptimizerState):
+            size = bytes_due(message.entries, self._lengths) if peer == worker_name(0) else None
+            return None if size is None else ("uint8", size)
         return self._block if isinstance(message, WirePush | Initialize) else None
 
     def _take(self, peer: str, received: WireMessage, block: Block | None) -> None:
@@ -176,7 +193,13 @@ class Server(Member):
             and not self._initialized.done
         ):
             assert block is not None
+            self._lengths = lengths_of(received.groups)
             self._initialized.set((received, whole(block)))
+        elif isinstance(received, FetchState) and self._is_ready:
+            self._send_state(peer)
+        elif isinstance(received, OptimizerState) and self._takes_state:
+            assert block is not None
+            self._take_state(received, block)
         else:
             self.listener.refuse(
                 peer, f"{type(received).__name__} is not accepted from this worker now"
@@ -200,6 +223,26 @@ class Server(Member):
     def _updated(self, shard: int, version: int) -> None:
         if version in self._asked:
             self._send_snapshot(self._asked.pop(version))
+
+    @property
+    def _takes_state(self) -> bool:
+        """True if worker 0 may send the optimizer's state now."""
+        return self._steps is not None if self._is_ready else not self._given_state.done
+
+    def _take_state(self, received: OptimizerState, block: Block) -> None:
+        data = whole(block)
+        assert isinstance(data, torch.Tensor)
+        state = state_from(received.entries, data)
+        if self._is_ready:
+            assert self._steps is not None
+            self._steps.load(state)
+        else:
+            self._given_state.set(state)
+
+    def _send_state(self, peer: str) -> None:
+        state = {} if self._steps is None else self._steps.state()
+        entries, data = entries_of(state)
+        self.listener.send(peer, OptimizerState(self.index, entries, head_of(data)), data)
 
     @property
     def _all_left(self) -> bool:
@@ -232,6 +275,8 @@ class Server(Member):
 
     def _answer_if_all_left(self) -> None:
         """Send the final parameters to the workers that wait for them."""
+        if self._all_left_at is None and self._all_left:
+            self._all_left_at = self.clock.now
         if self._want_final and self._all_left:
             for peer in self._want_final:
                 self._send_parameters(peer)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -14,6 +14,7 @@ from outpace.blocks.sums import Gradient, all_finite
 from outpace.config.experiment import Experiment
 from outpace.errors import DivergenceError
 from outpace.optim import Optimizer
+from outpace.optim.torch_optimizers import Groups, State
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import Initialize
 from outpace.real.node.member import CoordinatorLink, report_failure
@@ -53,6 +54,12 @@ class TaskTrainer:
 
     def initialize(self, server: int, block: Block) -> Initialize:
         return Initialize("", [], [], head_of(block))
+
+    def places(self, server: int) -> Groups:
+        return []
+
+    def initial_state(self) -> Sequence[Mapping[int, State]]:
+        return []
 
     def settings(self) -> None:
         return None
@@ -127,6 +134,9 @@ class TaskModels:
         now = whole(self._own.read())
         assert isinstance(now, torch.Tensor)
         self._own.replace(now + by)
+
+    def state_digest(self) -> str:
+        return ""
 
     def refused(self) -> None:
         raise DivergenceError(

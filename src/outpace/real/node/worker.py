@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
+
+import torch
 
 from outpace.blocks.block import Block, parameters_digest, whole
 from outpace.config.experiment import Experiment
 from outpace.engine.servers import has_scheduler, worker_program
 from outpace.errors import RunError
 from outpace.kernel import Mailbox
+from outpace.optim.torch_optimizers import Groups, State
 from outpace.real.net.block_frames import head_of
-from outpace.real.net.messages import PHANTOM, Fetch, Plan, Refused, Snapshot, WirePush, WireReply
+from outpace.real.net.messages import (
+    PHANTOM,
+    Fetch,
+    FetchState,
+    OptimizerState,
+    Plan,
+    Refused,
+    Snapshot,
+    WirePush,
+    WireReply,
+)
 from outpace.real.net.translation import reply_of
 from outpace.real.net.transport import Caller, Handlers
 from outpace.real.node.member import CoordinatorLink, Lost
+from outpace.real.node.optimizer_state import bytes_due, entries_of, lengths_of, state_from
 from outpace.real.node.worker_process import Trainer, WorkerProcess
 from outpace.support.randomness import RandomStream
 from outpace.support.units import nanoseconds, seconds
@@ -37,14 +51,13 @@ from outpace.sync.programs.context import Stopped
 class ServedWorker(WorkerProcess):
     """The process of a worker with servers. Implements `AbortableContext`."""
 
-    fresh_optimizer = "the servers' optimizer"
-
     def __init__(self, link: CoordinatorLink, worker: int, experiment: Experiment) -> None:
         super().__init__(link, worker, experiment)
         self.servers: list[str] = []
         self._train = worker_program(experiment)
         self._has_scheduler = has_scheduler(experiment)
         self._mailbox = Mailbox[Message](self.kernel, f"the mailbox of {self.name}")
+        self._states = Mailbox[tuple[int, dict[int, State]]](self.kernel, "the optimizer's state")
         self._snapshots = Mailbox[tuple[int, Block]](self.kernel, "the servers' parameters")
         self.recv: Callable[[], Coroutine[Any, Any, Message]] = self._mailbox.get
         self._callers: dict[str, Caller] = {}
@@ -67,6 +80,8 @@ class ServedWorker(WorkerProcess):
             for server, block in enumerate(self._blocks):
                 message = trainer.initialize(server, block)
                 self._callers[server_name(server)].send(message, block)
+            if initial_state := trainer.initial_state():
+                self.replace_optimizer_state(initial_state)
         elif digest != plan.digest:
             self._blocks = await self._fetch(Fetch())
         await self.agree_on_buffers()
@@ -75,13 +90,13 @@ class ServedWorker(WorkerProcess):
 
     def _call(self, plan: Plan) -> None:
         for server, (endpoint, block) in enumerate(zip(plan.endpoints, self._blocks, strict=True)):
-            name = server_name(server)
+            name, groups = server_name(server), self.trainer.places(server)
             self.servers.append(name)
             self._callers[name] = self.transport.call(
                 name,
                 endpoint,
                 plan.keys[server] if plan.keys else "",
-                Handlers(_expect(server, block), self._take, self._lost),
+                Handlers(_expect(server, block, groups), self._take, self._lost),
             )
 
     async def _fetch(self, request: Fetch) -> list[Block]:
@@ -96,6 +111,21 @@ class ServedWorker(WorkerProcess):
         for name in self.servers + [SCHEDULER] * self._has_scheduler:
             self.send(name, Leave(self.worker))
         return await self._fetch(Fetch(final=True)) if fetch else []
+
+    # -- the state of a script's optimizer -----------------------------------------------
+
+    async def optimizer_state(self) -> list[dict[int, State]]:
+        """Return the state of the servers' optimizers, one for each server."""
+        for caller in self._callers.values():
+            caller.send(FetchState())
+        states = dict([await self._states.get() for _ in self._callers])
+        return [states[server] for server in range(len(states))]
+
+    def replace_optimizer_state(self, states: Sequence[Mapping[int, State]]) -> None:
+        """Replace the state of the servers' optimizers, before the next push arrives there."""
+        for server, (caller, state) in enumerate(zip(self._callers.values(), states, strict=True)):
+            entries, data = entries_of(state)
+            caller.send(OptimizerState(server, entries, head_of(data)), data)
 
     # -- the context of the program ----------------------------------------------------
 
@@ -190,6 +220,10 @@ class ServedWorker(WorkerProcess):
         elif isinstance(message, Snapshot):
             assert block is not None
             self._snapshots.put((message.shard, whole(block)))
+        elif isinstance(message, OptimizerState):
+            data = whole(block) if block is not None else None
+            assert isinstance(data, torch.Tensor)
+            self._states.put((message.shard, state_from(message.entries, data)))
         elif isinstance(message, Refused):
             raise RunError(f"{peer} refused {self.name}: {message.reason}")
         else:
@@ -199,12 +233,20 @@ class ServedWorker(WorkerProcess):
         raise Lost(self.name, peer)
 
 
-def _expect(server: int, block: Block) -> Callable[[str, WireMessage], tuple[str, int] | None]:
-    """Return a check that accepts only blocks of this server."""
+def _expect(
+    server: int, block: Block, groups: Groups
+) -> Callable[[str, WireMessage], tuple[str, int] | None]:
+    """Return a check that accepts only blocks of this server.
+
+    groups: the pieces of a script's parameters in the server's block.
+    """
     head = head_of(block)
-    due = head.dtype, head.elements
+    due, lengths = (head.dtype, head.elements), lengths_of(groups)
 
     def expected(_: str, message: WireMessage) -> tuple[str, int] | None:
+        if isinstance(message, OptimizerState) and message.shard == server:
+            size = bytes_due(message.entries, lengths)
+            return None if size is None else ("uint8", size)
         named = isinstance(message, WireReply | Snapshot) and message.shard == server
         return due if named else None
 

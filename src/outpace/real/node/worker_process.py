@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -18,6 +18,7 @@ from outpace.blocks.block import Block, StepSettings, whole
 from outpace.config.experiment import Experiment
 from outpace.errors import DivergenceError
 from outpace.kernel import Mailbox
+from outpace.optim.torch_optimizers import Groups, State
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import Initialize, ModelBuffers, Plan
 from outpace.real.net.sparse_log import SparseLog
@@ -63,14 +64,18 @@ class Trainer(Protocol):
     def initialize(self, server: int, block: Block) -> Initialize:
         """Return the message with which worker 0 initializes a server."""
 
+    def places(self, server: int) -> Groups:
+        """Return the pieces of a script's parameters in a server's block, by parameter group."""
+
+    def initial_state(self) -> Sequence[Mapping[int, State]]:
+        """Return the state with which each server's optimizer begins; empty if there is none."""
+
     def settings(self) -> StepSettings | None:
         """Return the optimizer's settings for the next push; None if they never change."""
 
 
 class WorkerProcess(Member, ABC):
     """The process of worker number `worker`."""
-
-    fresh_optimizer = ""  # the optimizer that replaces the script's, in words
 
     def __init__(self, link: CoordinatorLink, worker: int, experiment: Experiment) -> None:
         super().__init__(link)

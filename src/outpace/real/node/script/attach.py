@@ -14,6 +14,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -26,13 +27,13 @@ from outpace.errors import ConfigError, RunError
 from outpace.kernel import WalkerError
 from outpace.optim import UpdaterKind
 from outpace.optim.python import PythonOptimizer
-from outpace.optim.torch_optimizers import require_known
+from outpace.optim.torch_optimizers import State, require_known
 from outpace.real.net.messages import TrainingDone
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.peer import PeerWorker
 from outpace.real.node.script.model import ScriptModel
 from outpace.real.node.script.peer_models import ScriptModels
-from outpace.real.node.script.takeover import has_taken_steps, take_over
+from outpace.real.node.script.takeover import take_over
 from outpace.real.node.script.trainer import ScriptTrainer
 from outpace.real.node.worker import ServedWorker
 from outpace.real.node.worker_process import WorkerProcess
@@ -49,12 +50,19 @@ class Attached:
 
     Args:
         work: the worker's program; see `Member.spawn`.
+        models: the script's parameters in a run without servers.
     """
 
     def __init__(
-        self, process: WorkerProcess, trainer: ScriptTrainer, work: Coroutine[Any, Any, None]
+        self,
+        process: WorkerProcess,
+        trainer: ScriptTrainer,
+        work: Coroutine[Any, Any, None],
+        models: ScriptModels | None = None,
     ) -> None:
-        self.process, self._trainer = process, trainer
+        self.process, self._trainer, self._models = process, trainer, models
+        self._fetched: dict[int, State] = {}
+        self._has_loaded = False  # True from `load_state_dict` to the next step
         process.spawn(work)
         self._left = False
         self._pid = os.getpid()  # a process that the script forks has a copy of this object
@@ -66,9 +74,9 @@ class Attached:
 
     def start(self) -> None:
         """Join the run; return when the first iteration may start."""
-        if has_taken_steps(self._trainer.script.optimizer):
-            self.tell_of_lost_state()
         self._drive()
+        if self._holds_state:
+            self._trainer.script.optimizer.state.clear()
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Pass on the model's gradients; return when the model has the next parameters."""
@@ -83,6 +91,9 @@ class Attached:
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        if self._has_loaded:
+            self._has_loaded = False
+            self._trainer.script.optimizer.state.clear()
         self.process.program.notify(self._trainer.take_gradient())
         self._drive()
         return loss
@@ -106,14 +117,83 @@ class Attached:
             self._trainer.script.load(parameters)
         self.process.kernel.stop()
 
-    def tell_of_lost_state(self) -> None:
-        """Tell the user if the state of the script's optimizer is not used."""
+    # -- the state of the optimizer -----------------------------------------------------
+
+    @property
+    def _holds_state(self) -> bool:
+        """True if the state of the optimizer is not in the script's own."""
+        held = isinstance(self.process, ServedWorker) or (
+            self._models is not None and self._models.holds_state
+        )
+        return held and not self._has_loaded
+
+    @contextmanager
+    def whole_state(self) -> Iterator[None]:
+        """Put the whole state into the script's optimizer, in this context.
+
+        With servers it is theirs: after the same number of steps on all of them if all workers
+        wait for each other, else as each server has it when it answers.
+        """
+        optimizer = self._trainer.script.optimizer
+        found = self._whole_state() if self._holds_state else None
+        if found is None:
+            yield
+            return
+        number = {id(p): n for n, p in enumerate(self._trainer.script.parameters)}
+        before, optimizer.state = optimizer.state, defaultdict(dict)
+        for parameter in (p for group in self._trainer.script.groups for p in group):
+            if (state := found.get(number.get(id(parameter), -1))) is not None:
+                optimizer.state[parameter] = state
+        try:
+            yield
+        finally:
+            optimizer.state = before
+
+    def _whole_state(self) -> dict[int, State]:
         process = self.process
-        if not self._left and process.fresh_optimizer:
-            process.notice(
-                f"the optimizer of {process.name} has taken steps before: its state (momentum and "
-                f"the like) is not used, {process.fresh_optimizer} begins without any"
+        if self._models is not None:
+            return self._models.read_state()
+        assert isinstance(process, ServedWorker)
+        if process.closed or self._is_copy:
+            raise RunError(
+                f"the servers' optimizer state can be fetched only by {process.name} itself, not "
+                "by processes that it forks, and only until its script ends: call "
+                "optimizer.state_dict() there"
             )
+        fetching = process.kernel.spawn(self._fetch_state(process), f"{process.name}'s state")
+        while not fetching.done:
+            self._run_kernel()
+        found, self._fetched = self._fetched, {}
+        return found
+
+    async def _fetch_state(self, process: ServedWorker) -> None:
+        self._fetched = self._trainer.joined_state(await process.optimizer_state())
+        process.kernel.stop()
+
+    @contextmanager
+    def loading_state(self) -> Iterator[None]:
+        """Hand the state that the script loads in this context to where the steps are taken.
+
+        Of several workers with servers, worker 0's counts. Until this worker's next step, the
+        script's optimizer keeps the state too: worker 0's may still be on its way.
+
+        Raises:
+            ConfigError: if the state can no longer be replaced.
+        """
+        if self._models is not None and not self._left:
+            self._models.require_loadable()
+        yield
+        self._has_loaded = False
+        if not self._holds_state:
+            return
+        self._has_loaded, process = True, self.process
+        if self._left or self._is_copy:
+            return
+        if self._models is not None:
+            self._models.load_state()
+        elif process.worker == 0:
+            assert isinstance(process, ServedWorker)
+            process.replace_optimizer_state(self._trainer.state())
 
     @contextmanager
     def abortable(self) -> Iterator[Computation]:
@@ -205,8 +285,9 @@ def attached(
         _require_workers_can_step(script, experiment.optimizer, experiment.peers)
         peer = PeerWorker(link, number, experiment)
         trainer = ScriptTrainer(peer, experiment, script)
-        found = Attached(peer, trainer, peer.work(ScriptModels(peer, experiment, trainer)))
-    take_over(optimizer, found.step, found.tell_of_lost_state)
+        models = ScriptModels(peer, experiment, trainer)
+        found = Attached(peer, trainer, peer.work(models), models)
+    take_over(optimizer, found.step, found.whole_state, found.loading_state)
     atexit.register(found.end_at_exit)  # does nothing if the launcher has called `end`
     return found
 

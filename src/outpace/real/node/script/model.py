@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Collection, Iterable, Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
 
 from outpace.blocks.block import Block, parts, whole
 from outpace.errors import ConfigError
-from outpace.optim.torch_optimizers import Groups, plain_settings
+from outpace.optim.torch_optimizers import Groups, State, plain_settings
 from outpace.real.net.messages import DTYPES
+from outpace.real.node.optimizer_state import cut, flattened
 from outpace.real.node.packing import dtype_name, packed, unpacked
 
 
@@ -149,6 +152,42 @@ class ScriptModel:
                 found[id(parameter)] = number, low - part.start, high - part.start
             place += parameter.numel()
         return [[found[id(p)] for p in group if id(p) in found] for group in self.groups]
+
+    def has_taken_steps(self) -> bool:
+        """True if the optimizer has taken steps, or has loaded the state of one that has."""
+        return any(
+            float(state.get("step", 1)) > 0 and any(value is not None for value in state.values())
+            for state in self.optimizer.state.values()
+        )
+
+    def state_within(self, part: slice) -> dict[int, State]:
+        """Return a copy of the optimizer's state of the pieces of parameters in `part`.
+
+        Raises:
+            ConfigError: if the state is not element by element.
+        """
+        starts = list(accumulate(self.layers, initial=0))
+        known = self.optimizer.state
+        state = {
+            number: flattened(known[parameter], parameter)
+            for number, parameter in enumerate(self.parameters)
+            if known.get(parameter)
+        }
+        return cut(state, self.places(part), part, starts)
+
+    def state_digest(self) -> str:
+        """Return the SHA-256 of the optimizer's state; empty if it has not taken steps."""
+        if not self.has_taken_steps():
+            return ""
+        digest = hashlib.sha256()
+        for number, parameter in enumerate(self.parameters):
+            for name, value in sorted(self.optimizer.state.get(parameter, {}).items()):
+                if isinstance(value, torch.Tensor):
+                    digest.update(f"{number} {name} {value.dtype} {value.shape}".encode())
+                    digest.update(packed([value]).numpy().tobytes())
+                elif isinstance(value, bool | int | float | str):
+                    digest.update(f"{number} {name} {value!r}".encode())
+        return digest.hexdigest()
 
     @property
     def unused(self) -> list[int]:

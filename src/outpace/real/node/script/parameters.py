@@ -10,8 +10,9 @@ import torch
 from outpace.blocks.block import Pieces, StepSettings, Value, parts, whole
 from outpace.blocks.sums import all_finite
 from outpace.errors import DivergenceError
-from outpace.optim.torch_optimizers import TorchOptimizer
+from outpace.optim.torch_optimizers import State, TorchOptimizer
 from outpace.real.collective.buffers import split_like
+from outpace.real.node.optimizer_state import joined
 from outpace.real.node.script.model import ScriptModel
 
 
@@ -190,9 +191,18 @@ class BesideModel:
         self._script, self._tail, self._changed = script, tail, changed
         self.version = 0  # number of commits
         self._flat = initial
-        groups = script.places(slice(0, len(initial)))
+        self._all = slice(0, len(initial))
+        self._groups = script.places(self._all)
         kind = type(script.optimizer).__name__
-        self._step = TorchOptimizer(kind, groups, script.settings()).on(initial)
+        self._step = TorchOptimizer(kind, self._groups, script.settings()).on(initial)
+
+    def state(self) -> dict[int, State]:
+        """Return a copy of the optimizer's state, by number of the parameter."""
+        return joined([self._step.state()], [self._groups], self._script.parameters)
+
+    def load_state(self) -> None:
+        """Replace the optimizer's state by that of the script's optimizer."""
+        self._step.load(self._script.state_within(self._all))
 
     def read(self) -> torch.Tensor:
         """Return the parameters themselves; the next commit changes them."""

@@ -9,6 +9,8 @@ import torch
 
 from outpace.blocks.block import Block, Value
 from outpace.config.experiment import Experiment
+from outpace.errors import ConfigError
+from outpace.optim.torch_optimizers import State
 from outpace.real.node.peer import PeerWorker
 from outpace.real.node.script.parameters import (
     AveragedBuffers,
@@ -51,12 +53,41 @@ class ScriptModels:
         strategy, script, process = self._strategy, self._script, self._process
         if strategy.uses_replica:
             self._common = BesideModel(script, self._tail, script.flat(), process.changed)
+            if script.has_taken_steps():
+                self.load_state()
         elif strategy.has_common and strategy.has_own:
             block = parameter_block(script.flat(), strategy.common_optimizer(self._optimizer))
             self._outer = SharedModel(block, process.workers, process.changed)
             self._common = Common(self._outer)
         else:
             self._common = self._in_place
+
+    @property
+    def holds_state(self) -> bool:
+        """True if the state of the optimizer is beside the script's own."""
+        return self._strategy.uses_replica
+
+    def read_state(self) -> dict[int, State]:
+        """Return a copy of the state that is held, by number of the parameter."""
+        assert isinstance(self._common, BesideModel)
+        return self._common.state()
+
+    def require_loadable(self) -> None:
+        """Raise ConfigError if a state, loaded now, would make the workers' parameters differ."""
+        if self.holds_state and self.trainer.iteration > 0:
+            raise ConfigError(
+                f"with sync.kind={self._strategy.kind}, optimizer.load_state_dict must be called "
+                "before the first step: later, each worker would use the state from another "
+                "commit on"
+            )
+
+    def load_state(self) -> None:
+        """Replace the state that is held by that of the script's optimizer."""
+        assert isinstance(self._common, BesideModel)
+        self._common.load_state()
+
+    def state_digest(self) -> str:
+        return self._script.state_digest() if self._strategy.has_common else ""
 
     def common(self) -> CommonParameters:
         return self._common

@@ -1,8 +1,9 @@
-"""Replaces the `step` method of a user's optimizer."""
+"""Replaces methods of a user's optimizer: `step`, and those that save and load its state."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
 
 import torch
@@ -12,27 +13,23 @@ from outpace.errors import ConfigError
 Closure: TypeAlias = Callable[[], Any] | None
 
 
-def has_taken_steps(optimizer: torch.optim.Optimizer) -> bool:
-    """True if an optimizer has taken steps, or has loaded the state of one that has."""
-    return any(
-        float(state.get("step", 1)) > 0 and any(value is not None for value in state.values())
-        for state in optimizer.state.values()
-    )
-
-
 def take_over(
     optimizer: torch.optim.Optimizer,
     take_step: Callable[[Closure], Any],
-    state_is_lost: Callable[[], None],
+    whole_state: Callable[[], AbstractContextManager[None]],
+    loading_state: Callable[[], AbstractContextManager[None]],
 ) -> None:
     """Make `optimizer.step` call `take_step`; otherwise the optimizer behaves as before.
+
+    Another process may hold its state. What the script saves has all of it.
 
     The optimizer gets its own class rather than an attribute, because schedulers and hooks wrap
     the step of the class. A scheduler made earlier has wrapped the old step as an attribute,
     which is removed.
 
     Args:
-        state_is_lost: called when the state of an optimizer that has taken steps is loaded.
+        whole_state: returns a context in which the optimizer has its whole state.
+        loading_state: returns the context in which the script loads a state into the optimizer.
     """
     kind: Any = type(optimizer)
     optimizer.__dict__.pop("step", None)
@@ -45,13 +42,17 @@ def take_over(
         raise ConfigError("add all parameter groups before outpace.attach, which shares them")
 
     def load_state_dict(self: Any, state: dict[str, Any]) -> None:
-        kind.load_state_dict(self, state)
-        if has_taken_steps(self):
-            state_is_lost()
+        with loading_state():
+            kind.load_state_dict(self, state)
+
+    def state_dict(self: Any) -> Any:
+        with whole_state():
+            return kind.state_dict(self)
 
     def reduce(self: Any, _: Any) -> Any:
         """Copy as the original class; protocol 0, because protocols 2 and up check the class."""
-        make, (_, *arguments), *rest = kind.__reduce_ex__(self, 0)
+        with whole_state():
+            make, (_, *arguments), *rest = kind.__reduce_ex__(self, 0)
         return (make, (kind, *arguments), *rest)
 
     hooked: Any = torch.optim.Optimizer.profile_hook_step(step)
@@ -60,6 +61,7 @@ def take_over(
         "step": hooked,
         "add_param_group": add_param_group,
         "load_state_dict": load_state_dict,
+        "state_dict": state_dict,
         "__reduce_ex__": reduce,
         # GradScaler then always calls step(), and sets `found_inf` if the step is to be skipped.
         "_step_supports_amp_scaling": True,

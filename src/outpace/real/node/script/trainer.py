@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -12,8 +12,10 @@ from outpace.blocks.block import Block, Pieces, StepSettings, parameters_digest,
 from outpace.blocks.sums import Gradient, all_finite
 from outpace.config.experiment import Experiment
 from outpace.errors import DivergenceError
+from outpace.optim.torch_optimizers import Groups, State
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import FirstGradient, Initialize
+from outpace.real.node.optimizer_state import joined
 from outpace.real.node.script.model import ScriptModel, gradient_of
 from outpace.real.node.worker_process import MustEnd, WorkerProcess
 from outpace.sync.programs.context import Stopped
@@ -50,10 +52,29 @@ class ScriptTrainer:
 
     def initialize(self, server: int, block: Block) -> Initialize:
         script = self.script
-        groups = [list(group) for group in script.places(self._slices[server])]
+        groups = [list(group) for group in self.places(server)]
         return Initialize(
-            type(script.optimizer).__name__, script.settings(), groups, head_of(block)
+            type(script.optimizer).__name__,
+            script.settings(),
+            groups,
+            head_of(block),
+            script.has_taken_steps(),
         )
+
+    def places(self, server: int) -> Groups:
+        return self.script.places(self._slices[server])
+
+    def initial_state(self) -> Sequence[Mapping[int, State]]:
+        return self.state() if self.script.has_taken_steps() else []
+
+    def state(self) -> Sequence[dict[int, State]]:
+        """Return a copy of the state in the script's optimizer, one part for each server."""
+        return [self.script.state_within(part) for part in self._slices]
+
+    def joined_state(self, states: Sequence[Mapping[int, State]]) -> dict[int, State]:
+        """Return the state of whole parameters from the servers' parts."""
+        places = [self.places(server) for server in range(len(self._slices))]
+        return joined(states, places, self.script.parameters)
 
     def settings(self) -> StepSettings | None:
         return self._settings

@@ -1,0 +1,158 @@
+"""What a script saves of its optimizer is complete, and what it loads is used."""
+
+from __future__ import annotations
+
+import copy
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.support.paths import SCRIPTS
+
+from outpace.blocks.slicing import even_slices
+from outpace.errors import ConfigError
+from outpace.experiment.running import run
+from outpace.optim.torch_optimizers import TorchOptimizer
+from outpace.real.net.messages import StateEntry
+from outpace.real.node.optimizer_state import (
+    bytes_due,
+    entries_of,
+    flattened,
+    joined,
+    lengths_of,
+    state_from,
+)
+from outpace.real.node.script.model import ScriptModel
+
+SCRIPT = runpy.run_path(str(SCRIPTS / "checkpoints.py"))
+KINDS = ["sgd", "adam", "adamw", "adagrad", "nadam"]
+
+
+def same(one: Any, other: Any) -> bool:
+    """Compare nested data bitwise."""
+    if isinstance(one, torch.Tensor):
+        return (one.dtype, one.shape) == (other.dtype, other.shape) and torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other)
+
+
+def launch(kind: str, folder: Path, **changes: Any) -> list[list[dict[str, Any]]]:
+    """Return the checkpoints of each worker."""
+    task = {
+        "kind": "script",
+        "path": str(SCRIPTS / "checkpoints.py"),
+        "arguments": [kind, str(folder)],
+    }
+    workers = changes.setdefault("workers", 1)
+    run({"task": task, "deterministic": True, **changes})
+    return [torch.load(folder / f"{rank}.pt") for rank in range(workers)]
+
+
+def alone() -> tuple[Any, Any]:
+    return lambda model, optimizer: (model, optimizer), lambda: None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("sgd", {"sync": {"kind": "bsp"}, "servers": 3}),
+        ("adam", {"sync": {"kind": "bsp"}, "servers": 2}),
+        ("adamw", {"sync": {"kind": "bsp"}, "servers": 3, "workers": 2}),
+        ("adamw", {"sync": {"kind": "ssgd"}, "workers": 2}),
+    ],
+    ids=["sgd, 1 worker", "adam, 1 worker", "adamw, 2 workers", "adamw, no servers"],
+)
+def test_checkpoints_are_bitwise_those_of_plain_pytorch(tmp_path, kind, changes):
+    expected = SCRIPT["kept"](kind, *alone())
+    assert len(expected[2]["optimizer"]["state"]) == 5  # neither the frozen nor the unused ones
+    for saved in launch(kind, tmp_path, **changes):
+        for one, other in zip(saved, expected, strict=True):
+            assert same(one, other)
+    # The checkpoint continues in plain PyTorch, in this process.
+    model, optimizer = SCRIPT["made"](kind)
+    model.load_state_dict(saved[3]["model"])
+    optimizer.load_state_dict(saved[3]["optimizer"])
+    SCRIPT["train"](model, optimizer, 2 + SCRIPT["STEPS"])
+    assert same(SCRIPT["checkpoint"](model, optimizer), expected[4])
+
+
+@pytest.mark.slow
+def test_checkpoints_of_hpsgd_have_the_state_of_the_common_parameters(tmp_path, capfd):
+    for saved in launch("sgd", tmp_path, workers=2, sync={"kind": "hpsgd"}):
+        before, attached, trained, _, _, end = (found["optimizer"] for found in saved)
+        assert same(attached, before)
+        assert trained["state"].keys() == end["state"].keys() == before["state"].keys()
+        assert not same(end["state"], before["state"])
+    words = "load_state_dict must be called before the first step"
+    assert capfd.readouterr().err.count(words) == 2  # the workers are at different commits
+
+
+# -- the state in pieces ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_state_of_servers_joins_to_that_of_plain_pytorch(kind):
+    model, optimizer = SCRIPT["made"](kind)
+    SCRIPT["train"](model, optimizer, 0)
+    script = ScriptModel(model, optimizer)
+    slices = even_slices(sum(script.layers), 7)
+    places = [script.places(part) for part in slices]
+    states = []
+    for part, groups in zip(slices, places, strict=True):
+        steps = TorchOptimizer(type(optimizer).__name__, groups, script.settings()).on(
+            script.flat()[part]
+        )
+        steps.load(script.state_within(part))
+        entries, data = entries_of(steps.state())
+        assert bytes_due(entries, lengths_of(groups)) == len(data)
+        states.append(state_from(entries, data))
+    whole = joined(states, places, script.parameters)
+    known = optimizer.state
+    used = {n: dict(known[p]) for n, p in enumerate(script.parameters) if known.get(p)}
+    assert same(whole, used)
+
+
+def test_a_loaded_state_does_not_share_memory_with_the_checkpoint():
+    model, optimizer = SCRIPT["made"]("adamw")
+    SCRIPT["train"](model, optimizer, 0)
+    script = ScriptModel(model, optimizer)
+    before = copy.deepcopy(optimizer.state_dict())
+    everything = slice(0, sum(script.layers))
+    steps = TorchOptimizer("AdamW", script.places(everything), script.settings()).on(script.flat())
+    steps.load(script.state_within(everything))
+    steps(torch.ones(everything.stop), 1, None, 0.0, 1.0)
+    assert same(optimizer.state_dict(), before)
+    assert not same(joined([steps.state()], [script.places(everything)], script.parameters), {})
+
+
+def test_the_state_of_a_parameter_that_a_server_has_not_stepped_is_left_out():
+    parameters, places = [torch.ones(4)], [[[(0, 0, 2)]], [[(0, 0, 2)]]]
+    state = {0: {"step": torch.tensor(1.0), "average": torch.ones(2)}}
+    assert joined([state, {}], places, parameters) == {}
+    (found,) = joined([state, state], places, parameters).values()
+    assert same(found, {"step": torch.tensor(1.0), "average": torch.ones(4)})
+
+
+def test_entries_that_do_not_fit_the_parameters_are_refused():
+    lengths = {0: 3}
+    assert bytes_due([StateEntry(0, "a", "float32", 3), StateEntry(0, "b", "int64")], lengths) == 20
+    for entry in (
+        StateEntry(0, "a", "float32", 4),
+        StateEntry(1, "a", "float32", 3),
+        StateEntry(0, "a", "pickle", 3),
+    ):
+        assert bytes_due([entry], lengths) is None
+    assert bytes_due([StateEntry(0, str(n)) for n in range(17)], lengths) is None
+
+
+def test_a_state_that_cannot_be_exchanged_is_refused_with_its_name():
+    with pytest.raises(ConfigError, match=r"state 'factor' is a tensor of shape \(2, 2\)"):
+        flattened({"factor": torch.ones(2, 2)}, torch.ones(4))
+    with pytest.raises(ConfigError, match="state 'history' is a list"):
+        entries_of({0: {"history": []}})
