@@ -32,8 +32,8 @@ MODES: Final = ("sync", "async")
 REMEDIES: Final = {"mean": MANY, "by staleness": (8, 64)}
 TARGET: Final = 1.0  # the loss to get down to: less than half of the loss of guessing
 GUESSING: Final = math.log(10)
-IMPROVED: Final = 0.75 * GUESSING  # a loss that was ever below has improved
-EXPLODED: Final = 2 * GUESSING
+IMPROVED: Final = 0.9 * GUESSING  # a loss that ends below has improved
+EXPLODED: Final = 10 * GUESSING
 # Curves that "basically coincide" get down to TARGET within this share of each other. It is less
 # than what the paper calls faster: 4 workers take 1.3 to 1.5 times fewer iterations than 2 here.
 ABOUT: Final = 0.25
@@ -178,37 +178,32 @@ def _by_iterations(curves: Curves) -> list[Claim]:
 
 def _many_workers(curves: Curves) -> list[Claim]:
     where = "figure 14"
-    finals = over_seeds(curves["naive 8"], lambda curve: curve.final)
-    lowest = over_seeds(curves["naive 16"], lambda curve: min(curve.loss))
-    highest = {n: over_seeds(curves[f"naive {n}"], _highest) for n in MANY}
+    finals = {n: over_seeds(curves[f"naive {n}"], lambda curve: curve.final) for n in (8, 16)}
+    highest = {n: over_seeds(curves[f"naive {n}"], _highest) for n in (16, 32, 64)}
     found = [
         Claim(
             where,
             "the update as it was works for 8 workers",
-            f"loss at the end {_text(finals, '.2f')}",
-            _in_all(value < TARGET for value in finals.values),
+            f"loss at the end by seed: {_figures(finals[8])}",
+            _in_all(value < TARGET for value in finals[8].values),
             f"below {TARGET}",
         ),
         Claim(
             where,
             "it does not improve the loss for 16",
-            f"lowest loss {_text(lowest, '.2f')}, highest {_text(highest[16])}",
+            f"loss at the end by seed: {_figures(finals[16])}; highest {_figures(highest[16])}",
             _in_all(
-                low > IMPROVED and high < EXPLODED
-                for low, high in zip(lowest.values, highest[16].values, strict=True)
+                final > IMPROVED and high < EXPLODED
+                for final, high in zip(finals[16].values, highest[16].values, strict=True)
             ),
-            f"between {IMPROVED:.2f} and {EXPLODED:.2f}",
+            f"above {IMPROVED:.2f}, never {EXPLODED:.0f}",
         ),
         Claim(
             where,
             "gradients explode for 32 and 64",
-            "highest loss by seed: "
-            + "; ".join(
-                f"{n} workers {', '.join(f'{value:.3g}' for value in highest[n].values)}"
-                for n in (32, 64)
-            ),
+            f"highest loss by seed: {_figures(highest[32])}; {_figures(highest[64])}",
             _in_all(value > EXPLODED for n in (32, 64) for value in highest[n].values),
-            f"above {EXPLODED:.2f}",
+            f"above {EXPLODED:.0f}",
         ),
     ]
     for remedy, sizes in REMEDIES.items():
@@ -290,6 +285,10 @@ def _in_all(held: Iterable[bool]) -> Verdict:
     """Return True if it held in all runs, False if in none, else UNDECIDED."""
     found = set(held)
     return UNDECIDED if len(found) == 2 else found.pop()
+
+
+def _figures(value: Spread) -> str:
+    return ", ".join(f"{each:.3g}" for each in value.values)
 
 
 def _text(value: Spread, how: str = ".1f") -> str:
