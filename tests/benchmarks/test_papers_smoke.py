@@ -47,5 +47,5 @@ def test_all_stands_for_the_experiments_that_run_here_and_quick_reduces_them(tmp
     assert main(["all", "--quick", "seed=7"]) == 0
     assert set(EXPERIMENTS) - set(ran) == {"psp-table1-gpu", "fluentps-table4-cifar100"}
     assert all(data["seed"] == 7 for data in ran.values())
-    assert ran["fluentps-fig9"]["stop"] == {"iterations": 100}
+    assert ran["fluentps-fig9"]["stop"] == {"iterations": 60}
     assert ran["bdsgd-clusters"]["clusters"] == ["ii-0.24"]

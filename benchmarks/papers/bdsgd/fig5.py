@@ -32,7 +32,7 @@ from outpace.predict import models
 from outpace.predict.recorded.table import Seconds
 from outpace.report.figures.figure import colour
 
-QUICK = ("repeats=2", "workers=20", "recorded=30")
+QUICK = ("repeats=2", "workers=8", "recorded=30")
 
 CHEN, BDSGD = "Chen", "deep Markov"
 # Per cent of time saved over waiting for all, and of gradients used beyond Chen's: section 4.2.

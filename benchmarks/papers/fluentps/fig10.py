@@ -11,7 +11,7 @@ from benchmarks.papers.pace import Pace, pace
 
 from outpace.config.experiment import Experiment
 
-QUICK = ("seeds=1", "stop.iterations=30")
+QUICK = ("seeds=1", "stop.iterations=15")
 
 SIZES = (64, 128)
 PSSP = ("PSSP 0.1", "PSSP 0.3", "PSSP 0.5")

@@ -14,7 +14,7 @@ from outpace.sync.policies.pssp import Pssp
 from outpace.sync.policies.ssp import Ssp
 from outpace.sync.theory import equivalent_staleness
 
-QUICK = ("seeds=1", "stop.iterations=100")
+QUICK = ("seeds=1", "stop.iterations=60")
 
 PAIRS = (("A", "B"), ("C", "D"), ("E", "F"), ("G", "H"))  # PSSP and SSP
 FIGURES = {

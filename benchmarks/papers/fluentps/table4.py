@@ -12,7 +12,7 @@ from benchmarks.papers.pace import Pace, listed, pace
 
 from outpace.config.experiment import Experiment
 
-QUICK = ("seeds=1", "stop.iterations=40")
+QUICK = ("seeds=1", "stop.iterations=20")
 
 ON_CIFAR10, ON_CIFAR100 = ("64x1", "32x8"), ("64x1 CIFAR-100", "32x8 CIFAR-100")
 CLUSTERS = {
