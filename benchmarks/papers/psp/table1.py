@@ -9,8 +9,6 @@ from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curve
 from benchmarks.papers.over_seeds import Spread, all_of, over_seeds
 from benchmarks.papers.psp.settings import (
-    LEAST,
-    PULL,
     PUSH,
     SETTINGS,
     SYNC,
@@ -72,7 +70,6 @@ def claims(
             margin=f"worse by at least {WORSE}",
         ),
         _explained(times, experiments),
-        *_as_printed(curves),
     ]
 
 
@@ -96,21 +93,3 @@ def _explained(times: Mapping[Setting, Spread], experiments: Mapping[str, Experi
         MEASURED * longest <= waits.mean <= longest and 0 < fewer.mean <= longer,
         margin=f"at most that, the first at least {MEASURED:.0%} of it",
     )
-
-
-def _as_printed(curves: Mapping[str, Sequence[Curve]]) -> list[Claim]:
-    """Judge the variants that only the small configuration has."""
-    names = f"{PULL.name} as printed", f"{LEAST.name} as printed", f"{LEAST.name} slow servers"
-    if not all(name in curves for name in names):
-        return []
-    pull, least, used = (over_seeds(curves[name], final_error) for name in names)
-    return [
-        Claim(
-            "why (not in the paper)",
-            "20/75 is clearly worse, and 28/90 is not, if blocks that come late are dropped, as "
-            "printed, and the same eight servers are always the last",
-            f"{least:.4f} against {pull:.4f}, and {used:.4f} if late blocks are used",
-            all_of((other + WORSE).below(least) for other in (pull, used)),
-            margin=f"worse by at least {WORSE}",
-        )
-    ]
