@@ -137,6 +137,57 @@ def test_a_partial_pull_that_is_none(override, problem):
     assert problems(f"pull={override}") == {problem}
 
 
+ONE_OF = "needs exactly one of probability, every and condition"
+
+
+@pytest.mark.parametrize(
+    ("override", "problem"),
+    [
+        ("{}", "skip: needs push, pull or both"),
+        ("{push: {}}", f"skip.push: {ONE_OF}"),
+        ("{push: {every: 2, probability: 0.5}}", f"skip.push: {ONE_OF}"),
+        ("{push: {probability: 1}}", "skip.push.probability must be from 0 to below 1, not 1.0"),
+        ("{pull: {probability: .nan}}", "skip.pull.probability must be from 0 to below 1, not nan"),
+        ("{push: {every: 1}}", "skip.push.every must be from 2 to 1e9, not 1"),
+        (
+            "{push: {every: 2, gradient: keep}}",
+            "skip.push.gradient must be 'drop' or 'accumulate', not 'keep'",
+        ),
+        ("{pull: {every: 2, in_a_row: 0}}", "skip.pull.in_a_row must be from 1 to 100,000, not 0"),
+        (
+            "{push: {every: 2, arguments: {most: 3}}}",
+            "skip.push.arguments: only a condition takes arguments",
+        ),
+        (
+            "{pull: {condition: mine}}",
+            "skip.pull.target must be 'file.py:function' or 'package.module:function', not 'mine'",
+        ),
+        ("{pull: 3}", "skip.pull must be a mapping, not 3"),
+    ],
+)
+def test_skipping_that_is_none(override, problem):
+    assert problems(f"skip={override}") == {problem}
+
+
+@pytest.mark.parametrize(
+    ("override", "problem"),
+    [
+        ("barrier=global", "with barrier: global a worker pulls when the scheduler lets it"),
+        (
+            "sync={kind: ssptable, staleness: 3}",
+            "ssptable has workers of its own, which decide when to pull",
+        ),
+        (
+            "sync={kind: cutoff}",
+            "with cutoff all workers compute the same iteration, so none may begin the next one "
+            "without an answer",
+        ),
+    ],
+)
+def test_where_the_strategy_says_when_to_pull_no_pull_is_skipped(override, problem):
+    assert problems(override, "skip={pull: {every: 2}}") == {f"skip.pull: {problem}"}
+
+
 def test_a_barrier_is_one_of_two_and_does_not_go_with_a_partial_pull():
     (unknown,) = problems("barrier=globl")
     assert unknown == "barrier must be 'per-server' or 'global', not 'globl'"

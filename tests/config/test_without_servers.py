@@ -79,6 +79,7 @@ BAD = [
     ("colocate=true", "colocate: ssgd has no servers"),
     ("barrier=global", "barrier: ssgd has no servers"),
     ("pull={quorum_percent: 50}", "pull: ssgd has no servers"),
+    ("skip={push: {every: 2}}", "skip: ssgd has no servers"),
     ("push_time={kind: constant, mean_s: 0.1}", "push_time: ssgd has no servers"),
     ("pull_time={kind: constant, mean_s: 0.1}", "pull_time: ssgd has no servers"),
     ("conditions=[{pull: 'mine.py:f'}]", "conditions: ssgd has no servers"),

@@ -82,7 +82,9 @@ every_policy = pytest.mark.parametrize("case", CASES, ids=lambda case: str(case.
 ACTIONS = st.lists(
     st.tuples(
         st.integers(0, 10**6),
-        st.sampled_from(["step"] * 6 + ["abstain", "skip", "repeat", "leave"]),
+        st.sampled_from(
+            ["step"] * 6 + ["abstain", "withhold", "skip", "no pull", "repeat", "leave"]
+        ),
     ),
     max_size=60,
 )
@@ -104,7 +106,13 @@ def play(driver: Driver, actions: list[tuple[int, str]]) -> None:
         elif action == "repeat":
             driver.repeat(pick % driver.workers)
         else:
-            driver.step(worker, abstain=action == "abstain", skip=2 * (action == "skip"))
+            driver.step(
+                worker,
+                abstain=action == "abstain",
+                withhold=action == "withhold",
+                skip=2 * (action == "skip"),
+                pull=action != "no pull",
+            )
 
 
 def finish(driver: Driver) -> None:
@@ -169,8 +177,11 @@ def test_every_gradient_is_applied_exactly_once(case, workers, actions):
     finish(driver)
     driver.shard.close(driver.now)
     outcomes = [entry for entry in driver.account.settled if entry[2] is not Outcome.REPEATED]
-    fates = [(w, i) for w, i, outcome, _ in outcomes if outcome is not Outcome.ABSTAINED]
+    without = (Outcome.ABSTAINED, Outcome.SKIPPED)
+    fates = [(w, i) for w, i, outcome, _ in outcomes if outcome not in without]
     assert sorted(fates) == sorted(driver.pushed), "nothing lost, nothing twice"
+    skipped = [(w, i) for w, i, outcome, _ in outcomes if outcome is Outcome.SKIPPED]
+    assert sorted(skipped) == sorted(driver.withheld)
     expected = torch.zeros(driver.size, dtype=torch.float64)
     for worker, iteration in driver.applied():
         expected -= driver.gradient(worker, iteration)

@@ -93,6 +93,7 @@ def test_where_workers_do_not_begin_together_computing_is_the_default_and_all_th
     "more",
     [
         {"pull": {"quorum_percent": 50}},
+        {"skip": {"pull": {"every": 2}}},
         {"sync": [{"kind": "bsp"}, {"kind": "asp"}]},
         {"sync_changes": [{"at_s": 1.0, "sync": {"kind": "asp"}}]},
     ],

@@ -248,6 +248,12 @@ def test_pushes_without_a_gradient_are_counted(tmp_path):
     assert not any("no gradient" in sentence for sentence in said(make_run(tmp_path / "other")))
 
 
+def test_skipped_pushes_and_pulls_are_counted(tmp_path):
+    sentences = said(make_run(tmp_path / "run", pushes_skipped=1700, pulls_skipped=3))
+    assert "Workers chose to skip 1,700 pushes and 3 pulls." in sentences
+    assert not any("skip" in sentence for sentence in said(make_run(tmp_path / "other")))
+
+
 def test_runs_that_reached_the_target_in_the_same_moment_are_all_named(tmp_path):
     goal = {"target": {"accuracy": 0.8}}
     first, *_ = said(

@@ -59,6 +59,7 @@ class Driver:
         self.waiting: dict[int, int] = {}  # worker -> iteration of its pull
         self.gone: set[int] = set()
         self.pushed: list[tuple[int, int]] = []  # with a gradient
+        self.withheld: list[tuple[int, int]] = []  # pushes that the worker chose not to send
         self.replies: list[Reply] = []
 
     def free(self) -> list[int]:
@@ -69,14 +70,27 @@ class Driver:
         gradient[(worker + iteration) % self.size] = 1 + worker + 7 * iteration
         return gradient
 
-    def step(self, worker: int, *, abstain: bool = False, skip: int = 0) -> None:
-        """The worker finishes an iteration: push, pull."""
+    def step(
+        self,
+        worker: int,
+        *,
+        abstain: bool = False,
+        withhold: bool = False,
+        skip: int = 0,
+        pull: bool = True,
+    ) -> None:
+        """The worker finishes an iteration: push, and pull unless it chooses not to."""
         iteration = self.iteration[worker] + skip
-        gradient = None if abstain else self.gradient(worker, iteration)
-        if not abstain:
+        gradient = None if abstain or withhold else self.gradient(worker, iteration)
+        if gradient is not None:
             self.pushed.append((worker, iteration))
+        elif withhold:
+            self.withheld.append((worker, iteration))
         self.iteration[worker] = self.watermark[worker] = iteration
-        self.send(Push(worker, iteration, self.version[worker], gradient))
+        self.send(Push(worker, iteration, self.version[worker], gradient, skipped=withhold))
+        if not pull:
+            self.iteration[worker] = iteration + 1
+            return
         self.waiting[worker] = iteration
         self.send(Pull(worker, iteration, coin=(0.37 * worker + 0.61 * iteration) % 1))
 

@@ -26,6 +26,7 @@ from outpace.sync import PeerStrategy
 from outpace.sync.assignment import Policies, SyncChange, Syncs, strategy_of, without_servers
 from outpace.sync.conditions import Conditions
 from outpace.sync.programs.partial_pull import PartialPull
+from outpace.sync.programs.skipping import Skips
 from outpace.sync.python import PythonStrategy
 from outpace.tasks import Quadratic, Script, TaskKind, Timing
 
@@ -36,6 +37,7 @@ _OF_SERVERS: Final = (
     "conditions",
     "colocate",
     "pull",
+    "skip",
     "barrier",
     "push_time",
     "pull_time",
@@ -142,6 +144,7 @@ class Experiment:
     conditions: tuple[Conditions, ...] = ()
     colocate: bool = False  # server m runs on worker m's machine; in virtual time
     pull: PartialPull | None = None  # None: a worker waits for all servers
+    skip: Skips | None = None  # pushes and pulls that workers choose not to send
     # global: a scheduler that sees whole iterations lets workers pull (PS-Lite)
     barrier: Literal["per-server", "global"] = "per-server"
     push_time: ServiceLaw | None = None  # a server's virtual time per push; None: 0
@@ -217,6 +220,8 @@ class Experiment:
             raise ConfigError("\n".join(contradictions))
         if self.peers is None:
             self.policies.initial()
+        if self.skip is not None:
+            self.skip.load()
 
     def slices(self, layers: Sequence[int]) -> list[slice]:
         """Return each server's slice of the flat parameter vector.
@@ -259,6 +264,29 @@ class Experiment:
                 is_given = getattr(self, key) != _USUAL[key]
             if is_given:
                 yield f"{key}: {why}"
+        if self.skip is not None:
+            yield from self._unskippable(self.skip, load)
+
+    def _unskippable(self, skip: Skips, load: bool) -> Iterator[str]:
+        """Yield why workers cannot skip these messages."""
+        accumulates = skip.push is not None and skip.push.gradient == "accumulate"
+        if accumulates and isinstance(self.task, Script):
+            yield (
+                "skip.push.gradient: accumulate needs a task: the optimizer of a script decides in "
+                "each step which parameters have no gradient; use drop"
+            )
+        if skip.pull is None:
+            return
+        for policy in self.policies.traits(load):
+            if policy.cut_off is not None:
+                yield (
+                    f"skip.pull: with {policy.kind} all workers compute the same iteration, so "
+                    "none may begin the next one without an answer"
+                )
+            elif self.barrier == "global":
+                yield "skip.pull: with barrier: global a worker pulls when the scheduler lets it"
+            elif policy.worker_program(self.workers, None) is not None:
+                yield f"skip.pull: {policy.kind} has workers of its own, which decide when to pull"
 
     def _without_servers(self, sync: PeerStrategy) -> Iterator[str]:
         """Yield keys that a strategy without servers cannot have."""

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from outpace.config.experiment import Experiment
 from outpace.sync.observer import ShardObserver
 from outpace.sync.parameter_block import PhantomBlock
-from outpace.sync.programs.context import AbortableContext, WorkerProgram
+from outpace.sync.programs.context import AbortableContext, WorkerContext, WorkerProgram
 from outpace.sync.programs.cutoff import CutOffWorker
 from outpace.sync.programs.parameter_server import (
     ServerContext,
@@ -17,6 +17,7 @@ from outpace.sync.programs.parameter_server import (
     parameter_server_worker,
 )
 from outpace.sync.programs.partial_pull import PartialPull
+from outpace.sync.programs.skipping import SkippedPush, SkippingWorker
 from outpace.sync.shard import Shard
 from outpace.tasks import Script
 
@@ -26,13 +27,22 @@ ServerProgram: TypeAlias = Callable[[ServerContext], Coroutine[Any, Any, None]]
 
 def worker_program(experiment: Experiment) -> AbortableProgram:
     """Return the program of the workers."""
-    strategy = experiment.policies.strategy
+    strategy, skip = experiment.policies.strategy, experiment.skip
     optimizer = None if isinstance(experiment.task, Script) else experiment.optimizer
     program = strategy.worker_program(experiment.workers, optimizer)
     if program is None:
         pull = experiment.pull or PartialPull(quorum_percent=100)
-        program = partial(parameter_server_worker, pull=pull)
+        skipped = None if skip is None else skip.pull
+        program = partial(parameter_server_worker, pull=pull, skip=skipped, seed=experiment.seed)
+    if skip is not None and skip.push is not None:
+        program = partial(_skipping, program, skip.push, experiment.seed)
     return program if strategy.cut_off is None else partial(_cut_off, program)
+
+
+async def _skipping(
+    program: WorkerProgram, skip: SkippedPush, seed: int, me: WorkerContext
+) -> None:
+    await program(SkippingWorker(me, skip, seed))
 
 
 async def _cut_off(program: WorkerProgram, me: AbortableContext) -> None:
@@ -42,6 +52,12 @@ async def _cut_off(program: WorkerProgram, me: AbortableContext) -> None:
 def server_program(experiment: Experiment) -> ServerProgram:
     """Return the program of the servers."""
     return partial(parameter_server, acknowledge=experiment.policies.strategy.acknowledges)
+
+
+def pushes_in_a_row(experiment: Experiment) -> int:
+    """Return the number of pushes that a worker may send to a server without a pull in between."""
+    skipped = 0 if experiment.skip is None else experiment.skip.pulls_in_a_row
+    return experiment.policies.strategy.pushes_in_a_row + skipped
 
 
 def most_unanswered(experiment: Experiment) -> int:

@@ -14,7 +14,7 @@ from outpace.record.totals import Totals
 from outpace.record.trace import ALL_REDUCE, CUT_OFF, ITERATION, NONE, PULL, PUSH, TraceRows
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.decision import Decision
-from outpace.sync.messages import Pull, Push, Reply
+from outpace.sync.messages import NO_SERVER, Pull, Push, Reply
 from outpace.sync.observer import NOBODY, Outcome
 
 
@@ -86,6 +86,9 @@ class Recorder:
         totals.compute += computed - started
         totals.wait += held
         totals.communicate += finished - computed - held
+        if last_shard == NO_SERVER:
+            totals.skipped_pulls += 1
+            last_shard = NONE
         self._row(ITERATION, worker, last_shard, iteration, started, finished, computed, held)
 
     def iteration_closed(
@@ -141,6 +144,8 @@ class Recorder:
             totals.dropped += shard == 0
         elif outcome is Outcome.ABSTAINED:
             totals.abstained += shard == 0
+        elif outcome is Outcome.SKIPPED:
+            totals.skipped_pushes += shard == 0
         stale = staleness if staleness >= 0 else NONE
         span = push.iteration, arrived, settled, NONE
         self._row(PUSH, push.worker, shard, *span, NONE, push.version, stale, outcome)

@@ -15,8 +15,10 @@ class Totals(msgspec.Struct, array_like=True):
     iterations: dict[int, int] = {}  # worker -> gradients computed
     applied: int = 0  # whole gradients, as counted by shard 0
     dropped: int = 0
-    abstained: int = 0  # pushes without a gradient
+    abstained: int = 0  # pushes without a gradient, except skipped ones
     unusable: int = 0  # gradients that were not finite, or belonged to a skipped step
+    skipped_pushes: int = 0
+    skipped_pulls: int = 0
     delayed: dict[int, int] = {}  # shard -> pulls
     staleness: dict[int, dict[int, int]] = {}  # shard -> histogram
     compute: int = 0
@@ -70,6 +72,8 @@ class Totals(msgspec.Struct, array_like=True):
             "gradients_applied": self.applied,
             "gradients_dropped": self.dropped,
             "pushes_abstained": self.abstained,
+            "pushes_skipped": self.skipped_pushes,
+            "pulls_skipped": self.skipped_pulls,
             "delayed_pulls": sum(self.delayed.values()),
             "staleness": _staleness(self.whole_histogram()),
             "seconds": {

@@ -235,4 +235,16 @@ _COLUMNS: Final = (
         lambda run: run.number("pushes_abstained") or None,
         _count,
     ),
+    Column(
+        "Skipped pushes",
+        "whose gradient the worker chose not to send",
+        lambda run: run.number("pushes_skipped") or None,
+        _count,
+    ),
+    Column(
+        "Skipped pulls",
+        "iterations after which the worker chose not to ask for parameters",
+        lambda run: run.number("pulls_skipped") or None,
+        _count,
+    ),
 )

@@ -31,7 +31,8 @@ def findings(
         (run,) = runs
         said = [f"{_reached(run, target)}{_outcome(run)}"]
         if run.complete:
-            said += [_abstained(run), _waited_for(run, totals[0]), _staleness(run)]
+            said += [_abstained(run), _skipped(run)]
+            said += [_waited_for(run, totals[0]), _staleness(run)]
     else:
         said = comparison(runs, target)
     return [sentence for sentence in said if sentence][:MOST]
@@ -76,6 +77,13 @@ def _abstained(run: Run) -> str:
         f"{int(count):,} of the pushes carried no gradient, because it was not finite or the step "
         "was skipped."
     )
+
+
+def _skipped(run: Run) -> str:
+    pushes, pulls = (int(run.number(f"{what}_skipped") or 0) for what in ("pushes", "pulls"))
+    if not pushes and not pulls:
+        return ""
+    return f"Workers chose to skip {pushes:,} pushes and {pulls:,} pulls."
 
 
 def _waited_for(run: Run, totals: TraceTotals | None) -> str:

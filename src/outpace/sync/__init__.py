@@ -34,6 +34,7 @@ from outpace.sync.policies.psp_sampling import PspSampling
 from outpace.sync.policies.pssp import Coin, DynamicPssp, Pssp
 from outpace.sync.policies.ssp import Ssp
 from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView, quorum_arrived
+from outpace.sync.programs.skipping import PushView, WorkerView
 
 ServerPolicy: TypeAlias = (
     Bsp
@@ -88,6 +89,7 @@ __all__ = [
     "PspSampling",
     "Pssp",
     "Pull",
+    "PushView",
     "Reason",
     "Scale",
     "ServerPolicy",
@@ -96,6 +98,7 @@ __all__ = [
     "Ssp",
     "SspTable",
     "Wire",
+    "WorkerView",
     "iterations",
     "quorum_arrived",
 ]

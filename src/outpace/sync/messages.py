@@ -33,7 +33,8 @@ class Push(msgspec.Struct, gc=False):
     """`worker` has finished `iteration` and sends the gradient of one shard's parameters.
 
     A push without gradient *abstains* (a skipped AMP step, a refused NaN, work that was cut
-    off, no data left): the worker's progress counts, and nothing is applied.
+    off, no data left): the worker's progress counts, and nothing is applied. `skipped` is
+    True if it has no gradient because the worker chose not to send it.
     """
 
     worker: int
@@ -41,6 +42,7 @@ class Push(msgspec.Struct, gc=False):
     version: int  # of the shard's parameters that the gradient was computed from
     gradient: Block | None = None
     settings: StepSettings | None = None
+    skipped: bool = False
 
 
 class Pull(WireMessage, tag="pull"):
@@ -120,6 +122,8 @@ class Ack(WireMessage, tag="ack"):
 Message: TypeAlias = Push | Pull | Leave | Reply | Ack | SetPolicy | Done | Close | Abort
 # The address of the process that decides for all servers at once.
 SCHEDULER: Final = "scheduler"
+# In place of the last server to answer: the worker skipped its pull.
+NO_SERVER: Final = -1
 
 
 def size_bytes(message: Message) -> int:

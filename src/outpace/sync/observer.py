@@ -20,6 +20,7 @@ class Outcome(enum.IntEnum):
     ABSTAINED = 2  # it carried no gradient
     REPEATED = 3  # seen before
     PENDING = 4  # the run ended before it was applied
+    SKIPPED = 5  # the worker chose not to send its gradient
 
 
 class ShardObserver(Protocol):

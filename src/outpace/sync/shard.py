@@ -152,7 +152,8 @@ class Shard:
         self._view.push(push.worker, push.iteration, now)
         on_arrival = self._policy.apply is Apply.ON_ARRIVAL
         if push.gradient is None:
-            updates.dismiss(push, now, now, Outcome.ABSTAINED)
+            outcome = Outcome.SKIPPED if push.skipped else Outcome.ABSTAINED
+            updates.dismiss(push, now, now, outcome)
         elif late and not on_arrival:  # a deferred gradient is not computed
             updates.dismiss(push, now, now, Outcome.DROPPED)
         elif self._is_cut_off:

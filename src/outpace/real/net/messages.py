@@ -75,6 +75,7 @@ class WirePush(WireMessage, tag="push"):
     coin: Probability | None = None
     settings: list[dict[str, Any]] | None = None
     unused: list[Index] = msgspec.field(default_factory=list)
+    skipped: bool = False
 
 
 class WireReply(WireMessage, tag="reply"):

@@ -17,7 +17,7 @@ def for_shard(received: WireMessage, block: Block | None) -> Sequence[Push | Pul
         settings = (
             None if received.settings is None else StepSettings(received.settings, received.unused)
         )
-        push = Push(worker, iteration, version, block, settings)
+        push = Push(worker, iteration, version, block, settings, received.skipped)
         return (push,) if received.coin is None else (push, Pull(worker, iteration, received.coin))
     return (received,) if isinstance(received, Pull | Leave) else ()
 

@@ -11,7 +11,7 @@ from outpace.blocks.block import Block, whole
 from outpace.blocks.slicing import layers_within
 from outpace.blocks.sums import Gradient, all_finite
 from outpace.config.experiment import Experiment
-from outpace.engine.servers import most_unanswered, server_program
+from outpace.engine.servers import most_unanswered, pushes_in_a_row, server_program
 from outpace.errors import DivergenceError
 from outpace.kernel import Future
 from outpace.optim import Optimizer
@@ -94,8 +94,7 @@ class Server(Member):
             # Losses are the coordinator's concern: it knows whether the worker was done.
             Handlers(self._expected_of_worker, self._take, lambda _: None, all_finite),
         )
-        pushes = experiment.policies.strategy.pushes_in_a_row
-        self._turns = Turns(most_unanswered(experiment), pushes)
+        self._turns = Turns(most_unanswered(experiment), pushes_in_a_row(experiment))
         self._inbox = Inbox(self.kernel, self.listener, self.name, self._turns)
         self.refuse = self._inbox.refuse
 

@@ -168,6 +168,7 @@ class ServedWorker(WorkerProcess):
         settings = self.trainer.settings()
         if settings is not None and gradient is not None:
             message.settings, message.unused = settings.groups, settings.unused
+        message.skipped = push.skipped
         caller.send(message, gradient)
 
     async def execute_until(

@@ -79,6 +79,7 @@ def is_lockstep(config: Mapping[str, Any]) -> bool:
     return (
         set(_kinds(config)) <= set(LOCKSTEP)
         and config.get("pull") is None
+        and not (config.get("skip") or {}).get("pull")
         and not config.get("conditions")
     )
 
@@ -112,7 +113,7 @@ def _as_servers_saw(pushes: Columns, workers: int, cutoff: bool) -> tuple[Second
     worker, shard, iteration, arrived_at, settled_at, outcome = pushes.values()
     shape, shards = (_count(iteration), workers), _count(shard)
     stopped = (outcome == "abstained") & cutoff
-    counts = np.isin(outcome, ("applied", "abstained")) & ~stopped
+    counts = np.isin(outcome, ("applied", "abstained", "skipped")) & ~stopped
     closed = np.full((shape[0], shards), NONE)
     np.maximum.at(closed, (iteration[counts], shard[counts]), settled_at[counts])
     done = (closed != NONE).all(axis=1)
@@ -120,7 +121,7 @@ def _as_servers_saw(pushes: Columns, workers: int, cutoff: bool) -> tuple[Second
     ends = closed[:iterations].max(axis=1, initial=0)
     begins = np.concatenate([[0], ends[:-1]])[:iterations]
 
-    came = np.isin(outcome, ("applied", "dropped", "abstained"))
+    came = np.isin(outcome, ("applied", "dropped", "abstained", "skipped"))
     at = iteration[came], worker[came]
     arrived, parts = np.full(shape, NONE), np.zeros(shape, np.int64)
     np.maximum.at(arrived, at, arrived_at[came])

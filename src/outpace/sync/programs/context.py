@@ -83,7 +83,11 @@ class WorkerContext(Context, Protocol):
         held: Time,
         last_server: int,
     ) -> None:
-        """Record an iteration in the trace. held: time for which the last server held the pull."""
+        """Record an iteration in the trace.
+
+        held: time for which the last server held the pull. last_server: NO_SERVER if the
+        worker skipped its pull.
+        """
 
 
 class AbortableContext(WorkerContext, Protocol):

@@ -3,7 +3,7 @@
 A worker pushes its gradient of iteration i to every server and pulls; each server answers
 according to its own condition. When all servers have answered, or enough of them (see
 `partial_pull`), the worker continues with iteration max(i+1, V): it skips iterations that the
-shards have finished without it.
+shards have finished without it. A worker may also choose not to pull (see `skipping`).
 """
 
 from __future__ import annotations
@@ -13,21 +13,45 @@ from typing import Protocol
 
 from outpace.errors import ProtocolError
 from outpace.support.units import seconds
-from outpace.sync.messages import Ack, Leave, Message, Pull, Push, Reply, worker_name
+from outpace.sync.messages import (
+    NO_SERVER,
+    Ack,
+    Leave,
+    Message,
+    Pull,
+    Push,
+    Reply,
+    worker_name,
+)
 from outpace.sync.programs.context import Context, WorkerContext
 from outpace.sync.programs.partial_pull import PartialPull, Puller
+from outpace.sync.programs.skipping import Choice, SkippedPull
 from outpace.sync.shard import Shard
 
 
-async def parameter_server_worker(me: WorkerContext, pull: PartialPull) -> None:
-    """Compute, push, pull, continue when enough servers have answered, until `me.must_stop`."""
+async def parameter_server_worker(
+    me: WorkerContext, pull: PartialPull, skip: SkippedPull | None = None, seed: int = 0
+) -> None:
+    """Compute, push, pull, continue when enough servers have answered, until `me.must_stop`.
+
+    skip: when not to pull. seed: of the run, for random skips.
+    """
     worker, servers = me.worker, me.servers
     puller = Puller(me, pull)
-    iteration = 0
+    choice = None if skip is None else Choice(skip, "pull", seed, worker)
+    iteration, unpulled = 0, -1  # unpulled: the last iteration, if its pull was skipped
     while not me.must_stop(iteration):
         started, versions = me.now, tuple(puller.versions)
         gradient = await me.execute(puller.parameters, iteration)
         computed, coin = me.now, me.coin(iteration)
+        if choice is not None and choice.skips(iteration):
+            for server, name in enumerate(servers):
+                me.send(name, Push(worker, iteration, versions[server], gradient[server]))
+            puller.look()
+            me.iteration_finished(iteration, started, computed, me.now, 0, NO_SERVER)
+            unpulled, iteration = iteration, max(iteration + 1, puller.clock)
+            continue
+        unpulled = -1
         puller.asked(iteration)
         # Push and pull server by server, so that one can answer while others are written to.
         for server, name in enumerate(servers):
@@ -36,6 +60,10 @@ async def parameter_server_worker(me: WorkerContext, pull: PartialPull) -> None:
         await puller.enough()
         me.iteration_finished(iteration, started, computed, me.now, puller.held, puller.last)
         iteration = max(iteration + 1, puller.clock)
+    if unpulled >= 0:
+        puller.asked(unpulled)
+        for name in servers:
+            me.send(name, Pull(worker, unpulled, me.coin(unpulled)))
     await puller.everything()
     for name in servers:
         me.send(name, Leave(worker))

@@ -113,7 +113,11 @@ class Puller:
             self._take(message)
         while max(map(len, self._unanswered)) >= self._pull.ahead:
             self._take(await me.recv())
-        while message := me.recv_nowait():
+        self.look()
+
+    def look(self) -> None:
+        """Process all replies that have arrived."""
+        while message := self._me.recv_nowait():
             self._take(message)
 
     async def everything(self) -> None:

@@ -1,0 +1,257 @@
+"""Skipped pushes and pulls: a worker chooses not to send (PSP-SGD, third contribution).
+
+Whether a worker skips is decided anew in each iteration, for all servers alike: with a
+probability, in every n-th iteration, or by the user's condition.
+
+A skipped push sends no gradient. The servers are told of the worker's progress by a push without
+gradient, so that no barrier and no quorum waits for it. The gradient is dropped, as PSP-SGD does
+with every gradient that a server does not wait for, or added to the next one that the worker
+pushes, as in methods with error feedback (Stich, Cordonnier and Jaggi, NeurIPS 2018).
+
+A worker that skips a pull asks for no parameters and does not wait. It begins the next iteration
+with the parameters that it has. Its next pull is judged as usual, so its lead over a barrier is at
+most `in_a_row` iterations greater than otherwise. After its last iteration it pulls, so that
+none of its pushes is on its way when it leaves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from outpace.blocks.block import Block, Deferred, Value, value_of
+from outpace.blocks.sums import norm_of
+from outpace.errors import PolicyError
+from outpace.support.checks import require
+from outpace.support.randomness import RandomStream
+from outpace.support.units import Time
+from outpace.support.user_code import absolute_target, brief, load_target, require_target
+from outpace.sync.messages import Message, Push
+from outpace.sync.parameter_block import plus
+from outpace.sync.programs.context import WorkerContext
+
+_MOST: Final = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerView:
+    """What a condition may read of the worker that asks whether to skip a pull."""
+
+    worker: int
+    iteration: int
+    in_a_row: int  # pulls, or pushes, that the worker has skipped since its last one
+
+
+@dataclass(frozen=True, slots=True)
+class PushView(WorkerView):
+    """What a condition may read of the worker that asks whether to skip a push."""
+
+    _norm: Callable[[], float]
+
+    def norm(self) -> float:
+        """Return |g| of the gradient that would be sent; 0 for the task `timing`.
+
+        With `gradient: accumulate`, it includes the gradients that were skipped before.
+        """
+        return self._norm()
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """When a worker skips. Exactly one of probability, every and condition must be given.
+
+    Args:
+        probability: of each iteration, drawn from (seed, worker, iteration); below 1.
+        every: n skips iterations n − 1, 2n − 1, ... (counted from 0); at least 2.
+        condition: `file.py:function` or `module:function`, called with a view and `arguments`;
+            returns True to skip.
+        arguments: further arguments of the condition.
+
+    Raises:
+        ValueError: for values out of range, or if not exactly one of them is given.
+    """
+
+    probability: float | None = None
+    every: int | None = None
+    condition: str | None = None
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        given = [self.probability, self.every, self.condition]
+        if len(given) - given.count(None) != 1:
+            raise ValueError("needs exactly one of probability, every and condition")
+        if self.probability is not None:
+            low_enough = 0 <= self.probability < 1
+            require(low_enough, "probability", "from 0 to below 1", self.probability)
+        if self.every is not None:
+            require(2 <= self.every <= _MOST, "every", "from 2 to 1e9", self.every)
+        if self.condition is not None:
+            require_target(self.condition)
+        elif self.arguments:
+            raise ValueError("arguments: only a condition takes arguments")
+
+    def function(self, key: str) -> Callable[..., Any] | None:
+        """Return the user's condition with its arguments, if there is one. Raises ConfigError."""
+        if self.condition is None:
+            return None
+        return partial(load_target(self.condition, f"{key}.condition"), **self.arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedPush(Skip):
+    """When a worker skips a push, and what becomes of the gradient."""
+
+    gradient: Literal["drop", "accumulate"] = "drop"
+
+    def __post_init__(self) -> None:
+        Skip.__post_init__(self)
+        require(
+            self.gradient in ("drop", "accumulate"), "gradient", "drop or accumulate", self.gradient
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedPull(Skip):
+    """When a worker skips a pull; in_a_row: after so many skipped pulls the worker pulls."""
+
+    in_a_row: int = 16
+
+    def __post_init__(self) -> None:
+        Skip.__post_init__(self)
+        require(0 < self.in_a_row <= 100_000, "in_a_row", "from 1 to 100,000", self.in_a_row)
+
+
+@dataclass(frozen=True, slots=True)
+class Skips:
+    """The messages that workers skip. Raises ValueError if there is neither a push nor a pull."""
+
+    push: SkippedPush | None = None
+    pull: SkippedPull | None = None
+
+    def __post_init__(self) -> None:
+        if self.push is None and self.pull is None:
+            raise ValueError("needs push, pull or both")
+
+    @property
+    def pulls_in_a_row(self) -> int:
+        """The number of pulls that a worker may skip in a row."""
+        return 0 if self.pull is None else self.pull.in_a_row
+
+    def load(self) -> None:
+        """Load the user's conditions. Raises ConfigError."""
+        for key, skip in (("skip.push", self.push), ("skip.pull", self.pull)):
+            if skip is not None:
+                skip.function(key)
+
+    def absolute(self, folder: Path) -> Skips:
+        """Return these settings with file paths made absolute, relative to `folder`."""
+        push = self.push and replace(self.push, condition=_absolute(self.push, folder))
+        pull = self.pull and replace(self.pull, condition=_absolute(self.pull, folder))
+        return Skips(push, pull)
+
+
+def _absolute(skip: Skip, folder: Path) -> str | None:
+    return skip.condition and absolute_target(skip.condition, folder)
+
+
+class Choice:
+    """Chooses in each iteration whether one worker skips.
+
+    Args:
+        what: push or pull.
+        seed: of the run.
+    """
+
+    def __init__(self, skip: Skip, what: Literal["push", "pull"], seed: int, worker: int) -> None:
+        self._skip, self._what, self._worker = skip, what, worker
+        self._function = skip.function(f"skip.{what}")
+        self._draws = RandomStream(seed, f"skip {what}", worker, lambda source, n: source.random(n))
+        self._most = skip.in_a_row if isinstance(skip, SkippedPull) else math.inf
+        self.in_a_row = 0  # skipped since the last message
+
+    def skips(self, iteration: int, norm: Callable[[], float] | None = None) -> bool:
+        """Return whether to skip in this iteration. Raises PolicyError."""
+        skips = self.in_a_row < self._most and self._judged(iteration, norm)
+        self.in_a_row = self.in_a_row + 1 if skips else 0
+        return skips
+
+    def _judged(self, iteration: int, norm: Callable[[], float] | None) -> bool:
+        skip = self._skip
+        if skip.probability is not None:
+            return self._draws[iteration] < skip.probability
+        if skip.every is not None:
+            return (iteration + 1) % skip.every == 0
+        view = WorkerView(self._worker, iteration, self.in_a_row)
+        if norm is not None:
+            view = PushView(self._worker, iteration, self.in_a_row, norm)
+        return self._asked(view)
+
+    def _asked(self, view: WorkerView) -> bool:
+        assert self._function is not None
+        where = f"for worker {view.worker}'s {self._what} of iteration {view.iteration}"
+        name = f"the condition {self._skip.condition} of skip.{self._what}"
+        try:
+            answer = self._function(view)
+        except Exception as error:
+            raise PolicyError(f"{name} raised {brief(error)} {where}") from error
+        if type(answer).__name__ in ("bool", "bool_"):  # numpy has a bool of its own
+            return bool(answer)
+        raise PolicyError(f"{name} must answer true or false, not {answer!r} {where}")
+
+
+class SkippingWorker:
+    """The context of a worker's program in a run in which workers skip pushes.
+
+    To the program, a skipped push is one whose gradient is None for every server. Pushes without
+    gradient for another reason, such as work that was cut off, are not skipped: the condition is
+    not asked, and accumulated gradients wait for the next push.
+    """
+
+    def __init__(self, me: WorkerContext, skip: SkippedPush, seed: int) -> None:
+        self._me, self._accumulates = me, skip.gradient == "accumulate"
+        self._choice = Choice(skip, "push", seed, me.worker)
+        self._skipped = -1  # the last iteration whose push is skipped
+        self._kept: list[Value] = []  # what has been accumulated, by server
+        self.worker, self.servers = me.worker, me.servers
+        self.initial_parameters, self.coin = me.initial_parameters, me.coin
+        self.must_stop, self.iteration_finished = me.must_stop, me.iteration_finished
+        self.recv, self.recv_within, self.recv_nowait = me.recv, me.recv_within, me.recv_nowait
+
+    @property
+    def now(self) -> Time:
+        return self._me.now
+
+    def send(self, to: str, *messages: Message) -> None:
+        for message in messages:
+            if isinstance(message, Push):
+                message.skipped = message.iteration == self._skipped
+        self._me.send(to, *messages)
+
+    async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
+        computed = await self._me.execute(parameters, iteration)
+        gradient = [block for block in computed if block is not None]
+        if len(gradient) < len(self.servers):
+            return computed
+        if self._kept:
+            pairs = zip(self._kept, gradient, strict=True)
+            gradient, self._kept = [plus(kept, 1.0, block) for kept, block in pairs], []
+
+        def norm() -> float:
+            gradient[:] = [value_of(block) for block in gradient]  # each can be read only once
+            return math.hypot(*map(norm_of, gradient))
+
+        if not self._choice.skips(iteration, norm):
+            return gradient
+        self._skipped = iteration
+        if self._accumulates:
+            self._kept = [_own(block) for block in gradient]
+        return [None] * len(gradient)
+
+
+def _own(block: Block) -> Value:
+    """Return the block's value, which nothing else changes: a trainer may use its memory again."""
+    return block.value() if isinstance(block, Deferred) else block.clone()
