@@ -39,7 +39,7 @@ def blocks(page: str, language: str) -> list[str]:
 def mine(tmp_path, monkeypatch):
     """The user's file of extending.md, in the current folder."""
     files = [block for block in blocks("extending.md", "python") if "# mine.py" in block]
-    assert len(files) == 3
+    assert len(files) == 4
     (tmp_path / "mine.py").write_text("\n".join(files))
     monkeypatch.chdir(tmp_path)
 
@@ -48,6 +48,7 @@ def mine(tmp_path, monkeypatch):
     ("block", "changes"),
     [
         ("conditions", {}),
+        ("mine.py:often", {"sync": {"kind": "bsp"}}),
         ("Quorum", {"sync": {"arguments": {"quorum": 3}}}),
         ("EveryNth", {"task": {"kind": "digits-mlp"}}),
     ],
