@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from benchmarks.papers.claims import UNDECIDED
 from benchmarks.papers.experiments import EXPERIMENTS
-from benchmarks.papers.hpsgd import accuracy, real, scaling
+from benchmarks.papers.hpsgd import accuracy, real, scaling, training
 from benchmarks.papers.hpsgd.accuracy import Split
 from benchmarks.papers.hpsgd.scaling import HPSGD, LOCAL, PSGD, SSGD, Found, Ring, Row, Steps
 from benchmarks.papers.over_seeds import Spread
@@ -224,6 +224,66 @@ def test_accuracy_runs_and_keeps_what_it_found(tmp_path):
     results = json.loads((tmp_path / "results.json").read_text())
     assert list(results) == ["even, rate 0.01", "one slow, rate 0.01", "even, rate 0.1"]
     assert "test accuracy" in (tmp_path / "accuracy.html").read_text()
+
+
+# -- training --------------------------------------------------------------------------------
+
+
+def trained(**changed: training.Found) -> training.Results:
+    """SSGD, Local SGD, HPSGD and PSGD as published."""
+
+    def found(accuracy_: float, step_s: float) -> training.Found:
+        seconds = {f"{target:g}": Spread((100 * target * step_s,) * 2) for target in (0.4, 0.8)}
+        return training.Found(Spread((accuracy_,) * 2), Spread((step_s,) * 2), seconds)
+
+    rows = {
+        SSGD: found(0.9, 0.23),
+        LOCAL: found(0.88, 0.12),
+        HPSGD: found(0.89, 0.1),
+        PSGD: found(0.85, 0.1),
+    }
+    return {("a model", 4): {**rows, **changed}}
+
+
+def test_the_judge_of_training_refuses_another_accuracy_and_another_order():
+    good = trained()
+    assert [claim.agrees for claim in training.claims(good)] == [True] * 3
+    (rows,) = good.values()
+    hpsgd = rows[HPSGD]
+    for accuracy_ in (0.86, 0.94):
+        worse = trained(**{HPSGD: replace(hpsgd, accuracy=Spread((accuracy_,) * 2))})
+        assert [claim.agrees for claim in training.claims(worse)] == [False, True, True]
+    for step_s in (0.13, 0.09):  # slower than Local SGD; faster than without communication
+        other = trained(**{HPSGD: replace(hpsgd, step_s=Spread((step_s,) * 2))})
+        assert [claim.agrees for claim in training.claims(other)] == [True, False, True]
+    late = {"0.4": hpsgd.seconds["0.4"], "0.8": Spread((9.7, 9.7))}
+    later = trained(**{HPSGD: replace(hpsgd, seconds=late)})
+    assert [claim.agrees for claim in training.claims(later)] == [True, True, False]
+
+
+def test_an_average_of_the_training_experiment_takes_as_many_steps_for_every_model():
+    found = data("hpsgd-training")
+    network = found["network"]
+    for settings in found["models"].values():
+        size_bytes = 4 * settings["parameters"]
+        ring = Ring(network["latency_s"], size_bytes / network["whole_s"])
+        k = [ring.seconds(workers, size_bytes) / found["step_s"] for workers in (4, 16)]
+        assert k == pytest.approx([1.33, 2.5], rel=1e-2)
+
+
+def test_training_runs(tmp_path):
+    few = data("hpsgd-training", "repeats=1")
+    few["models"] = {"digits-mlp": few["models"]["digits-mlp"]}
+    few["models"]["digits-mlp"] |= {"workers": [4]}
+    few["models"]["digits-mlp"]["experiment"] |= {"stop": {"iterations": 9}}
+    found = training.run(few, tmp_path)
+    assert [claim.where.split(",")[0] for claim in found] == [
+        "figure 4",
+        "figure 5 (b)",
+        "figure 6 (b)",
+    ]
+    assert found[1].agrees is True  # times do not depend on the training
+    assert (tmp_path / "digits-mlp-4.html").is_file()
 
 
 # -- for real ------------------------------------------------------------------------------
