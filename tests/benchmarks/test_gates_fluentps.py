@@ -371,3 +371,12 @@ def test_one_slow_worker_is_judged_by_times_and_delayed_pulls():
     assert differing(slow_worker({"PSSP": (58.71, 2000)})) == [
         "PSSP (P = 0.5) delays 8.8 % as many pulls as SSP"
     ]
+
+
+def test_lars_and_sgd_are_compared_at_one_rate_that_grows_with_the_batch():
+    path = EXPERIMENTS["fluentps-lars"]
+    variants = variants_from(read_yaml(path), "lars", path.parent)
+    optimizers = {variant.name: variant.experiment.optimizer for variant in variants}
+    for name in ("SGD 64", "LARS 64", "SGD 1024", "LARS 1024", "SGD 1024 warm-up"):
+        assert (optimizers[name].lr, optimizers[name].reference_batch) == (0.05, 64)
+        assert optimizers[name].momentum == 0.9
