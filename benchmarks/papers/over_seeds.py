@@ -17,7 +17,8 @@ class Spread:
     """The values of a quantity, one for each seed.
 
     `f"{spread:.2f}"` is "1.15 ± 0.03": mean and standard error; the mean alone for one seed.
-    Arithmetic is by seed, so `a / b` holds the ratio of each pair of runs on the same seed.
+    A time that a run did not reach is infinite, and the text says in how many runs. Arithmetic is
+    by seed, so `a / b` holds the ratio of each pair of runs on the same seed.
     """
 
     values: tuple[float, ...]
@@ -71,8 +72,12 @@ class Spread:
         return self._by_seed(other, lambda a, b: a / b)
 
     def __format__(self, how: str) -> str:
+        missed = sum(not math.isfinite(value) for value in self.values)
+        if missed:
+            return f"never in {missed} of {len(self.values)} runs"
         mean = format(self.mean, how)
-        return mean if len(self.values) == 1 else f"{mean} ± {format(self.error, how)}"
+        error = format(self.error, how.replace("+", ""))
+        return mean if len(self.values) == 1 else f"{mean} ± {error}"
 
 
 def over_seeds(runs: Iterable[Curve], quantity: Callable[[Curve], float]) -> Spread:

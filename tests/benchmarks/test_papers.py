@@ -271,6 +271,8 @@ def test_a_spread_gives_mean_and_standard_error_by_hand():
     # 1, 2, 6: mean 3, variance (4 + 1 + 9) / 2 = 7, error sqrt(7 / 3) = 1.5275
     assert f"{Spread((1.0, 2.0, 6.0)):.2f}" == "3.00 ± 1.53"
     assert f"{Spread((1.0,)):.2f}" == "1.00"
+    assert f"{Spread((1.0, 2.0, 6.0)):+.1f}" == "+3.0 ± 1.5"
+    assert f"{Spread((1.0, math.inf)):.2f}" == "never in 1 of 2 runs"
     assert Spread((1.0, 2.0, 6.0)).near(3.4, 0.5)
     assert not Spread((1.0, 2.0, 6.0)).near(3.6, 0.5)
 

@@ -19,6 +19,7 @@ from benchmarks.papers.psp.settings import seconds_to_error
 from outpace.experiment.comparison import variants_from
 from outpace.experiment.running import simulate
 from outpace.report import write_report
+from outpace.support.yaml_files import read_yaml
 
 QUICK = (
     "repeats=1",
@@ -68,18 +69,41 @@ def _until(run: Curve, error: float) -> float:
 def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
     """Train all; draw a report for each model and number of workers in out."""
     torch.set_num_threads(1)
+    for model, settings in data["models"].items():
+        for workers in settings["workers"]:
+            place = out / f"{model}-{workers}"
+            _train(data, settings, workers, place)
+            folders = [place / f"seed-{data['seed']}" / name for name in data["strategies"]]
+            write_report(folders, out / f"{place.name}.html")
+            print(f"report: {out / f'{place.name}.html'}")
+    return _judged(data, out)
+
+
+def judge(out: Path) -> list[Claim]:
+    """Judge what `run` kept in this folder."""
+    return _judged(read_yaml(Path(__file__).with_suffix(".yaml")), out)
+
+
+def _judged(data: Mapping[str, Any], out: Path) -> list[Claim]:
     results = {}
     for model, settings in data["models"].items():
         for workers in settings["workers"]:
             place = out / f"{model}-{workers}"
-            results[model, workers] = _train(data, settings, workers, place)
-            folders = [place / f"seed-{data['seed']}" / name for name in data["strategies"]]
-            write_report(folders, out / f"{place.name}.html")
-            print(f"report: {out / f'{place.name}.html'}")
+            results[model, workers] = {
+                name: Found.of(
+                    [read_curve(place / f"seed-{seed}" / name) for seed in _seeds(data)],
+                    settings["targets"],
+                )
+                for name in data["strategies"]
+            }
     return claims(results)
 
 
-def _train(data: Mapping[str, Any], settings: Mapping[str, Any], workers: int, out: Path) -> Rows:
+def _seeds(data: Mapping[str, Any]) -> range:
+    return range(data["seed"], data["seed"] + data["repeats"])
+
+
+def _train(data: Mapping[str, Any], settings: Mapping[str, Any], workers: int, out: Path) -> None:
     """Train with each strategy and seed, in out/seed-SEED/STRATEGY."""
     network = data["network"]
     bandwidth = 4 * settings["parameters"] / network["whole_s"]
@@ -90,13 +114,9 @@ def _train(data: Mapping[str, Any], settings: Mapping[str, Any], workers: int, o
         "variants": [{"name": name, "sync": sync} for name, sync in data["strategies"].items()],
         **settings["experiment"],
     }
-    runs: dict[str, list[Curve]] = {name: [] for name in data["strategies"]}
     for variant in variants_from(experiment, out.name, Path(__file__).parent):
-        for seed in range(data["seed"], data["seed"] + data["repeats"]):
-            folder = out / f"seed-{seed}" / variant.name
-            simulate(replace(variant.experiment, seed=seed), folder)
-            runs[variant.name].append(read_curve(folder))
-    return {name: Found.of(of_one, settings["targets"]) for name, of_one in runs.items()}
+        for seed in _seeds(data):
+            simulate(replace(variant.experiment, seed=seed), out / f"seed-{seed}" / variant.name)
 
 
 def claims(results: Results) -> list[Claim]:
