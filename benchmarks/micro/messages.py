@@ -19,8 +19,8 @@ SERVERS = 8
 
 
 def measure(quick: bool) -> list[Measurement]:
-    messages, repetitions = (25_000, 1) if quick else (250_000, 5)
-    sizes = (32, 128, 512, 1024)
+    messages, repetitions = (10_000, 1) if quick else (250_000, 5)
+    sizes = (32, 128, 512) if quick else (32, 128, 512, 1024)
     microseconds_per_message(512, 1)
 
     def per_message(workers: int) -> Callable[[], float]:
@@ -47,7 +47,7 @@ def measure(quick: bool) -> list[Measurement]:
 
 def memory(quick: bool) -> list[Measurement]:
     """Measure the growth of the peak resident memory, in new processes."""
-    short, long, repetitions = (10, 40, 1) if quick else (50, 200, 3)
+    short, long, repetitions = (5, 15, 1) if quick else (50, 200, 3)
     runs = [_peaks_in_megabytes(short, long) for _ in range(repetitions)]
     iterations = f"64 workers, from {short} to {long} iterations"
     return [
