@@ -103,7 +103,7 @@ def test_the_mean_of_the_parameters_is_changed_by_gradients_alone(workers, optim
 
 def test_who_computes_is_averaged_with_at_the_next_of_its_modules(tmp_path):
     (tmp_path / "task.py").write_text(
-        SLOW.format(before="time.sleep(0.1 if NAME == 'worker-1' and self.calls < 3 else 0)")
+        SLOW.format(before="time.sleep(0.06 if NAME == 'worker-1' else 0)")
     )
     task = {"kind": "python", "target": f"{tmp_path / 'task.py'}:make_task"}
     result = gossip(task=task, stop={"iterations": 6}, optimizer={"kind": "sgd", "lr": 1e-3})
