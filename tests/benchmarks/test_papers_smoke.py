@@ -1,4 +1,7 @@
-"""Experiments of papers that no other test runs: from the command to the verdict, in seconds."""
+"""Experiments of papers from the command to the verdict, in seconds.
+
+Others are run by test_papers_fluentps and test_papers_psp, and judged by the tests of their gates.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,7 @@ TIMES_ONLY = "task={kind: timing, parameters: 1000}"
     ("name", "overrides"),
     [
         ("bdsgd-rules", ["repeats=1", "clusters=[i]", "rules=[last-5, rolling hedge]"]),
-        ("fluentps-fig7", ["seeds=2", "stop.iterations=2"]),
-        ("fluentps-fig9", [TIMES_ONLY, "seeds=1", "stop.iterations=40", "compute.worker_cv=0.4"]),
         ("fluentps-fig10", [TIMES_ONLY, "seeds=1", "stop.iterations=3"]),
-        ("fluentps-table4", [TIMES_ONLY, "seeds=1", "stop.iterations=20"]),
         ("hybrid_simulator", ["seeds=1", "task={kind: digits-mlp}", "compute.mean_s=4.0"]),
         ("hpsgd-real", ["repeats=1", "experiment.stop={iterations: 2}"]),
     ],
