@@ -39,7 +39,7 @@ _MOST: Final = 10**9
 
 @dataclass(frozen=True, slots=True)
 class WorkerView:
-    """What a condition may read of the worker that asks whether to skip a pull."""
+    """What a user's condition for skipped pulls is told about the worker."""
 
     worker: int
     iteration: int
@@ -48,7 +48,7 @@ class WorkerView:
 
 @dataclass(frozen=True, slots=True)
 class PushView(WorkerView):
-    """What a condition may read of the worker that asks whether to skip a push."""
+    """What a user's condition for skipped pushes is told about the worker."""
 
     _norm: Callable[[], float]
 
