@@ -110,7 +110,7 @@ def test_a_report_draws_all_figures_without_complaint(simulated, tmp_path, width
         assert name in figures
     captions = {line.split("|")[0]: line.split("|")[4] for line in lines}
     if names == ["SSP"]:  # the controls' last options were chosen
-        assert captions["figure-timeline"].startswith("The longest wait: worker")
+        assert captions["figure-timeline"].startswith("Of all waiting time in this run")
         assert captions["figure-progress"].startswith("A gradient is made of one mini-batch")
 
 

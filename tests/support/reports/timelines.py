@@ -11,7 +11,7 @@ from outpace.report.read.totals import TraceTotals, totals_of
 
 
 def drawn(*folders: Path) -> list[Any]:
-    """The views of the timeline: of each run its first iterations, then its longest wait."""
+    """The views of the timeline: of each run its longest wait, then its first iterations."""
     runs = read_runs(folders)
     return list(timeline(runs, [totals_of(run) for run in runs]).views.values())
 

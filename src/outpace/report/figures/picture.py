@@ -7,14 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from outpace.record.reading import Columns, chosen_rows
 from outpace.record.trace import NONE
 from outpace.report.figures.figure import PHASES, Plot, bars
+from outpace.report.figures.slow import slow_periods
 from outpace.report.read.events import Events
 from outpace.report.words import plural, seconds
 
 CUT_OFF: Final = "cut off"  # the kind of a computation whose gradient did not count
+SLOW_PERIOD: Final = "slow period"
 _MOST: Final = 1500  # iterations drawn
 _SIGNS: Final = {"beyond-bound": "≥", "within-bound": "<"}
 _HALF: Final = 0.37  # half the height of a worker's bar, in lanes
@@ -24,6 +27,7 @@ _MARKERS: Final[dict[str, Plot]] = {
     **{phase: {"color": colour} for phase, colour in PHASES.items()},
     CUT_OFF: {"color": PHASES["compute"], "pattern": _STRIPES},
     "all-reduce": {"color": "#2a9d8f"},
+    SLOW_PERIOD: {"color": "#f0b429", "opacity": 0.55},
 }
 _LABELLED: Final = {
     "textposition": "inside",
@@ -58,10 +62,17 @@ class Picture:
     Args:
         workers: numbers of the workers, in the order of their lanes.
         scheduler: number of the scheduler among the shards, if the run has one.
+        medians_ns: the median of each worker's computations in the whole run.
     """
 
-    def __init__(self, events: Events, workers: Sequence[int], scheduler: int | None) -> None:
-        self._events, self._scheduler = events, scheduler
+    def __init__(
+        self,
+        events: Events,
+        workers: Sequence[int],
+        scheduler: int | None,
+        medians_ns: NDArray[np.float64],
+    ) -> None:
+        self._events, self._scheduler, self._medians_ns = events, scheduler, medians_ns
         self._lane = {worker: lane for lane, worker in enumerate(workers)}
         self._bars: dict[str, list[_Bar]] = {phase: [] for phase in (*PHASES, CUT_OFF)}
         self._released: dict[tuple[int, int], set[int]] = defaultdict(set)
@@ -78,7 +89,7 @@ class Picture:
         )
         for row in iterations[:_MOST]:
             self._iteration(row, waits.get((row["worker"], row["shard"], row["iteration"])))
-        traces = [self._labelled(phase) for phase in PHASES]
+        traces = [*self._slow(), *(self._labelled(phase) for phase in PHASES)]
         if len(self._events.reductions["worker"]):
             return [*traces, self._reductions()]
         if self._is_closed:
@@ -126,6 +137,23 @@ class Picture:
             text = f"worker {worker}, iteration {iteration}: {did} {spent}{why}"
             label = str(iteration) if phase == "compute" else ""
             self._bars[phase].append(_Bar(self._lane[worker], start, end, text, label))
+
+    def _slow(self) -> list[Plot]:
+        """Shade the lanes of workers while they were slow, below the bars."""
+        drawn = []
+        for period in slow_periods(self._events.iterations, self._medians_ns):
+            if period.worker in self._lane:
+                which = f"iteration {period.first}"
+                if period.last > period.first:
+                    which = f"iterations {period.first} to {period.last}"
+                median = seconds(float(self._medians_ns[period.worker]) * 1e-9)
+                text = (
+                    f"worker {period.worker}, {which}: slow, computing took up to "
+                    f"{period.most:.1f} times its median of {median}"
+                )
+                lane = self._lane[period.worker]
+                drawn.append(_Bar(lane, period.start_ns, period.end_ns, text))
+        return [_trace(SLOW_PERIOD, drawn, 1.0)] if drawn else []
 
     def _labelled(self, phase: str) -> Plot:
         drawn = self._bars[phase]

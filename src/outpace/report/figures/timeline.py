@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from outpace.record.reading import Unreadable
 from outpace.report.figures.figure import NO_TRACE, Figure, FigureView, Plot, Views, axis, lanes
-from outpace.report.figures.picture import Picture
+from outpace.report.figures.picture import SLOW_PERIOD, Picture
+from outpace.report.figures.slow import SLOW
 from outpace.report.read.events import Events, read_events
 from outpace.report.read.runs import Run, clock, scheduler_of
 from outpace.report.read.totals import LongestWait, TraceTotals
@@ -28,22 +29,26 @@ _SLOWEST_LANES: Final = 2  # lanes for the workers with the longest mean computa
 FIRST, LONGEST = "First iterations", "Around the longest wait"
 FEWEST = "The fewest gradients"  # only if iterations were closed in one of the runs
 _CULPRITS: Final = 2  # workers named in words
+_SHADED: Final = (
+    f"Shaded: the worker was slow; computing took more than {SLOW:g} times its median in this run."
+)
 _NOTABLE: Final = 0.1  # share of the waiting that makes a worker worth naming
 
 
 def timeline(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) -> Figure:
     """Return the figure `figure-timeline`.
 
-    It shows the first iterations of each run and the iterations around its longest wait. If a
-    scheduler closed iterations, it also shows the one with the fewest gradients.
+    It opens at the longest wait of the first run. It also shows the first iterations of each run
+    and, if a scheduler closed iterations, the one with the fewest gradients; it opens there if the
+    scheduler closed those of the first run. Without any wait it shows the first iterations only.
     """
     known = [(run, sums) for run, sums in zip(runs, totals, strict=True) if sums is not None]
     first = first_span([sums for _, sums in known]) if known else (0, 1)
     cut = [(run, sums.cut_offs.deepest) for run, sums in known if sums.cut_offs]
-    names = [FIRST, LONGEST]
+    names = [LONGEST, FIRST] if any(sums.longest for _, sums in known) else [FIRST]
     if cut:
         # The view that is shown first must exist in the first run.
-        names.insert(0 if cut[0][0] is known[0][0] else 2, FEWEST)
+        names.insert(0 if cut[0][0] is known[0][0] else len(names), FEWEST)
     views: Views = {}
     rows = 1
     for run, sums in known:
@@ -65,7 +70,10 @@ def timeline(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) -> Figur
             notes = [*_words(sums, name), *_notes(events, shown, sums)]
             if name == FEWEST and other is not run:
                 notes.insert(0, f"This is the span of time shown for {other.name}.")
-            traces = Picture(events, shown, scheduler_of(run.summary)).traces()
+            scheduler = scheduler_of(run.summary)
+            traces = Picture(events, shown, scheduler, sums.median_compute_ns).traces()
+            if any(trace.get("name") == SLOW_PERIOD for trace in traces):
+                notes.append(_SHADED)
             layout = _layout(spans[name], shown, clock([run]))
             views[run.name, name] = FigureView(traces, layout, " ".join(notes))
     return Figure(
