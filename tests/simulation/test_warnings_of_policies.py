@@ -55,4 +55,4 @@ def test_a_policy_in_a_users_file_may_warn(tmp_path):
 def test_a_real_run_logs_the_warning():
     lines = []
     run({**CONFIG, "sync": LAZY}, log=lines.append)
-    assert [line for line in lines if line.startswith("sync.buffer: lazy")] == lines[:1]
+    assert [line for line in lines if line.startswith("warning: sync.buffer: lazy")] == lines[:1]

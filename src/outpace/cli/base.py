@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
 
 from outpace.errors import ConfigError, OutpaceError
+from outpace.support.streams import OutputClosed, write_line
+
+
+def echo(text: str, err: bool = False) -> None:
+    """Print a line to standard output, or to standard error."""
+    write_line(sys.stderr if err else sys.stdout, text)
+
+
+_SIGPIPE: Final = 141  # exit code of a program that writes to a pipe without a reader
 
 
 class _InWords(TyperGroup):
@@ -21,19 +31,18 @@ class _InWords(TyperGroup):
         try:
             return super().invoke(ctx)
         except (OutpaceError, OSError) as error:
-            typer.echo(f"error: {error}", err=True)
+            echo(f"error: {error}", err=True)
             raise typer.Exit(error.exit_code if isinstance(error, OutpaceError) else 1) from None
+        except OutputClosed:
+            raise typer.Exit(_SIGPIPE) from None
         except KeyboardInterrupt:
-            typer.echo(
-                "interrupted; the folder of a run that had started is marked partial", err=True
-            )
+            echo("interrupted; the folder of a run that had started is marked partial", err=True)
             raise typer.Exit(130) from None
 
 
 app = typer.Typer(
     cls=_InWords,
     help="Train past stragglers: try strategies in virtual time, then run them for real.",
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -43,7 +52,7 @@ def _print_version(wanted: bool) -> None:
     if wanted:
         from outpace.support.version import __version__
 
-        typer.echo(f"outpace {__version__}")
+        echo(f"outpace {__version__}")
         raise typer.Exit
 
 
@@ -60,8 +69,8 @@ def _all(
 
 
 @contextmanager
-def progress_bars() -> Iterator[Callable[[str], Callable[[float], None]]]:
-    """Show progress bars on a terminal.
+def progress_bars(wanted: bool = True) -> Iterator[Callable[[str], Callable[[float], None]]]:
+    """Show progress bars on a terminal, if they are wanted.
 
     Yields a function that takes a label and adds a bar. It returns the function that sets the
     bar's share done, from 0 to 1.
@@ -71,7 +80,8 @@ def progress_bars() -> Iterator[Callable[[str], Callable[[float], None]]]:
     from rich.progress import Progress, TimeElapsedColumn
 
     console, columns = Console(stderr=True), (*Progress.get_default_columns(), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    hidden = not (wanted and console.is_terminal)
+    with Progress(*columns, console=console, disable=hidden) as progress:
 
         def bar(label: str) -> Callable[[float], None]:
             task = progress.add_task(escape(label), total=1.0)
@@ -156,12 +166,12 @@ def print_rows(rows: Sequence[Sequence[str]]) -> None:
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
     for name, *cells in rows:
         padded = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
-        typer.echo("  ".join([name.ljust(widths[0]), *padded]).rstrip())
+        echo("  ".join([name.ljust(widths[0]), *padded]).rstrip())
 
 
 def say(kind: str, lines: Sequence[str]) -> None:
     for line in lines:
-        typer.echo(f"{kind}: {line}", err=True)
+        echo(f"{kind}: {line}", err=True)
 
 
 def require_page(path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from outpace.cli.base import app, require_page, say
+from outpace.cli.base import app, echo, require_page, say
 from outpace.errors import ConfigError
 
 
@@ -39,7 +39,7 @@ def report(
         out = folders[0] / REPORT if len(folders) == 1 else Path(REPORT)
         require_page(out)
     say("warning", write_report(runs, out))
-    typer.echo(f"report: {out}")
+    echo(f"report: {out}")
 
 
 @app.command()
@@ -65,4 +65,4 @@ def export(
     out = out or run / PERFETTO
     write_perfetto(run, out)
     written = size(out.stat().st_size).replace(SPACE, " ")
-    typer.echo(f"{out} ({written}): open it at https://ui.perfetto.dev")
+    echo(f"{out} ({written}): open it at https://ui.perfetto.dev")

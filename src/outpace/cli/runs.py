@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from outpace.cli.base import app, folder_for, print_comparison, print_table, progress_bars, say
+from outpace.cli.base import app, echo, folder_for, print_comparison, print_table, say
+from outpace.cli.options import (
+    Json,
+    Out,
+    Overrides,
+    Quiet,
+    Seed,
+    Servers,
+    Workers,
+    with_options,
+)
+from outpace.cli.output import Output
 from outpace.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
@@ -16,33 +28,22 @@ if TYPE_CHECKING:
     from outpace.real.run import Outside
 
 _Config = Annotated[Path, typer.Argument(metavar="CONFIG", help="A YAML file.")]
-_Overrides = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[KEY=VALUE]...",
-        help="Overrides, as in workers=8 sync.kind=ssp sync.staleness=3.",
-    ),
-]
-_Out = Annotated[
-    Path | None,
-    typer.Option(
-        "--out", help="The folder to write, new or empty. Default: a new folder runs/NAME."
-    ),
-]
-
 _Insecure = Annotated[
     bool, typer.Option("--insecure", help="Without keys: any process that can connect may join.")
-]
-_Workers = Annotated[
-    int | None, typer.Option("--workers", help="Number of workers, like workers=N.")
-]
-_Servers = Annotated[
-    int | None, typer.Option("--servers", help="Number of servers, like servers=M.")
 ]
 
 
 @app.command()
-def simulate(config: _Config, overrides: _Overrides = None, out: _Out = None) -> None:
+def simulate(
+    config: _Config,
+    overrides: Overrides = None,
+    workers: Workers = None,
+    servers: Servers = None,
+    seed: Seed = None,
+    out: Out = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
     """Run one experiment in virtual time, with real gradients."""
     from outpace.experiment.running import simulate as simulate_one
     from outpace.support.yaml_files import read_yaml
@@ -51,19 +52,24 @@ def simulate(config: _Config, overrides: _Overrides = None, out: _Out = None) ->
         raise ConfigError(
             f"{config}: a script cannot be simulated; run it for real: outpace run {config}"
         )
-    experiment = _experiment(read_yaml(config), overrides, str(config), config.parent)
+    given = with_options(overrides, workers, servers, seed)
+    experiment = _experiment(read_yaml(config), given, str(config), config.parent)
+    output = Output(quiet, as_json)
     with folder_for(out, config) as folder:
-        with progress_bars() as bar:
+        with _said_on_failure(output, folder), output.of_run(), output.progress_bars() as bar:
             result = simulate_one(experiment, folder, progress=bar(folder.name))
-        print_table([folder.name], [result.summary])
-        _say_where(folder)
+        output.result(result.summary, lambda: print_table([folder.name], [result.summary]))
+        output.where(folder)
 
 
 @app.command()
 def compare(
     config: _Config,
-    overrides: _Overrides = None,
-    out: _Out = None,
+    overrides: Overrides = None,
+    workers: Workers = None,
+    servers: Servers = None,
+    seed: Seed = None,
+    out: Out = None,
     seeds: Annotated[
         int | None,
         typer.Option("--seeds", help="Runs of each variant, with different seeds. Default: 1."),
@@ -80,6 +86,8 @@ def compare(
         bool,
         typer.Option("--resume", help="Keep the complete runs in --out and run the others."),
     ] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Run the variants of an experiment on the same seeds and data, and compare them."""
     from outpace.experiment.compared import compared
@@ -87,9 +95,9 @@ def compare(
     from outpace.experiment.comparison import seeds_from, variants_from
     from outpace.support.yaml_files import read_yaml, with_overrides
 
-    data = with_overrides(read_yaml(config), overrides or [])
-    given = {"accuracy": target_accuracy, "loss": target_loss}
-    target = {key: value for key, value in given.items() if value is not None}
+    data = with_overrides(read_yaml(config), with_options(overrides, workers, servers, seed))
+    goals = {"accuracy": target_accuracy, "loss": target_loss}
+    target = {key: value for key, value in goals.items() if value is not None}
     if target:
         data = {**data, "target": target}
     if seeds is not None:
@@ -98,9 +106,10 @@ def compare(
         raise ConfigError("--resume needs --out, the folder of the comparison to go on with")
     count = seeds_from(data, str(config))
     variants = variants_from(data, str(config), config.parent)
+    output = Output(quiet, as_json)
     with folder_for(out, config) as folder:
         try:
-            with progress_bars() as bar:
+            with output.of_run(), output.progress_bars() as bar:
                 rows = compare_all(
                     variants,
                     folder,
@@ -112,15 +121,17 @@ def compare(
             if any(folder.glob("*")):
                 say("note", [f"to go on, repeat the command with --out {folder} --resume"])
             raise
+        found = compared(rows)
         if count == 1:
-            print_table([row.variant.name for row in rows], [row.summary for row in rows])
+            names, summaries = [row.variant.name for row in rows], [row.summary for row in rows]
+            output.result(found, lambda: print_table(names, summaries))
         else:
-            print_comparison(compared(rows))
+            output.result(found, lambda: print_comparison(found))
         for row in rows:
             if row.error:
                 name = row.variant.name + (f", seed {row.seed}," if count > 1 else "")
-                typer.echo(f"{name} failed: {row.error}", err=True)
-        _say_where(folder)
+                echo(f"{name} failed: {row.error}", err=True)
+        output.where(folder)
     if any(row.error for row in rows):
         raise typer.Exit(1)
 
@@ -131,11 +142,14 @@ def run(
     config: Annotated[
         Path, typer.Argument(metavar="CONFIG|SCRIPT", help="A YAML file, or a training script.")
     ],
-    overrides: _Overrides = None,
-    workers: _Workers = None,
-    servers: _Servers = None,
-    out: _Out = None,
+    overrides: Overrides = None,
+    workers: Workers = None,
+    servers: Servers = None,
+    seed: Seed = None,
+    out: Out = None,
     insecure: _Insecure = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Run one experiment for real: a process for each server and worker.
 
@@ -159,7 +173,10 @@ def run(
         )
     else:
         data, folder = read_yaml(config), config.parent
-    _run(data, _counts(workers, servers, overrides), str(config), folder, out, insecure)
+    experiment = _experiment(
+        data, with_options(overrides, workers, servers, seed), str(config), folder
+    )
+    _run(experiment, str(config), out, insecure, Output(quiet, as_json))
 
 
 @app.command()
@@ -169,13 +186,16 @@ def serve(
         Path,
         typer.Option("--connect", help="The file to write for the workers. It holds their keys."),
     ],
-    overrides: _Overrides = None,
-    servers: _Servers = None,
+    overrides: Overrides = None,
+    servers: Servers = None,
+    seed: Seed = None,
     host: Annotated[
         str, typer.Option("--host", help="The address of this machine that the workers can reach.")
     ] = "127.0.0.1",
-    out: _Out = None,
+    out: Out = None,
     insecure: _Insecure = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Start coordinator and servers for workers that torchrun, SLURM or Kubernetes start.
 
@@ -183,8 +203,10 @@ def serve(
     """
     from outpace.real.run import Outside
 
-    counts = _counts(workers, servers, overrides)
-    _run(_script("-", ()), counts, "serve", Path.cwd(), out, insecure, Outside(host, connect))
+    experiment = _experiment(
+        _script("-", ()), with_options(overrides, workers, servers, seed), "serve", Path.cwd()
+    )
+    _run(experiment, "serve", out, insecure, Output(quiet, as_json), Outside(host, connect))
 
 
 def _script(path: str, arguments: Sequence[str]) -> dict[str, Any]:
@@ -192,60 +214,53 @@ def _script(path: str, arguments: Sequence[str]) -> dict[str, Any]:
     return {"task": task, "sync": {"kind": "bsp"}}
 
 
-def _counts(workers: int | None, servers: int | None, overrides: Sequence[str] | None) -> list[str]:
-    """Return the options as overrides, followed by the given overrides."""
-    given = (("workers", workers), ("servers", servers))
-    return [f"{key}={count}" for key, count in given if count is not None] + list(overrides or ())
-
-
 def _run(
-    data: dict[str, Any],
-    overrides: list[str],
+    experiment: Experiment,
     source: str,
-    folder: Path,
     out: Path | None,
     insecure: bool,
+    output: Output,
     outside: Outside | None = None,
 ) -> None:
     from outpace.experiment.running import run as run_for_real
     from outpace.real.live import watch
-    from outpace.record.folder import SUMMARY
 
-    def log(text: str) -> None:
-        typer.echo(text, err=True)
-
-    experiment = _experiment(data, overrides, source, folder)
-    with folder_for(out, source) as place:
-        try:
+    with folder_for(out, source) as folder:
+        with _said_on_failure(output, folder), output.of_run():
             result = run_for_real(
-                experiment, place, insecure=insecure, log=log, watch=watch, outside=outside
+                experiment,
+                folder,
+                insecure=insecure,
+                log=output.log,
+                watch=None if output.quiet else watch,
+                outside=outside,
             )
-        except (RunError, KeyboardInterrupt):
-            if (place / SUMMARY).exists():
-                _say_where(place)
-            raise
-        print_table([place.name], [result.summary])
+        output.result(result.summary, lambda: print_table([folder.name], [result.summary]))
         abstained = result.summary["pushes_abstained"]
         if abstained and "cut_offs" not in result.summary:
-            say("note", [f"{abstained} pushes had no gradient: not finite, or a skipped step"])
-        _say_where(place)
+            output.note(f"{abstained} pushes had no gradient: not finite, or a skipped step")
+        output.where(folder)
+
+
+@contextmanager
+def _said_on_failure(output: Output, folder: Path) -> Iterator[None]:
+    """If the run in this block fails or is interrupted, print its summary and where it is."""
+    from outpace.record.folder import SUMMARY, read_summary
+
+    try:
+        yield
+    except (RunError, KeyboardInterrupt):
+        if (folder / SUMMARY).exists():
+            output.result(read_summary(folder))
+            output.where(folder)
+        raise
 
 
 def _experiment(
-    data: dict[str, Any], overrides: list[str] | None, source: str, folder: Path
+    data: dict[str, Any], overrides: list[str], source: str, folder: Path
 ) -> Experiment:
     from outpace.config.reading import experiment_from
+    from outpace.experiment.running import as_one_run
     from outpace.support.yaml_files import with_overrides
 
-    data = with_overrides(data, overrides or [])
-    if "variants" in data:
-        raise ConfigError(f"{source} has variants: use outpace compare {source}")
-    if "seeds" in data:
-        raise ConfigError(f"{source}: seeds: only outpace compare runs several seeds; leave it out")
-    return experiment_from(data, source, folder)
-
-
-def _say_where(out: Path) -> None:
-    from outpace.record.folder import REPORT
-
-    typer.echo(f"report: {out / REPORT}")
+    return experiment_from(as_one_run(with_overrides(data, overrides), source), source, folder)

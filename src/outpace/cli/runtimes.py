@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outpace.cli.base import app, print_rows, progress_bars, require_page
+from outpace.cli.base import app, echo, print_rows, progress_bars, require_page
 from outpace.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def convert(
         raise ConfigError(f"--out {out}: run times are written as .parquet; name such a file")
     found = _read(source, of, workers_per_node)
     write(found.times, out)
-    typer.echo(
+    echo(
         f"{out}: {found.times.workers:,} workers, {found.times.iterations:,} iterations; "
         f"times: {found.definition}"
     )
@@ -90,8 +90,8 @@ def show(
     numbers = facts.numbers()
     width = max(map(len, numbers))
     for name, value in {"Run time": found.definition, **numbers}.items():
-        typer.echo(f"{name.ljust(width)}  {value.replace(SPACE, ' ')}")
-    typer.echo(f"page: {out}")
+        echo(f"{name.ljust(width)}  {value.replace(SPACE, ' ')}")
+    echo(f"page: {out}")
 
 
 @runtimes.command()
@@ -128,7 +128,7 @@ def fit(
     took = time.perf_counter() - began
     save(fitted, out)
     iterations = sum(source.times.iterations for source in found)
-    typer.echo(
+    echo(
         f"{out}: {model}, fitted to {iterations:,} iterations in {took:.1f} s; "
         f"times: {found[0].definition}"
     )
@@ -163,11 +163,11 @@ def replay(
             rate = f"{done.gradients_per_s:.4g}"
             rows.append([name, f"{done.of_oracle:.2f}", rate, faster, count, ms])
     print_rows(rows)
-    typer.echo(
+    echo(
         f"{found.times.workers:,} workers, {found.times.iterations - WARM_UP:,} iterations after "
         f"{WARM_UP} that wait for all workers; times: {found.definition}"
     )
-    typer.echo("oracle: a rule that knows all run times. ms: the rule's time per iteration, here.")
+    echo("oracle: a rule that knows all run times. ms: the rule's time per iteration, here.")
 
 
 def _read(source: Path, of: str | None, workers_per_node: int | None) -> Source:

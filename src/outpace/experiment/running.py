@@ -11,6 +11,7 @@ from outpace.cluster.observed import Measured
 from outpace.config.experiment import Experiment
 from outpace.config.reading import experiment_from
 from outpace.engine.control import ControlFunction
+from outpace.errors import ConfigError
 from outpace.experiment.results import RecordedRun, Result, sink_for
 from outpace.real.run import LEASE_S, Outside, RealRun
 from outpace.real.training import ScriptTraining, TaskTraining
@@ -40,6 +41,24 @@ def as_experiment(experiment: ExperimentLike) -> Experiment:
         return experiment_from(experiment, "the configuration")
     path = Path(experiment)
     return experiment_from(read_yaml(path), str(path), path.parent)
+
+
+def as_one_run(data: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Return the data of one run; with `variants: []`, those of a comparison without its variants.
+
+    Raises ConfigError if there are variants or seeds to compare.
+    """
+    data = dict(data)
+    if "variants" in data and data["variants"] == []:
+        data = {key: value for key, value in data.items() if key not in ("variants", "seeds")}
+    if "variants" in data:
+        raise ConfigError(
+            f"{source} has variants: use outpace compare {source}, or set variants=[] to run the "
+            "experiment once, without them"
+        )
+    if "seeds" in data:
+        raise ConfigError(f"{source}: seeds: only outpace compare runs several seeds; leave it out")
+    return data
 
 
 def check(experiment: Experiment) -> None:
@@ -130,7 +149,7 @@ def run(
         experiment.load_user_code()
         warnings = _warnings(experiment)
         for warning in warnings:
-            log(warning)
+            log(f"warning: {warning}")
 
         def warn_of(warning: str) -> None:
             warnings.append(warning)

@@ -8,6 +8,7 @@ merged key by key.
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +22,11 @@ from outpace.errors import ConfigError
 
 _EXPANSION: Final = 1_000_000  # characters that aliases may add to a text
 _NODE: Final = 10  # characters that a value counts for, besides its own
+# What is read as one name where a colon is missing: `sync {kind: bsp}`, `sync:{kind: bsp}`; and
+# within braces `kind bsp`, `kind:bsp`.
+_BEFORE_BRACKET: Final = re.compile(r"([A-Za-z_]\w*)\s*:?[{\[]")
+_BEFORE_VALUE: Final = re.compile(r"([A-Za-z_]\w*)(?:\s+|:)\S")
+_BEGIN_OF_LINE: Final = re.compile(r"\s*(?:- +)?([A-Za-z_]\w*)(?:\s*:?[{\[]|:[^\s:])")
 
 
 class _Resolver(VersionedResolver):
@@ -55,14 +61,58 @@ def parse_yaml(text: str, source: str) -> Any:
         if root is None:
             return None
         _require_bounded(root, len(text), source)
+        _require_colons(root, source)
         return yaml.constructor.construct_document(root)
     except RecursionError:
         raise ConfigError(f"{source}: the YAML is nested too deeply") from None
     except (YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
+        if mark is not None and (missing := _missing_colon(text.splitlines(), mark.line)):
+            raise ConfigError(f"{source}, {missing}") from error
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         reason = getattr(error, "problem", None) or str(error).partition("\n")[0]
         raise ConfigError(f"{source}{place}: not readable as YAML: {reason}") from error
+
+
+def _missing_colon(lines: list[str], wrong: int) -> str:
+    """Return which colon is missing in the line that YAML cannot read, or in the line before.
+
+    Without its colon, the line before goes on in the next line. The text is empty if none is.
+    """
+    for number in (wrong, wrong - 1):
+        found = _BEGIN_OF_LINE.match(lines[number]) if 0 <= number < len(lines) else None
+        if found is not None:
+            return _colon_missing(found[1], number)
+    return ""
+
+
+def _require_colons(root: Node, source: str) -> None:
+    """Raise ConfigError where YAML reads a name without its colon, and what follows, as one key."""
+    seen, todo = set[int](), [root]
+    while todo:
+        node = todo.pop()
+        if id(node) in seen or isinstance(node, ScalarNode):
+            continue
+        seen.add(id(node))
+        if not isinstance(node, MappingNode):
+            todo += node.value
+            continue
+        for key, value in node.value:
+            todo.append(value)
+            if not isinstance(key, ScalarNode) or key.style is not None:  # a quoted key is meant
+                continue
+            found = _BEFORE_BRACKET.match(key.value)
+            if found is None and isinstance(value, ScalarNode) and value.value == "":
+                found = _BEFORE_VALUE.match(key.value)
+            if found is not None:
+                raise ConfigError(f"{source}, {_colon_missing(found[1], key.start_mark.line)}")
+
+
+def _colon_missing(name: str, line: int) -> str:
+    return (
+        f"line {line + 1}: a mistake in the YAML: a colon and a blank are missing after {name}: "
+        f"write `{name}: ...`"
+    )
 
 
 def _require_bounded(root: Node, written: int, source: str) -> None:

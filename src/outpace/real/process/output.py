@@ -16,6 +16,7 @@ from typing import Final
 
 from outpace.real.net.clock import RealClock
 from outpace.real.process.launcher import OnOutput
+from outpace.support.streams import write_line
 
 _READ_BYTES: Final = 1 << 16
 _LONGEST: Final = 1 << 20  # bytes without an end of line that are kept
@@ -85,13 +86,11 @@ class Output:
 
 
 def print_line(name: str, line: str, error: bool) -> None:
-    """Print a line to this process's standard output or error, after the name if there is one."""
-    text = f"{name} | {line}" if name else line
-    stream = sys.stderr if error else sys.stdout
-    encoding = getattr(stream, "encoding", None) or "utf-8"
-    # A terminal that cannot show a letter must not end the run.
-    text = text.encode(encoding, "replace").decode(encoding)
-    print(text, file=stream, flush=True)
+    """Print a line to this process's standard output or error, after the name if there is one.
+
+    Raises OutputClosed if nothing reads it any more.
+    """
+    write_line(sys.stderr if error else sys.stdout, f"{name} | {line}" if name else line)
 
 
 def print_into(out: Connection, err: Connection) -> None:

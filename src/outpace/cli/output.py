@@ -1,0 +1,72 @@
+"""What `simulate`, `compare`, `run` and `serve` print: a table, JSON, or nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from outpace.cli.base import echo, progress_bars, say
+
+_STDOUT, _STDERR = 1, 2  # file descriptors
+_WARNING: Final = "warning: "
+
+
+class Output:
+    """The output of a command.
+
+    Args:
+        quiet: print warnings and errors only.
+        as_json: print the result as JSON; all other output goes to standard error.
+    """
+
+    def __init__(self, quiet: bool, as_json: bool) -> None:
+        self.quiet, self._as_json = quiet, as_json
+
+    @contextlib.contextmanager
+    def of_run(self) -> Iterator[None]:
+        """Run the block; with JSON, what it and its processes print goes to standard error."""
+        if not self._as_json:
+            yield
+            return
+        sys.stdout.flush()
+        kept = os.dup(_STDOUT)
+        try:
+            os.dup2(_STDERR, _STDOUT)
+            with contextlib.redirect_stdout(sys.stderr):
+                yield
+        finally:
+            os.dup2(kept, _STDOUT)
+            os.close(kept)
+
+    @contextlib.contextmanager
+    def progress_bars(self) -> Iterator[Callable[[str], Callable[[float], None]]]:
+        with progress_bars(not self.quiet) as bar:
+            yield bar
+
+    def log(self, text: str) -> None:
+        """Print a line about the run to standard error."""
+        if not self.quiet or text.startswith(_WARNING):
+            echo(text, err=True)
+
+    def note(self, text: str) -> None:
+        if not self.quiet:
+            say("note", [text])
+
+    def result(self, data: Any, print_table: Callable[[], None] = lambda: None) -> None:
+        """Print the result, as JSON or by `print_table`."""
+        if self._as_json:
+            echo(json.dumps(data, indent=2, allow_nan=False))
+        elif not self.quiet:
+            print_table()
+
+    def where(self, folder: Path) -> None:
+        """Say where the report is."""
+        from outpace.record.folder import REPORT
+
+        if not self.quiet:
+            echo(f"report: {folder / REPORT}", err=self._as_json)
