@@ -513,6 +513,35 @@ def test_a_worker_that_does_not_come_back_when_time_is_over_is_named(tmp_path, m
         run({**BASE, "stop": {"virtual_time_s": 0.5}})
 
 
+# After its last iteration it waits until the time of the run is over.
+SAVES_LATE = """\
+import pathlib, time
+import torch
+import outpace
+from outpace.tasks.data.digits import digits_mlp
+
+task = digits_mlp()
+model, optimizer = outpace.attach(task.model, torch.optim.SGD(task.model.parameters(), lr=0.1))
+begun = time.monotonic()
+try:
+    while True:
+        model(task.train[0][:8]).sum().backward()
+        optimizer.step()
+finally:
+    time.sleep(max(0.0, begun + 0.9 - time.monotonic()))
+    pathlib.Path({path!r}).touch()
+"""
+
+
+def test_a_script_may_save_for_longer_than_the_time_of_the_run(tmp_path):
+    (tmp_path / "train.py").write_text(SAVES_LATE.format(path=str(tmp_path / "saved")))
+    task = {"kind": "script", "path": str(tmp_path / "train.py")}
+    stop = {"iterations": 2, "virtual_time_s": 0.6}
+    result = run({"task": task, "workers": 1, "sync": {"kind": "bsp"}, "stop": stop})
+    assert result.summary["iterations"] == [2]
+    assert (tmp_path / "saved").exists()
+
+
 def test_a_target_ends_a_real_run():
     result = run(
         {

@@ -201,8 +201,10 @@ class Coordinator:
         self.snapshots.schedule(self.kernel, evaluate.every_s, evaluate.every_updates)
         await self._finish(self.workers, WIND_DOWN_S, or_left=True)
         await self._hand_in(WIND_DOWN_S)
-        self._ending = None  # scripts may take their time after the training
-        await self._finish(self.workers, 0.0)  # they may save the servers' optimizer state
+        self._ending = None
+        # After the training scripts take what time they need, for example to save the servers'
+        # optimizer state. A time or an accuracy that ends the run then sets no limit.
+        await self._finish(self.workers, limit_s=None)
         await self._end_servers(WIND_DOWN_S)
         self.over = True
 
@@ -230,9 +232,12 @@ class Coordinator:
         self._tell(self.servers, StopRun("the run is over"))
         await self._finish(self.servers, limit_s)
 
-    async def _finish(self, names: list[str], limit_s: float, *, or_left: bool = False) -> None:
+    async def _finish(
+        self, names: list[str], limit_s: float | None, *, or_left: bool = False
+    ) -> None:
         """Wait until these have finished; the limit counts from when the run is to end.
 
+        limit_s: None: no limit, apart from processes that are lost.
         or_left: workers that take no more part in the training need not have finished.
         """
         since: Time | None = None

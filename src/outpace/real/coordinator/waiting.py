@@ -35,14 +35,14 @@ class Announcements:
             await self.next(limit_s, since, what, missing)
 
     async def next(
-        self, limit_s: float, since: Time | None, what: str, missing: Iterable[str]
+        self, limit_s: float | None, since: Time | None, what: str, missing: Iterable[str]
     ) -> None:
-        """Wait for the next message, up to `limit_s` after `since`, or without limit if None.
+        """Wait for the next message, up to `limit_s` after `since`; without limit if one is None.
 
         Raises:
             RunError: the time is over; names the `missing` processes and `what` they did not do.
         """
-        if since is None:
+        if limit_s is None or since is None:
             await self._mailbox.get()
             return
         try:
