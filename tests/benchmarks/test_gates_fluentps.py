@@ -29,6 +29,13 @@ def a_pace(seconds, delayed=0.0, accuracy=0.9, communicate_s=0.0):
     return Pace(*map(spread, values))
 
 
+def ended(pace):
+    """A run of one worker and 100 iterations at this pace."""
+    spent = {"compute": pace.compute_s.mean, "communicate": pace.communicate_s.mean, "wait": 0.0}
+    summary = {"iterations": [100], "seconds": spent, "delayed_pulls": pace.delayed.mean}
+    return Curve("", 1, [1.0], [100.0], [0.5], None, [pace.accuracy.mean], summary)
+
+
 def said(claims, verdict):
     return [claim.published.partition(":")[0] for claim in claims if claim.agrees == verdict]
 
@@ -73,6 +80,29 @@ def test_rows_of_table_4_that_are_far_off_differ():
     assert "soft" in differing(found)
     found = table_4("32x8", {"asp": {"accuracy": 0.8}})
     assert differing(found) == ["alike"]
+
+
+@pytest.mark.parametrize(
+    ("soft_s", "lazy_s", "agrees"),
+    [
+        (44.5, 52.8, True),
+        (53.0, 52.8, False),  # soft is not the faster one
+        (54.2, 60.0, False),  # 1.2 times ASP's 45.1 s are 54.12 s
+    ],
+)
+def test_if_pulls_cost_nothing_soft_must_be_faster_than_lazy_and_as_fast_as_asp(
+    soft_s, lazy_s, agrees
+):
+    curves = {
+        f"{cluster} {row}": [ended(a_pace(50, 100))]
+        for cluster in table4.ON_CIFAR10
+        for row in table4.ROWS
+    }
+    for row, seconds in (("asp", 45.1), ("soft 1", soft_s), ("lazy 1", lazy_s)):
+        curves[f"{table4.FREE} {row}"] = [ended(a_pace(seconds))]
+    *_, free = table4.claims(curves, {})
+    assert free.where == "why (not in the paper)"
+    assert free.agrees is agrees
 
 
 # Computing takes 0.36 s with 32 workers, twice and four times as long with 16 and 8. Overlap leaves
@@ -158,6 +188,37 @@ def test_seeds_of_figure_7_that_scatter_do_not_decide():
     assert said(found, UNDECIDED) == ["SSPtable"]
 
 
+# The rate is 0.45, so ηλ = 0.9: with 2, 4 and 8 workers 0.9, 2.0 and 4.3 times the bounds 1, 0.445
+# and 0.209 of gradients that are 1, 3 and 7 updates old.
+@pytest.mark.parametrize(
+    ("sharpness", "accuracies", "agrees"),
+    [
+        (2.0, SSPTABLE, True),
+        (2.0, SSPTABLE | {4: 0.2}, False),  # does not train, though below 3 times the bound
+        (2.0, SSPTABLE | {8: 0.7}, False),  # trains at 4.3 times the bound
+        (1.0, SSPTABLE, False),  # 8 workers are at 2.2 times the bound, and do not train
+        # ηλ = 1.71: 4 workers are at 3.8 times the bound, but divided by N, 64 are above it, too:
+        # 64 · 2 sin(π / 254) = 1.58.
+        (3.8, SSPTABLE | {4: 0.2}, False),
+    ],
+)
+def test_figure_7_is_explained_only_if_what_trains_is_below_the_bound(
+    sharpness, accuracies, agrees, monkeypatch
+):
+    monkeypatch.setattr(fig7, "initial_sharpness", lambda _: sharpness)
+    path = EXPERIMENTS["fluentps-fig7"]
+    variants = variants_from(read_yaml(path), "fig7", path.parent)
+    experiments = {variant.name: variant.experiment for variant in variants}
+    assert experiments["SSPtable 2"].optimizer.lr == 0.45
+    values = FLUENT | {f"SSPtable {n}": spread(x) for n, x in accuracies.items()}
+    for n in fig7.SOME:
+        values |= {f"SSPtable averaged {n}": spread(0.15), f"FluentPS summed {n}": spread(0.76)}
+    curves = {name: [ended(a_pace(1, 0, each.mean))] for name, each in values.items()}
+    *_, explained = fig7.claims(curves, experiments)
+    assert explained.where == "why (not in the paper)"
+    assert explained.agrees is agrees
+
+
 def test_figure_8_is_judged_by_speed_and_both_accuracies():
     published = [spread(1.21), spread(0.90), spread(0.85), spread(0.007)]
     assert differing(fig8.judged(*published)) == []
@@ -221,6 +282,31 @@ def test_what_figure_9_says_agrees_with_it():
 )
 def test_results_unlike_figure_9_differ(soft, lazy, words):
     assert any(words in each for each in differing(figure_9(soft, lazy)))
+
+
+def with_sync(name, **changes):
+    """The experiments of figure 9, one of them with another strategy."""
+    path = EXPERIMENTS["fluentps-fig9"]
+    variants = variants_from(read_yaml(path), "fig9", path.parent)
+    found = {variant.name: variant.experiment for variant in variants}
+    return found | {name: replace(found[name], sync=replace(found[name].sync, **changes))}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "agrees"),
+    [
+        # Theorem 1: 3 + 1 / 0.1 - 1 = 12 in the pair G, H.
+        ("soft H", {"staleness": 12}, True),
+        ("soft H", {"staleness": 11}, False),
+        ("soft G", {"block_probability": 0.11}, False),
+        ("soft A", {"staleness": 4}, False),
+    ],
+)
+def test_pairs_of_figure_9_must_have_the_same_regret_bound(name, changes, agrees):
+    paces = {f"{buffer} {x}": a_pace(50, 100) for buffer in ("soft", "lazy") for x in "ABCDEFGH"}
+    curves = {name: [ended(pace)] for name, pace in paces.items()}
+    (bound, *_) = fig9.claims(curves, with_sync(name, **changes))
+    assert (bound.where, bound.agrees) == ("theorem 1", agrees)
 
 
 # Seconds and accuracy by table IV; with 128 workers ASP is 3.9 % below PSSP.
