@@ -6,10 +6,11 @@ import time
 
 import pytest
 import torch
+from torch.distributed import HashStore
 
 from outpace.kernel import Kernel
 from outpace.real.collective.exchanges import PairwiseExchanges
-from outpace.real.collective.group import GroupSettings, host_store
+from outpace.real.collective.group import GroupSettings
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import (
     AverageEnded,
@@ -60,15 +61,13 @@ class Worker:
 
 @pytest.fixture
 def three():
-    store, port = host_store(HOST)
-    settings = GroupSettings((HOST, port), HOST, "gloo")
+    settings = GroupSettings(HashStore(), HOST, "gloo")
     workers = [Worker(number, 3, settings) for number in range(3)]
     for worker in workers:
         worker.connect()
     yield workers
     for worker in workers:
         worker.exchanges.leave(in_order=lambda: False)
-    del store
 
 
 def test_both_have_the_mean_and_keep_the_step_taken_meanwhile(three):

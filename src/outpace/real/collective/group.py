@@ -7,7 +7,6 @@ higher generation. All operations block, but release the interpreter lock.
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -16,9 +15,10 @@ from datetime import timedelta
 from typing import Any, Final, Literal, TypeAlias
 
 import torch
+from torch.distributed import Store  # type: ignore[attr-defined]
 
 from outpace.blocks.sums import TreeSum
-from outpace.errors import ConfigError
+from outpace.real.collective.connections import Door
 
 dist: Any = torch.distributed  # parts of it have no type annotations
 
@@ -26,7 +26,6 @@ Backend: TypeAlias = Literal["gloo", "nccl"]
 
 # Operations have no time limit: the coordinator finds lost workers and ends their groups.
 _NO_LIMIT: Final = timedelta(days=365)
-_LONGEST_S: Final = 86_400.0
 _AT_ONCE: Final = 4  # pieces of an all-reduce that travel at once
 
 
@@ -35,39 +34,17 @@ class GroupSettings:
     """Settings of the groups in which workers add up values.
 
     Args:
-        store: address and port of the store through which workers find each other.
+        store: through which workers find each other. It limits how long a member waits for others
+            to join a group, which each does at the end of a step.
         host: address at which other workers reach this one.
         deterministic: add values in the order of the workers, as in virtual time. This is slower,
             because each worker sends its values to all others.
-        timeout_s: limit for all members to join a group, which each does at the end of a step.
     """
 
-    store: tuple[str, int]
+    store: Store
     host: str
     backend: Backend
     deterministic: bool = False
-    timeout_s: float = 1800.0
-
-
-def host_store(host: str) -> tuple[Any, int]:
-    """Return a store through which workers find each other, listening at `host`, and its port.
-
-    Raises:
-        ConfigError: if nothing can listen at the address.
-    """
-    try:
-        with socket.create_server((host, 0), backlog=1024) as listening:
-            port: int = listening.getsockname()[1]
-            store = dist.TCPStore(
-                host,
-                port,
-                is_master=True,
-                wait_for_workers=False,
-                master_listen_fd=os.dup(listening.fileno()),
-            )
-    except (OSError, RuntimeError) as error:
-        raise ConfigError(f"cannot listen at {host}: {error}") from None
-    return store, port
 
 
 def gpu_of(device: torch.device | None) -> str:
@@ -112,10 +89,7 @@ class Group:
         self._group: Any = None
         if len(members) == 1:
             return
-        host, port = settings.store
-        limit = timedelta(seconds=min(settings.timeout_s, _LONGEST_S))
-        store = dist.TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=limit)
-        shared = dist.PrefixStore(f"group {name}", store)
+        shared = dist.PrefixStore(f"group {name}", settings.store)
         rank = self._members.index(me)
         if settings.backend == "nccl":
             options = dist.ProcessGroupNCCL.Options()
@@ -123,10 +97,12 @@ class Group:
             self._group = dist.ProcessGroupNCCL(shared, rank, len(members), options)
             return
         options = dist.ProcessGroupGloo._Options()
-        options._devices = [dist.ProcessGroupGloo.create_device(hostname=settings.host)]
+        door = Door(lambda: dist.ProcessGroupGloo.create_device(hostname=settings.host))
+        options._devices = [door.made]
         options._timeout = _NO_LIMIT
         options._threads = _AT_ONCE
         self._group = dist.ProcessGroupGloo(shared, rank, len(members), options)
+        door.close(shared, rank, len(members))
 
     def all_reduce(self, pieces: Iterable[torch.Tensor]) -> None:
         """Replace each piece by its sum over all members.

@@ -111,7 +111,7 @@ class Coordinator:
                 self._architecture = WithServers(resources, totals_of, evaluate, rule)
             else:
                 self._architecture = WithoutServers(
-                    experiment, self.kernel, self.listener, evaluate, address
+                    experiment, self.kernel, self.listener, evaluate, self._transport, address, keys
                 )
         except ConfigError:
             self._transport.close()

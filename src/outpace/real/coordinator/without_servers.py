@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Mapping
 
 from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
 from outpace.kernel import Kernel
-from outpace.real.collective.group import host_store
 from outpace.real.coordinator.evaluation.snapshots import Evaluate, PeerSnapshots
+from outpace.real.coordinator.key_values import KeyValues
 from outpace.real.coordinator.meetings import HostedMeetings
 from outpace.real.coordinator.membership import Membership
 from outpace.real.coordinator.pairs import Pairs
-from outpace.real.net.transport import Listener
+from outpace.real.net.transport import Handlers, Listener, Transport
 from outpace.sync.messages import WireMessage, worker_name
 
 
 class WithoutServers:
     """Has the same methods as `WithServers`.
 
-    address: of this machine; workers find each other through a store there.
+    transport: listens at `address` for the store through which workers form groups.
+    keys: public keys of the processes; empty in an insecure run.
 
     Raises:
         ConfigError: the store cannot listen there.
@@ -32,7 +32,9 @@ class WithoutServers:
         kernel: Kernel,
         listener: Listener,
         evaluate: Evaluate,
+        transport: Transport,
         address: str,
+        keys: Mapping[str, str],
     ) -> None:
         strategy = experiment.peers
         assert strategy is not None
@@ -46,15 +48,22 @@ class WithoutServers:
         else:
             self._groups = Membership(kernel, self._workers, strategy.timeout_s, send)
         self._meetings = HostedMeetings(kernel, self._workers, strategy.timeout_s, send)
-        store, port = host_store(address)
-        self._store: Any = store  # lives as long as the run
-        self.store = f"{address}:{port}"
+        values = KeyValues(
+            lambda name, answer: self._listener.send(name, answer),
+            lambda name, reason: self._listener.refuse(name, reason),
+        )
+        self._listener = transport.listen(
+            address,
+            {name: keys.get(name, "") for name in self._workers},
+            Handlers(lambda name, message: None, values.take, values.lose),
+        )
+        self.store = self._listener.endpoint
 
     def start(self) -> None:
         """Nothing is started: the workers exchange what they compute among themselves."""
 
     def close(self) -> None:
-        self._store = None
+        self._listener.close()
 
     def take(self, name: str, message: WireMessage, block: Block | None) -> bool:
         """Handle a message about the training; False if it is about the run as a whole."""

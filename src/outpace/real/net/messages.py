@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import reduce
 from itertools import pairwise
 from operator import or_
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
 import torch
@@ -21,6 +21,15 @@ from outpace.sync.messages import Count, Index, Probability, WireMessage
 
 Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=64)]
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=100_000)]
+Amount: TypeAlias = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
+StoreOperation: TypeAlias = Literal[
+    "set", "get", "wait", "add", "compare", "check", "delete", "count", "forget"
+]
+StoreValue: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=1 << 20)]
+StoreValues: TypeAlias = Annotated[list[StoreValue], msgspec.Meta(max_length=2)]
+StoreKeys: TypeAlias = Annotated[
+    list[Annotated[str, msgspec.Meta(max_length=256)]], msgspec.Meta(max_length=1024)
+]
 Layout: TypeAlias = Annotated[str, msgspec.Meta(max_length=2_000_000)]
 
 DTYPES: Final = {
@@ -191,6 +200,28 @@ class EndMeeting(WireMessage, tag="all here"):
     ended: Count  # the time of the run
 
 
+class AskStore(WireMessage, tag="ask"):
+    """A worker to the store through which workers form groups (`coordinator/key_values`).
+
+    number: of this request; the StoreAnswer repeats it. `forget` gives up a request that waits, has
+    the number of that request, and is not answered.
+    """
+
+    number: Count
+    operation: StoreOperation
+    keys: StoreKeys = msgspec.field(default_factory=list)
+    values: StoreValues = msgspec.field(default_factory=list)
+    amount: Amount = 0  # that `add` adds
+
+
+class StoreAnswer(WireMessage, tag="answer"):
+    """The answer of the store. number: of the request that it answers."""
+
+    number: Count
+    value: StoreValue = b""  # of the key
+    amount: Amount = 0  # the sum of `add`, or how many keys there are
+
+
 # -- averages of two workers (gossip) ------------------------------------------------------
 
 
@@ -259,7 +290,7 @@ class Plan(WireMessage, tag="plan"):
     bounds: list[Count]  # between the servers' slices of the flat parameters, from 0 to the end
     dtype: Name
     digest: Name  # of worker 0's parameters, which all workers start from
-    store: Text = ""  # host and port of the store through which workers without servers meet
+    store: Text = ""  # endpoint of the store through which workers without servers form groups
     share: bool = False  # True if some workers' initial parameters differ from worker 0's
     backend: Name = "gloo"  # of torch.distributed
 

@@ -17,6 +17,7 @@ from outpace.real.collective.exchanges import PairwiseExchanges, PendingExchange
 from outpace.real.collective.group import Backend, GroupSettings, gpu_of, own_address
 from outpace.real.collective.meetings import OwnMeetings, PendingMeeting
 from outpace.real.collective.reductions import PendingReduction, Reductions
+from outpace.real.collective.store import GroupStore, StoreConnection
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import (
     CancelAverage,
@@ -37,6 +38,7 @@ from outpace.sync.messages import Leave, WireMessage
 from outpace.sync.peers.context import AccumulatedGradient, Parameters
 from outpace.sync.peers.parameters import AccumulatedInPlace
 
+_LONGEST_S: Final = 86_400.0  # for others to join a group
 _THREAD_ENDS_S: Final = 2.0  # limit: an operation that others have abandoned may never end
 
 
@@ -50,7 +52,8 @@ class PeerWorker(WorkerProcess):
         self.workers, self._deterministic = experiment.workers, experiment.deterministic
         law = experiment.network
         self._costs = Costs(Paths(law, experiment.machines) if law and law.stretch else None)
-        self._address = own_address(link.endpoint)
+        self._address, self._link = own_address(link.endpoint), link
+        self._store: StoreConnection | None = None
         self.models: PeerModels
         self._settings: GroupSettings
         self._reductions: Reductions | None = None
@@ -91,9 +94,13 @@ class PeerWorker(WorkerProcess):
         backend: Backend = "nccl" if plan.backend == "nccl" else "gloo"
         if backend == "nccl":
             parameters = models.parameters(on_gpu=True)
-        host, _, port = plan.store.rpartition(":")
+        link = self._link
+        self._store = StoreConnection(self.name, link.session, plan.store, link.key)
         self._settings = GroupSettings(
-            (host, int(port)), self._address, backend, self._deterministic, self.strategy.timeout_s
+            GroupStore(self._store, min(self.strategy.timeout_s, _LONGEST_S)),
+            self._address,
+            backend,
+            self._deterministic,
         )
         self._elements = head.elements
         self._reductions = self._new_reductions(parameters)
@@ -153,9 +160,13 @@ class PeerWorker(WorkerProcess):
     def close(self) -> None:
         if self._exchanges is not None:
             self._exchanges.leave(in_order=lambda: False)
-            self._exchanges.join(_THREAD_ENDS_S)
         if self._reductions is not None:
             self._reductions.leave()
+        if self._store is not None:
+            self._store.close()  # ends the threads that wait for others to join a group
+        if self._exchanges is not None:
+            self._exchanges.join(_THREAD_ENDS_S)
+        if self._reductions is not None:
             self._reductions.join(_THREAD_ENDS_S)
         super().close()
 

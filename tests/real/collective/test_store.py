@@ -1,0 +1,237 @@
+"""The store through which workers form groups, over real connections, and its bounds."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+import torch
+from torch.distributed import PrefixStore
+
+from outpace.real.collective.group import Group, GroupSettings
+from outpace.real.collective.store import GroupStore, StoreConnection
+from outpace.real.coordinator import key_values
+from outpace.real.coordinator.key_values import KeyValues
+from outpace.real.net.clock import RealClock
+from outpace.real.net.messages import AskStore, Ready, StoreAnswer
+from outpace.real.net.transport import Handlers, Session, new_keys
+from outpace.real.net.zeromq.transport import LOOPBACK, ZeroMQTransport
+
+WORKERS = ["worker-0", "worker-1", "worker-2"]
+
+
+class Coordinator(threading.Thread):
+    """Answers the requests of three workers in a thread of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keys = {name: new_keys() for name in ("coordinator", *WORKERS)}
+        self.log: list[str] = []
+        clock = self._clock = RealClock()
+        self._transport = ZeroMQTransport(
+            "coordinator", self._session("coordinator"), clock, self.log.append
+        )
+        values = KeyValues(lambda *to: self._listener.send(*to), self._refuse)
+        self._listener = self._transport.listen(
+            LOOPBACK,
+            {name: self.keys[name].public for name in WORKERS},
+            Handlers(lambda *_: None, values.take, values.lose),
+        )
+        self._over = False
+        self.start()
+
+    def connect(self, name: str, key: str = "") -> StoreConnection:
+        endpoint, public = self._listener.endpoint, key or self.keys["coordinator"].public
+        return StoreConnection(name, self._session(name), endpoint, public)
+
+    def run(self) -> None:
+        while not self._over:
+            self._clock(self._clock.now + 2_000_000)
+        self._transport.close()
+
+    def stop(self) -> None:
+        self._over = True
+        self.join()
+
+    def _session(self, name: str) -> Session:
+        return Session(1, 0, 10.0, self.keys[name])
+
+    def _refuse(self, name: str, reason: str) -> None:
+        self._listener.refuse(name, reason)
+
+
+@pytest.fixture
+def coordinator() -> Iterator[Coordinator]:
+    coordinator = Coordinator()
+    yield coordinator
+    coordinator.stop()
+
+
+@pytest.fixture
+def connections(coordinator) -> Iterator[list[StoreConnection]]:
+    made = [coordinator.connect(name) for name in WORKERS]
+    yield made
+    for connection in made:
+        connection.close()
+
+
+def test_it_does_what_torch_expects_of_a_store(connections):
+    ours, theirs = (GroupStore(connection, 10.0) for connection in connections[:2])
+    one, other = PrefixStore("a", ours), PrefixStore("a", theirs)
+    one.set("key", "value")
+    assert other.get("key") == b"value"
+    assert ours.get("a/key") == b"value"
+    assert [one.add("count", 2), other.add("count", 3)] == [2, 5]
+    assert other.compare_set("key", "value", "new") == b"new"
+    assert one.compare_set("key", "value", "newer") == b"new"
+    assert one.compare_set("free", "", "first") == b"first"
+    assert one.compare_set("none", "some", "first") == b"some"
+    assert [one.check(["key", "count"]), one.check(["key", "none"])] == [True, False]
+    assert ours.num_keys() == 3
+    assert [other.delete_key("key"), other.delete_key("key")] == [True, False]
+    with ThreadPoolExecutor(1) as threads:
+        late = threads.submit(one.wait, ["key", "late"])
+        other.set("late", b"\xff\x00")
+        other.set("key", "again")
+        late.result()
+    assert one.get("late") == b"\xff\x00"
+
+
+def test_a_request_gives_up_after_its_limit_and_others_go_on(connections):
+    store = GroupStore(connections[0], 10.0)
+    with pytest.raises(RuntimeError, match=r"did not come within 0\.05 s: nothing at nowhere"):
+        store.wait(["nowhere"], timedelta(seconds=0.05))
+    store.set("nowhere", "now")
+    assert store.get("nowhere") == b"now"
+
+
+def test_workers_form_a_group_through_it(connections):
+    stores = [GroupStore(connection, 10.0) for connection in connections]
+
+    def add_up(me: int) -> float:
+        values = torch.tensor([float(me + 1)])
+        Group(GroupSettings(stores[me], LOOPBACK, "gloo"), 0, range(3), me).all_reduce([values])
+        return values.item()
+
+    with ThreadPoolExecutor(3) as threads:
+        assert list(threads.map(add_up, range(3))) == [6, 6, 6]
+
+
+def test_who_waits_hears_of_the_end_of_the_connection(coordinator, connections):
+    with ThreadPoolExecutor(3) as threads:
+        waiting = [threads.submit(GroupStore(c, 60.0).get, "never") for c in connections]
+        assert GroupStore(connections[0], 10.0).num_keys() == 0
+        connections[0].close()
+        with pytest.raises(RuntimeError, match="the connection to the store is closed"):
+            waiting[0].result(10)
+        coordinator.stop()
+        for each in waiting[1:]:
+            with pytest.raises(RuntimeError, match="lost the store of the groups"):
+                each.result(10)
+    with pytest.raises(RuntimeError, match="lost the store"):
+        GroupStore(connections[1], 10.0).set("key", "value")
+
+
+def test_a_worker_with_another_key_does_not_reach_it(coordinator):
+    coordinator.keys["worker-1"] = new_keys()
+    connection = coordinator.connect("worker-1")
+    with pytest.raises(RuntimeError, match="did not accept this process's key"):
+        GroupStore(connection, 10.0).set("key", "value")
+    connection.close()
+    assert any("unknown key" in line for line in coordinator.log)
+
+
+# -- bounds, without connections ------------------------------------------------------------
+
+
+class Asked:
+    """The values, with the answers to each worker and the reasons for which one was refused."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[str, StoreAnswer]] = []
+        self.refused: list[tuple[str, str]] = []
+        self.values = KeyValues(
+            lambda *to: self.answers.append(to), lambda *who: self.refused.append(who)
+        )
+        self._number = 0
+
+    def ask(self, name: str, operation: str, *keys: str, values=(), amount: int = 0) -> int:
+        self._number += 1
+        ask = AskStore(self._number, operation, list(keys), list(values), amount)
+        self.values.take(name, ask, None)
+        return self._number
+
+
+def test_what_a_worker_stores_is_bounded_and_others_are_not_disturbed(monkeypatch):
+    monkeypatch.setattr(key_values, "MOST_KEYS", 3)
+    monkeypatch.setattr(key_values, "MOST_BYTES", 100)
+    asked = Asked()
+    for number in range(3):
+        asked.ask("worker-0", "set", f"{number}", values=[b"x" * 9])
+    assert asked.refused == []
+    asked.ask("worker-0", "add", "3", amount=1)
+    asked.ask("worker-0", "set", "0", values=[b"x" * 80])  # 81 + 2 * 10 bytes
+    assert [name for name, _ in asked.refused] == ["worker-0", "worker-0"]
+    assert "more than 3 keys or 100 bytes" in asked.refused[0][1]
+    asked.ask("worker-0", "set", "0", values=[b"x" * 79])  # 100 bytes
+    asked.ask("worker-1", "set", "0", values=[b""])  # now counted for worker 1
+    asked.ask("worker-0", "set", "3", values=[b"x" * 79])
+    asked.ask("worker-1", "delete", "3")
+    asked.ask("worker-0", "set", "4", values=[b"x" * 79])
+    assert len(asked.refused) == 2
+
+
+def test_requests_that_wait_are_bounded_and_leave_nothing_behind(monkeypatch):
+    monkeypatch.setattr(key_values, "MOST_WAITING", 2)
+    asked = Asked()
+    for _ in range(50):  # waits, and gives up
+        number = asked.ask("worker-0", "wait", "a", "b")
+        asked.values.take("worker-0", AskStore(number, "forget"), None)
+    first, second = asked.ask("worker-0", "get", "b"), asked.ask("worker-0", "wait", "a", "b")
+    assert asked.refused == []
+    asked.ask("worker-0", "get", "a")
+    assert [name for name, _ in asked.refused] == ["worker-0"]
+    asked.ask("worker-1", "get", "never")
+    asked.values.lose("worker-1")
+    asked.answers.clear()
+    asked.ask("worker-1", "set", "a", values=[b"1"])
+    asked.ask("worker-1", "set", "b", values=[b"2"])
+    asked.ask("worker-1", "set", "never", values=[b"3"])
+    to_worker_0 = [answer for name, answer in asked.answers if name == "worker-0"]
+    assert to_worker_0 == [StoreAnswer(first, b"2"), StoreAnswer(second)]
+    assert len(asked.answers) == 5  # and three to worker 1, for what it set
+
+
+@pytest.mark.parametrize(
+    ("operation", "keys", "values", "amount"),
+    [
+        ("set", ["key"], [], 0),
+        ("set", ["key", "other"], [b"", b""], 0),
+        ("compare", ["key"], [b""], 0),
+        ("get", [], [], 0),
+        ("add", ["text"], [], 1),
+        ("add", ["most"], [], 1),
+        ("delete", [], [], 0),
+    ],
+)
+def test_a_request_that_is_not_acceptable_changes_nothing(operation, keys, values, amount):
+    asked = Asked()
+    asked.ask("worker-0", "set", "text", values=[b"text"])
+    asked.ask("worker-0", "add", "most", amount=1 << 62)
+    asked.ask("worker-1", operation, *keys, values=values, amount=amount)
+    assert [name for name, _ in asked.refused] == ["worker-1"]
+    asked.answers.clear()
+    asked.ask("worker-0", "get", "text")
+    asked.ask("worker-0", "add", "most")
+    asked.ask("worker-0", "count")
+    (_, text), (_, most), (_, count) = asked.answers
+    assert (text.value, most.amount, count.amount) == (b"text", 1 << 62, 2)
+
+
+def test_other_messages_are_not_for_the_store():
+    asked = Asked()
+    asked.values.take("worker-0", Ready(), None)
+    assert asked.refused == [("worker-0", "Ready is not for the store")]
