@@ -26,6 +26,8 @@ QUICK = (
     "models.digits-mlp.workers=[4]",
     "models.digits-mlp.experiment.stop={iterations: 40}",
     "models.fashion-mnist-cnn.experiment.stop={iterations: 5}",
+    "models.small-resnet.experiment.stop={iterations: 20}",
+    "models.char-gpt.experiment.stop={iterations: 20}",
 )
 
 IDENTICAL: Final = 0.03  # of accuracies that are "generally identical"
