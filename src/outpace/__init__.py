@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from outpace.config.reading import experiment_from
     from outpace.engine.control import Control
     from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError
-    from outpace.experiment.compared import Row, Variant
+    from outpace.experiment.compared import Comparison, Row, Variant
     from outpace.experiment.comparison import compare, variants_from
     from outpace.experiment.results import Result
     from outpace.experiment.running import run, simulate
@@ -35,7 +35,7 @@ _NAMES = {  # by module
     "config.reading": ["experiment_from"],
     "engine.control": ["Control"],
     "errors": ["ConfigError", "DivergenceError", "OutpaceError", "RunError"],
-    "experiment.compared": ["Row", "Variant"],
+    "experiment.compared": ["Comparison", "Row", "Variant"],
     "experiment.comparison": ["compare", "variants_from"],
     "experiment.results": ["Result"],
     "experiment.running": ["run", "simulate"],
@@ -59,6 +59,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "Comparison",
     "ConfigError",
     "Control",
     "DivergenceError",

@@ -15,7 +15,7 @@ from benchmarks.micro.real.processes import between, value_of
 
 from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
-from outpace.experiment.running import as_experiment
+from outpace.experiment.sources import as_experiment
 from outpace.kernel import Kernel
 from outpace.optim.torch_optimizers import Groups, State
 from outpace.real.coordinator.coordinator import Coordinator

@@ -260,7 +260,7 @@ def _experiment(
     data: dict[str, Any], overrides: list[str], source: str, folder: Path
 ) -> Experiment:
     from outpace.config.reading import experiment_from
-    from outpace.experiment.running import as_one_run
+    from outpace.experiment.sources import as_one_run
     from outpace.support.yaml_files import with_overrides
 
     return experiment_from(as_one_run(with_overrides(data, overrides), source), source, folder)

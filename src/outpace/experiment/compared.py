@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from outpace.config.experiment import Experiment
+from outpace.experiment import display
 from outpace.experiment.results import Result
 from outpace.record import folder as files
 from outpace.record.metrics import METRICS
@@ -21,6 +22,11 @@ from outpace.support.estimates import (
     mean_time,
     ratio_of,
 )
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+_MOST_IN_WORDS: Final = 20  # runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +61,57 @@ class Row:
         if self.folder is None or self.error is not None:
             return self.kept
         return Result.read(self.folder)
+
+    def __repr__(self) -> str:
+        why = "" if self.error is None else f": {self.error}"
+        return f"<{self.variant.name}, seed {self.seed}: {display.in_words(self.summary)}{why}>"
+
+
+class Comparison(list[Row]):
+    """The rows of a comparison, in the order of the variants and their seeds."""
+
+    @property
+    def variants(self) -> list[dict[str, Any]]:
+        """What the runs say about each variant: the content of comparison.json."""
+        return compared(self) if self else []
+
+    def __repr__(self) -> str:
+        rows = [f"  {row!r}" for row in self[:_MOST_IN_WORDS]]
+        more = [f"  and {len(self) - len(rows)} more"] if len(self) > len(rows) else []
+        return "\n".join([f"Comparison of {len(self)} runs:", *rows, *more])
+
+    def _repr_html_(self) -> str:
+        """Return a table and a small picture, which a notebook shows."""
+        rows = [(self._name(row), display.cells(row.summary)) for row in self]
+        return display.table(rows) + display.small_picture(self._evaluated())
+
+    def plot(self, quantity: str | None = None, against: str = "time_s") -> Figure:
+        """Return a plotly figure of the evaluations of all runs; arguments as `Result.plot`."""
+        summary = self[0].summary if self else {}
+        return display.figure(self._evaluated(), quantity, against, summary)
+
+    def to_pandas(self) -> Any:
+        """Return the summaries as a pandas DataFrame with a row per run.
+
+        Columns: `variant`, `seed`, and the fields of summary.json except lists; a field of a
+        mapping is named `staleness.mean`. Raises ConfigError without pandas.
+        """
+        rows = [
+            {"variant": row.variant.name, "seed": row.seed, **display.flat(row.summary)}
+            for row in self
+        ]
+        return display.pandas().DataFrame(rows)
+
+    def _name(self, row: Row) -> str:
+        alone = len({each.seed for each in self}) == 1
+        return row.variant.name if alone else f"{row.variant.name}, seed {row.seed}"
+
+    def _evaluated(self) -> list[display.Evaluated]:
+        places = {name: k for k, name in enumerate(dict.fromkeys(r.variant.name for r in self))}
+        return [
+            display.Evaluated(self._name(row), places[row.variant.name], _evaluations(row))
+            for row in self
+        ]
 
 
 def compared(rows: Sequence[Row]) -> list[dict[str, Any]]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from outpace.cluster.observed import Measured
 from outpace.config.executors import Processes
@@ -18,100 +17,33 @@ from outpace.config.experiment import Experiment
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError, OutpaceError, RunError
 from outpace.experiment.beside import simulate_beside
-from outpace.experiment.compared import Row, Variant, compared
+from outpace.experiment.compared import Comparison, Row, Variant, compared
 from outpace.experiment.running import check, simulate
+from outpace.experiment.sources import TaskLike, as_experiment, source_of
+from outpace.experiment.variants import check_seeds, seeds_from, variants_from
 from outpace.record import folder as files
 from outpace.report import write_report
 from outpace.simulation.executors.processes import cores
 from outpace.simulation.measured import remember
 from outpace.simulation.virtual import Progress
 from outpace.support.notices import warn, warnings_to
-from outpace.support.yaml_files import merged
+from outpace.tasks import GivenTask
 
-_MOST_SEEDS: Final = 1000
-# Names that readers of a folder expect to be files.
-_TAKEN: Final = (files.REPORT, files.COMPARISON, files.CONFIG, files.SUMMARY)
-
-
-def variants_from(data: Mapping[str, Any], source: str, folder: Path) -> list[Variant]:
-    """Return the variants of a configuration.
-
-    Args:
-        data: the keys of an Experiment, `variants`: a list of mappings with a name and the
-            keys in which that variant differs, and perhaps `seeds`.
-        source: names the data in errors.
-        folder: the folder that paths in the data are relative to.
-
-    Raises:
-        ConfigError: with all errors of all variants.
-    """
-    base = {key: value for key, value in data.items() if key not in ("variants", "seeds")}
-    entries = data.get("variants")
-    if not isinstance(entries, list) or not entries:
-        raise ConfigError(
-            f"{source}: variants must be a list of mappings such as "
-            "{name: BSP, sync: {kind: bsp}}"
-        )
-    variants, problems, names = [], [], set()
-    for place, entry in enumerate(entries):
-        where = f"{source}: variants[{place}]"
-        if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
-            problems.append(f"{where} must be a mapping with a name, not {entry!r}")
-            continue
-        name = entry["name"]
-        if not re.fullmatch(r"[^\s/\\.][^/\\\x00-\x1f]{0,99}", name) or name in _TAKEN:
-            problems.append(f"{where}.name: {name!r} cannot be the name of the run's folder")
-        if name.casefold() in names:
-            problems.append(f"{where}.name: another variant is called {name!r} already")
-        names.add(name.casefold())
-        if "seeds" in entry:
-            problems.append(f"{where}.seeds: all variants have as many: give it once, above")
-        if "target" in entry:
-            problems.append(f"{where}.target: all variants have the same one: give it once, above")
-        over = {key: value for key, value in entry.items() if key != "name"}
-        try:
-            experiment = experiment_from(merged(base, over), f"{where} ({name})", folder)
-        except ConfigError as error:
-            problems.append(str(error))
-        else:
-            variants.append(Variant(name, experiment))
-    if problems:
-        raise ConfigError("\n".join(problems))
-    return variants
-
-
-def seeds_from(data: Mapping[str, Any], source: str) -> int:
-    """Return the number of seeds of a comparison, 1 by default. Raises ConfigError."""
-    seeds = data.get("seeds", 1)
-    if _is_number_of_seeds(seeds):
-        return int(seeds)
-    raise ConfigError(f"{source}: seeds must be from 1 to {_MOST_SEEDS}, not {seeds!r}")
-
-
-def _is_number_of_seeds(seeds: Any) -> bool:
-    return type(seeds) is int and 1 <= seeds <= _MOST_SEEDS
-
-
-def _check_seeds(variants: Sequence[Variant], seeds: int) -> None:
-    if not _is_number_of_seeds(seeds):
-        raise ConfigError(f"seeds must be from 1 to {_MOST_SEEDS}, not {seeds!r}")
-    for variant in variants:
-        if variant.experiment.seed + seeds > 2**63:
-            raise ConfigError(
-                f"variant {variant.name}: seed {variant.experiment.seed} leaves no room for "
-                f"{seeds} seeds below 2^63: choose a smaller seed"
-            )
+__all__ = ["compare", "seeds_from", "variants_from"]
 
 
 def compare(
-    variants: Sequence[Variant],
-    out: Path | None = None,
+    experiment: Sequence[Variant] | Mapping[str, Any] | str | Path,
+    /,
+    out: str | Path | None = None,
     *,
-    seeds: int = 1,
+    seeds: int | None = None,
     resume: bool = False,
     processes: int | None = None,
     progress: Callable[[Variant], Progress | None] = lambda _: None,
-) -> list[Row]:
+    task: TaskLike | None = None,
+    **changes: Any,
+) -> Comparison:
     """Run each variant on each seed and report on all runs.
 
     A variant whose configuration has the seed s is run with the seeds s, s+1, ... A run that fails
@@ -119,14 +51,17 @@ def compare(
     each in a process of its own, and `out/comparison.json` says how the variants compare.
 
     Args:
+        experiment: the path of a YAML file with `variants`, plain data, or a list of `Variant`.
         out: a new or empty folder. Each run gets a folder in it: the variant's name or, with
             several seeds, NAME/seed-K.
-        seeds: number of runs of each variant.
+        seeds: number of runs of each variant; None: what the file says, or 1.
         resume: keep the runs in `out` that are complete, and run the others.
         processes: most runs at a time; None: one for each core, or one if a variant measures
-            the run times of this computer or has the executor `processes`.
+            the run times of this computer, has the executor `processes` or a given task.
         progress: called with each variant; returns a function that takes the share of its runs
             that is done.
+        task, changes: as for `simulate`, in all variants that do not set the key themselves; in a
+            list of `Variant`, in all.
 
     Returns:
         One row for each variant and seed, in this order.
@@ -136,7 +71,16 @@ def compare(
             empty, or the folders in `out` do not belong to the runs that should be resumed.
         RunError: if the files about all runs cannot be written.
     """
-    _check_seeds(variants, seeds)
+    out = None if out is None else Path(out)
+    if isinstance(experiment, Mapping | str | Path):
+        source = source_of(experiment, task, changes)
+        seeds = seeds_from(source.data, source.name) if seeds is None else seeds
+        read = variants_from(source.data, source.name, source.folder or Path.cwd())
+        variants = [Variant(v.name, source.with_given(v.experiment)) for v in read]
+    else:
+        variants = [Variant(v.name, as_experiment(v.experiment, task, changes)) for v in experiment]
+    seeds = 1 if seeds is None else seeds
+    check_seeds(variants, seeds)
     for variant in variants:
         try:
             check(variant.experiment)
@@ -145,7 +89,7 @@ def compare(
     runs = list(_runs(variants, seeds, out))
     bars = _Bars(runs, progress)
     if out is None:
-        return [_in_memory(run, bars) for run in runs]
+        return Comparison(_in_memory(run, bars) for run in runs)
     ended = _prepared(runs, out) if resume else {}
     if not resume:
         files.new_folder(out)
@@ -157,7 +101,7 @@ def compare(
         for run, failure in _carried_out(todo, processes, bars):
             ended[run] = failure
     finally:  # after Ctrl-C the report is about the runs that ended
-        rows = [run.row(ended[run]) for run in runs if run in ended]
+        rows = Comparison(run.row(ended[run]) for run in runs if run in ended)
         if rows:
             _write(rows, out)
     return rows
@@ -249,6 +193,8 @@ def _carried_out(
         or isinstance(run.experiment.executor, Processes)
         for run in runs
     )
+    if any(isinstance(run.experiment.task, GivenTask) for run in runs):
+        processes = 1  # the task cannot go to another process
     most = min(len(runs), processes or (1 if alone else cores()))
     warned: set[str] = set()
 
@@ -287,6 +233,11 @@ def _prepared(runs: Sequence[_Run], out: Path) -> dict[_Run, str | None]:
     Raises ConfigError, before anything is removed, if `out` does not exist or a folder is not
     that of its run.
     """
+    if any(isinstance(run.experiment.task, GivenTask) for run in runs):
+        raise ConfigError(
+            "resume: the folders do not say whether a task that was given from Python is the same; "
+            "name its file: task={'kind': 'python', 'target': 'file.py:function'}"
+        )
     if not out.is_dir():
         raise ConfigError(f"{out} is not a folder: there is nothing to resume")
     there = [run for run in runs if _is_there(run, out)]

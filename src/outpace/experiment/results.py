@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import torch
@@ -22,6 +22,7 @@ from outpace.config.reading import experiment_from, to_plain
 from outpace.engine.protocol import Engine
 from outpace.engine.servers import scheduler_number
 from outpace.errors import ConfigError, OutpaceError, RunError
+from outpace.experiment import display
 from outpace.predict.models import save as save_run_time_model
 from outpace.record import folder as files
 from outpace.record.sinks import MemorySink, ParquetSink
@@ -29,6 +30,9 @@ from outpace.record.trace import Trace
 from outpace.report import write_report
 from outpace.simulation.network.links import MessageLog
 from outpace.support.notices import warn
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
 
 _KILLED: Final = "the run was killed, or its folder could not be written any more"
 
@@ -56,6 +60,41 @@ class Result:
     @property
     def trace(self) -> pa.Table:
         return self.read_trace()
+
+    def __repr__(self) -> str:
+        where = "" if self.folder is None else f", in {self.folder}"
+        return f"<Result: {display.in_words(self.summary)}{where}>"
+
+    def _repr_html_(self) -> str:
+        """Return a table and a small picture, which a notebook shows."""
+        rows = [(self._name, display.cells(self.summary))]
+        return display.table(rows) + display.small_picture([self._evaluated])
+
+    def plot(self, quantity: str | None = None, against: str = "time_s") -> Figure:
+        """Return a plotly figure of the evaluations.
+
+        Args:
+            quantity: `accuracy`, `train_loss`, `test_loss` or `batch_loss`; None: the accuracy,
+                or the training loss if there is none.
+            against: `time_s`, `updates` or `gradients`.
+
+        Raises:
+            ConfigError: if there is no such quantity, or the run was not evaluated for it.
+        """
+        return display.figure([self._evaluated], quantity, against, self.summary)
+
+    def to_pandas(self) -> Any:
+        """Return the evaluations as a pandas DataFrame. Raises ConfigError without pandas."""
+        display.pandas()
+        return self.metrics.to_pandas()
+
+    @property
+    def _name(self) -> str:
+        return "run" if self.folder is None else self.folder.name
+
+    @property
+    def _evaluated(self) -> display.Evaluated:
+        return display.Evaluated(self._name, 0, self.metrics)
 
     @staticmethod
     def read(folder: Path) -> Result:

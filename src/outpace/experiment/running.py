@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from outpace.cluster.observed import Measured
 from outpace.config.experiment import Experiment
-from outpace.config.reading import experiment_from
 from outpace.engine.control import ControlFunction
 from outpace.errors import ConfigError
 from outpace.experiment.results import RecordedRun, Result, sink_for
+from outpace.experiment.sources import ExperimentLike, TaskLike, as_experiment
 from outpace.real.run import LEASE_S, Outside, RealRun
 from outpace.real.training import ScriptTraining, TaskTraining
 from outpace.record.sinks import MemorySink
@@ -23,42 +23,7 @@ from outpace.simulation.peers import PeerSimulation
 from outpace.simulation.servers import Simulation
 from outpace.simulation.virtual import Progress, one_thread_own_randomness
 from outpace.support.notices import warn
-from outpace.support.yaml_files import read_yaml
-from outpace.tasks import Script
-
-ExperimentLike = Experiment | Mapping[str, Any] | str | Path
-
-
-def as_experiment(experiment: ExperimentLike) -> Experiment:
-    """Return an Experiment, made from plain data or a YAML file if necessary.
-
-    Raises:
-        ConfigError: with all errors in the data.
-    """
-    if isinstance(experiment, Experiment):
-        return experiment
-    if isinstance(experiment, Mapping):
-        return experiment_from(experiment, "the configuration")
-    path = Path(experiment)
-    return experiment_from(read_yaml(path), str(path), path.parent)
-
-
-def as_one_run(data: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Return the data of one run; with `variants: []`, those of a comparison without its variants.
-
-    Raises ConfigError if there are variants or seeds to compare.
-    """
-    data = dict(data)
-    if "variants" in data and data["variants"] == []:
-        data = {key: value for key, value in data.items() if key not in ("variants", "seeds")}
-    if "variants" in data:
-        raise ConfigError(
-            f"{source} has variants: use outpace compare {source}, or set variants=[] to run the "
-            "experiment once, without them"
-        )
-    if "seeds" in data:
-        raise ConfigError(f"{source}: seeds: only outpace compare runs several seeds; leave it out")
-    return data
+from outpace.tasks import GivenTask, Script
 
 
 def check(experiment: Experiment) -> None:
@@ -74,8 +39,12 @@ def simulate(
     progress: Progress | None = None,
     tie_seed: int | None = None,
     control: ControlFunction | None = None,
+    task: TaskLike | None = None,
+    **changes: Any,
 ) -> Result:
     """Run an experiment in virtual time, with real gradients.
+
+        outpace.simulate("experiment.yaml", task=make_task, workers=8, sync={"kind": "asp"})
 
     Args:
         experiment: an Experiment, plain data, or the path of a YAML file.
@@ -85,13 +54,18 @@ def simulate(
         tie_seed: shuffles events at equal times; for tests.
         control: called at the start with a `Control`, which observes the run and changes its
             policies.
+        task: in place of the experiment's: an `outpace.Task`, a function that returns one, or
+            plain data. A function is called with the generators seeded, so the seed decides the
+            initial weights; a Task is copied, and keeps its weights whatever the seed.
+        changes: values of other keys, as in the YAML file or as objects. A mapping replaces one if
+            it has a `kind`, and is merged with it otherwise.
 
     Raises:
         ConfigError: before anything is written.
         RunError: if the run fails.
         KeyboardInterrupt: after the folder was completed.
     """
-    experiment = as_experiment(experiment)
+    experiment = as_experiment(experiment, task, changes)
     out = None if out is None else Path(out)
     sink = sink_for(out)
     trace = Trace(sink)
@@ -124,6 +98,8 @@ def run(
     watch: Callable[[RealRun], None] | None = None,
     outside: Outside | None = None,
     control: ControlFunction | None = None,
+    task: TaskLike | None = None,
+    **changes: Any,
 ) -> Result:
     """Run an experiment for real: one process per server and worker, on this machine.
 
@@ -139,10 +115,18 @@ def run(
         watch: called once all processes are started.
         outside: address and connect file for workers that Outpace does not start.
         control: called with a `Control` when the training starts.
+        task: in place of the experiment's, as plain data: other processes make it as well.
+        changes: as for `simulate`.
 
     Raises: as `simulate`.
     """
-    experiment = as_experiment(experiment)
+    experiment = as_experiment(experiment, task, changes)
+    if isinstance(experiment.task, GivenTask):
+        raise ConfigError(
+            f"task: {experiment.task.name} exists in this process only, and a real run has others: "
+            "put it into a file, and name it: "
+            "task={'kind': 'python', 'target': 'my_task.py:make_task'}"
+        )
     out = None if out is None else Path(out)
     with one_thread_own_randomness():
         experiment = _without_ignored(experiment, log)

@@ -3,6 +3,7 @@
 from outpace.tasks.data.cifar import Cifar10, Cifar10Resnet
 from outpace.tasks.data.digits import DigitsCnn, DigitsMlp, load_digits
 from outpace.tasks.data.fashion import FashionMnist, FashionMnistCnn
+from outpace.tasks.given import GivenTask, MakeTask
 from outpace.tasks.guarded import evaluation_of, gradient_of, require_accuracy
 from outpace.tasks.kinds import PythonTask, Script, TaskKind
 from outpace.tasks.models.char_gpt import CharGpt
@@ -19,6 +20,8 @@ __all__ = [
     "Evaluation",
     "FashionMnist",
     "FashionMnistCnn",
+    "GivenTask",
+    "MakeTask",
     "PythonTask",
     "Quadratic",
     "Script",

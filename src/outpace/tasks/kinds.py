@@ -12,6 +12,7 @@ from outpace.support.user_code import absolute_target, brief, load_target, requi
 from outpace.tasks.data.cifar import Cifar10, Cifar10Resnet
 from outpace.tasks.data.digits import DigitsCnn, DigitsMlp
 from outpace.tasks.data.fashion import FashionMnist, FashionMnistCnn
+from outpace.tasks.given import GivenTask
 from outpace.tasks.models.char_gpt import CharGpt
 from outpace.tasks.quadratic import Quadratic
 from outpace.tasks.supervised import SupervisedWorkload, supervised
@@ -45,7 +46,7 @@ class PythonTask:
         probed = self.target, repr(self.arguments), workers, batch_size
         if probed not in _PROBED:
             with left_as_they_were():
-                self._supervised(workers, batch_size, seed).probe(self.target)
+                self._supervised(workers, batch_size, seed).probe(f"task.target: {self.target}")
             _PROBED.add(probed)
         return self._supervised(workers, batch_size, seed)
 
@@ -106,5 +107,6 @@ TaskKind: TypeAlias = (
     | Quadratic
     | Timing
     | PythonTask
+    | GivenTask
     | Script
 )

@@ -22,7 +22,7 @@ from outpace.tasks.samples import (
     samples_at,
 )
 from outpace.tasks.stacked import Stacked
-from outpace.tasks.task import Data, Evaluation, Task
+from outpace.tasks.task import Data, Evaluation, Task, fraction_correct
 
 _TRAIN_SAMPLES_EVALUATED: Final = 1000
 _NOBODY: Final = (-1, 0)  # worker and iteration of an evaluation's random numbers
@@ -153,19 +153,22 @@ class SupervisedWorkload:
         else:  # such as a Dataset that augments, or a model on any device
             repeatable.seed_all(mixed)
 
-    def probe(self, target: str) -> None:
-        """Raise ConfigError, naming the target, unless the first batch gives a gradient.
+    def probe(self, where: str) -> None:
+        """Raise ConfigError, beginning with `where`, unless the first batch gives a gradient.
 
         The call may change the state of the model and other state of the task.
         """
         try:
             inputs, targets = samples_at(self.task.train, self.samples_of(0, 0))
-            loss = self.task.loss(self.model(inputs), targets)
+            output = self.model(inputs)
+            loss = self.task.loss(output, targets)
             problem = self._unset() or self._fault(loss)
+            if self._accuracy is fraction_correct:  # a user's own is called at evaluations only
+                fraction_correct(output, targets)
         except (Exception, SystemExit) as error:
             problem = f"its first batch raised {brief(error)}"
         if problem:
-            raise ConfigError(f"task.target: {target}: {problem}")
+            raise ConfigError(f"{where}: {problem}")
 
     def _unset(self) -> str:
         """Name a parameter that is not finite before the first step, if there is one."""

@@ -17,8 +17,26 @@ Accuracy: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def fraction_correct(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """Return the share of samples whose largest output is the target class."""
-    return (output.argmax(dim=1) == target).float().mean()
+    """Return the share of targets whose class has the largest output.
+
+    Args:
+        output: of shape (B, C), or (B, C, ...) as `cross_entropy` takes it, or (B, T, C) for
+            sequences.
+        target: classes, of the shape of the output without C.
+
+    Raises:
+        ValueError: if it is not clear which dimension of the output has the classes.
+    """
+    own = "give the task an accuracy= of its own, or accuracy=None"
+    if not isinstance(output, torch.Tensor):
+        raise ValueError(f"accuracy: the output is a {type(output).__name__}, not a tensor; {own}")
+    places = {1, output.ndim - 1} if output.ndim > 1 else set()
+    fitting = [p for p in places if output.shape[:p] + output.shape[p + 1 :] == target.shape]
+    if len(fitting) != 1:
+        shapes = f"an output of shape {tuple(output.shape)}, targets of shape {tuple(target.shape)}"
+        why = "the classes could be in either dimension" if fitting else "no dimension has classes"
+        raise ValueError(f"accuracy: {shapes}: {why}; {own}")
+    return (output.argmax(dim=fitting[0]) == target).float().mean()
 
 
 @dataclass(frozen=True)
@@ -31,7 +49,8 @@ class Task:
             of such pairs.
         test: test data in the form of `train`; if None, only the training loss is evaluated.
         accuracy: function of (output, target) that returns a number in [0, 1]. By default the
-            share of correct classes, or no accuracy if targets are floating-point numbers.
+            share of correct classes (`fraction_correct`), or no accuracy if targets are
+            floating-point numbers.
     """
 
     model: torch.nn.Module

@@ -1,0 +1,111 @@
+"""Makes experiments of what a user gives: a file, plain data or an Experiment, and changes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+from outpace.config.experiment import Experiment
+from outpace.config.reading import experiment_from, plain, to_plain
+from outpace.errors import ConfigError
+from outpace.support.yaml_files import merged, read_yaml
+from outpace.tasks import GivenTask, MakeTask, Task, TaskKind
+
+ExperimentLike: TypeAlias = Experiment | Mapping[str, Any] | str | Path
+TaskLike: TypeAlias = Task | MakeTask | TaskKind | Mapping[str, Any]
+
+
+class Source(NamedTuple):
+    """Plain data of a configuration.
+
+    Attributes:
+        name: names the data in errors.
+        folder: the folder that paths in the data are relative to; None: the current one.
+        given: the task in place of one of the kind `given` in the data.
+    """
+
+    data: dict[str, Any]
+    name: str
+    folder: Path | None
+    given: GivenTask | None
+
+    def experiment(self) -> Experiment:
+        """Return the experiment of one run. Raises ConfigError with all errors in the data."""
+        data = as_one_run(self.data, self.name)
+        return self.with_given(experiment_from(data, self.name, self.folder))
+
+    def with_given(self, experiment: Experiment) -> Experiment:
+        """Return the experiment with the task that was given, if it has none of its own."""
+        if self.given is None or not isinstance(experiment.task, GivenTask):
+            return experiment
+        return dataclasses.replace(experiment, task=self.given)
+
+
+def as_experiment(
+    experiment: ExperimentLike,
+    task: TaskLike | None = None,
+    changes: Mapping[str, Any] | None = None,
+) -> Experiment:
+    """Return an Experiment, made from plain data or a YAML file if necessary.
+
+    Args:
+        task, changes: as for `simulate`.
+
+    Raises:
+        ConfigError: with all errors in the data.
+    """
+    if isinstance(experiment, Experiment) and task is None and not changes:
+        return experiment
+    return source_of(experiment, task, changes or {}).experiment()
+
+
+def source_of(
+    experiment: ExperimentLike, task: TaskLike | None, changes: Mapping[str, Any]
+) -> Source:
+    """Return the changed data of an experiment, or of a comparison. Raises ConfigError."""
+    given, folder = None, None
+    if isinstance(experiment, Experiment):
+        data, name = to_plain(experiment), "the experiment"
+        given = experiment.task if isinstance(experiment.task, GivenTask) else None
+    elif isinstance(experiment, Mapping):
+        data, name = dict(experiment), "the configuration"
+    else:
+        path = Path(experiment)
+        data, name, folder = read_yaml(path), str(path), path.parent
+    if task is not None:
+        changes = {**changes, "task": task}
+    for key, value in changes.items():
+        if key == "task" and not _is_plain_task(value):
+            given = GivenTask.of(value)
+            value = given
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            data[key] = plain(dataclasses.asdict(value))
+        else:
+            data = merged(data, {key: value})
+    return Source(data, name, folder, given)
+
+
+def _is_plain_task(task: object) -> bool:
+    """True for a mapping, and for a task as a configuration names it."""
+    is_kind = dataclasses.is_dataclass(task) and not isinstance(task, type | Task)
+    return isinstance(task, Mapping) or (is_kind and hasattr(task, "kind"))
+
+
+def as_one_run(data: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Return the data of one run; with `variants: []`, those of a comparison without its variants.
+
+    Raises ConfigError if there are variants or seeds to compare.
+    """
+    data = dict(data)
+    if "variants" in data and data["variants"] == []:
+        data = {key: value for key, value in data.items() if key not in ("variants", "seeds")}
+    if "variants" in data:
+        raise ConfigError(
+            f"{source} has variants: use outpace compare {source}, or set variants=[] to run the "
+            "experiment once, without them"
+        )
+    if "seeds" in data:
+        raise ConfigError(f"{source}: seeds: only outpace compare runs several seeds; leave it out")
+    return data
