@@ -152,6 +152,8 @@ def test_time_is_split_into_what_a_worker_did(tmp_path):
     assert split.communicate_s == pytest.approx(0.4)
     half = Split.of(tmp_path / "run", 2, 1.5)  # one still computes, one waits
     assert (half.compute_s, half.communicate_s, half.wait_s) == pytest.approx((1.25, 0.0, 0.25))
+    ended = Split.of(tmp_path / "run", 2, 100.0)  # three iterations of 2.2 s, and no more
+    assert ended.communicate_s == pytest.approx(0.6)
     assert math.isinf(Split.of(tmp_path / "run", 2, math.inf).compute_s)
 
 

@@ -38,7 +38,10 @@ IDENTICAL: Final = 0.02  # of accuracies that are "generally identical"
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A worker's mean seconds of each activity. communicate_s: all but computing and waiting."""
+    """A worker's mean seconds of each activity, until its last iteration.
+
+    communicate_s: all but computing and waiting.
+    """
 
     seconds: float  # infinite if the accuracy was not reached; then the others are infinite, too
     compute_s: float
@@ -49,12 +52,14 @@ class Split:
     def of(cls, folder: Path, workers: int, seconds: float) -> Split:
         if not math.isfinite(seconds):
             return cls(math.inf, math.inf, math.inf, math.inf)
-        table = pq.read_table(folder / TRACE, columns=["event", *_SPANS])
+        table = pq.read_table(folder / TRACE, columns=["event", "worker", "end_ns", *_SPANS])
         rows = table.filter(pc.equal(pc.cast(table["event"], "string"), "iteration"))
         started, computed, held = (rows[name].to_numpy() / 1e9 for name in _SPANS)
         until = [np.minimum(times, seconds) for times in (started, computed, computed + held)]
         compute, wait = (float(span.sum()) / workers for span in np.diff(until, axis=0))
-        return cls(seconds, compute, max(0.0, seconds - compute - wait), wait)
+        last = rows.group_by("worker").aggregate([("end_ns", "max")])["end_ns_max"].to_numpy() / 1e9
+        takes_part = float(np.minimum(last, seconds).sum()) / workers
+        return cls(seconds, compute, max(0.0, takes_part - compute - wait), wait)
 
 
 _SPANS: Final = ("start_ns", "computed_ns", "held_ns")
