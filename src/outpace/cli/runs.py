@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _Config = Annotated[Path, typer.Argument(metavar="CONFIG", help="A YAML file.")]
 _Insecure = Annotated[
-    bool, typer.Option("--insecure", help="Without keys: any process that can connect may join.")
+    bool, typer.Option("--insecure", help="Without encryption; on the loopback interface only.")
 ]
 
 

@@ -109,7 +109,7 @@ def run(
     Args:
         experiment: an Experiment, plain data, or the path of a YAML file.
         out: as for `simulate`.
-        insecure: connect without keys and encryption.
+        insecure: connect without encryption; processes show the number of the run instead of a key.
         lease_s: seconds of silence of a process after which the run ends.
         log: called with a line for each key that is ignored, and for other notices.
         watch: called once all processes are started.

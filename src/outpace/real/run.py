@@ -93,7 +93,8 @@ class RealRun:
         if outside is not None:
             _require_reachable(outside, insecure)
         elsewhere = 0 if outside is None else experiment.workers
-        require_room(experiment.servers_in_run + experiment.workers - elsewhere, elsewhere)
+        here = experiment.servers_in_run + experiment.workers - elsewhere
+        require_room(here, elsewhere, 1 if experiment.peers is None else 2)  # one to the store
         self._experiment, self._training, self._trace, self._log = experiment, training, trace, log
         self._outside, self._watch = outside, watch
         self.metrics = Metrics()

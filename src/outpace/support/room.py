@@ -17,16 +17,17 @@ _PROCESS_BYTES: Final = 10 << 20  # memory of a process that it does not share, 
 _MEMORY: Final = Path("/proc/meminfo")
 
 
-def require_room(processes: int, connections: int = 0) -> None:
+def require_room(processes: int, connections: int = 0, connections_each: int = 1) -> None:
     """Raise ConfigError if so many processes cannot be started on this computer.
 
     Args:
         processes: number of processes that this one starts.
         connections: number of processes started elsewhere that connect to this one.
+        connections_each: number of connections that each process has to this one.
     """
     require_short_temporary_folder()
     _require_memory(processes)
-    _require_files(processes, connections)
+    _require_files(processes, connections, connections_each - 1)
 
 
 def require_short_temporary_folder() -> None:
@@ -59,13 +60,13 @@ def _memory_bytes() -> int | None:
         return None
 
 
-def _require_files(processes: int, connections: int) -> None:
+def _require_files(processes: int, connections: int, more_each: int) -> None:
     try:
         import resource
     except ImportError:  # not Unix
         return
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = _FILES + _FILES_EACH * processes + connections
+    needed = _FILES + (_FILES_EACH + more_each) * processes + (1 + more_each) * connections
     if most != resource.RLIM_INFINITY and most < needed:
         raise ConfigError(
             f"a process may have {most} open files here, and a run with {processes + connections} "

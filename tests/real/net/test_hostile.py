@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import select
 import socket
 import threading
 import time
@@ -165,9 +166,16 @@ def expect_any(_: str, message: WireMessage) -> tuple[str, int] | None:
 
 
 class Stranger:
-    """A raw socket under any name, with any keys."""
+    """A raw socket under any name, with any keys, or with the number of an insecure run."""
 
-    def __init__(self, endpoint: str, name: bytes, keys: Keys | None = None, key: str = "") -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        name: bytes,
+        keys: Keys | None = None,
+        key: str = "",
+        run: int | None = None,
+    ) -> None:
         self.context: zmq.Context[Any] = zmq.Context()
         self.context.linger = 0
         self.socket = self.context.socket(zmq.DEALER)
@@ -176,6 +184,9 @@ class Stranger:
             self.socket.curve_serverkey = key.encode()
             self.socket.curve_publickey = keys.public.encode()
             self.socket.curve_secretkey = keys.secret.encode()
+        elif run is not None:
+            self.socket.plain_username = b"any"
+            self.socket.plain_password = str(run).encode()
         self.socket.connect(endpoint)
         self.outgoing = Outgoing(RUN, EPOCH)
 
@@ -199,7 +210,7 @@ class Stranger:
 @pytest.fixture
 def stranger() -> Iterator[Callable[..., Stranger]]:
     with contextlib.ExitStack() as stack:
-        yield lambda *arguments: stack.enter_context(contextlib.closing(Stranger(*arguments)))
+        yield lambda *what, **run: stack.enter_context(contextlib.closing(Stranger(*what, **run)))
 
 
 @pytest.fixture
@@ -212,7 +223,7 @@ def post(request: pytest.FixtureRequest) -> Iterator[Post]:
 def member(post: Post, stranger: Callable[..., Stranger], owner: str, name: str) -> Stranger:
     """A client that has the owner's keys and calls itself by this name."""
     return stranger(
-        post.listener.endpoint, name.encode(), post.keys.get(owner), post.public(post.name)
+        post.listener.endpoint, name.encode(), post.keys.get(owner), post.public(post.name), RUN
     )
 
 
@@ -264,6 +275,49 @@ def test_without_a_key_that_is_known_nobody_comes_in(post, stranger):
     assert post.got == [("worker-1", Ready())]
 
 
+def test_without_the_number_of_an_insecure_run_nobody_comes_in(stranger):
+    with contextlib.closing(Post("server-0", WORKERS, insecure=True)) as post:
+        stranger(post.listener.endpoint, b"worker-1", run=RUN + 1).send(Ready())
+        post.until_logged("refused a connection from 127.0.0.1: not of this run")
+        stranger(post.listener.endpoint, b"worker-1").send(Ready())
+        post.until_logged("refused a connection that does not use the protocol of this run")
+        post.require_heard("worker-1")
+        assert post.got == [("worker-1", Ready())]
+
+
+@both_modes
+def test_no_message_of_a_stranger_is_collected(post, insecure):
+    """ZeroMQ would keep all frames of a message, without bound, until the last of them comes."""
+    ready = b"\x04\x29\x05READY\x0bSocket-Type\0\0\0\x06DEALER\x08Identity\0\0\0\0"
+    frame = b"\x03" + (1 << 20).to_bytes(8, "big") + bytes(1 << 20)  # more frames follow
+    with tcp(post.listener.endpoint) as connection:
+        connection.sendall(b"\xff" + bytes(8) + b"\x7f\x03\0" + b"NULL".ljust(52, b"\0") + ready)
+        sent = 0
+        with contextlib.suppress(ConnectionError):
+            for _ in range(64):
+                connection.sendall(frame)
+                sent += 1
+    assert sent < 64, "all 64 MiB were read"
+
+
+@both_modes
+def test_strangers_hold_no_more_than_a_few_connections(post, insecure):
+    honest = post.require_heard("worker-0")
+    with contextlib.ExitStack() as opened:
+        held = [opened.enter_context(tcp(post.listener.endpoint)) for _ in range(90)]
+
+        def few_are_left() -> bool:
+            for each in select.select(held, [], [], 0)[0]:
+                if not each.recv(64):
+                    held.remove(each)
+            return len(held) <= 32 + 2  # and as many as there are peers that have not come yet
+
+        post.until(few_are_left)
+        post.require_reaches(honest, "still there?")
+        post.require_heard("worker-1")
+    assert post.lost == []
+
+
 def test_who_speaks_with_keys_where_there_are_none_does_not_come_in(stranger):
     with contextlib.closing(Post("server-0", WORKERS, insecure=True)) as post:
         stranger(post.listener.endpoint, b"worker-1", new_keys(), new_keys().public).send(Ready())
@@ -301,13 +355,14 @@ def test_the_end_of_an_earlier_connection_is_not_taken_for_that_of_a_peer():
     """Both had the same file descriptor, and the news of the end came late."""
     clock = WatchedClock()
     with contextlib.closing(Post("server-0", WORKERS, insecure=True, clock=clock)) as post:
-        *_, receive = clock.handlers
+        let_in, _, receive = clock.handlers
         for _ in range(70):
             tcp(post.listener.endpoint).close()
         honest = post.call("worker-1")
         honest.send(Ready())
         deadline = time.monotonic() + 10
         while not post.listener.unread:
+            let_in()
             assert time.monotonic() < deadline
         receive()
         post.until_logged("connection ended")
@@ -393,10 +448,7 @@ STRANGE = {
 @both_modes
 @pytest.mark.parametrize(("frames", "why"), STRANGE.values(), ids=STRANGE)
 def test_what_is_no_message_of_this_run_is_refused(post, stranger, frames, why, insecure):
-    if insecure:
-        who = stranger(post.listener.endpoint, b"worker-1")
-    else:
-        who = member(post, stranger, "worker-1", "worker-1/odd")
+    who = member(post, stranger, "worker-1", "worker-1/odd")
     who.socket.send_multipart(frames)
     post.until_logged("refused a message of 'worker-1'", why)
     post.require_heard("worker-1")
@@ -418,7 +470,7 @@ def test_a_frame_beyond_the_limit_ends_its_connection_and_nothing_else(post, str
 )
 def test_a_name_that_nobody_has_is_refused_in_one_printable_line(stranger, name):
     with contextlib.closing(Post("server-0", WORKERS, insecure=True)) as post:
-        stranger(post.listener.endpoint, name).send(Ready())
+        stranger(post.listener.endpoint, name, run=RUN).send(Ready())
         post.until_logged("refused a message of", "no process of this run has that name")
         assert all(line.isprintable() and len(line) < 500 for line in post.log)
         post.require_heard()
@@ -428,7 +480,7 @@ def test_many_names_fill_neither_log_nor_memory(stranger):
     log: list[str] = []
     lines = SparseLog(log.append)
     tracemalloc.start()
-    for number in range(5000):
+    for number in range(1000):
         lines.note(f"refused {number}" + "\n" * 10_000)
         lines.note("refused again")
     assert len(log) < 300
@@ -439,7 +491,7 @@ def test_many_names_fill_neither_log_nor_memory(stranger):
     assert log[-1] == "a member did this"
     with contextlib.closing(Post("server-0", WORKERS, insecure=True)) as post:
         for number in range(20):
-            who = stranger(post.listener.endpoint, b"worker-%d" % (100 + number))
+            who = stranger(post.listener.endpoint, b"worker-%d" % (100 + number), run=RUN)
             who.send(Ready())
         post.until_logged("worker-119")
         assert post.listener.peers == []
@@ -597,6 +649,7 @@ def test_a_server_refuses_a_worker_and_goes_on_with_the_others(stranger, bad, wh
             b"worker-2",
             cluster.post.keys.get("worker-2"),
             cluster.key,
+            RUN,
         )
         who.send(Fetch())
         cluster.post.until(lambda: isinstance(who.heard(), Snapshot))
@@ -623,6 +676,7 @@ def test_a_gradient_that_is_not_finite_counts_as_progress_and_changes_nothing(
             b"worker-2",
             cluster.post.keys.get("worker-2"),
             cluster.key,
+            RUN,
         )
         version, clock, live, block, waiting = cluster.state
         who.send(pushed(2, 0, version), torch.full((6,), value))
@@ -680,11 +734,12 @@ class Attack:
             key = (self._links[server].session.keys or new_keys()).public
         made = [Stranger(endpoint, victim) for victim in victims]
         made += [Stranger(endpoint, victim, new_keys(), key) for victim in victims]
-        member = self._links["worker-2"].session.keys  # one of the run, who would be another
-        if member is not None:
-            made += [Stranger(endpoint, victim, member, key) for victim in victims]
+        made += [Stranger(endpoint, victim, run=RUN) for victim in victims]
+        session = self._links["worker-2"].session  # one of the run, who would be another
+        made += [Stranger(endpoint, victim, session.keys, key, session.run) for victim in victims]
+        if session.keys is not None:
             for who in made[-3:]:
-                who.outgoing = Outgoing(self._engine.coordinator.session.run, 0)
+                who.outgoing = Outgoing(session.run, 0)
         for who in made:
             who.socket.sndhwm = 10
         return made
@@ -743,9 +798,12 @@ def test_a_run_under_fire_ends_as_if_there_was_none(insecure, monkeypatch):
     assert result.summary["parameters_digest"] == expected.summary["parameters_digest"]
     assert result.summary["gradients_applied"] == expected.summary["gradients_applied"]
     why = ["does not use the protocol of this run", "refused a message of 'worker-0'"]
-    why += ["another run"] if insecure else ["unknown key", "its key belongs to worker-2"]
+    if insecure:
+        why += ["another run", "not of this run"]
+    else:
+        why += ["unknown key", "its key belongs to worker-2"]
     for words in why:
-        for where in ("server-0: ", "server-1: ", "" if words != "another run" else "server-0: "):
+        for where in ("server-0: ", "server-1: ", ""):
             lines = [line for line in log if line.startswith(f"{where}refused") and words in line]
             assert lines, "\n".join([f"no {where}{words} in:", *log])
     assert len(log) < 2000

@@ -49,7 +49,7 @@ class Session:
     """The run that a process belongs to, and the keys of that process.
 
     lease_s: seconds of silence after which a connection counts as lost. keys: None in an insecure
-    run, whose messages are neither encrypted nor authenticated.
+    run, whose messages are not encrypted, and whose processes show the number `run` instead.
     """
 
     run: int

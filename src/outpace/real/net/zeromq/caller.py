@@ -12,7 +12,7 @@ from outpace.blocks.block import Block
 from outpace.real.net.clock import RealClock
 from outpace.real.net.transport import Handlers, Session
 from outpace.real.net.wire import Incoming, Outgoing, WireError
-from outpace.real.net.zeromq.socket import NAME_END, MonitoredSocket
+from outpace.real.net.zeromq.socket import NAME_END, MonitoredSocket, password_of
 from outpace.sync.messages import WireMessage
 
 _ATTEMPTS: Final = 5  # handshakes that fail for no known reason before the caller gives up
@@ -41,7 +41,10 @@ class ZeroMQCaller(MonitoredSocket):
         self._failed = 0  # handshakes in a row
         # ZeroMQ serves only the first of two sockets with the same identity, so it is random.
         self._socket.routing_id = f"{name}{NAME_END}{secrets.token_hex(8)}".encode()
-        if session.keys is not None:
+        if session.keys is None:
+            self._socket.plain_username = name.encode()
+            self._socket.plain_password = password_of(session)
+        else:
             self._socket.curve_serverkey = key.encode()
             self._socket.curve_publickey = session.keys.public.encode()
             self._socket.curve_secretkey = session.keys.secret.encode()
@@ -80,6 +83,7 @@ class ZeroMQCaller(MonitoredSocket):
         """A busy peer may miss the time for a handshake: then ZeroMQ tries again."""
         self._failed += 1
         if not unclear:
-            raise WireError(f"{self.peer} did not accept this process's key")
+            what = "number of the run" if self._session.keys is None else "key"
+            raise WireError(f"{self.peer} did not accept this process's {what}")
         if self._failed == _ATTEMPTS:
             raise WireError(f"{self.peer} did not answer {_ATTEMPTS} attempts to connect")

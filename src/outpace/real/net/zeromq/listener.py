@@ -4,6 +4,9 @@ A peer's routing identity is its name and a random tail. The sender of a first v
 under the name of a peer becomes that peer, over that connection alone. Messages of other senders
 are refused one by one and change nothing. With keys (CURVE) the gate refuses connections whose
 key is unknown, and the listener refuses messages whose name is not the name of their key.
+
+The number of connections that have brought no message of the run yet is limited: each of them may
+bring 4 MiB before ZeroMQ finds out that it belongs to a stranger.
 """
 
 from __future__ import annotations
@@ -23,10 +26,12 @@ from outpace.real.net.messages import Refused
 from outpace.real.net.sparse_log import SparseLog
 from outpace.real.net.transport import Handlers, Session
 from outpace.real.net.wire import Incoming, Outgoing, WireError
+from outpace.real.net.zeromq.newcomers import Newcomers
 from outpace.real.net.zeromq.socket import NAME_END, MonitoredSocket
 from outpace.sync.messages import WireMessage
 
 _CLOSED: Final = -1
+_STRANGERS: Final = 32  # connections beside those of peers that are still to come
 
 
 class _NameTaken(WireError):
@@ -61,18 +66,21 @@ class ZeroMQListener(MonitoredSocket):
         self._peers: dict[bytes, _Peer] = {}  # by identity
         self._named: dict[str, _Peer] = {}
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        if session.keys is not None:
+        if session.keys is None:
+            self._socket.plain_server = True
+        else:
             self._socket.curve_server = True
             self._socket.curve_secretkey = session.keys.secret.encode()
             self._socket.curve_publickey = session.keys.public.encode()
-            self._socket.zap_domain = b"outpace"
-            self._socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # no connection without the gate
+        self._socket.zap_domain = b"outpace"
+        self._socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # no connection without the gate
         try:
             self._socket.bind(f"tcp://{address}:*")
         except zmq.ZMQError as error:
             self.close(linger_s=0)
             raise ConfigError(f"cannot listen at {address}: {error}") from None
         self.endpoint = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        self._newcomers = Newcomers(int(self.endpoint.rpartition(":")[2]))
 
     @property
     def peers(self) -> list[str]:
@@ -145,6 +153,7 @@ class ZeroMQListener(MonitoredSocket):
             raise _NameTaken("it has been here already, over another connection")
         self._take_events()  # an unread event may be of an earlier connection's end
         connection = int(frame.get(zmq.SRCFD))
+        self._newcomers.remove(connection)
         run, epoch = self._session.run, self._session.epoch
         expect = partial(self._handlers.expect, name)
         incoming = Incoming(run, epoch, expect, self._handlers.is_finite)
@@ -156,7 +165,16 @@ class ZeroMQListener(MonitoredSocket):
         with contextlib.suppress(zmq.ZMQError):  # it is gone
             self._send(outgoing, identity, Refused(reason), None)
 
+    def _events_came(self) -> None:
+        super()._events_came()
+        if not self.unread:  # else one of them may be a peer whose first message is there
+            self._newcomers.limit(len(self._names) - len(self._named) + _STRANGERS)
+
+    def _accepted(self, connection: int) -> None:
+        self._newcomers.add(connection)
+
     def _disconnected(self, connection: int) -> None:
+        self._newcomers.remove(connection)
         for peer in self._peers.values():
             if peer.connection == connection:
                 peer.connection = _CLOSED  # earlier messages are still to be read

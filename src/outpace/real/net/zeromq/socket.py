@@ -19,11 +19,18 @@ from outpace.sync.messages import WireMessage
 NAME_END: Final = "/"  # of the peer's name in a routing identity
 _AT_ONCE: Final = 64  # messages taken in before the kernel gets its turn
 _MORE: Final = zmq.SNDMORE | zmq.NOBLOCK
+_ACCEPTED: Final = zmq.EVENT_ACCEPTED
 _DISCONNECTED: Final = zmq.EVENT_DISCONNECTED
 _SUCCEEDED: Final = zmq.EVENT_HANDSHAKE_SUCCEEDED
 _FAILED_UNCLEAR: Final = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 _FAILED: Final = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+_EVENTS: Final = _ACCEPTED | _DISCONNECTED | _SUCCEEDED | _FAILED_UNCLEAR | _FAILED
 _LONGEST: Final = max(HEADER_BYTES, PIECE_BYTES) + 64  # bytes of a frame, and what CURVE adds
+
+
+def password_of(session: Session) -> bytes:
+    """Return what a process shows to be let into an insecure run: the number of the run."""
+    return str(session.run).encode()
 
 
 class MonitoredSocket(ABC):
@@ -56,7 +63,7 @@ class MonitoredSocket(ABC):
             self._socket.setsockopt(option, value)
         self._monitor = self._new_monitor(context)
         # The monitor first: a connection's end is known before the messages of the next one.
-        clock.watch(self._monitor, self._take_events)
+        clock.watch(self._monitor, self._events_came)
         clock.watch(self._socket, self._receive)
 
     def _new_monitor(self, context: zmq.Context[Any]) -> zmq.Socket[bytes]:
@@ -65,11 +72,14 @@ class MonitoredSocket(ABC):
         ZeroMQ's thread would wait for a full monitor, and closing the socket would wait for it.
         """
         address = f"inproc://monitor-{secrets.token_hex(8)}"
-        self._socket.monitor(address, _DISCONNECTED | _SUCCEEDED | _FAILED_UNCLEAR | _FAILED)
+        self._socket.monitor(address, _EVENTS)
         monitor: zmq.Socket[bytes] = context.socket(zmq.PAIR)
         monitor.set_hwm(0)
         monitor.connect(address)
         return monitor
+
+    def _events_came(self) -> None:
+        self._take_events()
 
     def _take_events(self) -> None:
         while True:
@@ -77,7 +87,9 @@ class MonitoredSocket(ABC):
                 event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
             except zmq.Again:
                 return
-            if event["event"] == _DISCONNECTED:
+            if event["event"] == _ACCEPTED:
+                self._accepted(event["value"])
+            elif event["event"] == _DISCONNECTED:
                 self._disconnected(event["value"])
             elif event["event"] == _SUCCEEDED:
                 self._handshake_succeeded()
@@ -118,6 +130,9 @@ class MonitoredSocket(ABC):
     @abstractmethod
     def _disconnected(self, connection: int) -> None:
         """This connection (a file descriptor) has ended."""
+
+    def _accepted(self, connection: int) -> None:  # noqa: B027  # callers accept none
+        """A connection (a file descriptor) was accepted, and the handshake begins."""
 
     def _handshake_succeeded(self) -> None:  # noqa: B027  # a listener need not know
         """A handshake has succeeded."""

@@ -1,7 +1,13 @@
-"""The transport over ZeroMQ: TCP, with CURVE keys unless the run is insecure."""
+"""The transport over ZeroMQ: TCP, with CURVE keys unless the run is insecure.
+
+In an insecure run each process shows the number of the run (PLAIN) before its messages are read.
+ZeroMQ collects all frames of a message before it hands the message over, however many there are, so
+it must not read any from a process that does not belong to the run.
+"""
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -13,6 +19,7 @@ from outpace.real.net.sparse_log import Log, SparseLog
 from outpace.real.net.transport import Handlers, Session
 from outpace.real.net.zeromq.caller import ZeroMQCaller
 from outpace.real.net.zeromq.listener import ZeroMQListener
+from outpace.real.net.zeromq.socket import password_of
 
 LOOPBACK: Final = "127.0.0.1"
 _AT_ONCE: Final = 64  # requests answered before the kernel gets its turn
@@ -30,10 +37,9 @@ class ZeroMQTransport:
         self._open: list[ZeroMQListener | ZeroMQCaller] = []
 
     def listen(self, address: str, peers: Mapping[str, str], handlers: Handlers) -> ZeroMQListener:
-        if self._session.keys is not None:
-            if self._gate is None:
-                self._gate = _Gate(self._context, self._clock, self._log)
-            self._gate.admitted.update({key: name for name, key in peers.items()})
+        if self._gate is None:
+            self._gate = _Gate(self._context, self._clock, self._log, self._session)
+        self._gate.admitted.update({key: name for name, key in peers.items()})
         listener = ZeroMQListener(
             self._context, self._clock, self._session, handlers, address, peers, self._log
         )
@@ -57,11 +63,17 @@ class ZeroMQTransport:
 
 
 class _Gate:
-    """Admits connections whose public key is in `admitted`, by ZeroMQ's authentication protocol."""
+    """Admits connections by ZeroMQ's authentication protocol.
 
-    def __init__(self, context: zmq.Context[Any], clock: RealClock, log: SparseLog) -> None:
+    Their public key must be in `admitted`; in an insecure run they must know the run's number.
+    """
+
+    def __init__(
+        self, context: zmq.Context[Any], clock: RealClock, log: SparseLog, session: Session
+    ) -> None:
         self.admitted: dict[str, str] = {}  # public key -> name
         self._clock, self._log = clock, log
+        self._password = password_of(session) if session.keys is None else None
         self._socket = context.socket(zmq.REP)
         self._socket.bind(_GATE)
         clock.watch(self._socket, self._decide)
@@ -84,11 +96,15 @@ class _Gate:
         *credentials: bytes,
     ) -> None:
         name = None
-        if mechanism == b"CURVE" and len(credentials) == 1:
+        if self._password is not None:
+            if mechanism == b"PLAIN" and hmac.compare_digest(credentials[-1], self._password):
+                name = ""  # any process of the run
+        elif mechanism == b"CURVE" and len(credentials) == 1:
             name = self.admitted.get(zmq.utils.z85.encode(credentials[0]).decode())
         if name is None:
-            self._log.note(f"refused a connection from {address.decode()}: unknown key")
-            answer = [b"400", b"unknown key", b"", b""]
+            what = "unknown key" if self._password is None else "not of this run"
+            self._log.note(f"refused a connection from {address.decode()}: {what}")
+            answer = [b"400", what.encode(), b"", b""]
         else:
             answer = [b"200", b"OK", name.encode(), b""]
         self._socket.send_multipart([version, request, *answer])
