@@ -5,6 +5,7 @@ import signal
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+from tests.support.warm import Warm
 
 # `make test` tries the same examples everywhere, so that it cannot fail by chance. `make soak`
 # (--hypothesis-profile soak) tries others, and more of them where a test does not say how many.
@@ -25,3 +26,10 @@ def _one_torch_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def warm():
+    """Starts commands and scripts without the time of their imports."""
+    with Warm() as warm:
+        yield warm

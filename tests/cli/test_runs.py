@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import html
 import json
-import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -462,27 +462,17 @@ def test_a_report_over_several_runs_and_over_a_comparison(here, capsys):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("signal_number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130)])
-def test_an_interrupted_run_leaves_a_valid_folder_marked_partial(here, signal_number, code):
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    command = [
-        sys.executable,
-        "-m",
-        "outpace",
-        "simulate",
-        "config.yaml",
-        "stop.iterations=1000000",
-    ]
-    process = subprocess.Popen(
-        [*command, "--out", "run"], env=environment, stderr=subprocess.PIPE, text=True
-    )
+def test_an_interrupted_run_leaves_a_valid_folder_marked_partial(here, warm, signal_number, code):
+    command = ("simulate", "config.yaml", "stop.iterations=1000000", "--out", "run")
+    process = warm.outpace(*command, cwd=here)
     try:
         summary = here / "run" / files.SUMMARY
         while process.poll() is None and not summary.exists():
-            pass  # the folder is there as soon as the run starts
+            time.sleep(0.001)  # the folder is there as soon as the run starts
         process.send_signal(signal_number)
         if signal_number == signal.SIGINT:  # impatience: the folder is completed all the same
             process.send_signal(signal_number)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate()
     finally:
         process.kill()
     assert process.returncode == code

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import runpy
-import subprocess
 import sys
 import time
 from itertools import pairwise
@@ -69,9 +68,10 @@ def test_one_worker_does_what_plain_pytorch_does(tmp_path, case):
     assert said == []
 
 
-def test_without_a_run_outpaces_lines_do_nothing(tmp_path):
-    command = [sys.executable, str(SCRIPTS / "features.py"), "sgd", str(tmp_path)]
-    subprocess.run(command, check=True, timeout=60)
+def test_without_a_run_outpaces_lines_do_nothing(tmp_path, warm):
+    done = warm.script(SCRIPTS / "features.py", "sgd", tmp_path, cwd=tmp_path)
+    assert done.communicate() == (None, "")
+    assert done.returncode == 0
     assert same(torch.load(tmp_path / "state.pt"), FEATURES["CASES"]["sgd"](alone))
 
 
@@ -278,7 +278,7 @@ def test_a_gradient_that_is_not_finite_ends_the_run_if_the_configuration_says_so
         launch("wrong.py", "nan", workers=2, non_finite="stop")
 
 
-def test_a_script_that_outpace_did_not_start_reports_its_error(tmp_path):
+def test_a_script_that_outpace_did_not_start_reports_its_error(tmp_path, warm):
     (tmp_path / "bad.py").write_text(
         "import torch, outpace\n"
         "model = torch.nn.Linear(3, 2)\n"
@@ -286,23 +286,19 @@ def test_a_script_that_outpace_did_not_start_reports_its_error(tmp_path):
         "raise ValueError('no luck')\n"
     )
     connect = tmp_path / "run.json"
-    command = [sys.executable, "-m", "outpace", "serve", "--workers", "1", "--connect", connect]
     place = {"OUTPACE_CONNECT": str(connect), "OUTPACE_RANK": "0", "OUTPACE_WORLD_SIZE": "1"}
-    with subprocess.Popen(
-        [*command, "--out", tmp_path / "out"], stderr=subprocess.PIPE, text=True
-    ) as serve:
-        try:
-            deadline = time.monotonic() + 60
-            while not connect.exists() and time.monotonic() < deadline:
-                time.sleep(0.05)
-            bad = [sys.executable, tmp_path / "bad.py"]
-            done = subprocess.run(
-                bad, env={**os.environ, **place}, capture_output=True, text=True, timeout=60
-            )
-            _, said = serve.communicate(timeout=30)
-        finally:
-            serve.kill()
-    assert "ValueError: no luck" in done.stderr
+    options = ("--workers", 1, "--connect", connect, "--out", tmp_path / "out")
+    serve = warm.outpace("serve", *options, cwd=tmp_path)
+    try:
+        deadline = time.monotonic() + 60
+        while not connect.exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        bad = warm.script(tmp_path / "bad.py", cwd=tmp_path, env={**os.environ, **place})
+        _, found = bad.communicate()
+        _, said = serve.communicate()
+    finally:
+        serve.kill()
+    assert "ValueError: no luck" in found
     assert serve.returncode == 1
     assert "error: worker-0: ValueError: no luck" in said
 
@@ -313,13 +309,15 @@ def test_a_script_that_outpace_did_not_start_reports_its_error(tmp_path):
 @pytest.mark.parametrize(
     ("name", "arguments"), [("cnn", ["--epochs", "2"]), ("transformer", ["--steps", "60"])]
 )
-def test_an_example_learns_with_two_workers(tmp_path, name, arguments):
+def test_an_example_learns_with_two_workers(tmp_path, warm, name, arguments):
     script = EXAMPLES / f"train_{name}.py"
-    command = [sys.executable, "-m", "outpace", "run", script, "--workers", "2", "--out", "out"]
-    done = subprocess.run(
-        [*command, "--", *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=100
-    )
-    assert done.returncode == 0, done.stderr
-    losses = [float(loss) for loss in re.findall(r"loss (\d+\.\d+)", done.stdout)]
+    command = ["run", script, "--workers", 2, "--out", "out", "--", *arguments]
+    with (tmp_path / "stdout").open("w") as stdout:
+        done = warm.outpace(*command, cwd=tmp_path, stdout=stdout.fileno())
+    _, errors = done.communicate(100)
+    assert done.returncode == 0, errors
+    losses = [
+        float(loss) for loss in re.findall(r"loss (\d+\.\d+)", (tmp_path / "stdout").read_text())
+    ]
     assert len(losses) >= 2
     assert losses[-1] < 0.7 * losses[0]

@@ -6,8 +6,6 @@ import gc
 import json
 import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tests.support.command import refused
+from tests.support.warm import Process, Warm
 
 import outpace
 from outpace import script
@@ -58,24 +57,12 @@ for iteration in itertools.cycle(range(6)) if endless else range(6):
 class Served:
     """A running `outpace serve` and the file for its workers."""
 
-    def __init__(self, folder: Path, workers: int, *settings: str) -> None:
+    def __init__(self, warm: Warm, folder: Path, workers: int, *settings: str) -> None:
         self.folder, self.connect, self.workers = folder, folder / "connect.json", workers
-        self.started: list[subprocess.Popen] = []
-        command = [
-            sys.executable,
-            "-m",
-            "outpace",
-            "serve",
-            "--workers",
-            str(workers),
-            "--connect",
-            str(self.connect),
-            "--out",
-            str(folder / "run"),
-            "deterministic=true",
-            *settings,
-        ]
-        self.process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
+        self.started: list[Process] = []
+        self._warm = warm
+        counts = ("--workers", workers, "--connect", self.connect, "--out", folder / "run")
+        self.process = warm.outpace("serve", *counts, "deterministic=true", *settings, cwd=folder)
         deadline = time.monotonic() + 60
         while not self.connect.exists():
             assert self.process.poll() is None, self.process.stderr.read()
@@ -83,30 +70,20 @@ class Served:
             time.sleep(0.02)
 
     def start(
-        self,
-        rank: int,
-        fail: tuple[int, int] | None = None,
-        endless: Path | None = None,
-        **environment: str,
-    ):
+        self, rank: int, fail: tuple[int, int] | None = None, endless: Path | None = None
+    ) -> Process:
         """endless: go on for ever, and make this file once training goes on."""
         script = self.folder / "train.py"
         script.write_text(SCRIPT.replace("FAIL", repr(fail)))
-        worker = subprocess.Popen(
-            [sys.executable, str(script)],
-            env={
-                **os.environ,
-                "OUTPACE_CONNECT": str(self.connect),
-                "RANK": str(rank),
-                "WORLD_SIZE": str(self.workers),
-                **({} if endless is None else {"ENDLESS": str(endless)}),
-                **environment,
-            },
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.started.append(worker)
-        return worker
+        place = {
+            "OUTPACE_CONNECT": str(self.connect),
+            "RANK": str(rank),
+            "WORLD_SIZE": str(self.workers),
+        }
+        if endless is not None:
+            place["ENDLESS"] = str(endless)
+        self.started.append(self._warm.script(script, cwd=self.folder, env={**os.environ, **place}))
+        return self.started[-1]
 
     def end(self) -> tuple[int, str, dict]:
         _, text = self.process.communicate(timeout=60)
@@ -118,12 +95,12 @@ class Served:
 
 
 @pytest.fixture
-def serve(tmp_path):
+def serve(tmp_path, warm):
     """Starts one, for two workers."""
     running: list[Served] = []
 
     def begin(*settings: str) -> Served:
-        running.append(Served(tmp_path, 2, *settings))
+        running.append(Served(warm, tmp_path, 2, *settings))
         return running[-1]
 
     yield begin

@@ -1,0 +1,248 @@
+"""Starts `outpace` and scripts in a fraction of a second, by forking a process with torch in it.
+
+A command that is started anew imports torch twice, for itself and for its fork server: five seconds
+of a core before anything happens. Here a process imports everything once and forks for each
+command. What is forked is a process like that of a user: it has its own folder, environment,
+streams, session and fork server, and ends as Python ends. Only the time of the imports is missing,
+so tests of what happens during the start use `subprocess`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import multiprocessing.util
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, TextIO
+
+_MODULES = (
+    "torch._dynamo",
+    "outpace.cli",
+    "outpace.experiment.comparison",
+    "outpace.real.live",
+    "outpace.real.node.server",
+    "outpace.real.node.task",
+    "outpace.script",
+    "outpace.simulation.executors.child",
+)
+_FREE = 200  # numbers of file descriptors from here on are not in use
+_LARGEST = 1 << 17  # bytes of a request
+
+
+class Process:
+    """A process that was started, with the part of `subprocess.Popen` that tests need."""
+
+    def __init__(self, report: Connection, stderr: TextIO | None) -> None:
+        self._report, self.stderr = report, stderr
+        self.pid: int = report.recv()
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        if self.returncode is None and self._report.poll():
+            self.wait()
+        return self.returncode
+
+    def wait(self) -> int:
+        if self.returncode is None:
+            self.returncode = self._report.recv()
+            self._report.close()
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def communicate(self, timeout: float = 60.0) -> tuple[None, str]:
+        """Wait for the end, and kill the process after `timeout` seconds; return its stderr."""
+        late = threading.Timer(timeout, self.kill)
+        late.start()
+        text = ""
+        try:
+            if self.stderr is not None and not self.stderr.closed:
+                with self.stderr as stream:
+                    text = stream.read()
+            self.wait()
+        finally:
+            late.cancel()
+            late.join()
+        return None, text
+
+
+class Warm:
+    """A process that has imported everything and forks; closed by the end of `with`."""
+
+    def __init__(self) -> None:
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> Warm:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._control.close()
+        self._process.wait()
+
+    def outpace(self, *arguments: object, **options: Any) -> Process:
+        """Start `python -m outpace` with these arguments."""
+        return self._start("outpace", arguments, fork_server=True, **options)
+
+    def script(self, path: Path, *arguments: object, **options: Any) -> Process:
+        """Start `python path` with these arguments."""
+        return self._start(str(path), arguments, fork_server=False, **options)
+
+    def _start(
+        self,
+        target: str,
+        arguments: Sequence[object],
+        *,
+        fork_server: bool,
+        cwd: Path,
+        env: dict[str, str] | None = None,
+        stdout: int | None = None,
+        stderr: int | None = None,
+        start_new_session: bool = False,
+    ) -> Process:
+        """stdout, stderr: file descriptors; None: this process' one, and for stderr a pipe."""
+        order = {
+            "target": target,
+            "arguments": [str(argument) for argument in arguments],
+            "fork_server": fork_server,
+            "cwd": str(cwd),
+            "env": dict(os.environ if env is None else env),
+            "session": start_new_session,
+        }
+        ours, theirs = socket.socketpair()
+        read, write = os.pipe()
+        with theirs:
+            streams = (1 if stdout is None else stdout, write if stderr is None else stderr)
+            message = json.dumps(order).encode()
+            socket.send_fds(self._control, [message], [theirs.fileno(), *streams])
+        os.close(write)
+        report = Connection(ours.detach())
+        if stderr is None:
+            return Process(report, os.fdopen(read))
+        os.close(read)
+        return Process(report, None)
+
+
+# -- the process that forks ----------------------------------------------------------
+
+
+def _serve(control: socket.socket) -> dict[str, Any]:
+    """Fork for each order that comes. Return, in the new process, what it is to run."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the watchers
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(control, _LARGEST, 3)
+        if not message:
+            os._exit(0)
+        if not os.fork():
+            control.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            return _watched(json.loads(message), *descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _watched(order: dict[str, Any], report: int, stdout: int, stderr: int) -> dict[str, Any]:
+    """Fork once more; report on the new process from here, and return in it."""
+    if pid := os.fork():
+        with Connection(report) as connection, contextlib.suppress(ConnectionError):
+            os.close(stdout)
+            os.close(stderr)
+            os.closerange(0, 3)
+            connection.send(pid)
+            connection.send(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        os._exit(0)
+    os.close(report)
+    for descriptor, place in ((stdout, 1), (stderr, 2)):
+        os.dup2(descriptor, place)
+        os.close(descriptor)
+    if order["session"]:
+        os.setsid()
+    os.chdir(order["cwd"])
+    os.environ.clear()
+    os.environ.update(order["env"])
+    return order
+
+
+def _fork_server_in_reserve() -> None:
+    """Fork the process that becomes the fork server once multiprocessing starts one.
+
+    At once, because what this process opens later must not be open in the fork server as well.
+    """
+    ours, theirs = socket.socketpair()
+    if not (pid := os.fork()):
+        ours.close()
+        _become_fork_server(theirs)
+    theirs.close()
+    spawn, reserve = multiprocessing.util.spawnv_passfds, [pid]
+
+    def spawn_or_use(path: Any, command: Sequence[Any], descriptors: Sequence[int]) -> int:
+        if not reserve or "multiprocessing.forkserver" not in command[-1]:
+            return spawn(path, command, descriptors)
+        with ours:
+            text = json.dumps([command[-1], list(descriptors)])
+            socket.send_fds(ours, [text.encode()], descriptors)
+        return reserve.pop()
+
+    multiprocessing.util.spawnv_passfds = spawn_or_use
+
+
+def _become_fork_server(control: socket.socket) -> None:
+    """Wait for the command and run it; nothing but its file descriptors is open."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # until the fork server has its own session
+    message, received, _, _ = socket.recv_fds(control, _LARGEST, 8)
+    if not message:
+        os._exit(0)
+    command, wanted = json.loads(message)
+    assert len(wanted) == len(received)
+    for place, descriptor in enumerate(received):
+        os.dup2(descriptor, _FREE + place)
+    os.closerange(3, _FREE)
+    for place, number in enumerate(wanted):
+        os.dup2(_FREE + place, number)
+        os.close(_FREE + place)
+    exec(command, {"__name__": "__main__"})
+    os._exit(0)
+
+
+def _main() -> None:
+    sys.path[0] = ""  # as for python -m
+    for module in _MODULES:
+        importlib.import_module(module)
+    gc.collect()
+    gc.freeze()
+    order = _serve(socket.socket(fileno=int(sys.argv[1])))
+    sys.argv = [order["target"], *order["arguments"]]
+    if order["fork_server"]:
+        _fork_server_in_reserve()
+    if order["target"] == "outpace":
+        runpy.run_module("outpace", run_name="__main__", alter_sys=True)
+    else:
+        sys.path[0] = str(Path(order["target"]).parent)
+        # Kept: the variables of a script live until Python has ended.
+        globals()["kept"] = runpy.run_path(order["target"], run_name="__main__")
+
+
+if __name__ == "__main__":
+    _main()
