@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.docs.blocks import LANGUAGES, blocks
 from tests.support.paths import ROOT
 
 from outpace.config.experiment import Experiment
@@ -48,6 +49,14 @@ def test_every_file_that_is_named_exists(page: Path):
             assert (ROOT / name).exists(), name
         elif below_package:
             assert (ROOT / "src" / "outpace" / name).exists(), name
+
+
+def test_every_block_of_code_has_a_language(page: Path):
+    # Blocks of python, yaml and bash are run by the tests beside this one; text is output.
+    text = page.read_text()
+    found = blocks(page)
+    assert len(re.findall(r"^ *```", text, flags=re.MULTILINE)) == 2 * len(found)
+    assert {block.language for block in found} <= LANGUAGES
 
 
 def test_every_key_and_kind_of_the_configuration_is_on_its_page():

@@ -1,0 +1,112 @@
+"""Every command in the blocks of the pages is accepted by the program that it calls.
+
+Commands of outpace run in this process, in order, in a folder that has what the page assumes. A
+small run, made once, takes the place of every training and fit. What is left is real: options,
+overrides, configurations, files that earlier commands of the page wrote, and reports.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from tests.docs.blocks import Block, cases, name, pages
+from tests.support.command import outpace as command
+from tests.support.paths import EXAMPLES, ROOT
+
+import outpace
+from outpace.experiment.compared import Row
+from outpace.record.folder import read_summary
+
+EXPERIMENT = """
+task: {kind: digits-mlp}
+workers: 4
+compute: {kind: lognormal, mean_s: 1.0, cv: 0.3}
+sync: {kind: bsp}
+stop: {iterations: 24}
+"""
+# Programs that are not ours, and that a page may call as it likes.
+OTHERS = {"cd", "export", "pip", "python", "python3", "srun", "torchrun"}
+# Folders of runs that a page takes as given.
+GIVEN = ["runs/demo/BSP/seed-0", "runs/experiment"]
+
+
+@pytest.fixture(scope="module")
+def small_run(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("small") / "run"
+    config = folder.parent / "experiment.yaml"
+    config.write_text(EXPERIMENT)
+    outpace.simulate(config, folder)
+    return folder
+
+
+@pytest.fixture
+def instead(monkeypatch, tmp_path, small_run):
+    """Put the small run where a run would be, and a file where a fitted model would be."""
+
+    def one(experiment, folder, **_):
+        shutil.copytree(small_run, folder, dirs_exist_ok=True)
+        return SimpleNamespace(summary=read_summary(folder))
+
+    def several(variants, folder, *, seeds=1, **_):
+        rows = []
+        for variant in variants:
+            for seed in range(seeds):
+                place = folder / variant.name
+                result = one(variant.experiment, place / f"seed-{seed}" if seeds > 1 else place)
+                rows.append(Row(variant, seed, result.summary, None))
+        return rows
+
+    for target, function in {
+        "outpace.experiment.running.simulate": one,
+        "outpace.experiment.running.run": one,
+        "outpace.experiment.comparison.compare": several,
+        "outpace.predict.models.fit": lambda *_, **__: None,
+        "outpace.predict.models.save": lambda _, path: path.write_text(""),
+        "outpace.predict.models.load": lambda _: None,
+        "outpace.predict.trials.trials": lambda *_, **__: [],
+    }.items():
+        monkeypatch.setattr(target, function)
+    for name in GIVEN:
+        shutil.copytree(small_run, tmp_path / name)
+    (tmp_path / "examples").symlink_to(EXAMPLES)
+    (tmp_path / "experiment.yaml").write_text(EXPERIMENT)
+    (tmp_path / "comparison.yaml").write_text(f"{EXPERIMENT}variants: [{{name: BSP}}]\n")
+    (tmp_path / "train.py").write_text("import outpace\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def commands(text: str) -> list[list[str]]:
+    """Split a block into commands and their words, without comments and variables before them."""
+    found = []
+    for line in text.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
+            words.pop(0)
+        if words:
+            found.append(words)
+    return found
+
+
+@pytest.mark.parametrize("found", pages("bash"))
+def test_every_command_of_outpace_on_a_page_is_accepted(found: list[Block], instead, capsys):
+    for block in found:
+        for words in commands(block.text.replace("$PWD", str(instead))):
+            if words[0] == "outpace":
+                code = command(*words[1:])
+                assert code == 0, f"{name(block)}: {words}\n{capsys.readouterr().err}"
+
+
+@pytest.mark.parametrize("block", cases("bash"))
+def test_every_other_command_is_a_known_program_or_target(block: Block):
+    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    for words in commands(block.text):
+        if words[0] == "make":
+            assert set(words[1:]) <= set(targets), words
+        else:
+            assert words[0] in OTHERS | {"outpace"}, words
