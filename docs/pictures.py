@@ -56,12 +56,13 @@ class Picture:
     width: int = 1160
 
 
+BEGIN = ("First iterations",)
 PICTURES = (
     Picture("report.png", "demo/report.html", ("summary", "progress"), header=True),
     Picture("timeline.png", "demo/BSP/seed-0/report.html", ("timeline",)),
     Picture("cut-offs.png", "pooled/report.html", ("timeline",)),
-    Picture("ssp-lazy.png", "ssp/lazy/report.html", ("timeline",), width=1080),
-    Picture("ssp-soft.png", "ssp/soft/report.html", ("timeline",), width=1080),
+    Picture("ssp-lazy.png", "ssp/lazy/report.html", ("timeline",), choices=BEGIN, width=1080),
+    Picture("ssp-soft.png", "ssp/soft/report.html", ("timeline",), choices=BEGIN, width=1080),
 )
 
 

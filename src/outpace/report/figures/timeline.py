@@ -74,6 +74,8 @@ def timeline(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) -> Figur
             traces = Picture(events, shown, scheduler, sums.median_compute_ns).traces()
             if any(trace.get("name") == SLOW_PERIOD for trace in traces):
                 notes.append(_SHADED)
+                if sums.cut_offs:
+                    notes.append("A computation that was cut off is shaded only if it was so long.")
             layout = _layout(spans[name], shown, clock([run]))
             views[run.name, name] = FigureView(traces, layout, " ".join(notes))
     return Figure(
