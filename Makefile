@@ -7,14 +7,15 @@ JOBS ?= 2
 # Remade when what it was made from changes.
 READY := $(VENV)/.ready
 
-.PHONY: help demo test soak check bench pictures setup clean
+.PHONY: help demo test soak check bench docs pictures setup clean
 
 help:
 	@echo "make demo      set up, compare strategies on the demo, name the report"
 	@echo "make test      set up, run all tests"
 	@echo "make soak      set up, try Hypothesis' tests with new seeds, ROUNDS=5 times"
-	@echo "make check     set up, lint, types, module structure"
+	@echo "make check     set up, lint, types, module structure, documentation"
 	@echo "make bench     set up, measure speed against peers"
+	@echo "make docs      set up, build the documentation as a site in build/site"
 	@echo "make pictures  set up, make the pictures of the documentation from real runs"
 
 setup: $(READY)
@@ -41,7 +42,7 @@ soak: $(READY)
 test: $(READY)
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile
 
-check: $(READY)
+check: $(READY) docs
 	$(BIN)/ruff check src tests benchmarks examples docs
 	$(BIN)/ruff format --check src tests benchmarks examples docs
 	$(BIN)/mypy
@@ -49,6 +50,11 @@ check: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks.micro
+
+# Strict: a link that leads nowhere, or a page that loads something from another host, is an error.
+# The variable turns off an advertisement for another program.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 # Needs Chromium; says so and makes nothing where there is none.
 pictures: $(READY)
