@@ -41,12 +41,12 @@ def a_script() -> dict[str, Any]:
 
 
 def short_examples(folder: Path) -> None:
-    """The examples that the blocks name, with a tenth of the time."""
+    """The examples that the blocks name, with a part of the time."""
     folder.mkdir()
     (folder / "my_task.py").write_text((EXAMPLES / "my_task.py").read_text())
     text = (EXAMPLES / "my_task.yaml").read_text()
     assert "virtual_time_s: 10," in text
-    short = text.replace("virtual_time_s: 10,", "virtual_time_s: 1,")
+    short = text.replace("virtual_time_s: 10,", "virtual_time_s: 0.3,")
     (folder / "my_task.yaml").write_text(short)
 
 
