@@ -55,6 +55,7 @@ bench: $(READY)
 # The variable turns off an advertisement for another program.
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "build/site/index.html; its search needs a server: $(PYTHON) -m http.server -d build/site"
 
 # Needs Chromium; says so and makes nothing where there is none.
 pictures: $(READY)

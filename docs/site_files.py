@@ -26,7 +26,9 @@ FILES = (
     "examples/*",
 )
 # What a browser fetches by itself; links that a reader follows may lead anywhere.
-_LOADED = re.compile(r"<(?:script|img|iframe|link)\b[^>]*\b(?:src|href)=[\"']?((?:https?:)?//[^\s\"'>]+)")
+_LOADED = re.compile(
+    r"<(?:script|img|iframe|link)\b[^>]*\b(?:src|href)=[\"']?((?:https?:)?//[^\s\"'>]+)"
+)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

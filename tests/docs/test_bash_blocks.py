@@ -71,8 +71,8 @@ def instead(monkeypatch, tmp_path, small_run):
         "outpace.predict.trials.trials": lambda *_, **__: [],
     }.items():
         monkeypatch.setattr(target, function)
-    for name in GIVEN:
-        shutil.copytree(small_run, tmp_path / name)
+    for given in GIVEN:
+        shutil.copytree(small_run, tmp_path / given)
     (tmp_path / "experiment.yaml").write_text(EXPERIMENT)
     (tmp_path / "comparison.yaml").write_text(f"{EXPERIMENT}variants: [{{name: BSP}}]\n")
     (tmp_path / "train.py").write_text("import outpace\n")
