@@ -52,7 +52,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.micro
 
 # Strict: a link that leads nowhere, or a page that loads something from another host, is an error.
-# The variable turns off an advertisement for another program.
+# The variable turns off the notice that Material ends in May 2027 (Zensical reads the same files).
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "build/site/index.html; its search needs a server: $(PYTHON) -m http.server -d build/site"
