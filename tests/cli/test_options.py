@@ -33,6 +33,7 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config.yaml").write_text(CONFIG)
     (tmp_path / "all.yaml").write_text(COMPARISON)
+    (tmp_path / "all").mkdir()
     return tmp_path
 
 
@@ -97,6 +98,11 @@ def test_quiet_prints_warnings_only(here, capsys):
     assert out == ""
     assert err.startswith("warning: sync.buffer: lazy holds a pull")
     assert err.count("\n") == 1
+
+
+def test_an_experiment_without_variants_and_a_folder_are_not_compared(here, capsys):
+    assert "outpace simulate config.yaml" in refused(capsys, "compare", "config.yaml")
+    assert "all is a folder, not a YAML file" in refused(capsys, "compare", str(here / "all"))
 
 
 def test_without_its_variants_a_comparison_is_one_run(here, capsys):

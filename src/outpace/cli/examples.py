@@ -21,7 +21,7 @@ _PACKAGE = Path(__file__).parents[1]
 @app.command()
 def examples(
     folder: Annotated[
-        Path | None, typer.Argument(metavar="[DIR]", help="The folder to copy the examples to.")
+        Path | None, typer.Argument(metavar="DIR", help="The folder to copy the examples to.")
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Overwrite files of the same names in DIR.")

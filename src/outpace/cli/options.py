@@ -11,7 +11,7 @@ import typer
 Overrides: TypeAlias = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[KEY=VALUE]...",
+        metavar="KEY=VALUE",
         help="Overrides, as in workers=8 sync.kind=ssp sync.staleness=3.",
     ),
 ]

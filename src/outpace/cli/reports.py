@@ -14,7 +14,7 @@ from outpace.errors import ConfigError
 @app.command()
 def report(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="DIR...", help="Folders of runs, or of a comparison.")
+        list[Path], typer.Argument(metavar="DIR", help="Folders of runs, or of a comparison.")
     ],
     out: Annotated[
         Path | None,

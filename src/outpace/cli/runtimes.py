@@ -96,7 +96,7 @@ def show(
 
 @runtimes.command()
 def fit(
-    sources: Annotated[list[Path], typer.Argument(metavar="SOURCE...", help=_HELP)],
+    sources: Annotated[list[Path], typer.Argument(metavar="SOURCE", help=_HELP)],
     model: Annotated[str, typer.Option("--model", help="pooled or deep-markov.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write: .safetensors.")],
     seed: _Seed = 0,

@@ -31,7 +31,12 @@ def variants_from(data: Mapping[str, Any], source: str, folder: Path) -> list[Va
         ConfigError: with all errors of all variants.
     """
     base = {key: value for key, value in data.items() if key not in ("variants", "seeds")}
-    entries = data.get("variants")
+    if "variants" not in data:
+        raise ConfigError(
+            f"{source} has no variants: run it with outpace simulate {source}, or add variants "
+            "such as variants=[{name: BSP, sync: {kind: bsp}}, {name: ASP, sync: {kind: asp}}]"
+        )
+    entries = data["variants"]
     if not isinstance(entries, list) or not entries:
         raise ConfigError(
             f"{source}: variants must be a list of mappings such as "

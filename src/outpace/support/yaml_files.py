@@ -44,6 +44,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ConfigError(f"there is no file {path}") from None
+    except IsADirectoryError:
+        raise ConfigError(f"{path} is a folder, not a YAML file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from error
     data = parse_yaml(text, str(path))
