@@ -65,8 +65,10 @@ class Output:
             print_table()
 
     def where(self, folder: Path) -> None:
-        """Say where the report is."""
+        """Say where the report is, or the folder if the report could not be written."""
         from outpace.record.folder import REPORT
 
         if not self.quiet:
-            echo(f"report: {folder / REPORT}", err=self._as_json)
+            report = folder / REPORT
+            where = f"report: {report}" if report.exists() else f"folder: {folder}"
+            echo(where, err=self._as_json)

@@ -167,7 +167,7 @@ class RecordedRun:
         with _uninterrupted():
             try:
                 return self._complete(status, host_s, error)
-            except (OSError, ConfigError) as fault:
+            except (OSError, ConfigError, RunError) as fault:
                 reason = f"cannot complete the folder {self.out}: {fault}"
                 if error is not None:  # the run had failed before
                     reason = f"{error}; {reason}"
