@@ -147,18 +147,25 @@ def test_one_synchronization_at_the_end_has_nothing_to_overlap_with(optimizer):
         assert one[key] == other[key]
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_hpsgd_whose_windows_are_single_steps_is_sgd_with_gradients_two_steps_old(momentum):
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("sgd", {"lr": 0.1}),
+        ("sgd", {"lr": 0.1, "momentum": 0.9}),
+        ("adamw", {"lr": 0.1, "weight_decay": 0.1}),
+    ],
+)
+def test_hpsgd_whose_windows_are_single_steps_trains_with_gradients_two_steps_old(kind, settings):
     """Without a network the sum of step i is there when step i+1 is over, for step i+2."""
-    rate, eigenvalue = 0.1, 0.5
+    eigenvalue = 0.5
     result = run(
         {"kind": "hpsgd"},
         task={"kind": "quadratic", "eigenvalues": [eigenvalue]},
-        optimizer={"kind": "sgd", "lr": rate, "momentum": momentum},
+        optimizer={"kind": kind, **settings},
         compute={"kind": "constant", "mean_s": 0.1},
     )
     w = torch.nn.Parameter(torch.ones(1, dtype=torch.float64))
-    optimizer = torch.optim.SGD([w], lr=rate, momentum=momentum)
+    optimizer = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}[kind]([w], **settings)
     gradients = []
     for iteration in range(ITERATIONS + 2):
         if iteration >= 2:

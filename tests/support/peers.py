@@ -68,11 +68,12 @@ class Run:
         network=None,
         tie_seed=None,
         lr=None,
+        optimizer=None,
         lasts=None,
         gradient_of=None,
         **more,
     ):
-        workers = len(table)
+        workers = len(table)  # the usual learning rate: N/N is 1, so nothing is rounded
         experiment = Experiment(
             task=Quadratic(eigenvalues=(0.0,)),
             workers=workers,
@@ -81,7 +82,7 @@ class Run:
             network=network,
             stop=Stop(iterations=len(table[0])),
             evaluate=Evaluate(),
-            optimizer=Sgd(lr=float(workers) if lr is None else lr),  # N/N: nothing is rounded
+            optimizer=optimizer or Sgd(lr=float(workers) if lr is None else lr),
             **more,
         )
         sink = MemorySink()

@@ -86,7 +86,7 @@ def test_an_optimizer_without_a_learning_rate_is_refused():
             raise AssertionError("must not be called")
 
     script = TorchOptimizer("Fixed", [[(0, 0, 1)]], [{}], factory=Fixed)
-    with pytest.raises(ConfigError, match="linear multiplies the learning rate, and Fixed has no"):
+    with pytest.raises(ConfigError, match="Fixed has no setting lr, the learning rate"):
         after(script, Bsp(scale=Scale.LINEAR), [1.0, 1.0])
 
 

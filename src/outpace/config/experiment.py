@@ -298,9 +298,6 @@ class Experiment:
             yield f"network.delays: {none}, so no push, pull or reply can be late"
         if self.workers == 1:
             yield f"workers: {sync.kind} needs at least 2 workers, which average among themselves"
-        if sync.uses_replica and not isinstance(self.optimizer, Sgd):
-            plain = f"the replica of {sync.kind} takes plain steps"
-            yield f"optimizer: {plain}: use kind: sgd, not {self.optimizer.kind}"
 
     def _contradictions(self, load: bool) -> Iterator[str]:
         if self.stop == Stop() and not isinstance(self.task, Script):

@@ -4,7 +4,7 @@ from typing import TypeAlias
 
 from outpace.optim.elementwise import Adagrad, Adam, AdamW, RmsProp, Sgd
 from outpace.optim.lars import Lars
-from outpace.optim.step import Optimizer, Step, Updater
+from outpace.optim.step import Optimizer, OptimizerState, Step, Updater
 
 UpdaterKind: TypeAlias = Sgd | Adam | AdamW | Adagrad | RmsProp | Lars
 
@@ -14,6 +14,7 @@ __all__ = [
     "AdamW",
     "Lars",
     "Optimizer",
+    "OptimizerState",
     "RmsProp",
     "Sgd",
     "Step",

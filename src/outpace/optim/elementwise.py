@@ -6,7 +6,7 @@ form, so that a shard takes bitwise the steps of a plain PyTorch process.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
@@ -14,7 +14,7 @@ import torch
 
 from outpace.blocks.block import StepSettings
 from outpace.blocks.sums import Gradient
-from outpace.optim.step import Step, Updater, mean_of
+from outpace.optim.step import OptimizerState, Step, Updater, copied, mean_of
 from outpace.support.checks import positive, require
 
 
@@ -33,22 +33,43 @@ class _Elementwise(Updater):
         names = [entry.name for entry in fields(self) if entry.name not in own]
         settings: dict[str, Any] = {name: getattr(self, name) for name in names}
         # With `foreach` given, torch does not choose a fused step either.
-        optimizer = self.torch_class([variable], **settings, foreach=False)
-        (group,) = optimizer.param_groups
+        return _Steps(self.torch_class([variable], **settings, foreach=False), variable, self.rate)
 
-        def step(
-            gradient: Gradient,
-            divisor: float,
-            _: StepSettings | None,
-            progress: float,
-            factor: float,
-        ) -> None:
-            variable.grad = mean_of(gradient, divisor)
-            group["lr"] = factor * self.rate(progress)
-            optimizer.step()
-            variable.grad = None
 
-        return step
+class _Steps:
+    """Takes steps of a torch optimizer of one parameter: a `Step`.
+
+    Args:
+        rate: returns the learning rate after so many iterations.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        variable: torch.nn.Parameter,
+        rate: Callable[[float], float],
+    ) -> None:
+        self._optimizer, self._variable, self._rate = optimizer, variable, rate
+        (self._group,) = optimizer.param_groups
+
+    def __call__(
+        self,
+        gradient: Gradient,
+        divisor: float,
+        settings: StepSettings | None,
+        progress: float,
+        factor: float,
+    ) -> None:
+        self._variable.grad = mean_of(gradient, divisor)
+        self._group["lr"] = factor * self._rate(progress)
+        self._optimizer.step()
+        self._variable.grad = None
+
+    def state(self) -> OptimizerState:
+        return {0: copied(self._optimizer.state.get(self._variable, {}))}
+
+    def load(self, state: OptimizerState) -> None:
+        self._optimizer.state[self._variable] = copied(state[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

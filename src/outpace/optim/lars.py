@@ -10,7 +10,7 @@ import torch
 
 from outpace.blocks.block import StepSettings
 from outpace.blocks.sums import Gradient
-from outpace.optim.step import Step, Updater, mean_of
+from outpace.optim.step import OptimizerState, Step, Updater, mean_of
 from outpace.support.checks import positive, require
 
 
@@ -39,29 +39,41 @@ class Lars(Updater):
 
     def on(self, parameters: torch.Tensor, layers: Sequence[slice] = ()) -> Step:
         parts = layers or [slice(0, parameters.numel())]
-        velocity = torch.zeros_like(parameters)
-        tensors = [(part, parameters[part], velocity[part]) for part in parts]
+        return _Steps(self, parameters, parts)
 
-        def step(
-            gradient: Gradient,
-            divisor: float,
-            _: StepSettings | None,
-            progress: float,
-            factor: float,
-        ) -> None:
-            gradient = mean_of(gradient, divisor)
-            rate = factor * self.rate(progress)
-            for part, w, v in tensors:
-                g = gradient[part]
-                trust = self._trust(w, g)
-                g.add_(w, alpha=self.weight_decay)
-                v.mul_(self.momentum).add_(g, alpha=rate * trust)
-                w.sub_(v)
-
-        return step
-
-    def _trust(self, w: torch.Tensor, g: torch.Tensor) -> float:
+    def trust(self, w: torch.Tensor, g: torch.Tensor) -> float:
         """Return λ of this layer."""
         size = torch.linalg.vector_norm(w).item()
         force = torch.linalg.vector_norm(g).item() + self.weight_decay * size
         return self.trust_coefficient * size / force if size > 0 and force > 0 else 1.0
+
+
+class _Steps:
+    """Takes steps of LARS on these parameters, of which each part is a layer: a `Step`."""
+
+    def __init__(self, lars: Lars, parameters: torch.Tensor, parts: Sequence[slice]) -> None:
+        self._lars, self._velocity = lars, torch.zeros_like(parameters)
+        self._tensors = [(part, parameters[part], self._velocity[part]) for part in parts]
+
+    def __call__(
+        self,
+        gradient: Gradient,
+        divisor: float,
+        settings: StepSettings | None,
+        progress: float,
+        factor: float,
+    ) -> None:
+        gradient, lars = mean_of(gradient, divisor), self._lars
+        rate = factor * lars.rate(progress)
+        for part, w, v in self._tensors:
+            g = gradient[part]
+            trust = lars.trust(w, g)
+            g.add_(w, alpha=lars.weight_decay)
+            v.mul_(lars.momentum).add_(g, alpha=rate * trust)
+            w.sub_(v)
+
+    def state(self) -> OptimizerState:
+        return {0: {"velocity": self._velocity.clone()}}
+
+    def load(self, state: OptimizerState) -> None:
+        self._velocity.copy_(state[0]["velocity"])

@@ -39,7 +39,7 @@ class PythonOptimizer:
         return "" if settings is None else "the optimizer of this run takes no settings"
 
     def on(self, parameters: torch.Tensor, layers: Sequence[slice] = ()) -> Step:
-        """Return the function that takes a step on these parameters (1-D, changed in place)."""
+        """Return what takes steps on these parameters (1-D, changed in place)."""
         whole = [[(0, 0, parameters.numel())]]
         return self.of_groups(whole, [{}]).on(parameters)
 

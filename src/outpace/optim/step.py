@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import Protocol, Self, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias
 
 import torch
 
@@ -15,20 +16,46 @@ from outpace.errors import ConfigError
 from outpace.optim.schedules import ConstantRate, Schedule
 from outpace.support.checks import not_negative, positive, require
 
-# (gradient, divisor, settings, progress, factor): changes the parameters in place by a step along
-# gradient / divisor, with the settings of a user's optimizer, if any, and the learning rate times
-# `factor`. progress: iterations so far, with fractions if each gradient is a step.
-Step: TypeAlias = Callable[[Gradient, float, StepSettings | None, float, float], None]
+# What an optimizer remembers between steps, such as momentum: by number of the parameter, then by
+# name. Tensors have the shape of the parameter's piece in the block, or no dimension.
+OptimizerState: TypeAlias = Mapping[int, Mapping[str, Any]]
+
+
+class Step(Protocol):
+    """Takes an optimizer's steps on the parameters of one block."""
+
+    def __call__(
+        self,
+        gradient: Gradient,
+        divisor: float,
+        settings: StepSettings | None,
+        progress: float,
+        factor: float,
+    ) -> None:
+        """Change the parameters in place by a step along gradient / divisor.
+
+        Args:
+            gradient: may be overwritten.
+            settings: of a user's optimizer.
+            progress: iterations so far, with fractions if each gradient is a step.
+            factor: of the learning rate.
+        """
+
+    def state(self) -> OptimizerState:
+        """Return a copy of what the optimizer remembers between steps."""
+
+    def load(self, state: OptimizerState) -> None:
+        """Replace what the optimizer remembers by a copy of this state of an equal one."""
 
 
 class Optimizer(Protocol):
-    """Makes the function that takes steps."""
+    """Makes what takes steps."""
 
     def refusal(self, settings: StepSettings | None) -> str:
         """Return why these settings of a push are refused; empty if they are accepted."""
 
     def on(self, parameters: torch.Tensor, layers: Sequence[slice] = ()) -> Step:
-        """Return the function that takes a step on these parameters (1-D, changed in place).
+        """Return what takes steps on these parameters (1-D, changed in place).
 
         layers: the slice of each parameter tensor; empty: the parameters are one tensor.
         """
@@ -86,6 +113,14 @@ class Updater(ABC):
     @abstractmethod
     def on(self, parameters: torch.Tensor, layers: Sequence[slice] = ()) -> Step:
         """See `Optimizer.on`."""
+
+
+def copied(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of one parameter's state."""
+    return {
+        name: value.clone() if isinstance(value, torch.Tensor) else deepcopy(value)
+        for name, value in values.items()
+    }
 
 
 def mean_of(gradient: Gradient, divisor: float) -> torch.Tensor:

@@ -22,7 +22,7 @@ import torch
 from outpace.blocks.block import StepSettings
 from outpace.blocks.sums import Gradient
 from outpace.errors import ConfigError
-from outpace.optim.step import mean_of
+from outpace.optim.step import OptimizerState, copied, mean_of
 
 KNOWN: Final = {
     kind.__name__: kind
@@ -47,9 +47,14 @@ Groups: TypeAlias = Sequence[Sequence[tuple[int, int, int]]]
 Factory: TypeAlias = Callable[[list[dict[str, Any]]], torch.optim.Optimizer]
 
 
+def is_known(kind: type[torch.optim.Optimizer]) -> bool:
+    """True if this class is in KNOWN; its name alone is not enough."""
+    return KNOWN.get(kind.__name__) is kind
+
+
 def require_known(kind: type[torch.optim.Optimizer]) -> None:
-    """Raise ConfigError unless servers know this class; the name alone is not enough."""
-    if KNOWN.get(kind.__name__) is not kind:
+    """Raise ConfigError unless servers know this class."""
+    if not is_known(kind):
         raise ConfigError(_unknown(kind.__name__))
 
 
@@ -205,21 +210,17 @@ class TorchSteps:
         """Return a copy of the optimizer's state, by number of the parameter."""
         known = self._optimizer.state
         return {
-            number: {name: _copied(value) for name, value in known[variable].items()}
+            number: copied(known[variable])
             for number, (variable, _) in self._pieces.items()
             if variable in known
         }
 
-    def load(self, state: Mapping[int, State]) -> None:
-        """Replace the optimizer's state by this one, of which the caller keeps no reference."""
+    def load(self, state: OptimizerState) -> None:
+        """Replace the optimizer's state by a copy of this one."""
         known = self._optimizer.state
         known.clear()
         for number, values in state.items():
-            known[self._pieces[number][0]] = dict(values)
-
-
-def _copied(value: Any) -> Any:
-    return value.clone() if isinstance(value, torch.Tensor) else value
+            known[self._pieces[number][0]] = copied(values)
 
 
 @contextmanager
@@ -228,8 +229,8 @@ def _scaled_rates(optimizer: torch.optim.Optimizer, factor: float) -> Iterator[N
     groups = optimizer.param_groups if factor != 1 else []
     if any("lr" not in group for group in groups):
         raise ConfigError(
-            f"sync.scale: linear multiplies the learning rate, and {type(optimizer).__name__} "
-            "has no setting lr: use scale: mean or sum"
+            f"{type(optimizer).__name__} has no setting lr, the learning rate, which sync.scale: "
+            "linear and sync.kind: hpsgd multiply: use scale: mean or sum, or another strategy"
         )
     rates = [group["lr"] for group in groups]
     for group in groups:

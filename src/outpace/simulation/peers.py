@@ -33,7 +33,7 @@ from outpace.sync.peers.parameters import (
     Replica,
     SharedModel,
     average,
-    replica_rate,
+    replicas,
 )
 from outpace.tasks import Workload
 
@@ -47,9 +47,13 @@ class PeerSimulation(VirtualRun):
         (initial,) = workload.initial_parameters()
         new_block = partial(parameter_block, initial, layers=self._layers_of[0])
         block = new_block(sync.common_optimizer(self._optimizer))
-        rate = replica_rate(sync, self._optimizer)
-        self.model = SharedModel(block, experiment.workers, self._committed, rate)
         own_block = partial(new_block, self._optimizer)
+        self.model = SharedModel(
+            block,
+            experiment.workers,
+            self._committed,
+            replicas(sync, self._optimizer, own_block),
+        )
         self._own: dict[int, ParameterBlock] = defaultdict(own_block)  # by worker
         self._strategy = sync
         # By all-reduce: the versions of the common model at which its gradients were computed.

@@ -9,7 +9,7 @@ import torch
 
 from outpace.blocks.block import Block, Phantom, Pieces, StepSettings, Value, whole
 from outpace.blocks.sums import ArrivalSum, BlockSum, Gradient, TreeSum, all_finite
-from outpace.optim import Optimizer, Sgd
+from outpace.optim import Optimizer, OptimizerState, Sgd
 
 _AT_ONCE: Final = 1 << 18  # elements
 
@@ -47,6 +47,12 @@ class ParameterBlock(Protocol):
 
         The optimizer keeps its state.
         """
+
+    def optimizer_state(self) -> OptimizerState:
+        """Return a copy of what the optimizer remembers between steps."""
+
+    def load_optimizer_state(self, state: OptimizerState) -> None:
+        """Replace what the optimizer remembers by a copy of this state of an equal one."""
 
 
 class _RealBlock:
@@ -108,6 +114,12 @@ class TensorBlock(_RealBlock):
             self._copy = self._parameters.clone()
         return self._copy
 
+    def optimizer_state(self) -> OptimizerState:
+        return self.take_step.state()
+
+    def load_optimizer_state(self, state: OptimizerState) -> None:
+        self.take_step.load(state)
+
     def replace(self, parameters: Value) -> None:
         found = whole(parameters)
         assert isinstance(found, torch.Tensor)
@@ -115,7 +127,17 @@ class TensorBlock(_RealBlock):
         self._copy = None
 
 
-class FreshBlock(_RealBlock):
+class _Stateless:
+    """The part of a block whose optimizer remembers nothing between steps."""
+
+    def optimizer_state(self) -> OptimizerState:
+        return {}
+
+    def load_optimizer_state(self, state: OptimizerState) -> None:
+        pass
+
+
+class FreshBlock(_Stateless, _RealBlock):
     """Plain SGD that writes each step to new memory, so that readers need no copy.
 
     The memory of a large gradient that arrives in pieces becomes the next parameters. Each piece
@@ -167,7 +189,7 @@ class FreshBlock(_RealBlock):
         self._parameters, self._finite = parameters, all_finite(parameters)
 
 
-class PhantomBlock:
+class PhantomBlock(_Stateless):
     """Parameters with a size but no values (task `timing`)."""
 
     def __init__(self, nbytes: int) -> None:

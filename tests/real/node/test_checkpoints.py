@@ -84,7 +84,7 @@ def test_checkpoints_are_bitwise_those_of_plain_pytorch(tmp_path, kind, changes)
 
 @pytest.mark.slow
 def test_checkpoints_of_hpsgd_have_the_state_of_the_common_parameters(tmp_path, capfd):
-    for saved in launch("sgd", tmp_path, workers=2, sync={"kind": "hpsgd"}):
+    for saved in launch("adamw", tmp_path, workers=2, sync={"kind": "hpsgd"}):
         before, attached, trained, _, _, end = (found["optimizer"] for found in saved)
         assert same(attached, before)
         assert trained["state"].keys() == end["state"].keys() == before["state"].keys()

@@ -13,7 +13,7 @@ from tests.support.peers import BASE, Run, digits
 from tests.support.strategies import MS, networks, timings
 
 from outpace.cluster.network import NetworkLaw
-from outpace.optim import Sgd
+from outpace.optim import AdamW, Sgd
 from outpace.sync import DiLoCo, Hpsgd, LocalSgd, Psgd, Ssgd
 from outpace.sync.parameter_block import parameter_block
 from outpace.sync.peers.parameters import Common, SharedModel
@@ -252,6 +252,40 @@ def test_gradients_are_at_the_model_then_at_a_replica_that_is_given_up(sync, aft
     assert read[0, 4] == after_it
     assert read[0, 5] == [-1 - 2 * 4**4, -1]
     assert read[1, 5] == [-1, -1 - 2 * 4**4]
+
+
+# Gradients of the first of two parameters by worker and iteration. With the windows of LONG, 1, 3
+# and 2 iterations, the mean of each commit is 2.
+ADAM_GRADIENTS = [[1, 4, 4, 4, 2, 3], [3, -4, 2, 2, -1, 4]]
+
+
+@pytest.mark.parametrize(
+    ("sync", "after_it"), [(HPSGD["immediate"], -0.5), (HPSGD["delayed"], 0.0)], ids=HPSGD
+)
+def test_a_replica_takes_the_steps_of_a_copy_of_adamw(sync, after_it):
+    """By hand, with both betas 1/2: m̂/√v̂ of gradients that are all equal is their sign."""
+    run = Run(
+        sync,
+        TWO,
+        network=LONG,
+        optimizer=AdamW(lr=0.5, betas=(0.5, 0.5), weight_decay=0.1),
+        gradient_of=lambda worker, iteration: torch.tensor(
+            [ADAM_GRADIENTS[worker][iteration], 0.0], dtype=torch.float64
+        ),
+    )
+    found = {place: values[0] for place, values in run.read.items()}
+    assert found[0, 1] == 0
+    assert found[0, 2] == pytest.approx(-0.5)  # its first step, along 4
+    assert found[1, 2] == pytest.approx(0.5)  # along −4
+    assert found[0, 3] == pytest.approx(-0.5 * 0.95 - 0.5)
+    # The first commit, along 2: m is 1, v is 2.
+    assert found[0, 4] == found[1, 4] == pytest.approx(after_it)
+    # Worker 0, along 2: m̂ = 1.5/0.75, v̂ = 3/0.75. Worker 1, along −1: m̂ = 0.
+    assert found[0, 5] == pytest.approx(-0.5 * 0.95 - 0.5)
+    assert found[1, 5] == pytest.approx(-0.5 * 0.95)
+    # Two more commits along 2, at three and two times the learning rate.
+    end = (-0.5 * 0.85 - 1.5) * 0.9 - 1
+    assert run.parameters.tolist() == pytest.approx([end, 0.0])
 
 
 def test_an_all_reduce_that_ends_with_a_step_is_over_when_the_step_is():

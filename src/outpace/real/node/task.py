@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 
@@ -23,7 +24,7 @@ from outpace.real.node.worker import ServedWorker
 from outpace.real.node.worker_process import MustEnd, WorkerProcess
 from outpace.sync.parameter_block import ParameterBlock, parameter_block
 from outpace.sync.peers.context import Parameters
-from outpace.sync.peers.parameters import Common, Own, Replica, SharedModel, replica_rate
+from outpace.sync.peers.parameters import Common, Own, Replica, SharedModel, replicas
 from outpace.sync.programs.context import Stopped
 from outpace.tasks import Workload, gradient_of
 from outpace.tasks.abort_points import AbortPoints
@@ -119,8 +120,8 @@ class TaskModels:
         process, strategy = self._process, self._process.strategy
         if strategy.has_common:
             block = self._block(strategy.common_optimizer(self._optimizer))
-            rate = replica_rate(strategy, self._optimizer)
-            self._model = SharedModel(block, process.workers, process.changed, rate)
+            made = replicas(strategy, self._optimizer, partial(self._block, self._optimizer))
+            self._model = SharedModel(block, process.workers, process.changed, made)
         if strategy.has_own:
             self._own = Own(self._block(self._optimizer), process.worker, process.stepped)
 

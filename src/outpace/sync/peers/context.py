@@ -96,13 +96,14 @@ class Parameters(Protocol):
 class CommonParameters(Parameters, Protocol):
     """A model that every worker has, and changes by the same commits in the same order."""
 
-    def commit(self, gradient: Value, divisor: float, gradients: int) -> None:
+    def commit(self, gradient: Value, divisor: float, gradients: int, factor: float = 1.0) -> None:
         """Take one step along gradient / divisor.
 
         Args:
             gradient: belongs to the model afterwards.
             gradients: number of gradients in it; the optimizer's schedule counts N of them as an
                 iteration.
+            factor: of the learning rate in this step.
         """
 
     def replica(self) -> ReplicaParameters:
@@ -112,8 +113,16 @@ class CommonParameters(Parameters, Protocol):
 class ReplicaParameters(Parameters, Protocol):
     """A copy of the common parameters, which follows them until it takes a step."""
 
+    @property
+    def takes_plain_steps(self) -> bool:
+        """True if the run's optimizer is SGD: steps are w ← w − rate·g, without momentum."""
+
     def step(self, gradient: Value, iteration: int) -> None:
-        """Take a plain step along the gradient, without momentum and the like."""
+        """Take a step along the gradient.
+
+        It is a plain one with SGD. With another optimizer it is the step of a copy of it, which
+        begins with the state that belongs to the common parameters last followed.
+        """
 
     def stay(self) -> None:
         """Keep the present values when the common parameters change."""

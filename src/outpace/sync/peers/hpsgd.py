@@ -12,7 +12,15 @@ accumulated for the next one (two buffers, swapped), so none is lost or counted 
 
 Gradients are computed at the global model W until the first step of a synchronization is over,
 then at a replica of W that has taken this worker's steps since; the replica is given up when the
-synchronization is done. With a synchronization as long as k steps there is one in every k
+synchronization is done.
+
+The paper has plain SGD only. Here W takes the steps of any optimizer along the averaged gradients.
+With SGD the replica takes plain steps. With another optimizer it takes the steps of a copy, whose
+state is copied from that of W when the replica is made. Such optimizers divide by the size of the
+gradient, so a sum of k gradients makes no longer step than one. They are given the mean, and the
+learning rate is multiplied instead: with SGD both are the same step.
+
+With a synchronization as long as k steps there is one in every k
 steps: in the time in which Local SGD averages once, (γ + 1 + k) steps, (γ + 1)/k + 1 of them
 (section 3.2).
 
@@ -51,7 +59,8 @@ class Hpsgd(BufferAveragingStrategy):
         window: number of gradients accumulated during a synchronization at which a worker waits
             for it; None: the worker never waits.
         rate_by_window: how the learning rate of a commit grows with the mean number of iterations
-            of a worker in it. The paper adds the gradients up, which is linear.
+            of a worker in it. The paper adds the gradients up, which is linear. SGD sums the
+            gradients accordingly; other optimizers step along their mean at that rate.
         start_together: whether workers begin each iteration together, when the slowest has computed
             its gradient of the last one.
         synchronizer: what synchronises in a real run: a thread beside the training.
@@ -90,8 +99,12 @@ class Hpsgd(BufferAveragingStrategy):
 
         def commit(reduced: Reduced) -> None:
             if reduced.members:
-                divisor = self.divisor(reduced.weight / reduced.members)
-                model.commit(reduced.total, me.workers * divisor, reduced.weight)
+                weight = reduced.weight
+                divisor = me.workers * self.divisor(weight / reduced.members)
+                if replica.takes_plain_steps:
+                    model.commit(reduced.total, divisor, weight)
+                else:
+                    model.commit(reduced.total, weight, weight, weight / divisor)
 
         def commit_late(_: int) -> None:
             if late is not None:

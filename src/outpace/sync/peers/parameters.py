@@ -7,6 +7,7 @@ have passed are not kept.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -14,26 +15,50 @@ from typing import TypeAlias
 from outpace.blocks.block import Block, Value, value_of
 from outpace.blocks.sums import ArrivalSum
 from outpace.errors import DivergenceError
-from outpace.optim import Optimizer, Sgd
+from outpace.optim import Optimizer, OptimizerState, Sgd
 from outpace.sync.parameter_block import ParameterBlock, plus
 from outpace.sync.peers.strategy import PeerStrategy
 
 Rate: TypeAlias = Callable[[float], float]  # iteration -> learning rate
 
 
-def replica_rate(strategy: PeerStrategy, optimizer: Optimizer) -> Rate | None:
-    """Return the learning rate of replicas' plain SGD steps; None if there are no replicas."""
-    if not strategy.uses_replica:
-        return None
-    assert isinstance(optimizer, Sgd)  # `Experiment` refuses others
-    return optimizer.rate
-
-
 @dataclass(slots=True)
 class _Version:
     value: Value
     number: int
+    state: OptimizerState | None  # None: no replica needs it
     following: _Version | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """How replicas of a common model take steps.
+
+    Args:
+        optimizer: the run's.
+        new_block: returns a block with that optimizer and any parameters.
+    """
+
+    optimizer: Optimizer
+    new_block: Callable[[], ParameterBlock]
+
+    @property
+    def keep_state(self) -> bool:
+        """True if each version of the common model needs its optimizer's state."""
+        return not isinstance(self.optimizer, Sgd)
+
+    def of(self, common: Common) -> Replica:
+        """Return a replica of the common model."""
+        if isinstance(self.optimizer, Sgd):
+            return PlainReplica(common, self.optimizer.rate)
+        return OptimizerReplica(common, self.new_block())
+
+
+def replicas(
+    strategy: PeerStrategy, optimizer: Optimizer, new_block: Callable[[], ParameterBlock]
+) -> Replicas | None:
+    """Return how replicas take steps; None if the strategy has none."""
+    return Replicas(optimizer, new_block) if strategy.uses_replica else None
 
 
 class SharedModel:
@@ -41,7 +66,7 @@ class SharedModel:
 
     Args:
         changed: called with the number of gradients in each new version.
-        replica_rate: see `replica_rate`.
+        replicas: see `replicas`.
     """
 
     def __init__(
@@ -49,21 +74,29 @@ class SharedModel:
         block: ParameterBlock,
         workers: int,
         changed: Callable[[int], None],
-        replica_rate: Rate | None = None,
+        replicas: Replicas | None = None,
     ) -> None:
         self._block, self._workers, self._changed = block, workers, changed
-        self.replica_rate = replica_rate
+        self.replicas = replicas
         self._gradients = 0
-        self.newest = _Version(block.read(), 0)
+        self.newest = self._version(0)
+
+    def _version(self, number: int) -> _Version:
+        """Return the present parameters as a version."""
+        block = self._block
+        keep_state = self.replicas is not None and self.replicas.keep_state
+        return _Version(block.read(), number, block.optimizer_state() if keep_state else None)
 
     @property
     def version(self) -> int:
         """Number of commits."""
         return self.newest.number
 
-    def commit(self, gradient: Value, divisor: float, gradients: int) -> _Version:
+    def commit(
+        self, gradient: Value, divisor: float, gradients: int, factor: float = 1.0
+    ) -> _Version:
         """Make the next version."""
-        self._block.update(gradient, divisor, None, self._gradients / self._workers)
+        self._block.update(gradient, divisor, None, self._gradients / self._workers, factor)
         self._gradients += gradients
         number = self.version + 1
         if not self._block.is_finite():
@@ -71,7 +104,7 @@ class SharedModel:
                 f"the parameters stopped being finite at update {number}; "
                 "try a smaller learning rate"
             )
-        made = self.newest.following = _Version(self._block.read(), number)
+        made = self.newest.following = self._version(number)
         self.newest = made
         self._changed(gradients)
         return made
@@ -89,23 +122,30 @@ class Common:
         return self._version.number
 
     def replica(self) -> Replica:
-        rate = self._model.replica_rate
-        assert rate is not None, "the strategy must set `uses_replica`"
-        return Replica(self, rate)
+        made = self._model.replicas
+        assert made is not None, "the strategy must set `uses_replica`"
+        return made.of(self)
 
     def read(self) -> Value:
         return self._version.value
 
-    def commit(self, gradient: Value, divisor: float, gradients: int) -> None:
+    def optimizer_state(self) -> OptimizerState:
+        """Return the state that belongs to this version, for a replica, which must copy it."""
+        assert self._version.state is not None
+        return self._version.state
+
+    def commit(self, gradient: Value, divisor: float, gradients: int, factor: float = 1.0) -> None:
         known = self._version.following
-        self._version = known or self._model.commit(gradient, divisor, gradients)
+        self._version = known or self._model.commit(gradient, divisor, gradients, factor)
 
 
-class Replica:
+class Replica(ABC):
     """Implements `ReplicaParameters`."""
 
-    def __init__(self, common: Common, rate: Rate) -> None:
-        self._common, self._rate = common, rate
+    takes_plain_steps: bool
+
+    def __init__(self, common: Common) -> None:
+        self._common = common
         self._value: Value | None = None  # None: that of the common parameters
         self._version = 0
 
@@ -117,8 +157,9 @@ class Replica:
     def read(self) -> Value:
         return self._common.read() if self._value is None else self._value
 
+    @abstractmethod
     def step(self, gradient: Value, iteration: int) -> None:
-        self._be(plus(self.read(), -self._rate(iteration), gradient))
+        """See `ReplicaParameters`."""
 
     def stay(self) -> None:
         self._be(self.read())
@@ -129,6 +170,45 @@ class Replica:
     def _be(self, value: Value) -> None:
         self._version = self.version
         self._value = value
+
+
+class PlainReplica(Replica):
+    """A replica that takes plain steps. rate: learning rate after so many iterations."""
+
+    takes_plain_steps = True
+
+    def __init__(self, common: Common, rate: Rate) -> None:
+        super().__init__(common)
+        self._rate = rate
+
+    def step(self, gradient: Value, iteration: int) -> None:
+        self._be(plus(self.read(), -self._rate(iteration), gradient))
+
+
+class OptimizerReplica(Replica):
+    """A replica that takes the steps of a copy of the run's optimizer.
+
+    Args:
+        block: takes the steps; its parameters and its optimizer's state are replaced.
+    """
+
+    takes_plain_steps = False
+
+    def __init__(self, common: Common, block: ParameterBlock) -> None:
+        super().__init__(common)
+        self._block = block
+
+    def step(self, gradient: Value, iteration: int) -> None:
+        self.stay()
+        # A step may overwrite the gradient, which the worker has also added to its sum.
+        self._block.update(gradient.clone(), 1, None, iteration)
+        self._value = self._block.read()
+
+    def stay(self) -> None:
+        if self._value is None:
+            self._block.replace(self._common.read())
+            self._block.load_optimizer_state(self._common.optimizer_state())
+            self._be(self._common.read())
 
 
 class AccumulatedInPlace:

@@ -36,7 +36,7 @@ class PeerStrategy(ABC):
     # Traits. The final model is the common one; without one it is the mean of the workers' own.
     has_common: ClassVar[bool] = True  # all workers change one model by the same commits
     has_own: ClassVar[bool] = False  # each worker changes a model of its own
-    uses_replica: ClassVar[bool] = False  # takes plain SGD steps on replicas of the common model
+    uses_replica: ClassVar[bool] = False  # takes steps on replicas of the common model
     # Passes each gradient that it uses to an all-reduce unchanged, before it computes the next one,
     # and asks only for the mean: a runtime can then divide and check gradients while they travel.
     averages_gradients: ClassVar[bool] = False

@@ -27,7 +27,7 @@ from outpace.errors import ConfigError, RunError
 from outpace.kernel import WalkerError
 from outpace.optim import UpdaterKind
 from outpace.optim.python import PythonOptimizer
-from outpace.optim.torch_optimizers import State, require_known
+from outpace.optim.torch_optimizers import KNOWN, State, is_known, require_known
 from outpace.real.net.messages import TrainingDone
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.peer import PeerWorker
@@ -301,10 +301,10 @@ def _require_workers_can_step(
         )
     if isinstance(script.optimizer, torch.optim.LBFGS):
         raise ConfigError("LBFGS computes gradients itself, several for a step: take another")
-    if strategy.uses_replica and type(script.optimizer) is not torch.optim.SGD:
-        kind = type(script.optimizer).__name__
+    kind = type(script.optimizer)
+    if strategy.uses_replica and not is_known(kind):
         raise ConfigError(
-            f"outpace.attach: sync.kind={strategy.kind} cannot train with {kind}, because its "
-            "workers take plain gradient steps between commits: use torch.optim.SGD, or another "
-            "strategy, such as sync.kind=ssgd"
+            f"outpace.attach: sync.kind={strategy.kind} cannot train with {kind.__name__}, because "
+            "each worker needs a second optimizer of that kind: use one of torch's "
+            f"{', '.join(sorted(KNOWN))}, or another strategy, such as sync.kind=ssgd"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -174,6 +174,18 @@ class ScriptModel:
             if known.get(parameter)
         }
         return cut(state, self.places(part), part, starts)
+
+    def replace_state(self, state: Mapping[int, State]) -> None:
+        """Replace the optimizer's state by this one, by number of the parameter, in its shape."""
+        known = self.optimizer.state
+        known.clear()
+        for number, values in state.items():
+            known[self.parameters[number]] = values
+        for group in self.optimizer.param_groups:
+            if group.get("fused") or group.get("capturable"):  # count steps where the parameter is
+                for parameter in group["params"]:
+                    if "step" in known.get(parameter, {}):
+                        known[parameter]["step"] = known[parameter]["step"].to(parameter.device)
 
     def state_digest(self) -> str:
         """Return the SHA-256 of the optimizer's state; empty if it has not taken steps."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -12,7 +14,6 @@ from outpace.blocks.sums import all_finite
 from outpace.errors import DivergenceError
 from outpace.optim.torch_optimizers import State, TorchOptimizer
 from outpace.real.collective.buffers import split_like
-from outpace.real.node.optimizer_state import joined
 from outpace.real.node.script.model import ScriptModel
 
 
@@ -138,7 +139,8 @@ class InPlace:
     def replica(self) -> ScriptReplica:
         raise AssertionError("hpsgd has parameters beside the model's")
 
-    def commit(self, gradient: Value, divisor: float, gradients: int) -> None:
+    def commit(self, gradient: Value, divisor: float, gradients: int, factor: float = 1.0) -> None:
+        assert factor == 1, "hpsgd has parameters beside the model's"
         found, how = self._tail.cut_off(gradient, 1)  # `gradient` is a mean already
         if divisor != 1:
             torch._foreach_div_(list(found), divisor)
@@ -197,8 +199,12 @@ class BesideModel:
         self._step = TorchOptimizer(kind, self._groups, script.settings()).on(initial)
 
     def state(self) -> dict[int, State]:
-        """Return a copy of the optimizer's state, by number of the parameter."""
-        return joined([self._step.state()], [self._groups], self._script.parameters)
+        """Return a copy of the optimizer's state, by number of the parameter, in its shape."""
+        parameters = self._script.parameters
+        return {
+            number: {name: _like(value, parameters[number]) for name, value in values.items()}
+            for number, values in self._step.state().items()
+        }
 
     def load_state(self) -> None:
         """Replace the optimizer's state by that of the script's optimizer."""
@@ -208,9 +214,9 @@ class BesideModel:
         """Return the parameters themselves; the next commit changes them."""
         return self._flat
 
-    def commit(self, gradient: Value, divisor: float, gradients: int) -> None:
+    def commit(self, gradient: Value, divisor: float, gradients: int, factor: float = 1.0) -> None:
         (flat,), how = self._tail.cut_off(gradient, gradients)
-        self._step(flat, divisor, how, 0, 1)
+        self._step(flat, divisor, how, 0, factor)
         if not all_finite(self._flat):
             raise DivergenceError(
                 "the parameters stopped being finite; try a smaller learning rate"
@@ -219,11 +225,21 @@ class BesideModel:
         self._changed(gradients)
 
     def replica(self) -> ScriptReplica:
-        return ScriptReplica(self, self._script)
+        plain = isinstance(self._script.optimizer, torch.optim.SGD)
+        return (PlainScriptReplica if plain else OptimizerScriptReplica)(self, self._script)
 
 
-class ScriptReplica:
+def _like(value: Any, parameter: torch.Tensor) -> Any:
+    """Return an entry of a parameter's state in its shape and on its device."""
+    if not isinstance(value, torch.Tensor) or value.ndim == 0:
+        return value
+    return value.view(parameter.shape).to(parameter.device)
+
+
+class ScriptReplica(ABC):
     """A replica of the common parameters, in the model. Implements `ReplicaParameters`."""
+
+    takes_plain_steps: bool
 
     def __init__(self, common: BesideModel, script: ScriptModel) -> None:
         self._common, self._script = common, script
@@ -239,16 +255,14 @@ class ScriptReplica:
             self._script.load([self._common.read()])
             self.version = self._common.version
 
+    @abstractmethod
+    def _take_step(self, gradients: Sequence[torch.Tensor]) -> None:
+        """Change the model by a step along these gradients, one for each parameter."""
+
     def step(self, gradient: Value, iteration: int) -> None:
-        self.show()
-        self._follows, self._stepped = False, True
-        found = dict(zip(map(id, self._script.parameters), parts(gradient), strict=False))
-        for group in self._script.optimizer.param_groups:
-            members = [p for p in group["params"] if id(p) in found]
-            with torch.no_grad():
-                steps = [found[id(p)].view(p.shape).to(p.device) for p in members]
-                rate = float(group["lr"]) * (1 if group["maximize"] else -1)
-                torch._foreach_add_(members, steps, alpha=rate)
+        self.stay()
+        self._stepped = True
+        self._take_step(parts(gradient)[: len(self._script.parameters)])
 
     def stay(self) -> None:
         self.show()
@@ -258,3 +272,35 @@ class ScriptReplica:
         if self._stepped:
             self.version = -1
         self._follows, self._stepped = True, False
+
+
+class PlainScriptReplica(ScriptReplica):
+    """A replica that takes plain steps with the learning rates of the script's optimizer."""
+
+    takes_plain_steps = True
+
+    def _take_step(self, gradients: Sequence[torch.Tensor]) -> None:
+        found = dict(zip(map(id, self._script.parameters), gradients, strict=True))
+        for group in self._script.optimizer.param_groups:
+            members = [p for p in group["params"] if id(p) in found]
+            with torch.no_grad():
+                steps = [found[id(p)].view(p.shape).to(p.device) for p in members]
+                rate = float(group["lr"]) * (1 if group["maximize"] else -1)
+                torch._foreach_add_(members, steps, alpha=rate)
+
+
+class OptimizerScriptReplica(ScriptReplica):
+    """A replica that takes the steps of the script's optimizer, from the state of the common one.
+
+    The script's optimizer has the state of the replica; what it saves is the common one's.
+    """
+
+    takes_plain_steps = False
+
+    def _take_step(self, gradients: Sequence[torch.Tensor]) -> None:
+        self._script.take_step(gradients, set(self._script.unused))
+
+    def stay(self) -> None:
+        if self._follows:
+            self._script.replace_state(self._common.state())
+        super().stay()
