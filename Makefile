@@ -7,12 +7,13 @@ JOBS ?= 2
 # Remade when what it was made from changes.
 READY := $(VENV)/.ready
 
-.PHONY: help demo test soak check bench docs pictures setup clean
+.PHONY: help demo test soak recipes check bench docs pictures setup clean
 
 help:
 	@echo "make demo      set up, compare strategies on the demo, name the report"
 	@echo "make test      set up, run all tests"
 	@echo "make soak      set up, try Hypothesis' tests with new seeds, ROUNDS=5 times"
+	@echo "make recipes   set up with Hugging Face and Lightning, test their examples"
 	@echo "make check     set up, lint, types, module structure, documentation"
 	@echo "make bench     set up, measure speed against peers"
 	@echo "make docs      set up, build the documentation as a site in build/site"
@@ -41,6 +42,11 @@ soak: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile
+
+# Skipped by `make test` unless their libraries are installed.
+recipes: $(READY)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[data,dev,recipes]"
+	$(BIN)/python -m pytest tests/examples/test_recipes.py
 
 check: $(READY) docs
 	$(BIN)/ruff check src tests benchmarks examples docs

@@ -13,7 +13,7 @@ from tests.support.peers import BASE, Run, digits
 from tests.support.strategies import MS, networks, timings
 
 from outpace.cluster.network import NetworkLaw
-from outpace.optim import AdamW, Sgd
+from outpace.optim import AdamW, RmsProp, Sgd
 from outpace.sync import DiLoCo, Hpsgd, LocalSgd, Psgd, Ssgd
 from outpace.sync.parameter_block import parameter_block
 from outpace.sync.peers.parameters import Common, SharedModel
@@ -283,9 +283,21 @@ def test_a_replica_takes_the_steps_of_a_copy_of_adamw(sync, after_it):
     # Worker 0, along 2: m̂ = 1.5/0.75, v̂ = 3/0.75. Worker 1, along −1: m̂ = 0.
     assert found[0, 5] == pytest.approx(-0.5 * 0.95 - 0.5)
     assert found[1, 5] == pytest.approx(-0.5 * 0.95)
-    # Two more commits along 2, at three and two times the learning rate.
-    end = (-0.5 * 0.85 - 1.5) * 0.9 - 1
+    # Two more commits along 2, of three and two iterations, at the same learning rate.
+    end = (-0.5 * 0.95 - 0.5) * 0.95 - 0.5
     assert run.parameters.tolist() == pytest.approx([end, 0.0])
+
+
+@pytest.mark.parametrize(("rule", "growth"), [("linear", 4), ("sqrt", 2), ("constant", 1)])
+def test_other_optimizers_step_along_the_mean_at_the_rate_of_the_window(rule, growth):
+    # Windows of 1, then 4 iterations, as above. RMSprop with α = 0 steps by lr along the sign.
+    run = Run(
+        Hpsgd(rate_by_window=rule),
+        [[0.01] * 5] * 2,
+        network=NetworkLaw(latency_s=0.02),
+        optimizer=RmsProp(lr=1.0, alpha=0.0),
+    )
+    assert run.parameters.tolist() == pytest.approx([-(1 + growth)] * 2)
 
 
 def test_an_all_reduce_that_ends_with_a_step_is_over_when_the_step_is():

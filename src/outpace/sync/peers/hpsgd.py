@@ -60,7 +60,8 @@ class Hpsgd(BufferAveragingStrategy):
             for it; None: the worker never waits.
         rate_by_window: how the learning rate of a commit grows with the mean number of iterations
             of a worker in it. The paper adds the gradients up, which is linear. SGD sums the
-            gradients accordingly; other optimizers step along their mean at that rate.
+            gradients accordingly; other optimizers step along their mean at that rate. None:
+            linear with SGD, constant with other optimizers.
         start_together: whether workers begin each iteration together, when the slowest has computed
             its gradient of the last one.
         synchronizer: what synchronises in a real run: a thread beside the training.
@@ -71,7 +72,7 @@ class Hpsgd(BufferAveragingStrategy):
 
     commit: Commit = "immediate"
     window: int | None = None
-    rate_by_window: RateByWindow = "linear"
+    rate_by_window: RateByWindow | None = None
     start_together: bool = False
     synchronizer: Literal["thread", "process"] = "thread"
     kind: Literal["hpsgd"] = "hpsgd"
@@ -86,9 +87,13 @@ class Hpsgd(BufferAveragingStrategy):
         only = f"thread ({reason})"
         require(self.synchronizer == "thread", "synchronizer", only, self.synchronizer)
 
-    def divisor(self, window: float) -> float:
-        """Return the divisor of a sum over `window` iterations of each worker."""
-        return math.pow(window, _GROWTH_LOST[self.rate_by_window])
+    def _divisor(self, window: float, *, plain: bool) -> float:
+        """Return the divisor of a sum over `window` iterations of each worker.
+
+        plain: True if the optimizer is SGD.
+        """
+        rule = self.rate_by_window or ("linear" if plain else "constant")
+        return math.pow(window, _GROWTH_LOST[rule])
 
     async def train(self, me: PeerContext) -> None:
         """Train, then wait, as part of the last iteration, until all gradients are in the model."""
@@ -99,9 +104,9 @@ class Hpsgd(BufferAveragingStrategy):
 
         def commit(reduced: Reduced) -> None:
             if reduced.members:
-                weight = reduced.weight
-                divisor = me.workers * self.divisor(weight / reduced.members)
-                if replica.takes_plain_steps:
+                weight, plain = reduced.weight, replica.takes_plain_steps
+                divisor = me.workers * self._divisor(weight / reduced.members, plain=plain)
+                if plain:
                     model.commit(reduced.total, divisor, weight)
                 else:
                     model.commit(reduced.total, weight, weight, weight / divisor)

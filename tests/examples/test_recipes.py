@@ -1,0 +1,76 @@
+"""The recipes for Hugging Face and Lightning train, alone and with several workers."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from tests.docs.blocks import blocks
+from tests.support.command import outpace
+from tests.support.paths import EXAMPLES, ROOT
+
+RECIPES = [
+    pytest.param(
+        name,
+        marks=[
+            pytest.mark.slow,
+            pytest.mark.skipif(
+                find_spec(library) is None,
+                reason=f"{library} is not installed: pip install 'outpace[recipes]' (make recipes)",
+            ),
+        ],
+        id=library,
+    )
+    for name, library in (
+        ("train_huggingface.py", "transformers"),
+        ("train_lightning.py", "pytorch_lightning"),
+    )
+]
+
+
+def arguments(name: str, folder: Path) -> list[str]:
+    return ["--epochs", "1", *(["--out", str(folder)] if "huggingface" in name else [])]
+
+
+def losses(output: str) -> tuple[float, float]:
+    """Return the first and the last loss that the script prints."""
+    (found,) = re.findall(r"loss: first ([\d.]+), last ([\d.]+)", output)
+    return float(found[0]), float(found[1])
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_trains_alone(tmp_path, name):
+    command = [sys.executable, str(EXAMPLES / name), *arguments(name, tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    first, last = losses(done.stdout)
+    assert last < 0.8 * first
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_workers_of_a_recipe_train_on_data_of_their_own(tmp_path, capfd, name):
+    out = tmp_path / "run"
+    options = ("--workers", "2", "--out", str(out), "sync.kind=ssgd")
+    script = [str(EXAMPLES / name), *options, "--", *arguments(name, tmp_path / "model")]
+    assert outpace("run", *script) == 0
+    first, last = losses(capfd.readouterr().out)
+    assert last < 0.8 * first
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["status"] == "complete"
+    assert summary["warnings"] == []  # not that the workers computed the same gradient
+    one, other = summary["iterations"]
+    assert one == other > 20
+
+
+def test_the_code_on_the_page_of_the_recipes_is_that_of_the_examples():
+    def code(text: str) -> str:
+        return "\n".join(line.strip() for line in text.splitlines() if line.strip())
+
+    examples = "".join(code(path.read_text()) for path in EXAMPLES.glob("train_*.py"))
+    found = blocks(ROOT / "docs" / "recipes.md", "python")
+    assert len(found) == 2
+    assert all(code(block.text) in examples for block in found)
