@@ -321,3 +321,11 @@ def test_an_example_learns_with_two_workers(tmp_path, warm, name, arguments):
     ]
     assert len(losses) >= 2
     assert losses[-1] < 0.7 * losses[0]
+
+
+@pytest.mark.parametrize("kind", ["asp", "ssgd"])
+def test_a_worker_does_not_grow_with_its_iterations(tmp_path, kind):
+    task = {"kind": "script", "path": str(SCRIPTS / "growth.py"), "arguments": [str(tmp_path)]}
+    run({"workers": 2, "sync": {"kind": kind}, "task": task})
+    more = [int((tmp_path / str(rank)).read_text()) for rank in range(2)]
+    assert max(more) < 400, "an object or more per iteration, in 400 iterations"
