@@ -22,6 +22,10 @@ from outpace.support.notices import warnings_to
 _STEP: Final = 0.01  # of a run, between two messages about its progress
 _GRACE_S: Final = 20.0  # for the runs to complete their folders before they are killed
 
+# Each process of a run would import them, which takes as long as a short run.
+forking.preload(__name__)
+forking.preload("outpace.report.page")
+
 Order: TypeAlias = tuple[Experiment, Path]  # an experiment and the new folder for its results
 
 
