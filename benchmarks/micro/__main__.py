@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,12 +43,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no part {', '.join(sorted(unknown))}; known: {', '.join(PARTS)}")
     torch.set_num_threads(1)
     measured: list[harness.Measurement] = []
-    for name, part in PARTS.items():
-        if name in (options.parts or PARTS):
-            print(f"measuring {name} ...", file=sys.stderr, flush=True)
-            measured += part.measure(options.quick)
-            if options.json:
-                harness.write(measured, options.json)
+    gc.freeze()  # the collections before measurements leave out what is there already
+    try:
+        for name, part in PARTS.items():
+            if name in (options.parts or PARTS):
+                print(f"measuring {name} ...", file=sys.stderr, flush=True)
+                measured += part.measure(options.quick)
+                if options.json:
+                    harness.write(measured, options.json)
+    finally:
+        gc.unfreeze()
     harness.show(measured)
     missed = [m.name for m in measured if m.met is False]
     if missed:

@@ -27,7 +27,7 @@ LIMIT_S = 120.0
 
 
 def measure(quick: bool) -> list[Measurement]:
-    repetitions, steps = (1, 12) if quick else (5, 40)
+    repetitions, steps = (1, 4) if quick else (5, 40)
     alone, overlapped, synchronous, ddp = in_turn(
         [
             partial(_mean_step, "psgd", steps),

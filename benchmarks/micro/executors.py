@@ -71,7 +71,7 @@ def _processes(quick: bool) -> list[Measurement]:
 
 def _batched(quick: bool) -> list[Measurement]:
     # No network, because it costs both the same.
-    configuration = {**_configuration(DIGITS, 64, 20 if quick else 200), "network": None}
+    configuration = {**_configuration(DIGITS, 64, 5 if quick else 200), "network": None}
     _simulated(configuration, "batched")
     serial, batched = in_turn(
         [partial(_simulated, configuration, kind) for kind in ("serial", "batched")],
@@ -110,7 +110,7 @@ class _Timed:
 
 
 def _beside_gradients(quick: bool) -> list[Measurement]:
-    configuration = _configuration(FASHION, 8, 5 if quick else 60)
+    configuration = _configuration(FASHION, 8, 2 if quick else 60)
     experiment = experiment_from({**configuration, "executor": {"kind": "serial"}}, "the benchmark")
 
     def share() -> float:

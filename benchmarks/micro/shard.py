@@ -40,7 +40,7 @@ def measure(quick: bool) -> list[Measurement]:
     found = []
     for workers, goal in GOALS.items():
         for policy in _policies(workers):
-            script = recorded(policy, workers, MESSAGES // (8 if quick else 1))
+            script = recorded(policy, workers, MESSAGES // (40 if quick else 1))
             times = [_replayed(policy, workers, script) for _ in range(1 if quick else 5)]
             found.append(
                 value(

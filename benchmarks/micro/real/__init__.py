@@ -22,7 +22,7 @@ from multiprocessing import forkserver
 from benchmarks.micro.harness import Measurement, in_turn, ratio, value
 from benchmarks.micro.real.ddp import ddp
 from benchmarks.micro.real.idle import idle_percent
-from benchmarks.micro.real.start import START, seconds_to_start
+from benchmarks.micro.real.start import seconds_to_start
 from benchmarks.micro.real.transport import plain, transport
 from benchmarks.micro.real.whole import whole
 
@@ -35,18 +35,20 @@ def measure(quick: bool) -> list[Measurement]:
     multiprocessing.set_forkserver_preload(["outpace.support.preload", __name__])
     forkserver.ensure_running()
     repetitions, few, idle_s = (1, 1, 1) if quick else (7, 3, 5)
+    size, steps = (1, 4) if quick else (25, 30)
+    larger = [] if quick else _against_pyzmq(100 * MB, "100 MB", 8, repetitions, goal=0.8)
     return [
-        *_against_pyzmq(25 * MB, "25 MB", 4 if quick else 30, repetitions, goal=1.0, keys=True),
-        *_against_pyzmq(100 * MB, "100 MB", 2 if quick else 8, repetitions, goal=0.8),
-        *_against_pyzmq(SMALL, "4 KB", 200 if quick else 2000, repetitions, goal=1.4),
-        _against_ddp(4 if quick else 30, repetitions),
+        *_against_pyzmq(size * MB, f"{size} MB", steps, repetitions, goal=1.0, keys=True),
+        *larger,
+        *_against_pyzmq(SMALL, "4 KB", 20 if quick else 2000, repetitions, goal=1.4),
+        _against_ddp(size, steps, repetitions),
         value(
             f"idle server in a run, share of a core over {idle_s} s",
             [idle_percent(SMALL, idle_s) for _ in range(few)],
             unit="%",
             goal=1,
         ),
-        _start(few),
+        _start(few, *((2, 1) if quick else (8, 2))),
     ]
 
 
@@ -74,13 +76,14 @@ def _against_pyzmq(
     ]
 
 
-def _against_ddp(steps: int, repetitions: int) -> Measurement:
+def _against_ddp(size: int, steps: int, repetitions: int) -> Measurement:
+    elements = size * MB
     ours, theirs = in_turn(
-        [partial(whole, 25 * MB, steps, workers=2, servers=2), partial(ddp, 25 * MB, steps)],
+        [partial(whole, elements, steps, workers=2, servers=2), partial(ddp, elements, steps)],
         repetitions,
     )
     return ratio(
-        "BSP step of 25 MB, 2 workers, 2 servers / DDP on Gloo",
+        f"BSP step of {size} MB, 2 workers, 2 servers / DDP on Gloo",
         ours,
         theirs,
         goal=1.5,
@@ -94,10 +97,10 @@ def _times(above: float, below: float) -> str:
     return f"{above * factor:.1f} and {below * factor:.1f} {unit}"
 
 
-def _start(repetitions: int) -> Measurement:
-    totals, note = seconds_to_start(repetitions)
+def _start(repetitions: int, workers: int, servers: int) -> Measurement:
+    totals, note = seconds_to_start(repetitions, workers, servers)
     return value(
-        f"start of {START['workers']} workers, {START['servers']} servers",
+        f"start of {workers} workers, {servers} server{'s' if servers > 1 else ''}",
         totals,
         unit="s",
         goal=4,

@@ -15,13 +15,13 @@ from outpace.experiment.running import run
 from outpace.real.run import RealRun
 from outpace.support import forking
 
-START = {"task": {"kind": "digits-cnn"}, "workers": 8, "servers": 2}
 PHASES = ("task, fork server", "forks", "servers join", "workers join", "ready")
 
 
-def seconds_to_start(repetitions: int) -> tuple[list[float], str]:
+def seconds_to_start(repetitions: int, workers: int, servers: int) -> tuple[list[float], str]:
     """Start a run from new processes; return the seconds of each, and the phases in words."""
-    code = "from benchmarks.micro.real.start import print_phases; print_phases()"
+    call = f"print_phases({workers}, {servers})"
+    code = f"from benchmarks.micro.real.start import print_phases; {call}"
     rows = []
     for _ in range(repetitions):
         done = subprocess.run(
@@ -33,7 +33,7 @@ def seconds_to_start(repetitions: int) -> tuple[list[float], str]:
     return [sum(row) for row in rows], ", ".join(words)
 
 
-def print_phases() -> None:
+def print_phases(workers: int, servers: int) -> None:
     """Print the seconds of each phase, from when the launcher has imported everything."""
     stamps = [time.monotonic()]
     forks: list[float] = []
@@ -58,7 +58,14 @@ def print_phases() -> None:
         coordinator.kernel.spawn(look(), daemon=True)
 
     with mock.patch.object(forking, "start", start):
-        run(START | {"sync": {"kind": "bsp"}, "stop": {"iterations": 1}}, watch=watch)
+        experiment = {
+            "task": {"kind": "digits-cnn"},
+            "workers": workers,
+            "servers": servers,
+            "sync": {"kind": "bsp"},
+            "stop": {"iterations": 1},
+        }
+        run(experiment, watch=watch)
     stamps[1:1] = forks[0], forks[-1]
     stamps.append(runs[0].coordinator.clock.origin / 1e9)
     print(*between(stamps))
