@@ -87,7 +87,8 @@ def test_googlenet_is_counted_from_torchvisions():
 @pytest.mark.parametrize("name", EACH)
 def test_every_parameter_gets_a_gradient_whatever_the_picture(name):
     torch.manual_seed(0)
-    for channels, size in ((1, 28), (3, 32), (3, 41)):
+    gray = () if name in LARGE else ((1, 28),)  # those are trained on it below
+    for channels, size in (*gray, (3, 32), (3, 41)):
         model = make_model(name, 7, channels)
         output = model(torch.randn(2, channels, size, size))
         assert output.shape == (2, 7)
