@@ -253,7 +253,9 @@ def test_with_all_workers_lost_the_run_is(tmp_path, sync):
 @pytest.mark.parametrize("sync", ["ssgd", "hpsgd"])
 def test_who_does_not_come_to_an_all_reduce_is_named_with_those_who_waited(monkeypatch, sync):
     monkeypatch.setattr(coordinator, "EARLY_END_S", 0.5)
-    change = {**SYNCS[sync], "timeout_s": 1.0}
+    # With a window of 2 nobody is in iteration 4 before all have come to an all-reduce.
+    window = {"window": 2} if sync == "hpsgd" else {}
+    change = {**SYNCS[sync], **window, "timeout_s": 1.0}
     with pytest.raises(RunError) as caught:
         run(config(change, {"worker-1": (4, "asleep")}), log=lambda _: None)
     number = {"ssgd": "4", "hpsgd": "[1-4]"}[sync]
