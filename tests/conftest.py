@@ -1,5 +1,6 @@
-"""Settings of all tests: Hypothesis, Ctrl-C, torch threads."""
+"""Settings of all tests: Hypothesis, Ctrl-C, garbage, torch threads."""
 
+import gc
 import signal
 
 import pytest
@@ -17,6 +18,15 @@ settings.load_profile("outpace")
 # A shell ignores Ctrl-C in what it starts in the background, and so would the commands under test.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish():
+    """Leave out of later collections of garbage what is there before the first test.
+
+    That is half a million objects, and looking through them takes 0.3 s.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
