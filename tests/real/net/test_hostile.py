@@ -798,10 +798,7 @@ def test_a_run_under_fire_ends_as_if_there_was_none(insecure, monkeypatch):
     assert result.summary["parameters_digest"] == expected.summary["parameters_digest"]
     assert result.summary["gradients_applied"] == expected.summary["gradients_applied"]
     why = ["does not use the protocol of this run", "refused a message of 'worker-0'"]
-    if insecure:
-        why += ["another run", "not of this run"]
-    else:
-        why += ["unknown key", "its key belongs to worker-2"]
+    why += ["not of this run"] if insecure else ["unknown key", "its key belongs to worker-2"]
     for words in why:
         for where in ("server-0: ", "server-1: ", ""):
             lines = [line for line in log if line.startswith(f"{where}refused") and words in line]
