@@ -50,11 +50,17 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
         base, meta = arguments
         if base is str:
             return st.text(max_size=min(meta.max_length, 20))
+        if base is bytes:
+            return st.binary(max_size=min(meta.max_length, 20))
+        if typing.get_origin(base) is list:
+            return st.lists(values(*typing.get_args(base)), max_size=min(meta.max_length, 3))
         top = meta.le if meta.lt is None else meta.lt
         if base is float:
             return st.floats(meta.ge, top, exclude_max=meta.lt is not None)
         top = top if meta.lt is None else top - 1
         return st.integers(meta.ge, top) | st.sampled_from([meta.ge, top])
+    if origin is typing.Literal:
+        return st.sampled_from(arguments)
     if origin in (list, Sequence):
         return st.lists(values(arguments[0]), max_size=3)
     if origin is tuple:
