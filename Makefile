@@ -43,7 +43,7 @@ soak: $(READY)
 test: $(READY)
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile
 
-# Skipped by `make test` unless their libraries are installed.
+# `make test` skips these tests unless their libraries are installed.
 recipes: $(READY)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[data,dev,recipes]"
 	$(BIN)/python -m pytest tests/examples/test_recipes.py

@@ -74,6 +74,7 @@ def main() -> None:
         wrapped = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
         optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.1)
         seconds = train(wrapped, optimizer, options.steps, compute_s)
+        del wrapped, optimizer  # see benchmarks/micro/real/ddp.py
         torch.distributed.destroy_process_group()
     else:
         import outpace

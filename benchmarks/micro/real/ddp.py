@@ -41,6 +41,6 @@ def train(rank: int, store: str, elements: int, steps: int) -> list[float]:
         model().backward()
         optimizer.step()
 
-    # The group ends with the process. If it was destroyed here, before the model is dropped, three in
-    # ten processes hung while they dropped it on a busy machine (torch 2.13).
+    # The group ends with the process. If it was destroyed here, before the model is dropped, about
+    # three in ten processes hung while they dropped it on a busy machine (torch 2.13).
     return laps(step, steps)
