@@ -285,6 +285,8 @@ def main() -> int:
                 finally:
                     run.end()
                 results.append(run.result())
+                if results[-1]["status"] != "complete":
+                    print(run.output.read_text(errors="replace")[-3000:])
         alone, attacked = results
         same = ["status", "applied", *(["digest"] if KINDS[kind][1] else [])]
         failed |= any(alone[key] != attacked[key] for key in same)

@@ -318,6 +318,23 @@ def test_strangers_hold_no_more_than_a_few_connections(post, insecure):
     assert post.lost == []
 
 
+@both_modes
+def test_a_peer_that_has_sent_nothing_yet_keeps_its_connection(post, insecure):
+    """Its first message would be lost with the connection, and all further ones refused."""
+    silent = [post.call(name) for name in WORKERS]
+    post.until(lambda: all(each.caller.up for each in silent))
+    with contextlib.ExitStack() as opened:
+        for _ in range(90):
+            assert opened.enter_context(tcp(post.listener.endpoint)).recv(10)  # it is accepted
+        for _ in range(20):  # more than it takes to hear of 90 connections
+            post.step()
+        for each in silent:
+            each.send(Ready())
+        post.until(lambda: {name for name, _ in post.got} == set(WORKERS))
+    assert post.lost == []
+    assert all(each.lost == [] for each in silent)
+
+
 def test_who_speaks_with_keys_where_there_are_none_does_not_come_in(stranger):
     with contextlib.closing(Post("server-0", WORKERS, insecure=True)) as post:
         stranger(post.listener.endpoint, b"worker-1", new_keys(), new_keys().public).send(Ready())

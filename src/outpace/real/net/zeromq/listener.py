@@ -81,6 +81,7 @@ class ZeroMQListener(MonitoredSocket):
             raise ConfigError(f"cannot listen at {address}: {error}") from None
         self.endpoint = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
         self._newcomers = Newcomers(int(self.endpoint.rpartition(":")[2]))
+        self._let_in = 0  # connections that have shown a key of the run, and sent nothing yet
 
     @property
     def peers(self) -> list[str]:
@@ -126,6 +127,7 @@ class ZeroMQListener(MonitoredSocket):
                 _require_own_key(name, frames[-1])
             peer = self._peers.get(identity)
             if peer is None:
+                self._first_message(int(frames[-1].get(zmq.SRCFD)))
                 newcomer = self._newcomer(name, identity, frames[-1])
                 got = newcomer.incoming.take([frame.buffer for frame in frames[1:]])
                 peer = self._peers[identity] = self._named[name] = newcomer
@@ -151,13 +153,17 @@ class ZeroMQListener(MonitoredSocket):
             raise WireError("no process of this run has that name")
         if name in self._named:
             raise _NameTaken("it has been here already, over another connection")
-        self._take_events()  # an unread event may be of an earlier connection's end
         connection = int(frame.get(zmq.SRCFD))
-        self._newcomers.remove(connection)
         run, epoch = self._session.run, self._session.epoch
         expect = partial(self._handlers.expect, name)
         incoming = Incoming(run, epoch, expect, self._handlers.is_finite)
         return _Peer(name, identity, connection, incoming, Outgoing(run, epoch))
+
+    def _first_message(self, connection: int) -> None:
+        self._take_events()  # an unread event may be of an earlier connection's end
+        if connection in self._newcomers:
+            self._newcomers.remove(connection)
+            self._let_in = max(0, self._let_in - 1)
 
     def _tell_refused(self, identity: bytes, reason: str) -> None:
         """Tell a sender that has this run's keys: perhaps the same worker was started twice."""
@@ -167,11 +173,16 @@ class ZeroMQListener(MonitoredSocket):
 
     def _events_came(self) -> None:
         super()._events_came()
-        if not self.unread:  # else one of them may be a peer whose first message is there
+        # ZeroMQ does not say which connection has shown a key. While such a one has sent nothing,
+        # none is shut down: a peer that lost its first message could not take part any more.
+        if not self._let_in and not self.unread:
             self._newcomers.limit(len(self._names) - len(self._named) + _STRANGERS)
 
     def _accepted(self, connection: int) -> None:
         self._newcomers.add(connection)
+
+    def _handshake_succeeded(self) -> None:
+        self._let_in += 1
 
     def _disconnected(self, connection: int) -> None:
         self._newcomers.remove(connection)

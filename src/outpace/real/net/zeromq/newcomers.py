@@ -25,6 +25,9 @@ class Newcomers:
     def __len__(self) -> int:
         return len(self._connections)
 
+    def __contains__(self, connection: int) -> bool:
+        return connection in self._connections
+
     def add(self, connection: int) -> None:
         self._connections[connection] = None
 
