@@ -1,4 +1,4 @@
-"""What `simulate`, `compare`, `run` and `serve` print: a table, JSON, or nothing."""
+"""The output of `simulate`, `compare`, `run` and `serve`: a table, JSON, or nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of a comparison, and what they say about each variant: `comparison.json`."""
+"""Rows of a comparison, and the results of each variant over its seeds: `comparison.json`."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Comparison(list[Row]):
 
     @property
     def variants(self) -> list[dict[str, Any]]:
-        """What the runs say about each variant: the content of comparison.json."""
+        """The results of each variant over its seeds: the content of comparison.json."""
         return compared(self) if self else []
 
     def __repr__(self) -> str:

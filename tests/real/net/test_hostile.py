@@ -300,19 +300,20 @@ def test_no_message_of_a_stranger_is_collected(post, insecure):
     assert sent < 64, "all 64 MiB were read"
 
 
+def left(held: list[socket.socket]) -> int:
+    """Drop connections that were closed at the other end; return how many are left."""
+    for each in select.select(held, [], [], 0)[0]:
+        if not each.recv(64):
+            held.remove(each)
+    return len(held)
+
+
 @both_modes
 def test_strangers_hold_no_more_than_a_few_connections(post, insecure):
     honest = post.require_heard("worker-0")
     with contextlib.ExitStack() as opened:
         held = [opened.enter_context(tcp(post.listener.endpoint)) for _ in range(90)]
-
-        def few_are_left() -> bool:
-            for each in select.select(held, [], [], 0)[0]:
-                if not each.recv(64):
-                    held.remove(each)
-            return len(held) <= 32 + 2  # and as many as there are peers that have not come yet
-
-        post.until(few_are_left)
+        post.until(lambda: left(held) <= 32 + len(WORKERS))  # some of these have not come yet
         post.require_reaches(honest, "still there?")
         post.require_heard("worker-1")
     assert post.lost == []
@@ -333,6 +334,18 @@ def test_a_peer_that_has_sent_nothing_yet_keeps_its_connection(post, insecure):
         post.until(lambda: {name for name, _ in post.got} == set(WORKERS))
     assert post.lost == []
     assert all(each.lost == [] for each in silent)
+
+
+def test_a_peer_that_left_without_a_message_does_not_lift_the_limit(post):
+    silent = post.call("worker-0")
+    post.until(lambda: silent.caller.up)
+    silent.close()
+    post.callers.remove(silent)
+    post.until_logged("a connection ended that had brought no message of this run")
+    with contextlib.ExitStack() as opened:
+        held = [opened.enter_context(tcp(post.listener.endpoint)) for _ in range(90)]
+        # After 10 s each of them is closed, limit or not.
+        post.until(lambda: left(held) <= 32 + len(WORKERS), limit_s=8)
 
 
 def test_who_speaks_with_keys_where_there_are_none_does_not_come_in(stranger):

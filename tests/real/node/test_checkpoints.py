@@ -27,6 +27,7 @@ from outpace.real.node.optimizer_state import (
 from outpace.real.node.script.model import ScriptModel
 
 SCRIPT = runpy.run_path(str(SCRIPTS / "checkpoints.py"))
+BEFORE_LOADING = 2  # number of the last checkpoint that the script writes before it loads one
 KINDS = ["sgd", "adam", "adamw", "adagrad", "nadam"]
 
 
@@ -71,9 +72,11 @@ def alone() -> tuple[Any, Any]:
 def test_checkpoints_are_bitwise_those_of_plain_pytorch(tmp_path, kind, changes):
     expected = SCRIPT["kept"](kind, *alone())
     assert len(expected[2]["optimizer"]["state"]) == 5  # neither the frozen nor the unused ones
-    for saved in launch(kind, tmp_path, **changes):
-        for one, other in zip(saved, expected, strict=True):
-            assert same(one, other)
+    for rank, saved in enumerate(launch(kind, tmp_path, **changes)):
+        for number, (one, other) in enumerate(zip(saved, expected, strict=True)):
+            # Next, worker 0 gives the servers an earlier state. Another worker may still be here.
+            if number != BEFORE_LOADING or rank == 0 or "servers" not in changes:
+                assert same(one, other), f"checkpoint {number} of worker {rank}"
     # The checkpoint continues in plain PyTorch, in this process.
     model, optimizer = SCRIPT["made"](kind)
     model.load_state_dict(saved[3]["model"])

@@ -39,7 +39,7 @@ _MOST: Final = 10**9
 
 @dataclass(frozen=True, slots=True)
 class WorkerView:
-    """What a user's condition for skipped pulls is told about the worker."""
+    """The state of a worker that a user's condition for skipping a pull gets."""
 
     worker: int
     iteration: int
@@ -48,7 +48,7 @@ class WorkerView:
 
 @dataclass(frozen=True, slots=True)
 class PushView(WorkerView):
-    """What a user's condition for skipped pushes is told about the worker."""
+    """The state of a worker that a user's condition for skipping a push gets."""
 
     _norm: Callable[[], float]
 

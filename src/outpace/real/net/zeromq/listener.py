@@ -162,8 +162,12 @@ class ZeroMQListener(MonitoredSocket):
     def _first_message(self, connection: int) -> None:
         self._take_events()  # an unread event may be of an earlier connection's end
         if connection in self._newcomers:
-            self._newcomers.remove(connection)
             self._let_in = max(0, self._let_in - 1)
+            self._forget_newcomer(connection)
+
+    def _forget_newcomer(self, connection: int) -> None:
+        self._newcomers.remove(connection)
+        self._let_in = min(self._let_in, len(self._newcomers))  # one of those may have ended
 
     def _tell_refused(self, identity: bytes, reason: str) -> None:
         """Tell a sender that has this run's keys: perhaps the same worker was started twice."""
@@ -185,7 +189,7 @@ class ZeroMQListener(MonitoredSocket):
         self._let_in += 1
 
     def _disconnected(self, connection: int) -> None:
-        self._newcomers.remove(connection)
+        self._forget_newcomer(connection)
         for peer in self._peers.values():
             if peer.connection == connection:
                 peer.connection = _CLOSED  # earlier messages are still to be read
