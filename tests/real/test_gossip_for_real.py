@@ -19,7 +19,7 @@ SCRIPT = SCRIPTS / "gossip.py"
 STEPS, LR, SEED = 12, 0.1, 5
 # The gradient is noise alone, another for each worker and iteration: it is known beforehand.
 NOISE = {"kind": "quadratic", "eigenvalues": [0.0, 0.0, 0.0], "noise": 1.0}
-# Worker 0 is quick; worker 1 does not return before it is through six slow layers.
+# Six layers; a test says what happens before each.
 SLOW = """\
 import multiprocessing, os, signal, time
 import torch
@@ -42,6 +42,53 @@ def make_task():
     x = torch.ones(8, 3)
     model = torch.nn.Sequential(*(Slow() for _ in range(6)))
     return outpace.Task(model, lambda output, y: (output - y).square().mean(), (x, 2 * x))
+"""
+# In one forward pass, worker 1 enters modules until worker 0 has begun four more of its own:
+# of these, the first three had to average with worker 1. Worker 0 begins after worker 1.
+LONG = """\
+import multiprocessing, pathlib, time
+import torch
+import outpace
+
+NAME = multiprocessing.current_process().name
+BEGUN = pathlib.Path(__file__).with_name("begun")  # by worker 1
+PASSES = pathlib.Path(__file__).with_name("passes")  # a byte for each that worker 0 began
+LIMIT_S = 60  # then the test fails
+
+def until(condition, enter):
+    end = time.monotonic() + LIMIT_S
+    while not condition():
+        enter()
+        assert time.monotonic() < end, f"{NAME} waited in vain"
+
+class Long(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 3)
+        self.calls = 0
+
+    @torch.no_grad()
+    def enter(self):
+        self.layer(torch.zeros(3))
+
+    def forward(self, x):
+        self.calls += 1
+        if self.calls == 1:  # the task's check, before the training
+            pass
+        elif NAME == "worker-0":
+            with PASSES.open("ab") as passes:
+                passes.write(b"1")
+            until(BEGUN.exists, self.enter)
+        elif NAME == "worker-1" and not BEGUN.exists():
+            PASSES.touch()
+            before = PASSES.stat().st_size
+            BEGUN.touch()
+            until(lambda: PASSES.stat().st_size >= before + 4, self.enter)
+        return self.layer(x)
+
+def make_task():
+    x = torch.ones(8, 3)
+    return outpace.Task(Long(), lambda output, y: (output - y).square().mean(), (x, 2 * x))
 """
 
 
@@ -102,14 +149,11 @@ def test_the_mean_of_the_parameters_is_changed_by_gradients_alone(workers, optim
 
 
 def test_who_computes_is_averaged_with_at_the_next_of_its_modules(tmp_path):
-    (tmp_path / "task.py").write_text(
-        SLOW.format(before="time.sleep(0.06 if NAME == 'worker-1' else 0)")
-    )
+    """Worker 1 stays in an iteration until worker 0 has averaged with it at least twice."""
+    (tmp_path / "task.py").write_text(LONG)
     task = {"kind": "python", "target": f"{tmp_path / 'task.py'}:make_task"}
     result = gossip(task=task, stop={"iterations": 6}, optimizer={"kind": "sgd", "lr": 1e-3})
-    steps = rows(result, "iteration", 1)
     averages = rows(result, "all-reduce", 0)
-    assert averages
 
     def within(step: dict[str, Any]) -> int:
         """Number of averages that began and ended while worker 1 computed."""
@@ -118,7 +162,7 @@ def test_who_computes_is_averaged_with_at_the_next_of_its_modules(tmp_path):
             for row in averages
         )
 
-    assert max(map(within, steps)) > 1
+    assert max(map(within, rows(result, "iteration", 1))) > 1
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="as its neighbours")
