@@ -13,6 +13,7 @@ from outpace.config.experiment import Experiment
 from outpace.experiment import display
 from outpace.experiment.results import Result
 from outpace.record import folder as files
+from outpace.record.curves import curve_of
 from outpace.record.metrics import METRICS
 from outpace.support.estimates import (
     NOTHING,
@@ -195,7 +196,7 @@ def _goal(row: Row) -> tuple[float | None, float | None]:
 
 
 def _evaluations(row: Row) -> pa.Table:
-    """Return the evaluations of a run, whether it is complete or failed."""
+    """Return the curve of a run, whether it is complete or failed."""
     if row.folder is not None and (row.folder / files.METRICS).is_file():
-        return files.read_table(row.folder / files.METRICS)
-    return METRICS.empty_table() if row.kept is None else row.kept.metrics
+        return curve_of(files.read_table(row.folder / files.METRICS))
+    return METRICS.empty_table() if row.kept is None else curve_of(row.kept.metrics)

@@ -25,6 +25,7 @@ from outpace.errors import ConfigError, OutpaceError, RunError
 from outpace.experiment import display
 from outpace.predict.models import save as save_run_time_model
 from outpace.record import folder as files
+from outpace.record.curves import curve_of
 from outpace.record.sinks import MemorySink, ParquetSink
 from outpace.record.trace import Trace
 from outpace.report import write_report
@@ -43,7 +44,8 @@ class Result:
 
     Attributes:
         summary: the content of summary.json.
-        metrics: one row per evaluation, see `outpace.record.metrics.METRICS`.
+        metrics: one row per evaluation, or per point that a script logged; see
+            `outpace.record.metrics.METRICS`.
         parameters: the model's state_dict; empty for the task `timing`.
         trace: one row per event, see `outpace.record.trace.SCHEMA`. If the run has a folder,
             each access reads the trace from it.
@@ -71,7 +73,7 @@ class Result:
         return display.table(rows) + display.small_picture([self._evaluated])
 
     def plot(self, quantity: str | None = None, against: str = "time_s") -> Figure:
-        """Return a plotly figure of the evaluations.
+        """Return a plotly figure of the evaluations, or of the curve that a script logged.
 
         Args:
             quantity: `accuracy`, `train_loss`, `test_loss` or `batch_loss`; None: the accuracy,
@@ -84,7 +86,7 @@ class Result:
         return display.figure([self._evaluated], quantity, against, self.summary)
 
     def to_pandas(self) -> Any:
-        """Return the evaluations as a pandas DataFrame. Raises ConfigError without pandas."""
+        """Return `metrics` as a pandas DataFrame. Raises ConfigError without pandas."""
         display.pandas()
         return self.metrics.to_pandas()
 
@@ -94,7 +96,7 @@ class Result:
 
     @property
     def _evaluated(self) -> display.Evaluated:
-        return display.Evaluated(self._name, 0, self.metrics)
+        return display.Evaluated(self._name, 0, curve_of(self.metrics))
 
     @staticmethod
     def read(folder: Path) -> Result:

@@ -1,13 +1,21 @@
-"""The quality of the parameters during a run: one row per evaluation."""
+"""The quality of the parameters during a run: a row per evaluation, or per point of a script.
+
+A task is evaluated by the runtime, which calls `Metrics.add`. A script evaluates itself, and each
+of its calls of `outpace.log` becomes a row by `Metrics.log`, with the worker, its iteration, and a
+column for every other number that was logged.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
 import pyarrow as pa
 
+from outpace.record.curves import QUANTITIES, curve_of
+from outpace.record.logged import Points
 from outpace.record.totals import Totals
 from outpace.support.units import Time, seconds
 from outpace.tasks import Evaluation
@@ -21,15 +29,18 @@ METRICS: Final = pa.schema(
         ("test_loss", pa.float64()),
         ("accuracy", pa.float64()),
         ("batch_loss", pa.float64()),
+        ("worker", pa.int32()),  # that logged this point; null for an evaluation of a task
+        ("iteration", pa.int64()),  # that the worker was in; null for an evaluation of a task
     ]
 )
 
 
 class Metrics:
-    """The evaluations of a run, in order."""
+    """The evaluations of a run, and the points that its script logs, in order."""
 
     def __init__(self) -> None:
         self._rows: list[dict[str, Any]] = []
+        self._points = Points()
         self._loss_sum, self._losses = 0.0, 0  # at the last evaluation
 
     def add(self, now: Time, updates: int, evaluation: Evaluation, totals: Totals) -> int:
@@ -59,18 +70,66 @@ class Metrics:
         """Remove a row; the rows before it keep their indices."""
         del self._rows[place]
 
+    def log(
+        self,
+        now: Time,
+        worker: int,
+        iteration: int,
+        values: Mapping[str, float],
+        *,
+        updates: int | None = None,
+        gradients: int | None = None,
+    ) -> Evaluation:
+        """Add a point that a worker of a script has logged.
+
+        Args:
+            now: ns since the start of the run.
+            values: by column, as `outpace.record.logged.checked` returns them.
+            updates, gradients: of the run so far, if they are known.
+
+        Returns:
+            What the point says about the run as a whole: None for a quantity that the point does
+            not have, or that counts only from a worker with a lower number.
+
+        Raises:
+            ConfigError: if there are too many different names.
+        """
+        row = {
+            "time_s": seconds(now),
+            "updates": updates,
+            "gradients": gradients,
+            "worker": worker,
+            "iteration": iteration,
+        }
+        self._points.add(row, values, METRICS)
+        known = {name: value for name, value in values.items() if name in QUANTITIES}
+        return Evaluation(**dict(self._points.on_curve(worker, known)))
+
     def table(self) -> pa.Table:
-        """Return one row per evaluation; see METRICS."""
-        return pa.Table.from_pylist(self._rows, schema=METRICS)
+        """Return one row per evaluation or point; see METRICS.
+
+        The scalars that a script has logged are further columns of type float64.
+        """
+        evaluated = pa.Table.from_pylist(self._rows, schema=METRICS)
+        return pa.concat_tables(
+            [evaluated, *self._points.tables(METRICS)], promote_options="default"
+        )
 
     def summary(self, target_accuracy: float | None) -> dict[str, Any]:
-        """Return the part of summary.json about the quality of the result."""
-        last = self._rows[-1] if self._rows else {"train_loss": None, "accuracy": None}
+        """Return the part of summary.json about the quality of the result.
+
+        For a task, the values of the last evaluation. For a script, the last value of each quantity
+        on the curve of the run.
+        """
+        curve = curve_of(self.table())
+        last = {name: curve[name].to_pylist()[-1:] for name in QUANTITIES}
+        if len(self._points):
+            last = {name: curve[name].drop_null()[-1:].to_pylist() for name in QUANTITIES}
         target = math.inf if target_accuracy is None else target_accuracy
-        reached = (row["time_s"] for row in self._rows if (row["accuracy"] or 0) >= target)
+        pairs = zip(curve["time_s"].to_pylist(), curve["accuracy"].to_pylist(), strict=True)
+        reached = (time_s for time_s, accuracy in pairs if (accuracy or 0) >= target)
         return {
-            "train_loss": _finite(last["train_loss"]),
-            "accuracy": _finite(last["accuracy"]),
+            **{name: _finite(values[0] if values else None) for name, values in last.items()},
             "time_to_target_s": next(reached, None),
         }
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 import pyarrow.parquet as pq
 
 from outpace.errors import ConfigError
+from outpace.record.curves import curve_of
 from outpace.record.folder import CONFIG, METRICS, SUMMARY, TRACE, read_config, read_summary
 from outpace.record.reading import Unreadable, one_line, reading
 from outpace.support.estimates import Estimate
@@ -35,6 +36,7 @@ class Run:
     """The summary, configuration and metrics of one folder; `trace` is only a path.
 
     Attributes:
+        metrics: the curve of the run, see `outpace.record.curves`.
         problems: a line for each file that could not be read; readers of the trace add lines.
         seeds: the runs with one seed each, if this is the mean of the runs of a variant.
         compared: what comparison.json says about the variant; empty for a run with one seed.
@@ -257,8 +259,8 @@ def read_run(folder: Path, name: str) -> Run:
 
 def _metrics(path: Path) -> dict[str, Series]:
     with reading(path), pq.ParquetFile(path) as file:
-        names = set(_COLUMNS).intersection(file.schema_arrow.names)
-        table = file.read(sorted(names), use_threads=False)
+        names = {*_COLUMNS, "worker"}.intersection(file.schema_arrow.names)
+        table = curve_of(file.read(sorted(names), use_threads=False))
         return {
             name: [number_or_none(value) for value in table[name].to_pylist()]
             if name in names

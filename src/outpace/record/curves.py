@@ -1,0 +1,45 @@
+"""Which rows of metrics.parquet are the learning curve of a run.
+
+Every point that a script logs is a row. Several workers may log, and their values differ: each has
+its own mini-batches and, under most strategies, its own version of the parameters. The curve of a
+quantity is that of the worker with the lowest number, from its first row on; until then the curve
+is that of the lowest worker that has logged the quantity so far. So a script that logs on rank 0
+only, as most do, shows what it logs, and a curve never jumps to and fro between workers.
+
+Rows without a worker are evaluations of a task. They always count.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+QUANTITIES: Final = ("train_loss", "test_loss", "accuracy")
+_NO_WORKER: Final = np.iinfo(np.int64).max
+
+
+def curve_of(metrics: pa.Table) -> pa.Table:
+    """Return the metrics with null where a value of QUANTITIES is not on the curve of the run.
+
+    A value that is not finite is not on the curve. Tables of other versions, in which a column is
+    missing or has another type, are returned unchanged as far as they are not understood.
+    """
+    if "worker" not in metrics.column_names or not pa.types.is_integer(metrics["worker"].type):
+        return metrics
+    if metrics["worker"].null_count == len(metrics):
+        return metrics
+    workers = np.asarray(metrics["worker"].fill_null(-1), dtype=np.int64)
+    for name in QUANTITIES:
+        place = metrics.schema.get_field_index(name)
+        if place < 0 or not pa.types.is_floating(metrics.schema.field(place).type):
+            continue
+        column = metrics[name]
+        known = np.asarray(pc.is_finite(column).fill_null(False), dtype=bool)
+        of = np.where(known, workers, _NO_WORKER)
+        counts = known & (workers == np.minimum.accumulate(of))
+        on_curve = pc.if_else(pa.array(counts), column, pa.scalar(None, column.type))
+        metrics = metrics.set_column(place, name, on_curve)
+    return metrics
