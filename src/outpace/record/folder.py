@@ -4,6 +4,7 @@
     summary.json       the results; `status` is partial until the run has ended
     metrics.parquet    one row per evaluation
     trace.parquet      one row per event, see outpace.record.trace
+    timing.parquet     times of messages and computations in a real run, see outpace.record.timing
     messages.parquet   one row per message, if the network logs messages
     model.safetensors  the parameters under the model's own names
     run-times.safetensors  a run-time model, if one was fitted in the run
@@ -38,6 +39,7 @@ CONFIG: Final = "config.yaml"
 SUMMARY: Final = "summary.json"
 METRICS: Final = "metrics.parquet"
 TRACE: Final = "trace.parquet"
+TIMING: Final = "timing.parquet"
 MESSAGES: Final = "messages.parquet"
 MODEL: Final = "model.safetensors"
 RUN_TIME_MODEL: Final = "run-times.safetensors"

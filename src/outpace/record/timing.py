@@ -1,0 +1,260 @@
+"""When the messages and computations of a real run happened: `timing.parquet`.
+
+One row per request of a worker to a server (`probe`, `push`, `pull`), per synchronization of
+workers without servers (`all-reduce`, `exchange`) and per span of computation (`compute`,
+`stopped`, `untimed`). The rows are in no particular order, and are not part of the trace's digest.
+
+All times are in ns since the start of the run, each in the clock of one process (CLOCK_MONOTONIC
+minus the start of the run, as that process knows it). The clocks of two processes may differ. For
+one request, with offset = server's clock - worker's clock:
+
+    received_ns - sent_ns     = transit of the request + offset
+    arrived_ns - answered_ns  = transit of the answer - offset
+    round trip                = (arrived_ns - sent_ns) - (answered_ns - received_ns)
+
+so ((received_ns - sent_ns) - (arrived_ns - answered_ns)) / 2 is the offset with an error of at most
+half the round trip: take it where the round trip is the shortest, as NTP does (RFC 5905, section
+8). Times before the start of the run, those of the probe, are negative.
+
+| column | clock | meaning for probe, push and pull |
+|---|---|---|
+| what | | `push`: with or without the pull in the same message. `pull`: a pull alone |
+| worker | | the worker of the request |
+| server | | the server of the request; -1 where there is none |
+| partner | | null; the other worker of an `exchange` |
+| iteration | | of the worker; for a probe its number for this server, from 0 |
+| sent_bytes | | tensor bytes of the request |
+| answer_bytes | | tensor bytes of the answer; 0 if there is none |
+| sent_ns | worker | the request begins to be given to the socket |
+| sent_end_ns | worker | all of it has been given to the socket; ZeroMQ's thread may still send |
+| received_after_ns | server | the last piece of the request came after this time |
+| received_first_ns | server | the first piece (of up to 1 MiB) has been read |
+| received_ns | server | the last piece has been read, before it is decoded |
+| begun_ns | server | the shard begins to handle the request |
+| done_ns | server | the shard has handled it, with the update if it has caused one |
+| released_ns | server | the shard has returned the answer: the policy holds it no longer |
+| answer_begun_ns | server | the parameters of the answer begin to be read |
+| answered_ns | server | the answer begins to be given to the socket |
+| answered_end_ns | server | all of it has been given to the socket |
+| arrived_after_ns | worker | the last piece of the answer came after this time |
+| arrived_first_ns | worker | the first piece of the answer has been read |
+| arrived_ns | worker | the last piece of the answer has been read, before it is decoded |
+
+ZeroMQ's thread receives while Python is busy, so a message may have been there for some time when
+it is read. `received_after_ns` and `arrived_after_ns` bound that time: the process found its
+sockets empty then, or began to wait for them. If the process was waiting when the message came, the
+two times are equal up to some microseconds; if it was busy, the message came in between.
+
+A span has sent_ns (its begin) and arrived_ns (its end) in the worker's clock. `stopped` is a
+computation that was cut off, `untimed` one that belongs to no iteration. An `all-reduce` has, all
+in the worker's clock, sent_ns (the worker joins), begun_ns and done_ns (the communication thread
+begins, and has the sum) and arrived_ns (the training has the result), and sent_bytes, the size of
+the value. An `exchange` has sent_ns (the worker asks for a partner), begun_ns (both send), done_ns
+(the partner's parameters have arrived), arrived_ns (they have been averaged) and the bytes of both
+ways.
+
+A null is unknown: there was no answer, or the run ended before it. Of long runs some iterations
+are left out, see `Sampling`; the metadata of the file (key `outpace.timing`, JSON) say which.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from outpace.record.folder import TIMING
+from outpace.record.reading import Unreadable, reading
+from outpace.record.trace import NONE, Table
+
+WHATS: Final = ("probe", "push", "pull", "compute", "stopped", "untimed", "all-reduce", "exchange")
+PROBE, PUSH, PULL, COMPUTE, STOPPED, UNTIMED, ALL_REDUCE, EXCHANGE = range(8)
+
+_INT = pa.int64()
+SCHEMA: Final = pa.schema(
+    [
+        ("what", pa.dictionary(pa.int8(), pa.string())),
+        ("worker", pa.int32()),
+        ("server", pa.int32()),
+        ("partner", pa.int32()),
+        ("iteration", _INT),
+        ("sent_bytes", _INT),
+        ("answer_bytes", _INT),
+        ("sent_ns", _INT),
+        ("sent_end_ns", _INT),
+        ("received_after_ns", _INT),
+        ("received_first_ns", _INT),
+        ("received_ns", _INT),
+        ("begun_ns", _INT),
+        ("done_ns", _INT),
+        ("released_ns", _INT),
+        ("answer_begun_ns", _INT),
+        ("answered_ns", _INT),
+        ("answered_end_ns", _INT),
+        ("arrived_after_ns", _INT),
+        ("arrived_first_ns", _INT),
+        ("arrived_ns", _INT),
+    ]
+)
+WIDTH: Final = len(SCHEMA)
+_KEY: Final = [SCHEMA.names.index(name) for name in ("what", "worker", "server", "iteration")]
+_SENT, _RECEIVED = SCHEMA.names.index("sent_ns"), SCHEMA.names.index("received_ns")
+_METADATA: Final = b"outpace.timing"
+_BLOCK: Final = 64  # consecutive iterations that are recorded together
+_ROWS_IN_FULL: Final = 1 << 15  # of requests, all processes together
+_JOINED_AT_ONCE: Final = 1 << 13  # rows that wait before they are joined
+_MOST_WAITING: Final = 1 << 16  # rows that wait for the other process's
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """The iterations of a run that are recorded, in blocks of 64 consecutive ones.
+
+    All below `all_until`, L. From there on, of the blocks of 64 iterations in L to 2 L those whose
+    number is a multiple of 2, in 2 L to 4 L of 4, and so on: L/2 iterations each time that the run
+    is twice as long. Every process can tell whether the others record an iteration.
+    """
+
+    all_until: int
+
+    @staticmethod
+    def of_run(workers: int, servers: int) -> Sampling:
+        """Return the sampling for this number of workers and servers."""
+        pairs = workers * max(1, servers)
+        return Sampling(max(_BLOCK, _ROWS_IN_FULL // pairs // _BLOCK * _BLOCK))
+
+    def recorded(self, iteration: int) -> bool:
+        """True if this iteration is recorded."""
+        if iteration < self.all_until:
+            return True
+        return iteration // _BLOCK % self.one_of(iteration) == 0
+
+    def one_of(self, iteration: int) -> int:
+        """Return how many iterations near this one there are for each that is recorded."""
+        return 1 << (iteration // self.all_until).bit_length()
+
+
+class Timing:
+    """The rows of a run, to which its processes add. Two halves of a request become one row.
+
+    Memory is bounded: rows are handed on in batches, and a half that waits too long alone.
+
+    Args:
+        sink: takes batches of SCHEMA.
+    """
+
+    def __init__(self, sink: Callable[[pa.RecordBatch], None]) -> None:
+        self._sink = sink
+        self._waiting: list[Table] = []
+        self._count = self._joined = 0  # rows that wait; those of them that were joined before
+
+    def add(self, table: Table) -> None:
+        """Take rows of SCHEMA as integers, NONE for null.
+
+        A worker gives a request's columns in its clock, a server those in its own.
+
+        Raises:
+            ValueError: they cannot be rows.
+        """
+        if table.ndim != 2 or table.shape[1] != WIDTH:
+            raise ValueError(f"rows must have {WIDTH} numbers, not the shape {table.shape}")
+        what = table[:, 0]
+        if not ((what >= 0) & (what < len(WHATS))).all():
+            raise ValueError("what is out of range")
+        if not ((table[:, 1:4] == NONE) | (abs(table[:, 1:4]) < 2**31)).all():
+            raise ValueError("worker, server or partner is out of range")
+        self._waiting.append(table.copy())
+        self._count += len(table)
+        if self._count - self._joined >= _JOINED_AT_ONCE:
+            self._join(_MOST_WAITING)
+
+    def flush(self) -> None:
+        """Hand on all rows that wait, also halves without the other half."""
+        self._join(0)
+
+    def _join(self, most: int) -> None:
+        """Hand on whole rows, and the oldest halves until `most` are left."""
+        if not self._count:
+            return
+        table = np.concatenate(self._waiting)
+        is_half = table[:, 0] <= PULL
+        whole, halves = [table[~is_half]], table[is_half]
+        # In order of the key, the worker's half before the server's; otherwise as they came.
+        is_servers = (halves[:, _SENT] == NONE).astype(np.int64)
+        order = np.lexsort((is_servers, *(halves[:, place] for place in reversed(_KEY))))
+        keys, sides = halves[order][:, _KEY], is_servers[order]
+        fit = (keys[1:] == keys[:-1]).all(axis=1) & (sides[:-1] == 0) & (sides[1:] == 1)
+        first, second = order[:-1][fit], order[1:][fit]
+        whole.append(np.maximum(halves[first], halves[second]))  # NONE is the smallest number
+        alone = np.ones(len(halves), dtype=bool)
+        alone[first] = alone[second] = False
+        halves = halves[alone]
+        kept = halves[max(0, len(halves) - most) :]
+        whole.append(halves[: len(halves) - len(kept)])
+        self._waiting, self._count = [kept], len(kept)
+        self._joined = self._count
+        rows = np.concatenate(whole)
+        if len(rows):
+            self._sink(_batch(rows))
+
+
+def schema_of(sampling: Sampling, probe: Mapping[str, Any] | None = None) -> pa.Schema:
+    """Return SCHEMA with the metadata of a run.
+
+    Args:
+        probe: what the run begins with; None: no probe.
+    """
+    known = {
+        "version": 1,
+        "all_iterations_until": sampling.all_until,
+        "then": "blocks of 64 iterations: of n * all_iterations_until to 2 n * "
+        "all_iterations_until the blocks whose number is a multiple of 2 n (n = 1, 2, 4, ...)",
+        "probe": None if probe is None else dict(probe),
+    }
+    return SCHEMA.with_metadata({_METADATA: json.dumps(known).encode()})
+
+
+def sampling_of(table: pa.Table) -> Sampling:
+    """Return which iterations a table of `read_timing` has. Raises Unreadable."""
+    try:
+        known = json.loads((table.schema.metadata or {})[_METADATA])
+        return Sampling(int(known["all_iterations_until"]))
+    except (LookupError, TypeError, ValueError):
+        raise Unreadable(f"{TIMING}: its metadata do not say which iterations it has") from None
+
+
+def read_timing(folder: Path) -> pa.Table:
+    """Return the times of a real run from its folder; columns: SCHEMA.
+
+    Raises:
+        Unreadable: there is no such file, or it cannot be read.
+    """
+    path = folder / TIMING
+    if not path.exists():
+        raise Unreadable(
+            f"{path}: there is no such file: only real runs have one (outpace run, outpace serve), "
+            "and those of early versions have none"
+        )
+    with reading(path):
+        table = pq.read_table(path, partitioning=None)
+        metadata = table.schema.metadata
+        return table.select(SCHEMA.names).cast(SCHEMA).replace_schema_metadata(metadata)
+
+
+def _batch(table: Table) -> pa.RecordBatch:
+    columns = []
+    for place, entry in enumerate(SCHEMA):
+        numbers = table[:, place]
+        null = numbers == NONE
+        kind = pa.int8() if place == 0 else entry.type
+        column = pa.array(np.where(null, 0, numbers), mask=null).cast(kind)
+        if place == 0:
+            column = pa.DictionaryArray.from_arrays(column, pa.array(WHATS))
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
