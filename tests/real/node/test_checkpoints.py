@@ -96,6 +96,14 @@ def test_checkpoints_of_hpsgd_have_the_state_of_the_common_parameters(tmp_path, 
     assert capfd.readouterr().err.count(words) == 2  # the workers are at different commits
 
 
+@pytest.mark.slow
+def test_a_state_that_is_loaded_as_it_was_read_does_not_undo_the_steps_of_others(tmp_path):
+    task = {"kind": "script", "path": str(SCRIPTS / "reloads.py"), "arguments": [str(tmp_path)]}
+    run({"task": task, "workers": 2, "servers": 1, "sync": {"kind": "asp", "scale": "sum"}})
+    (state,) = torch.load(tmp_path / "state.pt")["state"].values()
+    assert state["momentum_buffer"].item() == 1 + 0.5 + 0.25 + 0.125  # four steps
+
+
 # -- the state in pieces ---------------------------------------------------------------------
 
 

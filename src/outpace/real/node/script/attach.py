@@ -63,6 +63,8 @@ class Attached:
         self.process, self._trainer, self._models = process, trainer, models
         self._fetched: dict[int, State] = {}
         self._has_loaded = False  # True from `load_state_dict` to the next step
+        # Digest of the state that the script has read since its last step, unless it was replaced.
+        self._read_digest: str | None = None
         process.spawn(work)
         self._left = False
         self._pid = os.getpid()  # a process that the script forks has a copy of this object
@@ -91,6 +93,7 @@ class Attached:
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self._read_digest = None
         if self._has_loaded:
             self._has_loaded = False
             self._trainer.script.optimizer.state.clear()
@@ -144,6 +147,7 @@ class Attached:
         for parameter in (p for group in self._trainer.script.groups for p in group):
             if (state := found.get(number.get(id(parameter), -1))) is not None:
                 optimizer.state[parameter] = state
+        self._read_digest = self._trainer.script.state_digest()
         try:
             yield
         finally:
@@ -177,6 +181,9 @@ class Attached:
         Of several workers with servers, worker 0's counts. Until this worker's next step, the
         script's optimizer keeps the state too: worker 0's may still be on its way.
 
+        A state that the script has read and loads again before its next step changes nothing, as
+        when accelerate wraps an optimizer: other workers may have taken steps in between.
+
         Raises:
             ConfigError: if the state can no longer be replaced.
         """
@@ -186,6 +193,10 @@ class Attached:
         self._has_loaded = False
         if not self._holds_state:
             return
+        if self._is_unchanged():
+            self._trainer.script.optimizer.state.clear()
+            return
+        self._read_digest = None
         self._has_loaded, process = True, self.process
         if self._left or self._is_copy:
             return
@@ -194,6 +205,13 @@ class Attached:
         elif process.worker == 0:
             assert isinstance(process, ServedWorker)
             process.replace_optimizer_state(self._trainer.state())
+
+    def _is_unchanged(self) -> bool:
+        """True if the script's optimizer has the state that was read last."""
+        return (
+            not (self._left or self._is_copy)
+            and self._read_digest == self._trainer.script.state_digest()
+        )
 
     @contextmanager
     def abortable(self) -> Iterator[Computation]:
