@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
 import torch
 
-from outpace.blocks.block import Block, parts
+from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
+from outpace.engine.scripts.model import state_dict_of
 from outpace.errors import ConfigError
-from outpace.real.net.messages import DTYPES
-from outpace.real.node.packing import unpacked
 from outpace.real.node.task import run_task
 from outpace.real.process.script import run_script
 from outpace.support.forking import preload
@@ -103,18 +100,4 @@ class ScriptTraining:
     def state_dict(
         self, blocks: Sequence[Block], layout: str, buffers: Block | None
     ) -> dict[str, torch.Tensor]:
-        if not blocks:
-            return {}
-        known = json.loads(layout)
-        flat = torch.cat([tensor for block in blocks for tensor in parts(block)])
-        found, place = {}, 0
-        for name, shape, dtype in known["parameters"]:
-            size = math.prod(shape)
-            found[name] = flat[place : place + size].reshape(shape).to(DTYPES[dtype]).clone()
-            place += size
-        if isinstance(buffers, torch.Tensor):
-            found.update(unpacked(known["buffers"], buffers))
-        for name, first in known["aliases"]:
-            if first in found:
-                found[name] = found[first].clone()  # as files want it
-        return found
+        return state_dict_of(layout, blocks, buffers)

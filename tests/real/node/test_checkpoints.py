@@ -12,19 +12,13 @@ import torch
 from tests.support.paths import SCRIPTS
 
 from outpace.blocks.slicing import even_slices
+from outpace.engine.scripts.model import ScriptModel
+from outpace.engine.scripts.optimizer_state import flattened, joined, lengths_of
 from outpace.errors import ConfigError
 from outpace.experiment.running import run
 from outpace.optim.torch_optimizers import TorchOptimizer
 from outpace.real.net.messages import StateEntry
-from outpace.real.node.optimizer_state import (
-    bytes_due,
-    entries_of,
-    flattened,
-    joined,
-    lengths_of,
-    state_from,
-)
-from outpace.real.node.script.model import ScriptModel
+from outpace.real.node.optimizer_state import bytes_due, entries_of, state_from
 
 SCRIPT = runpy.run_path(str(SCRIPTS / "checkpoints.py"))
 BEFORE_LOADING = 2  # number of the last checkpoint that the script writes before it loads one

@@ -22,13 +22,13 @@ from typing import Any, Final
 
 from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
+from outpace.engine.scripts.same_gradients import SameGradients
 from outpace.errors import ConfigError, RunError
 from outpace.kernel import Kernel, WalkerError
 from outpace.predict.interface import Rule
 from outpace.real.coordinator.evaluation.snapshots import Evaluate, Snapshots
 from outpace.real.coordinator.losses import Losses
 from outpace.real.coordinator.reports import Reports
-from outpace.real.coordinator.same_gradients import SameGradients
 from outpace.real.coordinator.waiting import Announcements
 from outpace.real.coordinator.with_servers import SchedulerResources, WithServers
 from outpace.real.coordinator.without_servers import WithoutServers

@@ -10,10 +10,10 @@ import torch
 
 from outpace.blocks.block import Block, whole
 from outpace.config.experiment import Experiment
+from outpace.engine.scripts.same_gradients import SameGradients
 from outpace.errors import ConfigError
 from outpace.real.collective.group import backend_for
 from outpace.real.coordinator.losses import Losses
-from outpace.real.coordinator.same_gradients import SameGradients
 from outpace.real.coordinator.with_servers import WithServers
 from outpace.real.coordinator.without_servers import WithoutServers
 from outpace.real.net.block_frames import block_elements
@@ -21,7 +21,7 @@ from outpace.real.net.messages import (
     MOST_ROWS,
     BlockHead,
     Fetch,
-    FirstGradient,
+    FirstDigest,
     JoinRun,
     ModelBuffers,
     Notice,
@@ -117,8 +117,6 @@ class Reports:
                     f"{name}'s optimizer begins with another state than worker-0's: load the same "
                     "checkpoint into the optimizer of every worker, before outpace.attach"
                 )
-            if join.digest != first.digest:
-                self._log(f"{name} starts from other values than worker-0, whose values win")
         slices = experiment.slices(first.layers)
         self.plan = Plan(
             endpoints=[joined[name].endpoint for name in servers],
@@ -141,8 +139,8 @@ class Reports:
             self._log(f"{name}: {message.text}" if name not in message.text else message.text)
         elif isinstance(message, ProcessFailed):
             self._losses.process_failed(name, message)
-        elif isinstance(message, FirstGradient):
-            self._first_gradients.add(name, message)
+        elif isinstance(message, FirstDigest):
+            self._first_gradients.add(name, message.iteration, message.digest)
         elif not self._architecture.take(name, message, block):
             self._take_announcement(name, message, block)
             self._announce(name, message)

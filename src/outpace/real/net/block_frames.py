@@ -14,7 +14,8 @@ import numpy as np
 import torch
 
 from outpace.blocks.block import Block, Phantom, Pieces, whole
-from outpace.real.net.messages import DTYPES, PHANTOM, BlockHead
+from outpace.blocks.packing import DTYPES
+from outpace.real.net.messages import PHANTOM, BlockHead
 
 PIECE_BYTES: Final = 1 << 20
 _ZEROS: Final = memoryview(bytes(PIECE_BYTES))

@@ -14,8 +14,8 @@ from operator import or_
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
-import torch
 
+from outpace.blocks.packing import DTYPES
 from outpace.record.totals import Totals
 from outpace.sync.messages import Count, Index, Probability, WireMessage
 
@@ -32,17 +32,6 @@ StoreKeys: TypeAlias = Annotated[
 ]
 Layout: TypeAlias = Annotated[str, msgspec.Meta(max_length=2_000_000)]
 
-DTYPES: Final = {
-    str(dtype).removeprefix("torch."): dtype
-    for dtype in (
-        torch.float32,
-        torch.float64,
-        torch.float16,
-        torch.bfloat16,
-        torch.int64,
-        torch.uint8,
-    )
-}
 MOST_ROWS: Final = 1 << 16  # of a trace, in one message
 PHANTOM: Final = "phantom"  # dtype of a block whose values are never used, only its size
 
@@ -320,7 +309,7 @@ class Go(WireMessage, tag="go"):
     boot: Name
 
 
-class FirstGradient(WireMessage, tag="first"):
+class FirstDigest(WireMessage, tag="first"):
     """A worker of a script: the SHA-256 of its first gradient, to find workers with equal data.
 
     digest: empty if there is no gradient in this iteration, or all of it is zero.

@@ -17,11 +17,11 @@ from typing import Any, Final, TypeAlias, TypeVar
 import msgspec
 
 from outpace.blocks.block import Block
+from outpace.blocks.packing import DTYPES
 from outpace.errors import ProtocolError
 from outpace.real.net.block_frames import Assembly, IsFinite, pieces_of
 from outpace.real.net.messages import (
     ANY_MESSAGE,
-    DTYPES,
     PHANTOM,
     BlockHead,
     BlockPiece,

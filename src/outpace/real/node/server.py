@@ -11,6 +11,7 @@ from outpace.blocks.block import Block, whole
 from outpace.blocks.slicing import layers_within
 from outpace.blocks.sums import Gradient, all_finite
 from outpace.config.experiment import Experiment
+from outpace.engine.scripts.optimizer_state import lengths_of
 from outpace.engine.servers import most_unanswered, pushes_in_a_row, server_program
 from outpace.errors import DivergenceError
 from outpace.kernel import Future
@@ -37,7 +38,7 @@ from outpace.real.net.translation import for_shard, wire_reply
 from outpace.real.net.transport import Handlers
 from outpace.real.net.zeromq.transport import LOOPBACK
 from outpace.real.node.member import CoordinatorLink, Member
-from outpace.real.node.optimizer_state import bytes_due, entries_of, lengths_of, state_from
+from outpace.real.node.optimizer_state import bytes_due, entries_of, state_from
 from outpace.support.units import Time
 from outpace.sync import Policy
 from outpace.sync.conditions import Conditioned

@@ -9,6 +9,7 @@ import torch
 
 from outpace.blocks.block import Block, parameters_digest, whole
 from outpace.config.experiment import Experiment
+from outpace.engine.scripts.optimizer_state import lengths_of
 from outpace.engine.servers import has_scheduler, worker_program
 from outpace.errors import RunError
 from outpace.kernel import Mailbox
@@ -28,7 +29,7 @@ from outpace.real.net.messages import (
 from outpace.real.net.translation import reply_of
 from outpace.real.net.transport import Caller, Handlers
 from outpace.real.node.member import CoordinatorLink, Lost
-from outpace.real.node.optimizer_state import bytes_due, entries_of, lengths_of, state_from
+from outpace.real.node.optimizer_state import bytes_due, entries_of, state_from
 from outpace.real.node.worker_process import Trainer, WorkerProcess
 from outpace.support.randomness import RandomStream
 from outpace.support.units import nanoseconds, seconds

@@ -23,6 +23,9 @@ import torch
 import zmq.utils.garbage  # noqa: F401  # its atexit handler must run after ours
 
 from outpace.config.experiment import Experiment
+from outpace.engine.scripts.model import ScriptModel
+from outpace.engine.scripts.running import RunOver
+from outpace.engine.scripts.takeover import take_over
 from outpace.errors import ConfigError, RunError
 from outpace.kernel import WalkerError
 from outpace.optim import UpdaterKind
@@ -31,18 +34,12 @@ from outpace.optim.torch_optimizers import KNOWN, State, is_known, require_known
 from outpace.real.net.messages import TrainingDone
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.peer import PeerWorker
-from outpace.real.node.script.model import ScriptModel
 from outpace.real.node.script.peer_models import ScriptModels
-from outpace.real.node.script.takeover import take_over
 from outpace.real.node.script.trainer import ScriptTrainer
 from outpace.real.node.worker import ServedWorker
 from outpace.real.node.worker_process import WorkerProcess
 from outpace.sync import PeerStrategy
 from outpace.tasks.abort_points import Computation
-
-
-class RunOver(SystemExit):
-    """Exits a script that still trains when the run has ended."""
 
 
 class Attached:

@@ -11,10 +11,11 @@ import torch
 
 from outpace.blocks.block import Pieces, StepSettings, Value, parts, whole
 from outpace.blocks.sums import all_finite
+from outpace.engine.scripts.buffers import AveragedBuffers
+from outpace.engine.scripts.model import ScriptModel
 from outpace.errors import DivergenceError
 from outpace.optim.torch_optimizers import State, TorchOptimizer
 from outpace.real.collective.buffers import split_like
-from outpace.real.node.script.model import ScriptModel
 
 
 class Tail:
@@ -67,27 +68,6 @@ class Tail:
         for (group, key), total in zip(self._places, numbers.tolist(), strict=True):
             settings[group][key] = total / gradients
         return gradient, StepSettings(settings, unused)
-
-
-class AveragedBuffers:
-    """The floating-point model buffers that workers average; empty unless `averaged`."""
-
-    def __init__(self, script: ScriptModel, averaged: bool) -> None:
-        found = [b for b in script.model.buffers() if b.is_floating_point()] if averaged else []
-        self._buffers = found
-        self.elements = sum(buffer.numel() for buffer in found)
-
-    def read(self, like: torch.Tensor) -> torch.Tensor:
-        """Return all buffers as one vector; shape (elements,)."""
-        return torch.cat(
-            [like.new_empty(0), *(b.detach().reshape(-1).to(like) for b in self._buffers)]
-        )
-
-    def load(self, values: torch.Tensor) -> None:
-        """Copy values into the model's buffers."""
-        if self._buffers:
-            with torch.no_grad():
-                torch._foreach_copy_(self._buffers, split_like(values, self._buffers))
 
 
 class InPlace:

@@ -9,11 +9,11 @@ import torch
 
 from outpace.blocks.block import Block, Value
 from outpace.config.experiment import Experiment
+from outpace.engine.scripts.buffers import AveragedBuffers
 from outpace.errors import ConfigError
 from outpace.optim.torch_optimizers import State
 from outpace.real.node.peer import PeerWorker
 from outpace.real.node.script.parameters import (
-    AveragedBuffers,
     BesideModel,
     InPlace,
     ScriptReplica,

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final
 
 import torch
 
-from outpace.blocks.block import Block, Pieces, StepSettings, parameters_digest, parts
+from outpace.blocks.block import Block, Pieces, StepSettings
 from outpace.blocks.sums import Gradient, all_finite
 from outpace.config.experiment import Experiment
-from outpace.errors import DivergenceError
+from outpace.engine.scripts.gradient import (
+    FirstGradient,
+    flat_gradient,
+    gradient_in_pieces,
+    is_skipped,
+    require_finite_parameters,
+)
+from outpace.engine.scripts.model import ScriptModel
+from outpace.engine.scripts.optimizer_state import joined
 from outpace.optim.torch_optimizers import Groups, State
 from outpace.real.net.block_frames import head_of
-from outpace.real.net.messages import FirstGradient, Initialize
-from outpace.real.node.optimizer_state import joined
-from outpace.real.node.script.model import ScriptModel, gradient_of
+from outpace.real.net.messages import FirstDigest, Initialize
 from outpace.real.node.worker_process import MustEnd, WorkerProcess
 from outpace.sync.programs.context import Stopped
 from outpace.tasks.abort_points import AbortPoints, Computation
-
-_COMPARED: Final = 16  # iterations in which a worker's first gradient is awaited
 
 
 class ScriptTrainer:
@@ -34,7 +37,10 @@ class ScriptTrainer:
         self._limit = experiment.stop.iterations
         self.is_over = False  # True once the script leaves the run
         self.iteration = 0  # the script computes its gradient
-        self._is_first = experiment.workers > 1  # True until a gradient's digest was sent
+        self._first = FirstGradient(
+            lambda iteration, digest: process.coordinator.send(FirstDigest(iteration, digest)),
+            wanted=experiment.workers > 1,
+        )
         self.take_gradient: Callable[[], Sequence[Block | None]] = self._take_in_slices
         self._slices = [slice(0, sum(self.layers))]
         self._settings: StepSettings | None = None
@@ -105,11 +111,11 @@ class ScriptTrainer:
         """Return the script's gradient, one block per server; store this step's settings."""
         refused = [None] * len(self._slices)
         if self._stopped is not None:
-            self._tell_first(None)
+            self._first.look(self.iteration, None)
             return refused
         self._settings = StepSettings(self.script.settings(), self.script.unused)
         flat = self._flat_gradient()
-        self._tell_first(flat)
+        self._first.look(self.iteration, flat)
         return refused if flat is None else [flat[part] for part in self._slices]
 
     # -- the script's gradient ----------------------------------------------------------
@@ -118,10 +124,7 @@ class ScriptTrainer:
         """Return the gradient in the model as one vector; None if it is skipped or refused."""
         if self._is_skipped():
             return None
-        script, scale = self.script, self._scale
-        flat = script.as_one([gradient_of(p) for p in script.parameters])
-        if scale != 1:
-            flat.mul_(scale)
+        flat = flat_gradient(self.script)
         return flat if self._may_be_used(flat) else None
 
     def gradient_in_place(self, *, check: bool) -> Pieces | None:
@@ -131,47 +134,19 @@ class ScriptTrainer:
             check: refuse the gradient if it is not finite.
         """
         if self._is_skipped():
-            self._tell_first(None)
+            self._first.look(self.iteration, None)
             return None
-        tensors = [gradient_of(p).reshape(-1) for p in self.script.parameters]
-        if self.script.device is None:
-            tensors = [tensor.cpu() for tensor in tensors]
-        if self._scale != 1:
-            tensors = list(torch._foreach_mul(tensors, self._scale))
-        pieces = Pieces(tensors)
+        pieces = gradient_in_pieces(self.script)
         is_used = not check or self._may_be_used(pieces)
-        self._tell_first(pieces if is_used else None)
+        self._first.look(self.iteration, pieces if is_used else None)
         return pieces if is_used else None
-
-    def _tell_first(self, gradient: Gradient | None) -> None:
-        """Send the digest of the first gradient, for the comparison with other workers'.
-
-        A gradient of zeros, or none at all, says nothing about the data: the next one is sent.
-        """
-        if not self._is_first:
-            return
-        digest = ""
-        if gradient is not None and all_finite(gradient):
-            tensors = [part.cpu() for part in parts(gradient)]
-            if any(tensor.count_nonzero() for tensor in tensors):
-                digest = parameters_digest([Pieces(tensors)])
-        if digest or self.iteration == 0:
-            self._process.coordinator.send(FirstGradient(self.iteration, digest))
-        self._is_first = not digest and self.iteration < _COMPARED
 
     def _is_skipped(self) -> bool:
         """True if GradScaler skips this step, which is then counted."""
-        found_inf = getattr(self.script.optimizer, "found_inf", None)  # set by GradScaler
-        if found_inf is None or float(found_inf) == 0:
+        if not is_skipped(self.script.optimizer):
             return False
         self._process.recorder.gradient_unusable()
         return True
-
-    @property
-    def _scale(self) -> float:
-        """Factor of the gradient, as in GradScaler.unscale_."""
-        scale = getattr(self.script.optimizer, "grad_scale", None)
-        return 1.0 if scale is None else float(scale.double().reciprocal().float())
 
     def _may_be_used(self, gradient: Gradient) -> bool:
         if all_finite(gradient):
@@ -185,9 +160,5 @@ class ScriptTrainer:
         Raises:
             DivergenceError: if the run ends for it, or if the parameters are not finite either.
         """
-        if not all_finite(Pieces([p.detach().reshape(-1) for p in self.script.parameters])):
-            raise DivergenceError(  # no later gradient can be finite
-                f"the parameters of {self._process.name} stopped being finite before its "
-                f"iteration {self.iteration}; try a smaller learning rate"
-            )
+        require_finite_parameters(self.script, self._process.name, self.iteration)
         self._process.refuse_gradient("gradient", self.iteration)

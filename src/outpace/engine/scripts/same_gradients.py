@@ -8,11 +8,8 @@ workers alike and does not share the data out trains like one worker, at the cos
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
-
-from outpace.real.net.messages import FirstGradient
-from outpace.real.net.sparse_log import Log
 
 _MOST_NAMED: Final = 8
 
@@ -25,13 +22,14 @@ class SameGradients:
         warn: called with a warning for each group of workers whose gradients are equal.
     """
 
-    def __init__(self, workers: Sequence[str], warn: Log) -> None:
+    def __init__(self, workers: Sequence[str], warn: Callable[[str], None]) -> None:
         self._workers, self._warn = workers, warn
         self._found: dict[str, tuple[int, str]] = {}  # iteration and digest; "" if there was none
         self._told: set[tuple[int, str]] = set()
 
-    def add(self, worker: str, first: FirstGradient) -> None:
-        self._found[worker] = first.iteration, first.digest
+    def add(self, worker: str, iteration: int, digest: str) -> None:
+        """Take the digest of a worker's gradient; empty if it has none in this iteration."""
+        self._found[worker] = iteration, digest
         self._compare()
 
     def has_left(self, worker: str) -> None:
@@ -53,13 +51,17 @@ class SameGradients:
                 self._warn(_warning(names, iteration))
 
 
+def _named(workers: Sequence[str]) -> str:
+    """Return the names as a list in words; of many, only the first three and a count."""
+    shown = list(workers)
+    if len(workers) > _MOST_NAMED:
+        shown = [*workers[:3], f"{len(workers) - 3} more workers"]
+    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+
+
 def _warning(names: Sequence[str], iteration: int) -> str:
-    shown = list(names)
-    if len(names) > _MOST_NAMED:
-        shown = [*names[:3], f"{len(names) - 3} more workers"]
     return (
-        f"{', '.join(shown[:-1])} and {shown[-1]} computed the same gradient in iteration "
-        f"{iteration}, so they train on the same data and together do the work of one worker: "
-        "give each its own share with outpace.sampler(dataset), or a seed of its own, such as "
-        "seed + outpace.rank()"
+        f"{_named(names)} computed the same gradient in iteration {iteration}, so they train on "
+        "the same data and together do the work of one worker: give each its own share with "
+        "outpace.sampler(dataset), or a seed of its own, such as seed + outpace.rank()"
     )

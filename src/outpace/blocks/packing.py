@@ -4,9 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
+
+# The dtypes of tensors that processes exchange, by name.
+DTYPES: Final = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (
+        torch.float32,
+        torch.float64,
+        torch.float16,
+        torch.bfloat16,
+        torch.int64,
+        torch.uint8,
+    )
+}
 
 
 def packed(tensors: Sequence[torch.Tensor]) -> torch.Tensor:

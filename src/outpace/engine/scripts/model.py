@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
@@ -11,11 +12,10 @@ from typing import Any
 import torch
 
 from outpace.blocks.block import Block, parts, whole
+from outpace.blocks.packing import DTYPES, dtype_name, packed, unpacked
+from outpace.engine.scripts.optimizer_state import cut, flattened
 from outpace.errors import ConfigError
 from outpace.optim.torch_optimizers import Groups, State, plain_settings
-from outpace.real.net.messages import DTYPES
-from outpace.real.node.optimizer_state import cut, flattened
-from outpace.real.node.packing import dtype_name, packed, unpacked
 
 
 class ScriptModel:
@@ -263,3 +263,30 @@ def gradient_of(parameter: torch.Tensor) -> torch.Tensor:
     if gradient.layout is not torch.strided:
         raise ConfigError("sparse gradients cannot be shared: make the embedding dense")
     return gradient.detach()
+
+
+def state_dict_of(
+    layout: str, blocks: Sequence[Block], buffers: Block | None
+) -> dict[str, torch.Tensor]:
+    """Return parameters and model buffers by name; empty if there are no parameters.
+
+    Args:
+        layout: `ScriptModel.layout` of the model.
+        blocks: the flat parameters in blocks.
+        buffers: the bytes that `ScriptModel.read_buffers` returned.
+    """
+    if not blocks:
+        return {}
+    known = json.loads(layout)
+    flat = torch.cat([tensor for block in blocks for tensor in parts(block)])
+    found, place = {}, 0
+    for name, shape, dtype in known["parameters"]:
+        size = math.prod(shape)
+        found[name] = flat[place : place + size].reshape(shape).to(DTYPES[dtype]).clone()
+        place += size
+    if isinstance(buffers, torch.Tensor):
+        found.update(unpacked(known["buffers"], buffers))
+    for name, first in known["aliases"]:
+        if first in found:
+            found[name] = found[first].clone()  # as files want it
+    return found

@@ -1,0 +1,81 @@
+"""The gradient that a user's script has computed, as `optimizer.step()` finds it in the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import torch
+
+from outpace.blocks.block import Pieces, parameters_digest, parts
+from outpace.blocks.sums import Gradient, all_finite
+from outpace.engine.scripts.model import ScriptModel, gradient_of
+from outpace.errors import DivergenceError
+
+_COMPARED: Final = 16  # iterations in which a worker's first gradient is awaited
+
+
+def is_skipped(optimizer: torch.optim.Optimizer) -> bool:
+    """True if GradScaler skips this step."""
+    found_inf = getattr(optimizer, "found_inf", None)  # set by GradScaler
+    return found_inf is not None and float(found_inf) != 0
+
+
+def scale_of(optimizer: torch.optim.Optimizer) -> float:
+    """Return the factor of the gradient, as in GradScaler.unscale_."""
+    scale = getattr(optimizer, "grad_scale", None)
+    return 1.0 if scale is None else float(scale.double().reciprocal().float())
+
+
+def flat_gradient(script: ScriptModel) -> torch.Tensor:
+    """Return a copy of the gradient as one vector; shape (parameters,)."""
+    flat = script.as_one([gradient_of(p) for p in script.parameters])
+    scale = scale_of(script.optimizer)
+    return flat if scale == 1 else flat.mul_(scale)
+
+
+def gradient_in_pieces(script: ScriptModel) -> Pieces:
+    """Return the gradient in pieces, one for each parameter, without a copy where possible."""
+    tensors = [gradient_of(p).reshape(-1) for p in script.parameters]
+    if script.device is None:
+        tensors = [tensor.cpu() for tensor in tensors]
+    scale = scale_of(script.optimizer)
+    return Pieces(tensors if scale == 1 else list(torch._foreach_mul(tensors, scale)))
+
+
+def require_finite_parameters(script: ScriptModel, worker: str, iteration: int) -> None:
+    """Raise DivergenceError if the parameters are not finite: no later gradient can be."""
+    if not all_finite(Pieces([p.detach().reshape(-1) for p in script.parameters])):
+        raise DivergenceError(
+            f"the parameters of {worker} stopped being finite before its iteration {iteration}; "
+            "try a smaller learning rate"
+        )
+
+
+class FirstGradient:
+    """Tells the digest of a worker's first gradient, for the comparison with other workers'.
+
+    Args:
+        tell: called with an iteration and the digest; it is empty in iteration 0 if the worker has
+            no gradient then.
+        wanted: False if there is no other worker.
+    """
+
+    def __init__(self, tell: Callable[[int, str], None], *, wanted: bool) -> None:
+        self._tell, self._is_wanted = tell, wanted
+
+    def look(self, iteration: int, gradient: Gradient | None) -> None:
+        """Take the gradient of an iteration; None: there is none.
+
+        A gradient of zeros, or none at all, says nothing about the data: the next one counts.
+        """
+        if not self._is_wanted:
+            return
+        digest = ""
+        if gradient is not None and all_finite(gradient):
+            tensors = [part.cpu() for part in parts(gradient)]
+            if any(tensor.count_nonzero() for tensor in tensors):
+                digest = parameters_digest([Pieces(tensors)])
+        if digest or iteration == 0:
+            self._tell(iteration, digest)
+        self._is_wanted = not digest and iteration < _COMPARED

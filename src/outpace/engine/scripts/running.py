@@ -1,0 +1,102 @@
+"""Run a user's script in a worker's process, like `python script arguments`."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import random
+import runpy
+import sys
+import traceback
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+import torch
+
+from outpace.errors import ConfigError, OutpaceError, RunError
+from outpace.support.place import HERE
+from outpace.support.randomness import generator
+from outpace.support.user_code import brief
+from outpace.tasks import Script
+
+
+class RunOver(SystemExit):
+    """Exits a script that still trains when the run has ended."""
+
+
+def run_as_main(task: Script, worker: int, seed: int) -> Exception | None:
+    """Run the script; return how it failed, or None if it has just ended.
+
+    The traceback of a user's error is printed. `random`, numpy and torch are seeded by the seed of
+    the run and the number of the worker, so that workers draw different numbers, and a run can be
+    repeated.
+    """
+    # As in plain Python: a DataLoader forks its workers unless the script says otherwise.
+    multiprocessing.set_start_method(None, force=True)
+    multiprocessing.current_process().daemon = False  # a DataLoader may start workers
+    sys.argv = [task.path, *task.arguments]
+    sys.path[0:0] = [str(Path(task.path).parent)]
+    _seed_generators(seed, worker)
+    problem: Exception | None = None
+    this = os.getpid()
+    try:
+        runpy.run_path(task.path, run_name="__main__")
+    except BaseException as error:
+        if os.getpid() != this:
+            _end_forked(error)
+        problem = _problem(error, f"worker {worker}: {task.path}")
+    if os.getpid() != this:
+        _end_forked(None)
+    _flush()  # a process that has finished may be killed
+    if problem is None and HERE.worker is None:
+        problem = ConfigError(
+            f"{task.path} ended without calling outpace.attach(model, optimizer), so there is "
+            "nothing to train; call it before the training loop"
+        )
+    return problem
+
+
+def _seed_generators(seed: int, worker: int) -> None:
+    drawn = int(generator(seed, "script", worker).integers(2**63))
+    random.seed(drawn)
+    np.random.seed(drawn % 2**32)
+    torch.manual_seed(drawn)
+
+
+def _problem(error: BaseException, script: str) -> Exception | None:
+    """Return how the script failed, or None if it has just ended; raise what is no failure."""
+    if isinstance(error, RunOver):
+        return None
+    if isinstance(error, SystemExit):
+        failed = error.code not in (None, 0)
+        return RunError(f"{script} ended with exit code {error.code}") if failed else None
+    if isinstance(error, OutpaceError):
+        return error
+    if isinstance(error, Exception):
+        traceback.print_exc()
+        return RunError(f"{script} raised {brief(error)}")
+    raise error
+
+
+def _end_forked(error: BaseException | None) -> NoReturn:
+    """End a process that the script has forked, as Python would: it is no worker."""
+    code = 0
+    if isinstance(error, SystemExit):
+        if isinstance(error.code, int):
+            code = error.code & 0xFF
+        elif error.code is not None:
+            print(error.code, file=sys.stderr)  # noqa: T201
+            code = 1
+    elif error is not None:
+        traceback.print_exception(error)
+        code = 1
+    _flush()
+    os._exit(code)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
