@@ -31,6 +31,13 @@ def run_times(law, seed=1, n=N, worker=0, workers=1):
     return np.array([run_time(worker, iteration, 0) for iteration in range(n)])
 
 
+def test_factors_are_those_of_the_workers():
+    law = Constant(mean_s=0.2, factors=(1.0, 2.5))
+    assert [run_times(law, n=1, worker=n, workers=2)[0] for n in range(2)] == [0.2, 0.5]
+    with pytest.raises(ConfigError, match="one for each of the 3 workers, not 2"):
+        law.run_time(1, 3)
+
+
 # -- distributions: five standard errors, from the laws' own moments -------------------
 
 

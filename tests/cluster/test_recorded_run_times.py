@@ -81,6 +81,15 @@ def test_it_begins_again_if_asked_to(tmp_path):
     assert replayed(simulate(config(path, iterations=5, wrap=True))) == expected
 
 
+def test_workers_replay_the_recorded_workers_that_they_are_given(tmp_path):
+    law = {"workers": 3, "recorded_workers": [1, 0, 1]}
+    # Worker 2 is the second of two that replay worker 1, so it starts 3 · 1/2 = 1 iteration later.
+    expected = {0: TIMES[1], 1: TIMES[0], 2: [2.0, 4.0, 1.0]}
+    assert replayed(simulate(config(own(tmp_path), **law))) == expected
+    with pytest.raises(ConfigError, match="has no run times of worker 7"):
+        simulate(config(own(tmp_path), recorded_workers=[0, 7]))
+
+
 def test_slow_periods_come_on_top(tmp_path):
     slow = [{"workers": [1], "factor": 3, "from_s": 0.5}]
     result = simulate(config(own(tmp_path), slow=slow))

@@ -27,7 +27,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given[cut + 1 :] and given[:1] != ["run"]:
         given = given[:cut] + given[cut + 1 :]  # -- means nothing special to other commands
         cut = len(given)
-    with warnings_to(lambda text: say("warning", [text])):
+    said = set[str]()  # by variants of a comparison, which have a cluster in common
+
+    def warn(text: str) -> None:
+        if text not in said:
+            say("warning", [text])
+        said.add(text)
+
+    with warnings_to(warn):
         app(args=given[:cut], prog_name="outpace", obj=given[cut + 1 :])
 
 

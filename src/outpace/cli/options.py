@@ -22,6 +22,14 @@ Servers: TypeAlias = Annotated[
     int | None, typer.Option("--servers", help="Number of servers, like servers=M.")
 ]
 Seed: TypeAlias = Annotated[int | None, typer.Option("--seed", help="The seed, like seed=K.")]
+Cluster: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--cluster",
+        metavar="FILE",
+        help="A cluster file, as outpace calibrate writes it. Its keys replace those of CONFIG.",
+    ),
+]
 Out: TypeAlias = Annotated[
     Path | None,
     typer.Option(

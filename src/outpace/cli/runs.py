@@ -11,6 +11,7 @@ import typer
 
 from outpace.cli.base import app, echo, folder_for, print_comparison, print_table, say
 from outpace.cli.options import (
+    Cluster,
     Json,
     Out,
     Overrides,
@@ -40,6 +41,7 @@ def simulate(
     workers: Workers = None,
     servers: Servers = None,
     seed: Seed = None,
+    cluster: Cluster = None,
     out: Out = None,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -53,7 +55,8 @@ def simulate(
             f"{config}: a script cannot be simulated; run it for real: outpace run {config}"
         )
     given = with_options(overrides, workers, servers, seed)
-    experiment = _experiment(read_yaml(config), given, str(config), config.parent)
+    data = _with_cluster(read_yaml(config), cluster)
+    experiment = _experiment(data, given, str(config), config.parent)
     output = Output(quiet, as_json)
     with folder_for(out, config) as folder:
         with _said_on_failure(output, folder), output.of_run(), output.progress_bars() as bar:
@@ -69,6 +72,7 @@ def compare(
     workers: Workers = None,
     servers: Servers = None,
     seed: Seed = None,
+    cluster: Cluster = None,
     out: Out = None,
     seeds: Annotated[
         int | None,
@@ -95,7 +99,8 @@ def compare(
     from outpace.experiment.comparison import seeds_from, variants_from
     from outpace.support.yaml_files import read_yaml, with_overrides
 
-    data = with_overrides(read_yaml(config), with_options(overrides, workers, servers, seed))
+    data = _with_cluster(read_yaml(config), cluster)
+    data = with_overrides(data, with_options(overrides, workers, servers, seed))
     goals = {"accuracy": target_accuracy, "loss": target_loss}
     target = {key: value for key, value in goals.items() if value is not None}
     if target:
@@ -156,8 +161,10 @@ def run(
     A script (.py) calls outpace.attach; its own arguments come after --, as in
     outpace run train.py --workers 4 sync.kind=ssp sync.staleness=3 -- --epochs 2
     """
+    from outpace.experiment.sources import without_include
     from outpace.support.yaml_files import read_yaml
 
+    output = Output(quiet, as_json)
     arguments: Sequence[str] = context.obj or ()
     if config.suffix == ".py":
         if not config.is_file():
@@ -172,11 +179,11 @@ def run(
             f"arguments after -- are for a script, and {config} is not a script (.py); remove them"
         )
     else:
-        data, folder = read_yaml(config), config.parent
+        data, folder = without_include(read_yaml(config), output.log), config.parent
     experiment = _experiment(
         data, with_options(overrides, workers, servers, seed), str(config), folder
     )
-    _run(experiment, str(config), out, insecure, Output(quiet, as_json))
+    _run(experiment, str(config), out, insecure, output)
 
 
 @app.command()
@@ -254,6 +261,12 @@ def _said_on_failure(output: Output, folder: Path) -> Iterator[None]:
             output.result(read_summary(folder))
             output.where(folder)
         raise
+
+
+def _with_cluster(data: dict[str, Any], cluster: Path | None) -> dict[str, Any]:
+    from outpace.config.cluster_files import with_cluster
+
+    return data if cluster is None else with_cluster(data, cluster)
 
 
 def _experiment(

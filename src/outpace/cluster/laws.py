@@ -47,22 +47,29 @@ class Slow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTimeLaw(ABC):
-    """A worker's time per iteration: mean_s · shape · speed of the worker · slow periods.
+    """A worker's time per iteration: mean_s · shape · factor of the worker · slow periods.
 
     Args:
         mean_s: Seconds. The mean of the whole, where the shape has mean 1.
-        worker_cv: Standard deviation of the workers' speeds, which have mean 1.
+        worker_cv: Standard deviation of the workers' factors, which are drawn with mean 1.
+        factors: The factor of each worker, in place of drawn ones; empty: they are drawn.
         slow: Periods in which workers are slower.
     """
 
     mean_s: float
     worker_cv: float = 0.0
+    factors: tuple[float, ...] = ()
     slow: tuple[Slow, ...] = field(default=())
 
     def __post_init__(self) -> None:
         must = "a positive number of seconds, at most 1e9"
         require(positive(self.mean_s), "mean_s", must, self.mean_s)
         require(not_negative(self.worker_cv), "worker_cv", "a number from 0 to 1e9", self.worker_cv)
+        for place, factor in enumerate(self.factors):
+            must = "a positive number, at most 1e9"
+            require(positive(factor), f"factors[{place}]", must, factor)
+        alone = not (self.factors and self.worker_cv)
+        require(alone, "worker_cv", "left out where factors are given", self.worker_cv)
 
     @abstractmethod
     def shape(self) -> Draw:
@@ -72,9 +79,13 @@ class RunTimeLaw(ABC):
         """Return the function from worker, iteration and its start (ns) to its run time in seconds.
 
         iterations: how many each worker will do at most, if that is known. Raises ConfigError if
-        a slow period names a worker that does not exist.
+        a slow period names a worker that does not exist, or not every worker has a factor.
         """
-        return drawn_run_times(self.shape(), self.mean_s, self.worker_cv, self.slow, seed, workers)
+        if self.factors and len(self.factors) != workers:
+            raise ConfigError(wrong_number_of_factors(len(self.factors), workers))
+        return drawn_run_times(
+            self.shape(), self.mean_s, self.worker_cv, self.slow, seed, workers, self.factors
+        )
 
     def service_times(self, seed: int, purpose: str, server: int) -> RandomStream:
         """Return the seconds that a server needs for its first, second, ... push or pull."""
@@ -162,13 +173,26 @@ def lognormal(cv: float) -> Draw:
     return lambda source, n: source.lognormal(-variance / 2, math.sqrt(variance), n)
 
 
+def wrong_number_of_factors(factors: int, workers: int) -> str:
+    """Return what to say where not every worker has a factor."""
+    return f"compute.factors must be one for each of the {workers} workers, not {factors}"
+
+
 def drawn_run_times(
-    draw: Draw, scale_s: float, worker_cv: float, slow: tuple[Slow, ...], seed: int, workers: int
+    draw: Draw,
+    scale_s: float,
+    worker_cv: float,
+    slow: tuple[Slow, ...],
+    seed: int,
+    workers: int,
+    factors: tuple[float, ...] = (),
 ) -> RunTime:
-    """Return draws · scale_s · speed of the worker · slow periods; see `RunTimeLaw.run_time`."""
+    """Return draws · scale_s · factor of the worker · slow periods; see `RunTimeLaw.run_time`."""
     slowness = slow_factors(slow, workers)
-    speeds = generator(seed, "worker speed").normal(1.0, worker_cv, workers)
-    scales = [scale_s * max(float(speed), 0.1) for speed in speeds]
+    if not factors:
+        drawn = generator(seed, "worker speed").normal(1.0, worker_cv, workers)
+        factors = tuple(max(float(factor), 0.1) for factor in drawn)
+    scales = [scale_s * factor for factor in factors]
     streams = [RandomStream(seed, "run time", worker, draw) for worker in range(workers)]
 
     def run_time(worker: int, iteration: int, now: Time) -> float:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from outpace.cluster.laws import RunTime, ServiceLaw, Slow, drawn_run_times, slow_factors
 from outpace.cluster.regimes import Regimes
@@ -25,18 +27,24 @@ class Recorded:
         scale: Factor of all run times.
         wrap: True: begin again with the first iteration after the last recorded one. False: a
             worker that has done all recorded iterations ends the run with an error.
+        recorded_workers: For each worker, the recorded worker whose times it replays; empty:
+            each replays its own. Workers that replay the same one start at different iterations
+            of it, evenly spaced, and begin again with its first iteration after its last.
         slow: Periods in which workers are slower.
     """
 
     path: str
     scale: float = 1.0
     wrap: bool = False
+    recorded_workers: tuple[int, ...] = ()
     slow: tuple[Slow, ...] = field(default=())
     kind: Literal["trace"] = "trace"
 
     def __post_init__(self) -> None:
         require(bool(self.path), "path", "a file", self.path)
         require(positive(self.scale), "scale", "a positive number, at most 1e9", self.scale)
+        for place, worker in enumerate(self.recorded_workers):
+            require(worker >= 0, f"recorded_workers[{place}]", "a number from 0", worker)
 
     def absolute(self, folder: Path) -> Recorded:
         """Return it with its path relative to `folder`."""
@@ -44,7 +52,10 @@ class Recorded:
 
     def nodes(self, workers: int) -> Nodes | None:
         """Return the node of each worker, shape (N,); see `read_nodes`."""
-        return read_nodes(Path(self.path), workers)
+        if not self.recorded_workers:
+            return read_nodes(Path(self.path), workers)
+        known = read_nodes(Path(self.path), len(read_run_times(Path(self.path))))
+        return None if known is None else known[list(self.recorded_workers)]
 
     def run_time(self, seed: int, workers: int, iterations: int | None = None) -> RunTime:
         """Return the run times as `RunTimeLaw.run_time` does.
@@ -53,6 +64,8 @@ class Recorded:
         raises RunError for an iteration that is not recorded.
         """
         recorded = read_run_times(Path(self.path))
+        if self.recorded_workers:
+            recorded = self._replayed(recorded, workers)
         if wrong := sorted(recorded.keys() ^ set(range(workers))):
             has = "has" if wrong[0] in recorded else "has no"
             raise ConfigError(
@@ -81,6 +94,28 @@ class Recorded:
             return duration_s * slowness(worker, now)
 
         return run_time
+
+    def _replayed(
+        self, recorded: dict[int, NDArray[np.float64]], workers: int
+    ) -> dict[int, NDArray[np.float64]]:
+        """Return the times of each worker, as `recorded_workers` says. Raises ConfigError."""
+        chosen = self.recorded_workers
+        if len(chosen) != workers:
+            raise ConfigError(
+                f"compute.recorded_workers must name one for each of the {workers} workers, "
+                f"not {len(chosen)}"
+            )
+        if unknown := sorted(set(chosen) - recorded.keys()):
+            raise ConfigError(
+                f"compute.recorded_workers: {self.path} has no run times of worker {unknown[0]}"
+            )
+        found, uses, replays = {}, Counter[int](), Counter(chosen)
+        for worker, source in enumerate(chosen):
+            times = recorded[source]
+            start = uses[source] * len(times) // replays[source]
+            found[worker] = np.roll(times, -start)
+            uses[source] += 1
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

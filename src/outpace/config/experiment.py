@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from outpace.blocks.slicing import Slicing, slices_of
-from outpace.cluster.laws import ServiceLaw
+from outpace.cluster.laws import ServiceLaw, wrong_number_of_factors
 from outpace.cluster.machines import Machines
 from outpace.cluster.network import NetworkLaw
 from outpace.cluster.observed import ComputeLaw
@@ -332,6 +332,9 @@ class Experiment:
         for worker in (worker for period in slow for worker in period.workers):
             if worker >= self.workers:
                 yield f"compute.slow.workers must be from 0 to {self.workers - 1}, not {worker}"
+        factors = getattr(self.compute, "factors", ())
+        if factors and len(factors) != self.workers:
+            yield wrong_number_of_factors(len(factors), self.workers)
         is_known = load or not isinstance(self.sync, PythonStrategy)
         if is_known and self.peers is not None:
             yield from self._without_servers(self.peers)
@@ -339,8 +342,8 @@ class Experiment:
             yield from self._excluded(load)
         for key in ("push_time", "pull_time"):
             law = getattr(self, key)
-            if law is not None and (law.worker_cv or law.slow):
-                yield f"{key}: worker_cv and slow are for workers, not for servers"
+            if law is not None and (law.worker_cv or law.factors or law.slow):
+                yield f"{key}: worker_cv, factors and slow are for workers, not for servers"
         if self.network is not None and is_known:
             try:
                 self.network.require_machines(self.machines)

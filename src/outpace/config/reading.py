@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ from typing import Any, Final
 
 import pydantic
 
+from outpace.config.cluster_files import included
 from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError, did_you_mean
 from outpace.support.checks import noted
@@ -31,6 +33,8 @@ from outpace.sync.assignment import Sync
 def experiment_from(data: Mapping[str, Any], source: str, folder: Path | None = None) -> Experiment:
     """Return the Experiment that plain data, such as YAML, describe.
 
+    The key `include` names cluster files, see `cluster_files`.
+
     Args:
         source: names the data in errors.
         folder: folder of relative file paths; None: the current one.
@@ -40,6 +44,7 @@ def experiment_from(data: Mapping[str, Any], source: str, folder: Path | None = 
     """
     problems: list[str] = []
     experiment: Any = _UNREADABLE
+    data, origin = included(data, source, folder or Path.cwd())
     try:
         whole = json.loads(json.dumps(_whole(data)))
         experiment = _read(Experiment, whole, "", problems)
@@ -48,7 +53,8 @@ def experiment_from(data: Mapping[str, Any], source: str, folder: Path | None = 
     except TypeError as error:
         problems = [f"not plain data: {error}"]
     if problems:
-        raise ConfigError("\n".join(f"{source}: {problem}" for problem in problems))
+        lines = [f"{_source_of(problem, origin) or source}: {problem}" for problem in problems]
+        raise ConfigError("\n".join(lines))
     try:
         return _with_absolute_paths(experiment, folder or Path.cwd())
     except (OSError, ValueError) as error:
@@ -89,6 +95,12 @@ def _whole(value: Any) -> Any:
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return int(value)
     return value
+
+
+def _source_of(problem: str, origin: Mapping[str, Path]) -> Path | None:
+    """Return the cluster file in which the key is written that a problem begins with."""
+    key = re.match(r"\w*", problem)
+    return None if key is None else origin.get(key[0])
 
 
 def _with_absolute_paths(experiment: Experiment, folder: Path) -> Experiment:

@@ -120,7 +120,7 @@ def run(
 
     Raises: as `simulate`.
     """
-    experiment = as_experiment(experiment, task, changes)
+    experiment = as_experiment(experiment, task, changes, for_real=log)
     if isinstance(experiment.task, GivenTask):
         raise ConfigError(
             f"task: {experiment.task.name} exists in this process only, and a real run has others: "

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+from outpace.config.cluster_files import INCLUDE, with_cluster
 from outpace.config.experiment import Experiment
 from outpace.config.reading import experiment_from, plain, to_plain
 from outpace.errors import ConfigError
@@ -47,18 +48,33 @@ def as_experiment(
     experiment: ExperimentLike,
     task: TaskLike | None = None,
     changes: Mapping[str, Any] | None = None,
+    *,
+    for_real: Callable[[str], None] | None = None,
 ) -> Experiment:
     """Return an Experiment, made from plain data or a YAML file if necessary.
 
     Args:
         task, changes: as for `simulate`.
+        for_real: the experiment is for a real run; called with a line if it includes a cluster
+            file, which a real run ignores.
 
     Raises:
         ConfigError: with all errors in the data.
     """
     if isinstance(experiment, Experiment) and task is None and not changes:
         return experiment
-    return source_of(experiment, task, changes or {}).experiment()
+    if for_real is None:
+        return source_of(experiment, task, changes or {}).experiment()
+    changes = without_include(changes or {}, for_real)
+    source = source_of(experiment, task, changes)
+    return source._replace(data=without_include(source.data, for_real)).experiment()
+
+
+def without_include(data: Mapping[str, Any], log: Callable[[str], None]) -> dict[str, Any]:
+    """Return the data for a real run, which ignores cluster files; log a line if there is one."""
+    if data.get(INCLUDE) is not None:
+        log(f"{INCLUDE} is ignored: a real run takes the times of its machines and its network")
+    return {key: value for key, value in data.items() if key != INCLUDE}
 
 
 def source_of(
@@ -74,6 +90,9 @@ def source_of(
     else:
         path = Path(experiment)
         data, name, folder = read_yaml(path), str(path), path.parent
+    if changes.get(INCLUDE) is not None:
+        changes = dict(changes)
+        data = with_cluster(data, changes.pop(INCLUDE))
     if task is not None:
         changes = {**changes, "task": task}
     for key, value in changes.items():

@@ -1,0 +1,131 @@
+"""Cluster files: what `include` and `--cluster` make of them."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.command import outpace, refused
+
+from outpace.config.cluster_files import with_cluster
+from outpace.config.reading import experiment_from, to_plain
+from outpace.errors import ConfigError, OutpaceWarning
+
+RUN = {
+    "task": {"kind": "timing", "parameters": 100},
+    "workers": 2,
+    "servers": 2,
+    "sync": {"kind": "bsp"},
+    "stop": {"iterations": 3},
+}
+CLUSTER = """\
+compute: {kind: normal, mean_s: 0.1, cv: 0.2, factors: [1.0, 2.0, 4.0]}
+network:
+  latency_s: 0.001
+  nodes: {worker-2: {latency_s: 0.5}}
+push_time: {kind: constant, mean_s: 0.01}
+calibrated: {workers: 3, servers: 2, anything: else}
+"""
+
+
+@pytest.fixture
+def here(tmp_path):
+    (tmp_path / "cluster.yaml").write_text(CLUSTER)
+    return tmp_path
+
+
+def read(here, **changes):
+    return experiment_from({**RUN, "include": "cluster.yaml", **changes}, "run.yaml", here)
+
+
+def test_own_keys_win_over_those_of_an_included_file(here):
+    run = read(here, compute={"cv": 0.5}, network={"contention": "fair"}, push_time=None)
+    assert (run.compute.kind, run.compute.mean_s, run.compute.cv) == ("normal", 0.1, 0.5)
+    assert (run.network.latency_s, run.network.contention) == (0.001, "fair")
+    assert run.push_time is None
+
+
+def test_a_file_is_fitted_to_fewer_workers(here):
+    run = read(here)
+    assert run.compute.factors == (1.0, 2.0)
+    assert run.network.nodes == {}  # there is no worker 2
+
+
+def test_more_workers_are_drawn_from_those_of_the_file_and_keep_their_links(here):
+    with pytest.warns(OutpaceWarning, match=r"describes 3 workers, and the run has 40"):
+        run = read(here, workers=40)
+    factors = run.compute.factors
+    assert factors[:3] == (1.0, 2.0, 4.0)
+    assert set(factors[3:]) == {1.0, 2.0, 4.0}
+    slow = [f"worker-{n}" for n, factor in enumerate(factors) if factor == 4.0]
+    assert list(run.network.nodes) == slow
+    with pytest.warns(OutpaceWarning):
+        assert read(here, workers=40, seed=1).compute.factors != factors
+
+
+def test_a_strategy_without_servers_takes_what_is_of_workers_and_links(here):
+    run = read(here, sync={"kind": "ssgd"}, servers=1)
+    assert run.push_time is None
+    assert run.network.latency_s == 0.001
+
+
+def test_servers_that_differ_cannot_be_more_than_the_file_describes(here):
+    with pytest.warns(OutpaceWarning, match="2 servers that are alike, and the run has 3"):
+        assert read(here, servers=3).servers == 3
+    text = CLUSTER.replace("worker-2", "server-1")
+    (here / "cluster.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=r"describes 2 servers whose links differ.* has 3"):
+        read(here, servers=3)
+
+
+def test_paths_in_a_file_are_relative_to_it_and_its_includes_are_read(here):
+    inner = here / "inner"
+    inner.mkdir()
+    (inner / "times.yaml").write_text("compute: {kind: trace, path: times.csv}\n")
+    (here / "cluster.yaml").write_text("include: inner/times.yaml\npush_time: null\n")
+    assert read(here).compute.path == str(inner / "times.csv")
+
+
+def test_files_that_include_each_other_are_refused(here):
+    (here / "cluster.yaml").write_text("include: other.yaml\n")
+    (here / "other.yaml").write_text("include: cluster.yaml\n")
+    with pytest.raises(ConfigError, match="files include each other"):
+        read(here)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("workers: 4", "cluster.yaml: workers: a cluster file has the keys compute"),
+        ("calibrated: {workers: 0}", "cluster.yaml: calibrated.workers must be at least 1"),
+        ("compute: {kind: nromal}", "cluster.yaml: compute.kind: unknown kind 'nromal'"),
+        ("compute: [", "cluster.yaml, line"),
+    ],
+)
+def test_what_is_wrong_in_a_file_names_the_file(here, text, words):
+    (here / "cluster.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=r"^[^\n]*$") as caught:
+        read(here)
+    assert words in str(caught.value)
+
+
+def test_a_file_on_the_command_line_replaces_keys_as_a_whole(here):
+    data = with_cluster({**RUN, "compute": {"cv": 9}, "pull_time": None}, here / "cluster.yaml")
+    run = experiment_from(data, "run.yaml", here)
+    assert (run.compute.cv, run.pull_time) == (0.2, None)
+    again = experiment_from(to_plain(run), "config.yaml", here)
+    assert again == run  # the configuration that a run records does not need the file
+
+
+def test_commands_take_a_cluster_file(here, capsys, monkeypatch):
+    monkeypatch.chdir(here)
+    (here / "run.yaml").write_text(
+        "task: {kind: timing, parameters: 100}\nworkers: 2\nstop: {iterations: 2}\n"
+        "variants: [{name: a, sync: {kind: bsp}}, {name: b, sync: {kind: ssgd}, servers: 1}]\n"
+    )
+    options = ("--cluster", "cluster.yaml", "servers=2", "--quiet")
+    assert outpace("compare", "run.yaml", *options, "--out", "out") == 0
+    only = ("variants=[]", "sync.kind=bsp", "--out", "one")
+    assert outpace("simulate", "run.yaml", *options, *only) == 0
+    capsys.readouterr()
+    gone = ("--cluster", "gone.yaml", "--out", "two")
+    assert "there is no file" in refused(capsys, "simulate", "run.yaml", *gone)
+    assert not (here / "two").exists()
