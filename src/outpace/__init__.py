@@ -25,7 +25,17 @@ if TYPE_CHECKING:
     from outpace.experiment.comparison import compare, variants_from
     from outpace.experiment.results import Result
     from outpace.experiment.running import run, simulate
-    from outpace.script import abortable, attach, finish, rank, sampler, world_size
+    from outpace.script import (
+        abortable,
+        attach,
+        finish,
+        log,
+        output_dir,
+        rank,
+        sampler,
+        untimed,
+        world_size,
+    )
     from outpace.simulation.by_hand import Simulator, Worker
     from outpace.sync import theory
     from outpace.tasks import Task
@@ -39,7 +49,17 @@ _NAMES = {  # by module
     "experiment.comparison": ["compare", "variants_from"],
     "experiment.results": ["Result"],
     "experiment.running": ["run", "simulate"],
-    "script": ["abortable", "attach", "finish", "rank", "sampler", "world_size"],
+    "script": [
+        "abortable",
+        "attach",
+        "finish",
+        "log",
+        "output_dir",
+        "rank",
+        "sampler",
+        "untimed",
+        "world_size",
+    ],
     "simulation.by_hand": ["Simulator", "Worker"],
     "sync": ["theory"],
     "tasks": ["Task"],
@@ -81,11 +101,14 @@ __all__ = [
     "compare",
     "experiment_from",
     "finish",
+    "log",
+    "output_dir",
     "rank",
     "run",
     "sampler",
     "simulate",
     "theory",
+    "untimed",
     "variants_from",
     "world_size",
 ]

@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Iterator, Sized
 from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, TypeVar, cast
 
@@ -91,6 +92,80 @@ def abortable() -> Iterator[Computation]:
     else:
         with HERE.worker.abortable() as computation:
             yield computation
+
+
+def log(loss: Any = None, accuracy: Any = None, **scalars: Any) -> None:
+    """Log numbers at this point of the run; without a launcher nothing happens.
+
+        outpace.log(loss=loss.item(), accuracy=correct / count, lr=scheduler.get_last_lr()[0])
+
+    Each call is a row of `metrics.parquet` with the time, this worker and the number of its steps
+    so far. The report shows the curves of `loss`, `test_loss` and `accuracy`; trackers get
+    everything. If several workers log, the curve of the run is that of the lowest rank.
+
+    Args:
+        loss: a training loss, in the column `train_loss`.
+        accuracy: a test accuracy in [0, 1], which `stop.target_accuracy` ends the run at.
+        scalars: `test_loss`, and anything else, in columns of their own. A value is a number, or a
+            tensor or array with one element. NaN and infinity are kept, but count for no curve.
+
+    Raises:
+        ConfigError: if a value is not a number, a name cannot be a column, an accuracy is not in
+            [0, 1], or `attach` has not been called.
+        RunError: in a process that the script has forked.
+    """
+    if not _in_a_run():
+        return
+    if HERE.worker is None:
+        raise ConfigError("outpace.log: call outpace.attach first; the run starts there")
+    from outpace.record.logged import checked
+
+    values = checked({"loss": loss, "accuracy": accuracy, **scalars}, f"worker-{HERE.number}")
+    if values:
+        HERE.worker.log(values)
+
+
+@contextmanager
+def untimed() -> Iterator[None]:
+    """Mark computation that is no part of an iteration, such as an evaluation.
+
+        with outpace.untimed():
+            accuracy = evaluate(model)
+        outpace.log(accuracy=accuracy)
+
+    In a real run it takes its time, but is not counted as time to compute a gradient. In virtual
+    time it takes none. The context has no effect when the script runs alone.
+
+    Raises:
+        ConfigError: if the script calls `optimizer.step()` in this context.
+    """
+    if HERE.worker is None:
+        yield
+    else:
+        with HERE.worker.untimed():
+            yield
+
+
+def output_dir() -> Path:
+    """Return a folder for files of this script, which exists.
+
+    In a run it is `files/worker-N` in the run's folder, so that workers and variants of a
+    comparison write different files. A run that is kept in memory has `files/worker-N` in the
+    current folder. When the script runs alone it is the current folder.
+
+    Raises:
+        ConfigError: if the folder cannot be made.
+    """
+    if not _in_a_run():
+        return Path.cwd()
+    folder = HERE.files or Path.cwd() / "files" / f"worker-{HERE.number}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"outpace.output_dir: cannot make the folder {folder}: {error.strerror}"
+        ) from error
+    return folder
 
 
 def rank() -> int:

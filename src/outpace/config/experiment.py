@@ -54,7 +54,8 @@ class Stop:
     Attributes:
         iterations: a worker leaves before it would start this iteration (counted from 0).
         virtual_time_s: seconds of virtual time.
-        target_accuracy: test accuracy of an evaluation, in (0, 1].
+        target_accuracy: test accuracy of an evaluation, in (0, 1]. For a script, an accuracy that
+            it logs.
     """
 
     iterations: int | None = None
@@ -84,7 +85,8 @@ class Stop:
 class Target:
     """The quality of the model that a comparison is judged by: an accuracy or a loss.
 
-    A run reaches the target at the first evaluation that shows it, and continues; only
+    A run reaches the target at the first evaluation that shows it, or the first value that its
+    script logs, and continues; only
     `Stop.target_accuracy` ends a run. Exactly one argument must be given.
 
     Args:
@@ -245,10 +247,8 @@ class Experiment:
         """Yield keys that have no meaning for a script."""
         if self.batch_size != 32:
             yield "batch_size: a script makes its own batches"
-        if self.evaluate != Evaluate() or self.stop.target_accuracy is not None:
-            yield "evaluate, stop.target_accuracy: a script evaluates its model itself"
-        if self.target is not None:
-            yield "target: a script evaluates its model itself"
+        if self.evaluate != Evaluate():
+            yield "evaluate: a script evaluates its model itself, and logs it with outpace.log"
         if not isinstance(self.optimizer, PythonOptimizer) and self.optimizer != Sgd():
             yield "optimizer: a script brings its own (only kind: python can replace it)"
 
@@ -314,7 +314,7 @@ class Experiment:
             and self.stop.iterations is None
             and self.stop.virtual_time_s is None
         )
-        if only_target and self.evaluate == Evaluate():
+        if only_target and self.evaluate == Evaluate() and not isinstance(self.task, Script):
             yield (
                 "stop.target_accuracy alone would never be checked: "
                 "set evaluate.every_updates or another stop"

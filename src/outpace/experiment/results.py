@@ -7,8 +7,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,10 +31,12 @@ from outpace.record.trace import Trace
 from outpace.report import write_report
 from outpace.simulation.network.links import MessageLog
 from outpace.support.notices import warn
+from outpace.tasks import Script
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
+_NO_LOG: Final = "the script logged no {0}, so it was never checked: call outpace.log({0}=...)"
 _KILLED: Final = "the run was killed, or its folder could not be written any more"
 
 
@@ -124,6 +126,7 @@ class RecordedRun:
         log: the log of network messages, if they are to be kept.
         out: the run's folder, which `drive` makes; None keeps the results in memory.
         warnings: for the summary; the engine's owner may add to them during the run.
+        warn: called with a warning that is found when the run has ended, to show it.
     """
 
     experiment: Experiment
@@ -132,7 +135,8 @@ class RecordedRun:
     sink: MemorySink | ParquetSink
     out: Path | None
     log: MessageLog | None = None
-    warnings: Sequence[str] = ()
+    warnings: list[str] = field(default_factory=list)
+    warn: Callable[[str], None] = warn
 
     def drive(self) -> Result:
         """Run the engine once. The folder is complete afterwards, however the run ended."""
@@ -145,6 +149,9 @@ class RecordedRun:
         started = time.perf_counter()
         try:
             self.engine.run()
+            if never_checked := self._target_never_checked():
+                self.warnings.append(never_checked)
+                self.warn(never_checked)
         except KeyboardInterrupt:
             status, reason = "partial", "interrupted"
             raise
@@ -157,6 +164,16 @@ class RecordedRun:
         finally:
             result = self._finish(status, time.perf_counter() - started, reason)
         return result
+
+    def _target_never_checked(self) -> str:
+        """Return a warning if the script has logged nothing that its target could be checked by."""
+        experiment, known = self.experiment, self.engine.metrics.last
+        if isinstance(experiment.task, Script):
+            if experiment.accuracies and "accuracy" not in known:
+                return f"{next(iter(experiment.accuracies))}: {_NO_LOG.format('accuracy')}"
+            if experiment.target and experiment.target.loss and "train_loss" not in known:
+                return f"target.loss: {_NO_LOG.format('loss')}"
+        return ""
 
     def _open_folder(self) -> None:
         if self.out is not None:

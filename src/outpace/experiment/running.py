@@ -15,6 +15,7 @@ from outpace.experiment.results import RecordedRun, Result, sink_for
 from outpace.experiment.sources import ExperimentLike, TaskLike, as_experiment
 from outpace.real.run import LEASE_S, Outside, RealRun
 from outpace.real.training import ScriptTraining, TaskTraining
+from outpace.record.folder import SCRIPT_FILES
 from outpace.record.sinks import MemorySink
 from outpace.record.trace import Trace
 from outpace.simulation.measured import calibrated
@@ -132,15 +133,19 @@ def run(
         experiment = _without_ignored(experiment, log)
         experiment.load_user_code()
         warnings = _warnings(experiment)
-        for warning in warnings:
+
+        def show(warning: str) -> None:
             log(f"warning: {warning}")
 
         def warn_of(warning: str) -> None:
             warnings.append(warning)
-            log(f"warning: {warning}")
+            show(warning)
 
+        for warning in warnings:
+            show(warning)
         is_script = isinstance(experiment.task, Script)
-        training = ScriptTraining(experiment) if is_script else TaskTraining(experiment)
+        files = None if out is None else out.absolute() / SCRIPT_FILES
+        training = ScriptTraining(experiment, files) if is_script else TaskTraining(experiment)
         sink = sink_for(out)
         trace = Trace(sink)
         engine = RealRun(
@@ -154,8 +159,11 @@ def run(
             outside=outside,
             control=control,
             warn=warn_of,
+            files=files,
         )
-        return RecordedRun(experiment, engine, trace, sink, out, warnings=warnings).drive()
+        return RecordedRun(
+            experiment, engine, trace, sink, out, warnings=warnings, warn=show
+        ).drive()
 
 
 def _simulation(

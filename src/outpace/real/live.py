@@ -17,6 +17,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from outpace.config.experiment import Experiment
+from outpace.record.metrics import Metrics
 from outpace.record.totals import Totals
 from outpace.support.units import seconds
 from outpace.sync.messages import server_name, worker_name
@@ -33,10 +34,11 @@ _COLUMNS: Final = ("iteration", "lead", "compute %", "communicate %", "wait %", 
 
 
 class Sample(NamedTuple):
-    """The sums of each process at one time of the run."""
+    """The sums of each process at one time of the run, and what is known of the result."""
 
     time_s: float
     totals_of: Mapping[str, Totals]
+    quality: Mapping[str, float] = {}  # the last train_loss, test_loss and accuracy
 
 
 def watch(run: RealRun, console: Console | None = None) -> None:
@@ -50,17 +52,19 @@ def watch(run: RealRun, console: Console | None = None) -> None:
             redirect_stdout=sys.stdout.isatty(),  # printed lines appear above the picture
         )
         live.start()
-        run.coordinator.kernel.spawn(_draw(run.coordinator, live), "the picture", daemon=True)
+        drawing = _draw(run.coordinator, run.metrics, live)
+        run.coordinator.kernel.spawn(drawing, "the picture", daemon=True)
 
 
-async def _draw(coordinator: Coordinator, live: Live) -> None:
+async def _draw(coordinator: Coordinator, metrics: Metrics, live: Live) -> None:
     names, reports = coordinator.servers + coordinator.workers, coordinator.reports
     samples = [Sample(0.0, {})]
     try:
         while True:
             drawn: RenderableType = gathering(names, list(reports.joined))
             if coordinator.started:
-                samples.append(Sample(seconds(coordinator.clock.now), dict(reports.totals_of)))
+                time_s, totals = seconds(coordinator.clock.now), dict(reports.totals_of)
+                samples.append(Sample(time_s, totals, dict(metrics.last)))
                 del samples[: -_WINDOW - 1]
                 drawn = picture(coordinator.experiment, samples[-1], samples[0])
             live.update(drawn, refresh=True)
@@ -114,6 +118,10 @@ def overview(experiment: Experiment, now: Sample, before: Sample) -> str:
         sent = (late.bytes_sent - early.bytes_sent) / span_s
         senders = "servers" if experiment.servers_in_run else "workers"
         parts.append(f"{senders} send {sent / 1e6:,.1f} MB/s")
+    if (loss := now.quality.get("train_loss")) is not None:
+        parts.append(f"training loss {loss:.4g}")
+    if (accuracy := now.quality.get("accuracy")) is not None:
+        parts.append(f"accuracy {100 * accuracy:.1f} %")
     return "  ·  ".join(parts)
 
 

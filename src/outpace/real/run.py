@@ -25,7 +25,7 @@ from outpace.real.control import RealControl
 from outpace.real.coordinator.coordinator import EARLY_END_S, Coordinator
 from outpace.real.coordinator.evaluation.evaluations import Evaluations
 from outpace.real.coordinator.fitting import FittingBeside
-from outpace.real.net.messages import Snapshot
+from outpace.real.net.messages import ScriptLog, Snapshot
 from outpace.real.net.sparse_log import Log
 from outpace.real.net.transport import Keys, Session, new_keys
 from outpace.real.net.zeromq.transport import LOOPBACK
@@ -70,6 +70,7 @@ class RealRun:
         control: called with a `Control` when the training starts.
         launcher: makes the launcher of the processes; None: they are started on this machine.
         warn: called with a line for each warning about the training; None: `log`.
+        files: the folder for files of scripts, for the workers of `outside`.
 
     Raises:
         ConfigError: if the addresses or the connect file of `outside` cannot be used.
@@ -89,6 +90,7 @@ class RealRun:
         control: ControlFunction | None = None,
         launcher: MakeLauncher | None = None,
         warn: Log | None = None,
+        files: Path | None = None,
     ) -> None:
         if outside is not None:
             _require_reachable(outside, insecure)
@@ -96,7 +98,7 @@ class RealRun:
         here = experiment.servers_in_run + experiment.workers - elsewhere
         require_room(here, elsewhere, 1 if experiment.peers is None else 2)  # one to the store
         self._experiment, self._training, self._trace, self._log = experiment, training, trace, log
-        self._outside, self._watch = outside, watch
+        self._outside, self._watch, self._files = outside, watch, files
         self.metrics = Metrics()
         self._known = training.initial  # the parameters evaluated last
         self._evaluated: int | None = None  # and their version
@@ -134,6 +136,7 @@ class RealRun:
             rule=rule,
             warn=warn,
         )
+        coordinator.reports.when_logged = self._add_logged
         self._evaluations = Evaluations(coordinator.clock, training.evaluate)
         endpoint, key = coordinator.listener.endpoint, public.get(COORDINATOR, "")
         self._links = {name: CoordinatorLink(name, endpoint, key, sessions[name]) for name in names}
@@ -204,7 +207,7 @@ class RealRun:
                 self.launcher.start(role, next(places))
             return
         connect, link = self._outside.connect, self._links[COORDINATOR]
-        write_rendezvous(connect, link, worker_keys, self._experiment)
+        write_rendezvous(connect, link, worker_keys, self._experiment, self._files)
         self._wrote_connect = True
         if self._experiment.peers is not None:
             self._log("messages between workers are neither encrypted nor authenticated")
@@ -262,6 +265,17 @@ class RealRun:
         if evaluation is None:
             return
         self.metrics.add(now, version, evaluation, totals)
+        self._end_at_target(evaluation)
+
+    def _add_logged(self, worker: int, message: ScriptLog) -> None:
+        gradients = self.totals.applied  # as the servers reported it last
+        for point in message.points:
+            evaluation = self.metrics.log(
+                point.time, worker, point.iteration, point.values, gradients=gradients
+            )
+            self._end_at_target(evaluation)
+
+    def _end_at_target(self, evaluation: Evaluation) -> None:
         target = self._experiment.stop.target_accuracy
         if target is not None and (evaluation.accuracy or 0.0) >= target:
             self.coordinator.end("the target accuracy is reached")

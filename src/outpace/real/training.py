@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -77,13 +78,15 @@ class TaskTraining:
 
 
 class ScriptTraining:
-    """Trains a script's model, of which the coordinator knows the layout that worker 0 sends."""
+    """Trains a script's model, of which the coordinator knows the layout that worker 0 sends.
+
+    files: the folder for files of the workers' scripts; None: the run has no folder.
+    """
 
     initial: list[Block] = []  # noqa: RUF012  # never changed
     join_s = 1800.0  # a script may take long before it calls attach
-    work = staticmethod(run_script)
 
-    def __init__(self, experiment: Experiment) -> None:
+    def __init__(self, experiment: Experiment, files: Path | None = None) -> None:
         assert isinstance(experiment.task, Script)
         path = Path(experiment.task.path)
         if str(path) != "-" and not path.is_file():
@@ -93,6 +96,7 @@ class ScriptTraining:
         # Absolute, because processes start in the folder in which the fork server was started.
         task = dataclasses.replace(experiment.task, path=str(path.absolute()))
         self.experiment = dataclasses.replace(experiment, task=task)
+        self.work: Callable[..., None] = partial(run_script, files=files)
 
     def evaluate(self, blocks: Sequence[Block]) -> None:
         return None

@@ -2,13 +2,14 @@
 
     config.yaml        the resolved configuration, which `outpace simulate` accepts unchanged
     summary.json       the results; `status` is partial until the run has ended
-    metrics.parquet    one row per evaluation
+    metrics.parquet    one row per evaluation, or per point that a script logged
     trace.parquet      one row per event, see outpace.record.trace
     timing.parquet     times of messages and computations in a real run, see outpace.record.timing
     messages.parquet   one row per message, if the network logs messages
     model.safetensors  the parameters under the model's own names
     run-times.safetensors  a run-time model, if one was fitted in the run
     report.html        the report
+    files/worker-N     what the script of worker N writes to outpace.output_dir()
 
 The folder of a comparison holds a folder for each run, a report about all of them, and:
 
@@ -45,6 +46,7 @@ MODEL: Final = "model.safetensors"
 RUN_TIME_MODEL: Final = "run-times.safetensors"
 REPORT: Final = "report.html"
 COMPARISON: Final = "comparison.json"
+SCRIPT_FILES: Final = "files"
 
 
 def new_folder(path: Path) -> Path:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from outpace.errors import ConfigError
 
 LONGEST_NAME: Final = 100  # characters
-_MOST_NAMES: Final = 500  # in a run: each is a column
+MOST_NAMES: Final = 500  # in a run: each is a column
 _ROWS: Final = 8192  # kept as Python objects before they become a table
 _COLUMN_OF: Final = {"loss": "train_loss"}
 _TAKEN: Final = {  # columns of metrics.parquet that a script cannot set
@@ -115,12 +115,12 @@ class Points:
         for name in values:
             if name not in self._names and name not in known.names:
                 self._names[name] = None
-        if len(self._names) > _MOST_NAMES:
+        if len(self._names) > MOST_NAMES:
             raise ConfigError(
-                f"outpace.log: more than {_MOST_NAMES} different names were logged, among them "
+                f"outpace.log: more than {MOST_NAMES} different names were logged, among them "
                 f"{', '.join(list(self._names)[-2:])}; use the same names in every call"
             )
-        self._rows.append({**row, **values})
+        self._rows.append({**values, **row})
         if len(self._rows) >= _ROWS:
             self._chunks.append(self._table(known))
             self._rows.clear()

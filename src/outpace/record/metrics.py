@@ -41,6 +41,7 @@ class Metrics:
     def __init__(self) -> None:
         self._rows: list[dict[str, Any]] = []
         self._points = Points()
+        self.last: dict[str, float] = {}  # the last finite value of each of QUANTITIES
         self._loss_sum, self._losses = 0.0, 0  # at the last evaluation
 
     def add(self, now: Time, updates: int, evaluation: Evaluation, totals: Totals) -> int:
@@ -60,11 +61,13 @@ class Metrics:
                 **asdict(evaluation),
             }
         )
+        self._know(evaluation)
         return len(self._rows) - 1
 
     def fill(self, place: int, evaluation: Evaluation) -> None:
         """Set the values of a row."""
         self._rows[place] |= asdict(evaluation)
+        self._know(evaluation)
 
     def drop(self, place: int) -> None:
         """Remove a row; the rows before it keep their indices."""
@@ -103,7 +106,14 @@ class Metrics:
         }
         self._points.add(row, values, METRICS)
         known = {name: value for name, value in values.items() if name in QUANTITIES}
-        return Evaluation(**dict(self._points.on_curve(worker, known)))
+        evaluation = Evaluation(**dict(self._points.on_curve(worker, known)))
+        self._know(evaluation)
+        return evaluation
+
+    def _know(self, evaluation: Evaluation) -> None:
+        for name, value in asdict(evaluation).items():
+            if (number := _finite(value)) is not None:
+                self.last[name] = number
 
     def table(self) -> pa.Table:
         """Return one row per evaluation or point; see METRICS.

@@ -91,6 +91,15 @@ class Recorder:
             last_shard = NONE
         self._row(ITERATION, worker, last_shard, iteration, started, finished, computed, held)
 
+    def untimed(self, worker: int, iteration: int, begun: Time, ended: Time) -> None:
+        """Count a span that a script has marked with `outpace.untimed`.
+
+        Args:
+            iteration: the worker computes its gradient before and after the span.
+            begun, ended: on the worker's clock, in ns since the start of the run.
+        """
+        self.totals.untimed += ended - begun
+
     def iteration_closed(
         self, iteration: int, opened: Time, closed: Time, wait: Wait, count: int
     ) -> None:

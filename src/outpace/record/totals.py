@@ -24,6 +24,7 @@ class Totals(msgspec.Struct, array_like=True):
     compute: int = 0
     communicate: int = 0
     wait: int = 0
+    untimed: int = 0  # computation of scripts that is no part of an iteration (ns)
     loss_sum: float = 0.0  # sum over all mini-batches
     losses: int = 0
     closed: int = 0  # iterations that were cut off, all workers together
@@ -81,6 +82,7 @@ class Totals(msgspec.Struct, array_like=True):
                 "communicate": seconds(self.communicate) / workers,
                 "wait": seconds(self.wait) / workers,
             },
+            "untimed_s": seconds(self.untimed) / workers,
             "messages": self.messages,
             "bytes_sent": self.bytes_sent,
             **({"cut_offs": cut_offs} if self.closed else {}),

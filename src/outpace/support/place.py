@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 
@@ -10,7 +11,8 @@ from typing import Any, Final
 class Place:
     """The place of this process in a run.
 
-    `link`, `experiment` and `worker` are objects of `outpace.real`, once there is a run.
+    `link` and `experiment` are objects of `outpace.real`, once there is a run. `worker` carries out
+    what the script asks for: start, step, log, untimed, abortable, leave.
     """
 
     number: int = 0
@@ -18,6 +20,7 @@ class Place:
     link: Any = None
     experiment: Any = None
     worker: Any = None  # set by `attach`
+    files: Path | None = None  # the folder for files of this worker's script, if the run has one
     looked: bool = False  # True once the environment has been read
     outside: bool = False  # True if Outpace did not start this process
 

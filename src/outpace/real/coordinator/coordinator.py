@@ -130,6 +130,7 @@ class Coordinator:
             trace,
             log,
             self._first_gradients,
+            experiment.workers,
         )
 
     # -- the phases ------------------------------------------------------------------

@@ -28,6 +28,7 @@ from outpace.real.net.messages import (
     Plan,
     ProcessDone,
     ProcessFailed,
+    ScriptLog,
     Snapshot,
     TraceReport,
     TrainingDone,
@@ -46,7 +47,8 @@ class Reports:
     """Takes in all messages to the coordinator.
 
     announce: called with messages that say how far a process has come. totals_of: the sums that
-    each process has reported. first_gradients: compares those of the workers.
+    each process has reported. first_gradients: compares those of the workers. workers: how many
+    there are.
     """
 
     def __init__(
@@ -59,12 +61,16 @@ class Reports:
         trace: Trace,
         log: Log,
         first_gradients: SameGradients,
+        workers: int,
     ) -> None:
         self.joined: dict[str, JoinRun] = {}
         self.left: set[str] = set()  # workers that take no more part in the training
         self.totals_of = totals_of
         self.buffers: Block | None = None  # worker 0's model buffers, as it sent them last
         self.plan: Plan | None = None  # once it is made
+        self.when_logged: Callable[[int, ScriptLog], None] = lambda worker, message: None
+        names = map(worker_name, range(workers))
+        self._numbers = {name: worker for worker, name in enumerate(names)}
         self._listener, self._architecture, self._losses = listener, architecture, losses
         self._announce, self._trace, self._log = announce, trace, log
         self._first_gradients = first_gradients
@@ -141,6 +147,8 @@ class Reports:
             self._losses.process_failed(name, message)
         elif isinstance(message, FirstDigest):
             self._first_gradients.add(name, message.iteration, message.digest)
+        elif isinstance(message, ScriptLog):
+            self._take_log(name, message)
         elif not self._architecture.take(name, message, block):
             self._take_announcement(name, message, block)
             self._announce(name, message)
@@ -160,6 +168,13 @@ class Reports:
             self._architecture.snapshots.fetch(name)
         elif isinstance(message, ModelBuffers):
             self.buffers = block
+
+    def _take_log(self, name: str, message: ScriptLog) -> None:
+        worker = self._numbers.get(name)
+        if worker is None:
+            self._listener.refuse(name, "only workers log")
+        else:
+            self.when_logged(worker, message)
 
     def _take_join(self, name: str, message: JoinRun) -> None:
         if name in self.joined:

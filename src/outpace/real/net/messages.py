@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 import msgspec
 
 from outpace.blocks.packing import DTYPES
+from outpace.record.logged import LONGEST_NAME, MOST_NAMES
 from outpace.record.totals import Totals
 from outpace.sync.messages import Count, Index, Probability, WireMessage
 
@@ -33,6 +34,11 @@ StoreKeys: TypeAlias = Annotated[
 Layout: TypeAlias = Annotated[str, msgspec.Meta(max_length=2_000_000)]
 
 MOST_ROWS: Final = 1 << 16  # of a trace, in one message
+MOST_POINTS: Final = 256  # that a script has logged, in one message
+ScalarsByName: TypeAlias = Annotated[
+    dict[Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)], float],
+    msgspec.Meta(max_length=MOST_NAMES),
+]
 PHANTOM: Final = "phantom"  # dtype of a block whose values are never used, only its size
 
 
@@ -345,6 +351,20 @@ class TraceReport(WireMessage, tag="rows"):
 
     totals: Totals
     block: BlockHead | None = None
+
+
+class LoggedPoint(_Wire):
+    """Numbers that a script logs at one time. time: ns since the start of the run."""
+
+    time: Count
+    iteration: Count
+    values: ScalarsByName
+
+
+class ScriptLog(WireMessage, tag="log"):
+    """A worker to the coordinator: what its script has logged since the last ScriptLog."""
+
+    points: Annotated[list[LoggedPoint], msgspec.Meta(max_length=MOST_POINTS)]
 
 
 class TrainingDone(WireMessage, tag="left"):

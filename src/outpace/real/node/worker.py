@@ -179,7 +179,7 @@ class ServedWorker(WorkerProcess):
         duration_s = self.draw_s(iteration, started)
 
         def share() -> float:
-            return min(1.0, seconds(self.now - started) / duration_s)
+            return min(1.0, self.worked_s(started) / duration_s)
 
         def is_over() -> bool:
             while message := self._mailbox.get_nowait():
@@ -192,7 +192,7 @@ class ServedWorker(WorkerProcess):
             return Stopped(share()) if duration_s else gradient
         if duration_s:
             self.kernel.catch_up()
-            end = started + nanoseconds(duration_s)
+            end = self.now + nanoseconds(max(0.0, duration_s - self.worked_s(started)))
             while message := await self._mailbox.get_within(seconds(max(0, end - self.now))):
                 if ends_it(message):
                     return Stopped(share())

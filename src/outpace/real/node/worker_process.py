@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
 import torch
@@ -20,9 +19,18 @@ from outpace.errors import DivergenceError
 from outpace.kernel import Mailbox
 from outpace.optim.torch_optimizers import Groups, State
 from outpace.real.net.block_frames import head_of
-from outpace.real.net.messages import Initialize, ModelBuffers, Plan
+from outpace.real.net.messages import (
+    MOST_POINTS,
+    Initialize,
+    LoggedPoint,
+    ModelBuffers,
+    Plan,
+    ScriptLog,
+)
 from outpace.real.net.sparse_log import SparseLog
 from outpace.real.node.member import CoordinatorLink, Member
+from outpace.real.node.untimed import UntimedSpans
+from outpace.record.trace import NONE
 from outpace.support.units import Time, seconds
 from outpace.sync.messages import WireMessage
 from outpace.sync.programs.context import Stopped
@@ -82,7 +90,8 @@ class WorkerProcess(Member, ABC):
         self.worker = worker
         self._log = SparseLog(self.notice)
         self._stops_at_non_finite = experiment.non_finite == "stop"
-        self.iteration_finished = partial(self.recorder.iteration_finished, worker)
+        self._untimed = UntimedSpans()
+        self._points: list[LoggedPoint] = []  # that the script has logged since the last message
         law = experiment.compute
         self._run_time = law and law.run_time(
             experiment.seed, experiment.workers, experiment.stop.iterations
@@ -130,6 +139,27 @@ class WorkerProcess(Member, ABC):
         """Return the minimum seconds of an iteration, by the configuration's law."""
         return self._run_time(self.worker, iteration, started) if self._run_time else 0.0
 
+    def worked_s(self, started: Time) -> float:
+        """Return the seconds since `started`, without what the script has marked as untimed."""
+        now = self.now
+        return seconds(now - started - self._untimed.within(started, now))
+
+    def iteration_finished(
+        self,
+        iteration: int,
+        started: Time,
+        computed: Time,
+        finished: Time,
+        held: Time,
+        last_server: int = NONE,
+    ) -> None:
+        """Record an iteration, which begins later by the untimed spans in its computation."""
+        started += self._untimed.within(started, computed)
+        self._untimed.forget_before(started)
+        self.recorder.iteration_finished(
+            self.worker, iteration, started, computed, finished, held, last_server
+        )
+
     async def execute(
         self, parameters: Sequence[Block], iteration: int, must_end: MustEnd | None = None
     ) -> Sequence[Block | None]:
@@ -144,7 +174,7 @@ class WorkerProcess(Member, ABC):
         assert not isinstance(gradient, Stopped), "nothing ends this computation"
         if not self.must_stop(iteration):  # the script has not ended in the meantime
             self.kernel.catch_up()
-            rest_s = duration_s - seconds(self.now - started)
+            rest_s = duration_s - self.worked_s(started)
             if rest_s > 0:
                 await self.kernel.sleep(rest_s)
             self.recorder.gradient_computed(self.worker)
@@ -181,6 +211,28 @@ class WorkerProcess(Member, ABC):
             return check()
 
         return limited
+
+    # -- what a script tells ---------------------------------------------------------------
+
+    def log(self, iteration: int, values: Mapping[str, float]) -> None:
+        """Log a point, which the next report to the coordinator takes along."""
+        self._points.append(LoggedPoint(max(0, self.now), iteration, dict(values)))
+        if len(self._points) >= MOST_POINTS:
+            self._send_points()
+
+    def untimed(self, iteration: int, begun: Time, ended: Time) -> None:
+        """Take a span out of the time in which this worker computes gradients."""
+        self._untimed.add(begun, ended)
+        self.recorder.untimed(self.worker, iteration, begun, ended)
+
+    def flush(self) -> None:
+        self._send_points()
+        super().flush()
+
+    def _send_points(self) -> None:
+        if self._points:
+            self.coordinator.send(ScriptLog(self._points))
+            self._points = []
 
     # -- the end -------------------------------------------------------------------------
 

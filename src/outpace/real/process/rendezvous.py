@@ -37,10 +37,15 @@ class Rendezvous(msgspec.Struct, forbid_unknown_fields=True):
     session: Session  # without keys
     workers: dict[str, Keys]  # by name; empty if insecure
     experiment: dict[str, Any]
+    files: str = ""  # the folder for files of scripts; empty if the run has no folder
 
 
 def write_rendezvous(
-    path: Path, link: CoordinatorLink, keys: dict[str, Keys], plan: Experiment
+    path: Path,
+    link: CoordinatorLink,
+    keys: dict[str, Keys],
+    plan: Experiment,
+    files: Path | None = None,
 ) -> None:
     """Write the file for the workers of a run.
 
@@ -48,12 +53,14 @@ def write_rendezvous(
         link: the link of any process of the run.
         keys: keys of each worker, by name.
         plan: the experiment of the run.
+        files: the folder for files of scripts.
 
     Raises:
         ConfigError: the file cannot be written.
     """
     session = replace(link.session, keys=None)
-    content = Rendezvous(link.endpoint, link.key, session, keys, to_plain(plan))
+    where = "" if files is None else str(files)
+    content = Rendezvous(link.endpoint, link.key, session, keys, to_plain(plan), where)
     try:
         # A new file with mode 0600: a process that has the old one open sees no keys.
         handle, partial = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
@@ -95,6 +102,7 @@ def join_from_file(path: str, place: tuple[int, int] | None) -> None:
     HERE.link = CoordinatorLink(name, found.endpoint, found.key, session)
     HERE.outside = True
     HERE.number, HERE.workers, HERE.experiment = number, total, experiment
+    HERE.files = Path(found.files) / name if found.files else None
 
 
 def _await(path: Path) -> None:

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.running import run_as_main
 from outpace.real.node.member import CoordinatorLink, report_failure
 from outpace.support.place import HERE
+from outpace.sync.messages import worker_name
 from outpace.tasks import Script
 
 
-def run_script(link: CoordinatorLink, number: int, experiment: Experiment) -> None:
+def run_script(
+    link: CoordinatorLink, number: int, experiment: Experiment, *, files: Path | None = None
+) -> None:
     """Run the script like `python script arguments`, then leave the run.
 
     Errors are reported to the coordinator; the traceback of a user's error is printed.
+
+    Args:
+        files: the folder for files of all workers' scripts, see `outpace.output_dir`.
     """
     task = experiment.task
     assert isinstance(task, Script)
     HERE.link, HERE.experiment = link, experiment
     HERE.number, HERE.workers = number, experiment.workers
+    HERE.files = None if files is None else files / worker_name(number)
     problem = run_as_main(task, number, experiment.seed)
     if HERE.worker is None:
         assert problem is not None

@@ -15,7 +15,7 @@ import atexit
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -60,6 +60,7 @@ class Attached:
         self.process, self._trainer, self._models = process, trainer, models
         self._fetched: dict[int, State] = {}
         self._has_loaded = False  # True from `load_state_dict` to the next step
+        self._is_untimed = False
         # Digest of the state that the script has read since its last step, unless it was replaced.
         self._read_digest: str | None = None
         process.spawn(work)
@@ -86,6 +87,11 @@ class Attached:
                 f"a process that {self.process.name} has forked is no worker: only the process "
                 "that called outpace.attach can take steps"
             )
+        if self._is_untimed:
+            raise ConfigError(
+                f"{self.process.name} called optimizer.step() in outpace.untimed(): a step is part "
+                "of an iteration, so only what comes before or after it can be untimed"
+            )
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -97,6 +103,28 @@ class Attached:
         self.process.program.notify(self._trainer.take_gradient())
         self._drive()
         return loss
+
+    def log(self, values: Mapping[str, float]) -> None:
+        """See `outpace.log`; values: by column of metrics.parquet. Also after `outpace.finish`."""
+        if self._is_copy:
+            raise RunError(
+                f"a process that {self.process.name} has forked is no worker: only the process "
+                "that called outpace.attach can log; return the numbers to it"
+            )
+        self.process.log(self._trainer.iteration, values)
+
+    @contextmanager
+    def untimed(self) -> Iterator[None]:
+        """See `outpace.untimed`."""
+        if self._is_untimed or self._left or self._is_copy:
+            yield
+            return
+        begun, self._is_untimed = self.process.now, True
+        try:
+            yield
+        finally:
+            self._is_untimed = False
+            self.process.untimed(self._trainer.iteration, begun, self.process.now)
 
     def leave(self, *, fetch: bool = False) -> None:
         """Leave the run, so that no worker waits for this one. fetch: see `outpace.finish`."""

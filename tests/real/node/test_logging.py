@@ -1,0 +1,73 @@
+"""`outpace.log`, `outpace.untimed` and `outpace.output_dir` in real processes."""
+
+from __future__ import annotations
+
+import pyarrow.parquet as pq
+import pytest
+from tests.support.paths import SCRIPTS
+
+from outpace.errors import ConfigError
+from outpace.experiment.running import run
+
+pytestmark = pytest.mark.slow
+
+
+def launch(case, out=None, **changes):
+    task = {"kind": "script", "path": str(SCRIPTS / "logs.py"), "arguments": [case]}
+    said = []
+    base = {"task": task, "workers": 1, "sync": {"kind": "bsp"}}
+    return run({**base, **changes}, out, log=said.append), said
+
+
+def test_a_logged_accuracy_ends_the_run_and_all_workers_points_are_rows(tmp_path):
+    result, _ = launch("curve", tmp_path / "run", workers=2, stop={"target_accuracy": 0.5})
+    summary, metrics = result.summary, pq.read_table(tmp_path / "run" / "metrics.parquet")
+    rows = metrics.to_pylist()
+    mine = [row for row in rows if row["worker"] == 0]
+    losses = [row for row in mine if row["train_loss"] is not None]
+    assert [row["train_loss"] for row in losses] == [10.0 - n for n in range(len(losses))]
+    assert [row["iteration"] for row in losses] == [n + 1 for n in range(len(losses))]
+    assert {row["lr/0"] for row in losses} == {0.25}
+    curve = [row["accuracy"] for row in mine if row["accuracy"] is not None]
+    assert curve == [min(1.0, n / 10) for n in range(len(curve))]
+    assert [row["lr/1"] for row in rows if row["worker"] == 1 and row["train_loss"] is not None]
+    (reached,) = [row["time_s"] for row in mine if row["accuracy"] == 0.5]
+    assert summary["time_to_target_s"] == reached
+    assert summary["accuracy"] == curve[-1]
+    assert summary["train_loss"] == losses[-1]["train_loss"]
+    assert summary["test_loss"] is None  # not finite
+    assert summary["iterations"][0] < 10_000
+    assert "test accuracy" in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_untimed_is_not_computed_and_the_last_point_comes_after_finish(tmp_path):
+    compute = {"kind": "constant", "mean_s": 0.02}
+    result, said = launch("untimed", tmp_path / "run", compute=compute, stop={"iterations": 9})
+    assert result.summary["untimed_s"] >= 0.3
+    assert 3 * 0.02 <= result.summary["seconds"]["compute"] < 0.3
+    (row,) = result.metrics.to_pylist()
+    assert (row["accuracy"], row["iteration"], row["worker"]) == (0.75, 3, 0)
+    assert result.summary["accuracy"] == 0.75
+    # The process that the script forked could not log.
+    assert (tmp_path / "run" / "files" / "worker-0" / "code").read_text() == "1"
+    assert said == []
+
+
+@pytest.mark.parametrize(
+    ("case", "why"),
+    [
+        ("before", "call outpace.attach first"),
+        ("untimed step", "worker-0 called optimizer.step.. in outpace.untimed"),
+        ("percent", "worker-0: accuracy must be from 0 to 1, not 93.2"),
+    ],
+)
+def test_an_error_in_what_is_logged_ends_the_run(case, why):
+    with pytest.raises(ConfigError, match=why):
+        launch(case)
+
+
+def test_a_target_that_could_not_be_checked_is_a_warning():
+    result, said = launch("none", stop={"iterations": 1}, target={"loss": 0.1})
+    (warning,) = result.summary["warnings"]
+    assert warning.startswith("target.loss: the script logged no loss, so it was never checked")
+    assert said == [f"warning: {warning}"]
