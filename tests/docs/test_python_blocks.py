@@ -40,6 +40,18 @@ def a_script() -> dict[str, Any]:
     }
 
 
+def a_loop() -> dict[str, Any]:
+    """The same, with its loop over the data."""
+    script = a_script()
+    return {
+        **script,
+        "epochs": 1,
+        "loader": script["DataLoader"](script["data"], batch_size=32),
+        "scheduler": torch.optim.lr_scheduler.StepLR(script["optimizer"], 1),
+        "evaluate": lambda model: 0.5,
+    }
+
+
 def short_examples(folder: Path) -> None:
     """The examples that the blocks name, with a part of the time."""
     folder.mkdir()
@@ -72,6 +84,7 @@ BEFORE: dict[str, Callable[[], dict[str, Any]]] = {
     "README.md": a_script,
     "real.md": a_script,
     "simulator.md": lambda: {"torch": torch},
+    "tracking.md": a_loop,
 }
 AFTER: dict[str, Callable[[dict[str, Any]], None]] = {"simulator.md": trainer_and_server}
 
