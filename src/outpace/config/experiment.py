@@ -195,6 +195,12 @@ class Experiment:
         return {key: accuracy for key, accuracy in keys.items() if accuracy is not None}
 
     @property
+    def decided_by_script(self) -> list[str]:
+        """The keys that have no meaning for a script."""
+        own = ["optimizer"] if not isinstance(self.optimizer, PythonOptimizer) else []
+        return ["batch_size", "evaluate", *own]
+
+    @property
     def policies(self) -> Policies:
         """The policies and conditions of the servers."""
         barrier = self.barrier == "global"

@@ -28,6 +28,7 @@ from outpace.errors import ConfigError, did_you_mean
 from outpace.support.checks import noted
 from outpace.support.paths import with_paths
 from outpace.sync.assignment import Sync
+from outpace.tasks import Script
 
 
 def experiment_from(data: Mapping[str, Any], source: str, folder: Path | None = None) -> Experiment:
@@ -72,8 +73,14 @@ def sync_from(data: Any, source: str) -> Sync:
 
 
 def to_plain(experiment: Experiment) -> dict[str, Any]:
-    """Return the configuration as plain data with all defaults filled in."""
+    """Return the configuration as plain data with all defaults filled in.
+
+    Without keys that a script decides itself: their defaults are not what it uses.
+    """
     found: dict[str, Any] = plain(dataclasses.asdict(experiment))
+    if isinstance(experiment.task, Script):
+        for key in experiment.decided_by_script:
+            del found[key]
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -39,6 +39,9 @@ class Engine(Protocol):
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return the parameters under the model's own names; empty for `timing`."""
+
+    def used_by_script(self) -> Mapping[str, Any] | None:
+        """Return what worker 0's script trained with, see `ScriptModel.used`; None if unknown."""
 
     def run_time_model(self) -> Model | None:
         """Return the run-time model that was fitted in this run, if any."""

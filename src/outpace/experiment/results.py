@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -208,6 +208,8 @@ class RecordedRun:
                 save_run_time_model(run_time_model, self.out / files.RUN_TIME_MODEL)
             if self.log is not None:
                 files.write_table(self.out / files.MESSAGES, self.log.table())
+            if (used := self.engine.used_by_script()) is not None:
+                files.write_config(self.out, to_plain(self.experiment), in_words(used))
             files.write_summary(self.out, summary)
             self._report(self.out)
         return Result(self.experiment, summary, metrics, parameters, self.sink.table, self.out)
@@ -231,6 +233,7 @@ class RecordedRun:
             "servers": [] if without_servers else self._servers(),
             "scheduler_shard": None if without_servers else scheduler_number(self.experiment),
             **engine.metrics.summary(self.experiment.stop.target_accuracy),
+            **({} if (used := engine.used_by_script()) is None else {"script": used}),
             "parameters_digest": parameters_digest(engine.parameters()),
             "trace_digest": self.trace.digest(),
         }
@@ -245,6 +248,18 @@ class RecordedRun:
             }
             for server in range(self.experiment.servers)
         ]
+
+
+def in_words(used: Mapping[str, Any]) -> list[str]:
+    """Return lines that say what a script trained with; used: see `ScriptModel.used`."""
+    groups = used.get("groups")
+    lines = [f"The script trained with {used.get('optimizer')}. Settings at the start:"]
+    for group in groups if isinstance(groups, list) else ():
+        known = {} if not isinstance(group, Mapping) else dict(group)
+        tensors = known.pop("tensors", "?")
+        said = ", ".join(f"{key} {value}" for key, value in known.items() if value is not None)
+        lines.append(f"  {tensors} tensors: {said}")
+    return ["".join(c if c.isprintable() else " " for c in line) for line in lines]
 
 
 @contextlib.contextmanager

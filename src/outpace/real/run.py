@@ -36,7 +36,7 @@ from outpace.real.process.local import LocalLauncher
 from outpace.real.process.output import print_line
 from outpace.real.process.rendezvous import write_rendezvous
 from outpace.real.process.suspending import suspended_together
-from outpace.real.training import Training
+from outpace.real.training import Training, script_used
 from outpace.record.metrics import Metrics
 from outpace.record.totals import Totals
 from outpace.record.trace import Trace
@@ -155,6 +155,10 @@ class RealRun:
     @property
     def totals(self) -> Totals:
         return self.coordinator.reports.totals
+
+    def used_by_script(self) -> dict[str, Any] | None:
+        first = self.coordinator.reports.joined.get(self._workers[0])
+        return script_used(first.used) if first is not None and first.used else None
 
     def run_time_model(self) -> Model | None:
         return None if self._fitting is None else self._fitting.model

@@ -6,8 +6,9 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+import msgspec
 import torch
 
 from outpace.blocks.block import Block
@@ -51,6 +52,14 @@ class Training(Protocol):
         self, blocks: Sequence[Block], layout: str, buffers: Block | None
     ) -> dict[str, torch.Tensor]:
         """Return the parameters by name. `layout`, `buffers`: as worker 0 sent them."""
+
+
+def script_used(text: str) -> dict[str, Any] | None:
+    """Return what worker 0 said about its script's optimizer; None if it cannot be read."""
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])  # strict: no NaN, no infinity
+    except (msgspec.DecodeError, RecursionError):
+        return None
 
 
 class TaskTraining:

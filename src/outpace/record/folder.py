@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -91,8 +91,10 @@ def write_text(path: Path, text: str) -> None:
     replace_file(path, lambda partial: partial.write_text(text, encoding="utf-8"))
 
 
-def write_config(folder: Path, config: Mapping[str, Any]) -> None:
-    write_text(folder / CONFIG, write_yaml(dict(config)))
+def write_config(folder: Path, config: Mapping[str, Any], notes: Sequence[str] = ()) -> None:
+    """Write the configuration. notes: lines for the reader, written as comments above it."""
+    comments = "".join(f"# {line}\n" for line in notes)
+    write_text(folder / CONFIG, comments + write_yaml(dict(config)))
 
 
 def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:

@@ -129,6 +129,9 @@ class VirtualRun(ABC):
     def state_dict(self) -> dict[str, torch.Tensor]:
         return self._workload.state_dict(self.parameters())
 
+    def used_by_script(self) -> dict[str, Any] | None:
+        return None
+
     def run_time_model(self) -> Model | None:
         return None
 

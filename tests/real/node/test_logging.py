@@ -8,6 +8,8 @@ from tests.support.paths import SCRIPTS
 
 from outpace.errors import ConfigError
 from outpace.experiment.running import run
+from outpace.experiment.sources import as_experiment
+from outpace.support.yaml_files import read_yaml
 
 pytestmark = pytest.mark.slow
 
@@ -38,6 +40,16 @@ def test_a_logged_accuracy_ends_the_run_and_all_workers_points_are_rows(tmp_path
     assert summary["test_loss"] is None  # not finite
     assert summary["iterations"][0] < 10_000
     assert "test accuracy" in (tmp_path / "run" / "report.html").read_text()
+    # The configuration has what the script used as a comment, and no default that it did not use.
+    text = (tmp_path / "run" / "config.yaml").read_text()
+    assert text.startswith("# The script trained with AdamW. Settings at the start:\n#   2 tensors")
+    assert "lr 0.25, betas [0.9, 0.999]" in text
+    assert (
+        not {"optimizer", "batch_size", "evaluate"} & read_yaml(tmp_path / "run/config.yaml").keys()
+    )
+    (group,) = summary["script"]["groups"]
+    assert (summary["script"]["optimizer"], group["lr"]) == ("AdamW", 0.25)
+    assert as_experiment(tmp_path / "run" / "config.yaml") == result.experiment
 
 
 def test_untimed_is_not_computed_and_the_last_point_comes_after_finish(tmp_path):

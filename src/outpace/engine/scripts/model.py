@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -16,6 +16,8 @@ from outpace.blocks.packing import DTYPES, dtype_name, packed, unpacked
 from outpace.engine.scripts.optimizer_state import cut, flattened
 from outpace.errors import ConfigError
 from outpace.optim.torch_optimizers import Groups, State, plain_settings
+
+_MOST_GROUPS: Final = 100  # of an optimizer, in the records of a run
 
 
 class ScriptModel:
@@ -104,6 +106,18 @@ class ScriptModel:
         """Return the settings of each group. Raises ConfigError if a setting cannot be sent."""
         known = self.optimizer.defaults
         return [plain_settings(group, known) for group in self.optimizer.param_groups]
+
+    def used(self) -> dict[str, Any]:
+        """Return the kind and the present settings of the optimizer, for the records of the run.
+
+        `groups` has the settings of each parameter group that are plain data, and the number of its
+        tensors as `tensors`. At most 100 groups; numbers that are not finite are given as text.
+        """
+        groups = [
+            {**_finite(plain_settings(group, ())), "tensors": len(group["params"])}
+            for group in self.optimizer.param_groups[:_MOST_GROUPS]
+        ]
+        return {"optimizer": type(self.optimizer).__name__, "groups": groups}
 
     def flat(self) -> torch.Tensor:
         """Return a copy of the parameters as one vector, on the device that exchanges them."""
@@ -205,6 +219,15 @@ class ScriptModel:
     def unused(self) -> list[int]:
         """Numbers of the parameters without a gradient."""
         return [number for number, p in enumerate(self.parameters) if p.grad is None]
+
+
+def _finite(value: Any) -> Any:
+    """Return plain data as strict JSON can hold it."""
+    if isinstance(value, dict):
+        return {str(key): _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_finite(entry) for entry in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def shared_parameters(

@@ -268,6 +268,7 @@ class JoinRun(WireMessage, tag="join"):
     pid: Count
     endpoint: Text = ""
     layout: Layout = ""  # names, shapes and dtypes of the parameters
+    used: Text = ""  # kind and settings of a script's optimizer, as JSON
     buffer_bytes: Count = 0  # of the model's buffers and untrained parameters
     layers: list[Count] = msgspec.field(default_factory=list)  # elements of each parameter
     dtype: Name = ""

@@ -33,6 +33,8 @@ from outpace.tasks.abort_points import AbortPoints
 class TaskTrainer:
     """Computes gradients of a task. Implements `Trainer`."""
 
+    used = ""
+
     def __init__(self, process: WorkerProcess, experiment: Experiment, workload: Workload) -> None:
         self._process, self._workload = process, workload
         self.layers = list(workload.layers)

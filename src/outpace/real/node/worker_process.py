@@ -44,6 +44,7 @@ class Trainer(Protocol):
     """The task, or the script's model, that a worker trains."""
 
     layers: list[int]  # number of elements of each trainable parameter
+    used: str  # kind and settings of a script's optimizer, as JSON; empty for a task
     layout: str  # names, shapes and dtypes of the parameters: equal in all workers
 
     def read_buffers(self) -> torch.Tensor:
@@ -108,6 +109,7 @@ class WorkerProcess(Member, ABC):
             layout=trainer.layout,
             layers=trainer.layers,
             buffer_bytes=trainer.read_buffers().numel(),
+            used=trainer.used,
             **what,
         )
         return await self.order(Plan)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -34,6 +35,7 @@ class ScriptTrainer:
         self._process, self.script = process, script
         self.layers, self.layout = script.layers, script.layout
         self.read_buffers, self.load_buffers = script.read_buffers, script.load_buffers
+        self.used = json.dumps(script.used())
         self._limit = experiment.stop.iterations
         self.is_over = False  # True once the script leaves the run
         self.iteration = 0  # the script computes its gradient
