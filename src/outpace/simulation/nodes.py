@@ -9,6 +9,7 @@ from typing import Any
 
 from outpace.blocks.block import Block
 from outpace.errors import ProtocolError
+from outpace.predict.interface import Wait
 from outpace.simulation.virtual import VirtualRun
 from outpace.support.randomness import RandomStream
 from outpace.support.units import Time, nanoseconds, seconds
@@ -48,11 +49,23 @@ class ServerNode(VirtualNode):
 
 
 class CutOffNode(VirtualNode):
-    """The context of the program that cuts iterations off."""
+    """The context of the program that cuts iterations off.
 
-    def __init__(self, run: VirtualRun) -> None:
+    clock: of the time in seconds that decisions take; None: they take none.
+    """
+
+    def __init__(self, run: VirtualRun, clock: Callable[[], float] | None = None) -> None:
         super().__init__(run, SCHEDULER)
         self.iteration_closed = run.recorder.iteration_closed
+        self._clock = clock
+
+    async def decide(self, decision: Callable[[], Wait]) -> Wait:
+        if self._clock is None:
+            return decision()
+        started = self._clock()
+        wait = decision()
+        await self._kernel.sleep(max(0.0, self._clock() - started))
+        return wait
 
 
 class Computing:

@@ -15,11 +15,12 @@ from outpace.config.experiment import Experiment
 from outpace.engine.cut_offs import cut_off_rule
 from outpace.engine.servers import scheduler_shard, server_program, worker_program
 from outpace.predict.interface import Model, Rule
-from outpace.predict.models import FittingAtOnce
+from outpace.predict.models import Fitting, FittingAtOnce
 from outpace.predict.recorded.table import Seconds
 from outpace.predict.rules.settings import CutOffSettings
 from outpace.simulation.control import SimulationControl
 from outpace.simulation.nodes import CutOffNode, ServerNode, WorkerNode
+from outpace.simulation.rule_time import RuleClock, TimedFitting
 from outpace.simulation.service_times import TimedServerNode
 from outpace.simulation.virtual import VirtualRun
 from outpace.support.notices import warn
@@ -48,7 +49,8 @@ class Simulation(VirtualRun):
         ]
         self._scheduler = scheduler_shard(experiment, self.recorder)
         self._all_shards = [*self._shards, *([self._scheduler] if self._scheduler else [])]
-        self._fitting: FittingAtOnce | None = None
+        self._fitting: Fitting | None = None
+        self._rule_clock: RuleClock | None = None
         self._spawn(experiment)
 
     def run_time_model(self) -> Model | None:
@@ -92,7 +94,7 @@ class Simulation(VirtualRun):
             scheduler = ServerNode(self, SCHEDULER, self._scheduler)
             self.kernel.spawn(parameter_server(scheduler), SCHEDULER, daemon=True)
         elif rule is not None:
-            ends = cut_off(CutOffNode(self), rule, experiment.workers, experiment.servers)
+            ends = cut_off(CutOffNode(self, self._rule_clock), rule, experiment.workers, experiment.servers)
             self.kernel.spawn(ends, SCHEDULER, daemon=True)
         train = worker_program(experiment)
         for index in range(experiment.workers):
@@ -109,6 +111,15 @@ class Simulation(VirtualRun):
             workers = range(experiment.workers)
             return np.array([self.run_time(worker, iteration, now) for worker in workers])
 
+        clock = self._rule_clock = RuleClock() if settings.rule_time == "measured" else None
         if settings.fitted_in_run:
-            self._fitting = FittingAtOnce(settings.model, experiment.seed)
-        return cut_off_rule(experiment, settings, say=warn, fitting=self._fitting, truth=truth)
+            kind, seed = settings.model, experiment.seed
+            self._fitting = (
+                FittingAtOnce(kind, seed)
+                if clock is None
+                else TimedFitting(kind, seed, self.kernel, clock)
+            )
+        costs = {} if clock is None else {"clock": clock}
+        return cut_off_rule(
+            experiment, settings, say=warn, fitting=self._fitting, truth=truth, **costs
+        )

@@ -56,6 +56,9 @@ class Place:
         if isinstance(message, Close):
             self.closed_s.append((seconds(self.now), message.workers))
 
+    async def decide(self, decision):
+        return decision()
+
     def iteration_closed(self, *_):
         pass
 

@@ -14,6 +14,7 @@ ModelName: TypeAlias = Literal[IndependentName, RollingName, LearnedName]
 PlanName: TypeAlias = Literal["count", "deadline", "count-or-deadline"]  # made once per iteration
 DecisionName: TypeAlias = Literal[PlanName, "replan", "hedge"]
 ObjectiveName: TypeAlias = Literal["iteration", "run"]
+RuleTime: TypeAlias = Literal["zero", "measured"]
 
 INDEPENDENT: Final = get_args(IndependentName)
 ROLLING: Final = get_args(RollingName)
@@ -41,6 +42,8 @@ class CutOffSettings:
         objective: maximise gradients per second of each iteration (Ω), or of the whole run.
         workers_per_node: number of consecutive workers that share a machine; None: as given by
             `colocate` and `compute`, else one.
+        rule_time: virtual time that fits and predictions take: none, or the processor time that
+            they take on this computer. In a real run they take the time that they need.
 
     Raises:
         ValueError: for values out of range, and for names that cannot be combined.
@@ -55,12 +58,14 @@ class CutOffSettings:
     every: int = 1
     objective: ObjectiveName = "iteration"
     workers_per_node: int | None = None
+    rule_time: RuleTime = "zero"
 
     def __post_init__(self) -> None:
         for key, name, known in (
             ("model", self.model, get_args(ModelName)),
             ("decision", self.decision, (None, *DECISIONS)),
             ("objective", self.objective, get_args(ObjectiveName)),
+            ("rule_time", self.rule_time, get_args(RuleTime)),
         ):
             require(name in known, key, f"one of {', '.join(map(str, known))}", name)
         require(0 < self.share <= 1, "share", "above 0 and at most 1", self.share)

@@ -7,7 +7,7 @@ report to it over their connection to the coordinator.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -140,6 +140,9 @@ class _CutOffScheduler(_Scheduler):
             self.recorder.totals.messages += 1
             assert isinstance(message, Close | Abort)
             self._listener.send(to, message)
+
+    async def decide(self, decision: Callable[[], Wait]) -> Wait:
+        return decision()
 
     def iteration_closed(
         self, iteration: int, opened: Time, ended: Time, wait: Wait, count: int

@@ -108,6 +108,9 @@ WorkerProgram: TypeAlias = Callable[[WorkerContext], Coroutine[Any, Any, None]]
 class SchedulerContext(Context, Protocol):
     """The context of a scheduler that cuts iterations off."""
 
+    async def decide(self, decision: Callable[[], Wait]) -> Wait:
+        """Return `decision()` once the time that the rule takes for it has passed."""
+
     def iteration_closed(
         self, iteration: int, opened: Time, ended: Time, wait: Wait, count: int
     ) -> None:

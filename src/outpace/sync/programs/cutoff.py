@@ -177,7 +177,7 @@ class _Scheduler:
                 if not self._has_reached(wait.again_count, wait.again_s):
                     await self._take_next(self._open.opened + _ns(min(wait.until_s, wait.again_s)))
                 elif not await self._drain():  # no message arrived during the rule's decision
-                    wait = self._review()
+                    wait = await self._review()
             await self._drain()
             self._close(wait)
 
@@ -185,6 +185,9 @@ class _Scheduler:
         """Observe the last iteration and return how long the next one stays open."""
         while self._closed is not None and self._closed.missing and not self._open.reported:
             await self._take_next(None)
+        return await self._me.decide(self._first_decision)
+
+    def _first_decision(self) -> Wait:
         if self._closed is not None:
             self._rule.observe(*self._closed.observed(), self._closed.ended_s)
             self._closed = None
@@ -200,9 +203,10 @@ class _Scheduler:
         came = len(self._open.came)
         return came > 0 and (came >= count or self._elapsed >= _ns(time_s))
 
-    def _review(self) -> Wait:
-        elapsed = self._elapsed  # a decision takes real time and may be due at once
-        wait = self._rule.review(self._open.arrived, seconds(elapsed))
+    async def _review(self) -> Wait:
+        elapsed = self._elapsed  # a decision takes time and may be due at once
+        arrived = self._open.arrived
+        wait = await self._me.decide(lambda: self._rule.review(arrived, seconds(elapsed)))
         count = len(self._open.came)
         if _ns(wait.again_s) <= elapsed or wait.again_count <= count:
             wait = replace(wait, again_s=math.inf, again_count=count + 1)
