@@ -13,6 +13,8 @@ from outpace.engine.control import ControlFunction
 from outpace.errors import ConfigError
 from outpace.experiment.results import RecordedRun, Result, sink_for
 from outpace.experiment.sources import ExperimentLike, TaskLike, as_experiment
+from outpace.real.net.zeromq.transport import LOOPBACK
+from outpace.real.process.launcher import MakeLauncher
 from outpace.real.run import LEASE_S, Outside, RealRun
 from outpace.real.training import ScriptTraining, TaskTraining
 from outpace.record.folder import SCRIPT_FILES
@@ -99,6 +101,8 @@ def run(
     watch: Callable[[RealRun], None] | None = None,
     outside: Outside | None = None,
     control: ControlFunction | None = None,
+    launcher: MakeLauncher | None = None,
+    address: str = LOOPBACK,
     task: TaskLike | None = None,
     **changes: Any,
 ) -> Result:
@@ -116,6 +120,8 @@ def run(
         watch: called once all processes are started.
         outside: address and connect file for workers that Outpace does not start.
         control: called with a `Control` when the training starts.
+        launcher: makes the launcher of the processes; None: they are started on this machine.
+        address: of this machine, at which processes of another launcher reach this one.
         task: in place of the experiment's, as plain data: other processes make it as well.
         changes: as for `simulate`.
 
@@ -158,6 +164,8 @@ def run(
             watch=watch,
             outside=outside,
             control=control,
+            launcher=launcher,
+            address=address,
             warn=warn_of,
             files=files,
         )

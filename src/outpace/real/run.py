@@ -69,6 +69,7 @@ class RealRun:
         watch: called once all processes are started.
         control: called with a `Control` when the training starts.
         launcher: makes the launcher of the processes; None: they are started on this machine.
+        address: of this machine, at which processes reach the coordinator; `outside` has its own.
         warn: called with a line for each warning about the training; None: `log`.
         files: the folder for files of scripts, for the workers of `outside`.
 
@@ -89,6 +90,7 @@ class RealRun:
         watch: Callable[[RealRun], None] | None = None,
         control: ControlFunction | None = None,
         launcher: MakeLauncher | None = None,
+        address: str = LOOPBACK,
         warn: Log | None = None,
         files: Path | None = None,
     ) -> None:
@@ -123,7 +125,7 @@ class RealRun:
                 fitting=self._fitting,
                 clock=time.perf_counter,
             )
-        address = LOOPBACK if outside is None else outside.host
+        address = address if outside is None else outside.host
         coordinator = self.coordinator = Coordinator(
             experiment,
             sessions[COORDINATOR],

@@ -94,7 +94,9 @@ class Simulation(VirtualRun):
             scheduler = ServerNode(self, SCHEDULER, self._scheduler)
             self.kernel.spawn(parameter_server(scheduler), SCHEDULER, daemon=True)
         elif rule is not None:
-            ends = cut_off(CutOffNode(self, self._rule_clock), rule, experiment.workers, experiment.servers)
+            ends = cut_off(
+                CutOffNode(self, self._rule_clock), rule, experiment.workers, experiment.servers
+            )
             self.kernel.spawn(ends, SCHEDULER, daemon=True)
         train = worker_program(experiment)
         for index in range(experiment.workers):
@@ -119,7 +121,11 @@ class Simulation(VirtualRun):
                 if clock is None
                 else TimedFitting(kind, seed, self.kernel, clock)
             )
-        costs = {} if clock is None else {"clock": clock}
         return cut_off_rule(
-            experiment, settings, say=warn, fitting=self._fitting, truth=truth, **costs
+            experiment,
+            settings,
+            say=warn,
+            fitting=self._fitting,
+            truth=truth,
+            clock=clock or (lambda: 0.0),
         )

@@ -1,0 +1,1 @@
+"""Predicted against real: the same runs in virtual time and on processes."""

@@ -1,0 +1,185 @@
+"""Compare predictions in virtual time with real runs of the same experiments.
+
+    python -m benchmarks.fidelity             # all parts
+    python -m benchmarks.fidelity a --mb 1 --strategies SSP ASP --seeds 3
+
+a: computation is a sleep drawn from a law, 8 workers, 2 servers, 1 and 25 MB of parameters.
+b: real computation, 2 workers.
+c: several hosts, which are network namespaces of this machine; 4 workers, 2 servers; needs root.
+
+Each strategy is predicted without any knowledge of the network, and with a cluster file that was
+calibrated on one run with BSP. Every real run is written to runs/fidelity. The machine should be
+idle: its load is kept with each result. Exit code 1 if a goal is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from datetime import date
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from benchmarks.fidelity import judging, setups, showing
+from benchmarks.fidelity.hosts import launcher
+from benchmarks.fidelity.measuring import Plan, measure
+from benchmarks.fidelity.outcome import Outcome, read
+from benchmarks.fidelity.setups import Plain, Setup
+from benchmarks.papers.results import origin
+from rich.console import Console
+
+import outpace
+from outpace.errors import ConfigError, OutpaceError
+from outpace.experiment.results import Result
+from outpace.record.folder import free_folder
+
+RUNS = Path("runs/fidelity")
+RESULTS = Path(__file__).parent / "results"
+PARTS = ("a", "b", "c")
+SIZES_MB = (1.0, 25.0)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return 0, or 1 if a goal is missed, 2 for a wrong option, 130 after Ctrl-C."""
+    parser = argparse.ArgumentParser(
+        prog="benchmarks.fidelity",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("parts", nargs="*", help="a, b, c; default: all")
+    parser.add_argument("--mb", type=float, nargs="+", default=list(SIZES_MB), help="sizes in a")
+    parser.add_argument(
+        "--strategies", nargs="+", default=[], metavar="NAME", help="parts of names"
+    )
+    parser.add_argument("--seeds", type=int, default=2, help="real runs of each strategy")
+    parser.add_argument("--draws", type=int, default=10, help="seeds that an interval is made of")
+    parser.add_argument("--no-calibration", action="store_true", help="predict without one only")
+    parser.add_argument(
+        "--cluster", type=Path, metavar="FILE", help="a cluster file to predict with"
+    )
+    parser.add_argument(
+        "--calibrate-on",
+        type=int,
+        metavar="WORKERS",
+        help="calibrate on 60 s with so many workers, instead of a run with all",
+    )
+    parser.add_argument("--quick", action="store_true", help="seconds: does it work at all")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the outcomes there")
+    parser.add_argument("--show", type=Path, nargs="+", metavar="FILE", help="show these, run none")
+    parser.add_argument(
+        "--record", action="store_true", help="keep tables and outcomes in results/"
+    )
+    options = parser.parse_args(arguments)
+    if unknown := set(options.parts) - set(PARTS):
+        parser.error(f"no part {', '.join(sorted(unknown))}; known: {', '.join(PARTS)}")
+    if options.record and (options.quick or options.strategies):
+        parser.error("--record: reduced results are not recorded")
+    console = Console(width=190)
+    if options.show:
+        rows = [row for path in options.show for row in json.loads(path.read_text("utf-8"))]
+        return _conclude([read(row) for row in rows], console)
+    torch.set_num_threads(1)
+    found: list[Outcome] = []
+    try:
+        with free_folder(RUNS, "-".join(options.parts) or "all") as out:
+            for outcome in _outcomes(options, out, parser):
+                found.append(outcome)
+                if options.json:
+                    _write(found, options.json)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        _conclude(found, console)
+        return 130
+    except OutpaceError as error:
+        print(f"error: {error}", file=sys.stderr)
+        _conclude(found, console)
+        return 1
+    code = _conclude(found, console)
+    if options.record:
+        _record(found)
+    return code
+
+
+def _outcomes(
+    options: argparse.Namespace, out: Path, parser: argparse.ArgumentParser
+) -> Iterator[Outcome]:
+    for setup in _setups(options):
+        try:
+            names = setups.chosen(options.strategies, setup, quick=options.quick)
+        except ValueError as error:
+            parser.error(str(error))
+        place = out / f"{setup.part}-{setup.name.replace(' ', '-')}"
+        seeds = range(1, 2 if options.quick else 1 + options.seeds)
+        if options.calibrate_on:
+            setup = setups.calibrated_on(
+                setup, options.calibrate_on, 1.0 if options.quick else 60.0
+            )
+        draws = 2 if options.quick else options.draws
+        plan = Plan(seeds, draws, not options.no_calibration, options.cluster, place)
+        say = partial(print, f"{setup.part}, {setup.name}:", file=sys.stderr, flush=True)
+        if setup.part != "c":
+            yield from measure(setup, names, plan, _run, say)
+            continue
+        with ExitStack() as stack:
+            try:
+                hosts = stack.enter_context(launcher.hosts(setups.links(setup)))
+            except ConfigError as error:
+                say(f"left out: {error}")
+                continue
+            run = partial(_run, launcher=hosts.launcher, address=hosts.address)
+            yield from measure(setup, names, plan, run, say)
+
+
+def _setups(options: argparse.Namespace) -> Iterator[Setup]:
+    parts = options.parts or PARTS
+    if "a" in parts:
+        yield from (setups.sleeping(mb, options.quick) for mb in options.mb)
+    if "b" in parts:
+        yield setups.computing(options.quick)
+    if "c" in parts:
+        yield setups.hosts(options.quick)
+
+
+def _run(experiment: Plain, out: Path, **where: Any) -> Result:
+    return outpace.run(experiment, out, **where)
+
+
+def _conclude(outcomes: Sequence[Outcome], console: Console) -> int:
+    """Show the tables of each setup, and return 1 if a goal is missed."""
+    missed = False
+    for of_setup in _by_setup(outcomes):
+        goals = judging.judge(of_setup)
+        showing.show(of_setup, goals, console)
+        missed |= any(each.met is False for each in goals)
+    return int(missed)
+
+
+def _by_setup(outcomes: Sequence[Outcome]) -> list[list[Outcome]]:
+    names = dict.fromkeys((each.part, each.setup) for each in outcomes)
+    return [[o for o in outcomes if (o.part, o.setup) == name] for name in names]
+
+
+def _write(outcomes: Sequence[Outcome], path: Path) -> None:
+    rows = [each.plain() for each in outcomes]
+    path.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", "utf-8")
+
+
+def _record(outcomes: Sequence[Outcome]) -> None:
+    """Write results/PART-SETUP.json and .md."""
+    RESULTS.mkdir(exist_ok=True)
+    code = origin()
+    for of_setup in _by_setup(outcomes):
+        name = f"{of_setup[0].part}-{of_setup[0].setup.replace(' ', '-')}"
+        _write(of_setup, RESULTS / f"{name}.json")
+        text = showing.markdown(of_setup, judging.judge(of_setup))
+        head = f"Measured {date.today().isoformat()}, commit {code['commit']}.\n\n"
+        (RESULTS / f"{name}.md").write_text(head + text, "utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+"""Real runs, and predictions of each of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from benchmarks.fidelity.outcome import Outcome, Quantities, over_seeds, quantities
+from benchmarks.fidelity.setups import BSP, Plain, Setup
+
+import outpace
+from outpace.errors import RunError
+from outpace.experiment.results import Result
+
+RunReal: TypeAlias = Callable[[Plain, Path], Result]
+
+SAME: Final = "same draws"
+CALIBRATED: Final = "calibrated"
+NONE: Final = "none"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured.
+
+    Attributes:
+        seeds: seeds of the real runs; the run that is calibrated on has the seed before.
+        draws: number of seeds that a prediction with an interval is made of.
+        calibrate: False to predict without any calibration.
+        cluster: a cluster file in place of a calibration.
+    """
+
+    seeds: Sequence[int]
+    draws: int
+    calibrate: bool
+    cluster: Path | None
+    out: Path
+
+
+def measure(
+    setup: Setup, names: Sequence[str], plan: Plan, run: RunReal, say: Callable[[str], None]
+) -> Iterator[Outcome]:
+    """Yield the outcomes, run by run."""
+    if not (setup.known_law or plan.calibrate or plan.cluster):
+        say("left out: without a calibration the run times are not known")
+        return
+    cluster = _cluster(setup, plan, run, say)
+    drawn: dict[str, tuple[Quantities, Quantities, Quantities]] = {}
+    for seed in plan.seeds:
+        for name in names:
+            experiment = setup.experiment(name, seed)
+            before = os.getloadavg()[0]
+            result = run(experiment, plan.out / f"{name.replace(' ', '-')}-seed-{seed}")
+            real, load = quantities(result, setup.loss), (before, os.getloadavg()[0])
+
+            def outcome(
+                of: str,
+                law: str,
+                predicted: Quantities,
+                *ends: Quantities,
+                name: str = name,
+                seed: int = seed,
+                real: Quantities = real,
+                load: tuple[float, float] = load,
+            ) -> Outcome:
+                where = setup.part, setup.name, name, seed
+                return Outcome(*where, of, law, predicted, real, load, *ends)
+
+            say(f"{name}, seed {seed}: {real['total']:.2f} s for real; load {load[1]:.1f}")
+            if setup.known_law:
+                yield outcome(NONE, SAME, _predicted(setup, experiment))
+            if cluster is None:
+                continue
+            if setup.known_law:
+                yield outcome(CALIBRATED, SAME, _predicted(setup, experiment, cluster))
+            if name not in drawn:
+                drawn[name] = over_seeds(
+                    [
+                        _predicted(setup, _without_law(setup.experiment(name, 1000 + n)), cluster)
+                        for n in range(plan.draws)
+                    ]
+                )
+            yield outcome(CALIBRATED, CALIBRATED, *drawn[name])
+
+
+def _predicted(setup: Setup, experiment: Plain, cluster: Path | None = None) -> Quantities:
+    include = {} if cluster is None else {"include": str(cluster.resolve())}
+    return quantities(outpace.simulate(experiment | include), setup.loss)
+
+
+def _without_law(experiment: Plain) -> Plain:
+    return {key: value for key, value in experiment.items() if key != "compute"}
+
+
+def _cluster(setup: Setup, plan: Plan, run: RunReal, say: Callable[[str], None]) -> Path | None:
+    """Return the cluster file: given, or calibrated on a run with BSP.
+
+    Raises:
+        RunError: if the calibration fails.
+    """
+    if plan.cluster is not None or not plan.calibrate:
+        return plan.cluster
+    experiment = setup.experiment(BSP, plan.seeds[0] - 1, **setup.calibration)
+    folder, file = plan.out / "calibration", plan.out / "cluster.yaml"
+    result = run(experiment, folder)
+    say(f"calibrated on {BSP}, {quantities(result, setup.loss)['total']:.2f} s")
+    command = [sys.executable, "-m", "outpace", "calibrate", str(folder), "-o", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RunError(f"outpace calibrate failed: {done.stderr.strip() or done.stdout.strip()}")
+    return file

@@ -1,0 +1,145 @@
+"""What is run: the strategies, and the experiment of each part of the benchmark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from benchmarks.fidelity.hosts.launcher import Link
+
+Plain: TypeAlias = dict[str, Any]
+
+BSP: Final = "BSP"
+QUICK: Final = ("SSP soft", "last-5", "SSGD")
+LINK: Final = Link(rate=40e6, delay_s=0.0005)
+SLOW_LINK: Final = Link(rate=15e6, delay_s=0.003)
+TASK: Final = Path(__file__).with_name("task.py")
+
+
+def strategies(workers: int) -> dict[str, Plain]:
+    """Return the keys of each strategy, by name; the first is BSP, on which is calibrated."""
+    quorum = max(1, round(0.75 * workers))
+    ssp = {"kind": "ssp", "staleness": 2}
+    return {
+        BSP: {"sync": {"kind": "bsp"}},
+        "SSP lazy": {"sync": {**ssp, "buffer": "lazy"}},
+        "SSP soft": {"sync": {**ssp, "buffer": "soft"}},
+        "PSSP": {"sync": {"kind": "pssp", "staleness": 2, "block_probability": 0.3}},
+        "ASP": {"sync": {"kind": "asp"}},
+        "drop stragglers": {"sync": {"kind": "drop-stragglers", "quorum": quorum}},
+        "partial push and pull": {
+            "sync": {"kind": "partial-push", "quorum": quorum, "timeout_s": 0.01},
+            "pull": {"quorum_percent": 50},
+        },
+        "cut-off": {"sync": {"kind": "cutoff", "rule_time": "measured"}},
+        "cut-off last-5": {"sync": {"kind": "cutoff", "model": "last-5"}},
+        "SSGD": {"sync": {"kind": "ssgd"}, "servers": 1},
+        "HPSGD": {"sync": {"kind": "hpsgd"}, "servers": 1},
+    }
+
+
+@dataclass(frozen=True)
+class Setup:
+    """One size of one part.
+
+    Attributes:
+        part: `a`, `b` or `c`.
+        base: keys of the experiment without strategy and seed.
+        calibration: keys that differ in the run that is calibrated on.
+        loss: the training loss that is looked for.
+        known_law: True if the real run draws its computation times from the law in `base`, so that
+            a prediction with the same seed draws the same times.
+    """
+
+    part: str
+    name: str
+    base: Mapping[str, Any]
+    calibration: Mapping[str, Any]
+    loss: float
+    known_law: bool
+
+    def experiment(self, strategy: str, seed: int, **changes: Any) -> Plain:
+        """Return the experiment of a strategy as plain data."""
+        of_strategy = strategies(self.base["workers"])[strategy]
+        return {**self.base, **of_strategy, "seed": seed, **changes}
+
+
+def sleeping(mb: float, quick: bool) -> Setup:
+    """Part (a): computation is a sleep that is drawn from a law; 8 workers, 2 servers."""
+    large = mb >= 10
+    iterations = 4 if quick else 40 if large else 80
+    mean_s = 0.05 if quick else 1.0 if large else 0.15
+    base = {
+        **_training(mb, iterations, mean_s),
+        "workers": 3 if quick else 8,
+        "servers": 2,
+        "compute": {"kind": "lognormal", "mean_s": mean_s, "cv": 0.3, "worker_cv": 0.15},
+    }
+    return Setup("a", f"{mb:g} MB", base, {}, 1.5, known_law=True)
+
+
+def computing(quick: bool) -> Setup:
+    """Part (b): the gradients take the time that they take; 2 workers, 1 server."""
+    base = {
+        "task": {"kind": "digits-cnn"},
+        "batch_size": 16 if quick else 256,
+        "optimizer": {"lr": 0.05},
+        "workers": 2,
+        "servers": 1,
+        "evaluate": {"every_s": 1.0, "samples": 200},
+        "stop": {"iterations": 4 if quick else 300},
+    }
+    return Setup("b", "real compute", base, {}, 1.0, known_law=False)
+
+
+def hosts(quick: bool) -> Setup:
+    """Part (c): every role has a network namespace; 4 workers, 2 servers, one of them slow."""
+    iterations, mean_s = (4, 0.05) if quick else (80, 0.2)
+    base = {
+        **_training(1.0, iterations, mean_s),
+        "workers": 2 if quick else 4,
+        "servers": 2,
+        "compute": {"kind": "lognormal", "mean_s": mean_s, "cv": 0.3, "worker_cv": 0.15},
+    }
+    return Setup("c", "hosts", base, {}, 1.5, known_law=True)
+
+
+def links(setup: Setup) -> list[Link]:
+    """Return the connection of each host of part (c): servers first, as roles are started."""
+    servers, workers = setup.base["servers"], setup.base["workers"]
+    slow = [SLOW_LINK] * (servers > 1)
+    return [*[LINK] * (servers - len(slow)), *slow, *[LINK] * workers]
+
+
+def calibrated_on(setup: Setup, workers: int, time_s: float) -> Setup:
+    """Return the setup with a calibration on this many workers, and seconds of the run."""
+    return replace(setup, calibration={"workers": workers, "stop": {"virtual_time_s": time_s}})
+
+
+def chosen(named: Sequence[str], setup: Setup, *, quick: bool = False) -> list[str]:
+    """Return BSP and the strategies whose names contain one of `named`; all if it is empty,
+    and a few with `quick`.
+
+    Raises:
+        ValueError: if a name fits none.
+    """
+    named = named or (QUICK if quick else [""])
+    known = list(strategies(setup.base["workers"]))
+    unknown = [name for name in named if not any(name.lower() in each.lower() for each in known)]
+    if unknown:
+        raise ValueError(f"no strategy {', '.join(unknown)}; known: {', '.join(known)}")
+    found = [each for each in known if any(name.lower() in each.lower() for name in named)]
+    return found if BSP in found else [BSP, *found]
+
+
+def _training(mb: float, iterations: int, mean_s: float) -> Plain:
+    """Return the keys of a training whose loss falls from 2.3 to about 1 in these iterations."""
+    return {
+        "task": {"kind": "python", "target": f"{TASK}:make_task", "arguments": {"mb": mb}},
+        "batch_size": 16,
+        "optimizer": {"lr": 6.0 / iterations},
+        "evaluate": {"every_s": iterations * mean_s / 15, "samples": 200},
+        "stop": {"iterations": iterations},
+    }

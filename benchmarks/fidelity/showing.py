@@ -1,0 +1,86 @@
+"""Tables of outcomes and goals, for the terminal and as Markdown."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+
+from benchmarks.fidelity.judging import Goal
+from benchmarks.fidelity.outcome import COUNTS, QUANTITIES, Outcome
+from rich.console import Console
+from rich.table import Table
+
+_VERDICT = {None: "too few", True: "met", False: "missed"}
+
+
+def show(outcomes: Sequence[Outcome], goals: Sequence[Goal], console: Console) -> None:
+    """Print the tables of one setup."""
+    for title, head, rows in _tables(outcomes):
+        table = Table(*head, title=title, title_justify="left")
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+    if goals:
+        table = Table("", "measured", "goal", "", title="Goals", title_justify="left")
+        for each in goals:
+            verdict = _VERDICT[each.met]
+            style = "[red]missed[/red]" if each.met is False else verdict
+            table.add_row(each.what, each.found, each.goal, style)
+        console.print(table)
+
+
+def markdown(outcomes: Sequence[Outcome], goals: Sequence[Goal]) -> str:
+    """Return the tables of one setup as Markdown."""
+    lines: list[str] = []
+    for title, head, rows in _tables(outcomes):
+        lines += [f"**{title}**", "", *_rows([head, ["---"] * len(head), *rows]), ""]
+    if goals:
+        found = [[each.what, each.found, each.goal, _VERDICT[each.met]] for each in goals]
+        lines += _rows([["goal", "measured", "limit", ""], ["---"] * 4, *found])
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _tables(
+    outcomes: Sequence[Outcome],
+) -> Iterable[tuple[str, list[str], list[list[str]]]]:
+    """Yield title, head and rows of each kind of prediction. Cells are means over the seeds."""
+    kinds = dict.fromkeys((each.setup, each.cluster, each.law) for each in outcomes)
+    for setup, cluster, law in kinds:
+        of_kind = [
+            each
+            for each in outcomes
+            if (each.setup, each.cluster, each.law) == (setup, cluster, law)
+        ]
+        names = dict.fromkeys(each.strategy for each in of_kind)
+        seeds = len({each.seed for each in of_kind})
+        loads = [load for each in of_kind for load in each.load]
+        where = "without calibration" if cluster == "none" else "calibrated on BSP"
+        title = (
+            f"{of_kind[0].part}, {setup}: predicted {where}, run times: {law}; {seeds} "
+            f"seed{'s' * (seeds > 1)}; load {min(loads):.1f} to {max(loads):.1f}"
+        )
+        rows = [
+            [name, *(_cell([o for o in of_kind if o.strategy == name], q) for q in QUANTITIES)]
+            for name in names
+        ]
+        yield title, ["predicted / real", *QUANTITIES], rows
+
+
+def _cell(outcomes: Sequence[Outcome], quantity: str) -> str:
+    """Return predicted and real mean, and the difference in per cent."""
+    pairs = [
+        (predicted, real)
+        for each in outcomes
+        if (predicted := each.predicted.get(quantity)) is not None
+        and (real := each.real.get(quantity)) is not None
+    ]
+    if not pairs:
+        return "–"
+    predicted, real = (statistics.fmean(values) for values in zip(*pairs, strict=True))
+    form = ".2f" if quantity == "staleness" else ".0f" if quantity in COUNTS else ".3g"
+    difference = f" ({predicted / real - 1:+.1%})" if real else ""
+    return f"{predicted:{form}} / {real:{form}}{difference}"
+
+
+def _rows(rows: Iterable[Sequence[str]]) -> list[str]:
+    return ["| " + " | ".join(row) + " |" for row in rows]

@@ -1,0 +1,99 @@
+"""`python -m benchmarks.fidelity`: quantities, goals, and all parts in seconds."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from benchmarks.fidelity.__main__ import main
+from benchmarks.fidelity.judging import judge
+from benchmarks.fidelity.outcome import LOSS, TOTAL, Outcome, over_seeds, read
+from benchmarks.fidelity.setups import BSP, QUICK
+from benchmarks.fidelity.showing import markdown
+from tests.support.paths import ROOT
+
+
+def outcome(strategy, predicted_s, real_s, *, law="same draws", half_s=None, **counts):
+    ends = {}
+    if half_s is not None:
+        ends = {"low": {TOTAL: predicted_s - half_s}, "high": {TOTAL: predicted_s + half_s}}
+    return Outcome(
+        *("a", "1 MB", strategy, 1, "calibrated", law),
+        predicted={TOTAL: predicted_s, **{name: pair[0] for name, pair in counts.items()}},
+        real={TOTAL: real_s, **{name: pair[1] for name, pair in counts.items()}},
+        load=(0.0, 0.5),
+        **ends,
+    )
+
+
+def verdicts(*outcomes):
+    return {goal.what.partition(",")[0]: goal for goal in judge(outcomes)}
+
+
+def test_errors_are_shares_of_what_was_measured():
+    found = outcome("ASP", 103.0, 100.0, dropped=(5, 0))
+    assert found.error(TOTAL) == pytest.approx(0.03)
+    assert found.error("dropped") is None
+    assert found.error(LOSS) is None
+
+
+def test_a_worst_error_beyond_the_goal_is_named():
+    right = outcome("BSP", 10.0, 10.0), outcome("PSSP", 10.0, 10.0)
+    worst, mean, *_ = judge([*right, outcome("ASP", 10.6, 10.0)])
+    assert (worst.met, worst.found) == (False, "+6.0% (ASP, seed 1) of 3")
+    assert (mean.met, mean.found) == (True, "2.0%")
+
+
+def test_small_counts_are_not_judged():
+    few = {"delayed pulls": (20, 99)}
+    many = {"delayed pulls": (200, 250)}
+    assert "delayed pulls" not in verdicts(outcome("ASP", 1.0, 1.0, **few))
+    assert verdicts(outcome("ASP", 1.0, 1.0, **many))["delayed pulls"].met is False
+
+
+def test_pairs_that_differ_by_little_may_be_in_any_order():
+    near = outcome("BSP", 10.0, 10.0), outcome("ASP", 10.2, 9.9)
+    apart = outcome("BSP", 10.0, 10.0), outcome("ASP", 11.0, 9.9)
+    assert "order by time" not in verdicts(*near)
+    assert verdicts(*apart)["order by time"].met is False
+
+
+def test_coverage_is_judged_from_60_outcomes_on():
+    inside = outcome("ASP", 10.0, 10.4, law="calibrated", half_s=0.5)
+    outside = outcome("ASP", 10.0, 10.6, law="calibrated", half_s=0.5)
+    name = "90 % intervals that contain the outcome"
+    assert verdicts(*[inside] * 50)[name].met is None
+    goals = verdicts(*[inside] * 54, *[outside] * 6)
+    assert (goals[name].met, goals[name].found) == (True, "90% of 60")
+    assert goals["half-width of the intervals"].found == "5.0%"
+
+
+def test_an_interval_holds_a_further_value():
+    # Student's t with 1 degree of freedom: 6.314 at 95 %; the deviation of 9 and 11 is sqrt(2).
+    mean, low, high = over_seeds([{TOTAL: 9.0}, {TOTAL: 11.0}])
+    assert mean[TOTAL] == 10.0
+    reach = 6.3138 * 2**0.5 * 1.5**0.5
+    assert (low[TOTAL], high[TOTAL]) == pytest.approx((10 - reach, 10 + reach), rel=1e-4)
+    assert mean[LOSS] is None
+
+
+def test_outcomes_are_read_as_they_were_written():
+    found = outcome("ASP", 10.0, 10.4, half_s=0.5, dropped=(1, 2))
+    assert read(json.loads(json.dumps(found.plain()))) == found
+    assert "| ASP | 10 / 10.4 (-3.8%) |" in markdown([found], [])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["a", "c"])
+def test_a_part_runs_and_every_strategy_is_predicted(part, tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(ROOT))
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "found.json"
+    words = [part, "--mb", "0.1", "--quick", "--no-calibration", "--json", str(path)]
+    assert main(words) == 0
+    if "left out: " in (said := capsys.readouterr().err):
+        pytest.skip(said)
+    rows = [read(row) for row in json.loads(path.read_text("utf-8"))]
+    assert len({row.strategy for row in rows}) == 1 + len(QUICK)
+    assert rows[0].strategy == BSP
+    assert all(row.predicted[TOTAL] > 0 and row.real[TOTAL] > 0 for row in rows)
