@@ -12,8 +12,18 @@ from tests.support.paths import SCRIPTS
 from outpace.experiment.running import run
 from outpace.real.net.clock import RealClock
 from outpace.real.process.output import Output, print_line
+from outpace.record import folder as files
 
 TALKS = SCRIPTS / "talks.py"
+ENDLESS = """\
+import torch, outpace
+model = torch.nn.Linear(1, 1)
+model, optimizer = outpace.attach(model, torch.optim.SGD(model.parameters(), lr=0.0))
+while True:
+    model(torch.full((1, 1), 1.0 + outpace.rank())).sum().backward()
+    optimizer.step()
+    print("step")
+"""
 
 
 class Spoken:
@@ -118,3 +128,20 @@ def test_what_scripts_print_has_their_name_unless_there_is_but_one(capsys, worke
         steps = [f"step {step}" for step in range(3)]
         assert mine == ["before", *steps, *long, "no end \ufffd of line"]
         assert f"{tag}3 of 3" in err.splitlines()
+
+
+@pytest.mark.slow
+def test_a_run_whose_output_nothing_reads_any_more_ends_quietly(tmp_path, warm):
+    """As after `| head -1`; the script would go on for ever."""
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    reader, writer = os.pipe()
+    options = ("--workers", "2", "--out", "run", "sync.kind=ssgd")
+    process = warm.outpace("run", "endless.py", *options, cwd=tmp_path, stdout=writer)
+    os.close(writer)
+    with os.fdopen(reader) as output:
+        assert "| step" in output.readline()
+    _, error = process.communicate()
+    assert (process.returncode, error) == (141, "")
+    summary = files.read_summary(tmp_path / "run")
+    assert summary["status"] == "partial"
+    assert files.read_table(tmp_path / "run" / "trace.parquet").column_names

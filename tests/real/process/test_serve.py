@@ -57,12 +57,15 @@ for iteration in itertools.cycle(range(6)) if endless else range(6):
 class Served:
     """A running `outpace serve` and the file for its workers."""
 
-    def __init__(self, warm: Warm, folder: Path, workers: int, *settings: str) -> None:
+    def __init__(
+        self, warm: Warm, folder: Path, workers: int, *settings: str, stdout: int | None = None
+    ) -> None:
         self.folder, self.connect, self.workers = folder, folder / "connect.json", workers
         self.started: list[Process] = []
         self._warm = warm
         counts = ("--workers", workers, "--connect", self.connect, "--out", folder / "run")
-        self.process = warm.outpace("serve", *counts, "deterministic=true", *settings, cwd=folder)
+        command = ("serve", *counts, "deterministic=true", *settings)
+        self.process = warm.outpace(*command, cwd=folder, stdout=stdout)
         deadline = time.monotonic() + 60
         while not self.connect.exists():
             assert self.process.poll() is None, self.process.stderr.read()
@@ -99,8 +102,8 @@ def serve(tmp_path, warm):
     """Starts one, for two workers."""
     running: list[Served] = []
 
-    def begin(*settings: str) -> Served:
-        running.append(Served(warm, tmp_path, 2, *settings))
+    def begin(*settings: str, **options: int) -> Served:
+        running.append(Served(warm, tmp_path, 2, *settings, **options))
         return running[-1]
 
     yield begin
@@ -139,6 +142,20 @@ def test_workers_started_elsewhere_reach_what_virtual_time_reaches(served):
     )
     assert summary["parameters_digest"] == expected.summary["parameters_digest"]
     assert summary["iterations"] == [6, 6]
+
+
+@pytest.mark.slow
+def test_a_summary_that_nothing_reads_is_in_the_folder(serve):
+    reader, writer = os.pipe()
+    os.close(reader)
+    served = serve("--json", "sync.kind=ssgd", "stop.iterations=2", stdout=writer)
+    os.close(writer)
+    for rank in range(2):
+        served.start(rank)
+    code, text, summary = served.end()
+    assert code == 141
+    assert summary["status"] == "complete"
+    assert text.splitlines()[-1].startswith("waiting for 2 workers")  # no error after it
 
 
 @pytest.mark.slow
