@@ -40,6 +40,9 @@ from outpace.record.folder import free_folder
 
 RUNS = Path("runs/fidelity")
 RESULTS = Path(__file__).parent / "results"
+README = Path(__file__).parent.parent / "README.md"
+BEGIN = "<!-- python -m benchmarks.fidelity --record -->"
+END = "<!-- end of what was recorded -->"
 PARTS = ("a", "b", "c")
 SIZES_MB = (1.0, 25.0)
 
@@ -113,7 +116,7 @@ def _outcomes(
             names = setups.chosen(options.strategies, setup, quick=options.quick)
         except ValueError as error:
             parser.error(str(error))
-        place = out / f"{setup.part}-{setup.name.replace(' ', '-')}"
+        place = out / _file_name(f"{setup.part}-{setup.name}")
         seeds = range(1, 2 if options.quick else 1 + options.seeds)
         if options.calibrate_on:
             setup = setups.calibrated_on(
@@ -170,15 +173,23 @@ def _write(outcomes: Sequence[Outcome], path: Path) -> None:
 
 
 def _record(outcomes: Sequence[Outcome]) -> None:
-    """Write results/PART-SETUP.json and .md."""
+    """Write results/PART-SETUP.json and .md, and all of the latter into the README."""
     RESULTS.mkdir(exist_ok=True)
     code = origin()
     for of_setup in _by_setup(outcomes):
-        name = f"{of_setup[0].part}-{of_setup[0].setup.replace(' ', '-')}"
+        name = _file_name(f"{of_setup[0].part}-{of_setup[0].setup}")
         _write(of_setup, RESULTS / f"{name}.json")
         text = showing.markdown(of_setup, judging.judge(of_setup))
-        head = f"Measured {date.today().isoformat()}, commit {code['commit']}.\n\n"
+        head = f"{date.today().isoformat()}, commit {code['commit']}.\n\n"
         (RESULTS / f"{name}.md").write_text(head + text, "utf-8")
+    tables = [path.read_text("utf-8") for path in sorted(RESULTS.glob("*.md"))]
+    before, _, rest = README.read_text("utf-8").partition(BEGIN)
+    _, _, after = rest.partition(END)
+    README.write_text("\n".join([before + BEGIN, *tables, END + after]), "utf-8")
+
+
+def _file_name(words: str) -> str:
+    return "-".join(words.replace(",", "").split())
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ RunReal: TypeAlias = Callable[[Plain, Path], Result]
 SAME: Final = "same draws"
 CALIBRATED: Final = "calibrated"
 NONE: Final = "none"
+DESCRIBED: Final = "described"
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,9 @@ def measure(
             say(f"{name}, seed {seed}: {real['total']:.2f} s for real; load {load[1]:.1f}")
             if setup.known_law:
                 yield outcome(NONE, SAME, _predicted(setup, experiment))
+            if setup.network is not None:
+                described = experiment | {"network": dict(setup.network)}
+                yield outcome(DESCRIBED, SAME, _predicted(setup, described))
             if cluster is None:
                 continue
             if setup.known_law:

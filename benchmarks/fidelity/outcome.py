@@ -63,7 +63,8 @@ class Outcome:
     """A real run and the prediction of it.
 
     Attributes:
-        cluster: what the prediction knew of network and servers: `none`, or `calibrated`.
+        cluster: what the prediction knew of network and servers: `none`, `described` (what the
+            network was set to), or `calibrated` (on BSP).
         law: where its computation times come from: `same draws` or `calibrated`.
         low, high: ends of the prediction interval, if several seeds were predicted.
         load: the machine's load (mean of a minute) before and after the real run.

@@ -51,6 +51,7 @@ class Setup:
         loss: the training loss that is looked for.
         known_law: True if the real run draws its computation times from the law in `base`, so that
             a prediction with the same seed draws the same times.
+        network: what the network was set to, where it was.
     """
 
     part: str
@@ -59,6 +60,7 @@ class Setup:
     calibration: Mapping[str, Any]
     loss: float
     known_law: bool
+    network: Mapping[str, Any] | None = None
 
     def experiment(self, strategy: str, seed: int, **changes: Any) -> Plain:
         """Return the experiment of a strategy as plain data."""
@@ -103,7 +105,18 @@ def hosts(quick: bool) -> Setup:
         "servers": 2,
         "compute": {"kind": "lognormal", "mean_s": mean_s, "cv": 0.3, "worker_cv": 0.15},
     }
-    return Setup("c", "hosts", base, {}, 1.5, known_law=True)
+    network = {
+        "latency_s": 2 * LINK.delay_s,
+        "bandwidth_bytes_per_s": LINK.rate,
+        "contention": "fair",  # as connections share a link
+        "nodes": {
+            "server-1": {
+                "latency_s": LINK.delay_s + SLOW_LINK.delay_s,
+                "bandwidth_bytes_per_s": SLOW_LINK.rate,
+            }
+        },
+    }
+    return Setup("c", "hosts", base, {}, 1.5, known_law=True, network=network)
 
 
 def links(setup: Setup) -> list[Link]:
@@ -115,7 +128,9 @@ def links(setup: Setup) -> list[Link]:
 
 def calibrated_on(setup: Setup, workers: int, time_s: float) -> Setup:
     """Return the setup with a calibration on this many workers, and seconds of the run."""
-    return replace(setup, calibration={"workers": workers, "stop": {"virtual_time_s": time_s}})
+    name = f"{setup.name}, calibrated on {workers} workers"
+    calibration = {"workers": workers, "stop": {"virtual_time_s": time_s}}
+    return replace(setup, name=name, calibration=calibration)
 
 
 def chosen(named: Sequence[str], setup: Setup, *, quick: bool = False) -> list[str]:

@@ -54,10 +54,9 @@ def _tables(
         names = dict.fromkeys(each.strategy for each in of_kind)
         seeds = len({each.seed for each in of_kind})
         loads = [load for each in of_kind for load in each.load]
-        where = "without calibration" if cluster == "none" else "calibrated on BSP"
         title = (
-            f"{of_kind[0].part}, {setup}: predicted {where}, run times: {law}; {seeds} "
-            f"seed{'s' * (seeds > 1)}; load {min(loads):.1f} to {max(loads):.1f}"
+            f"{of_kind[0].part}, {setup}: network and servers: {cluster}, run times: {law}; "
+            f"{seeds} seed{'s' * (seeds > 1)}; load {min(loads):.1f} to {max(loads):.1f}"
         )
         rows = [
             [name, *(_cell([o for o in of_kind if o.strategy == name], q) for q in QUANTITIES)]
