@@ -14,6 +14,7 @@ from outpace.record.timing import (
     Sampling,
     Timing,
     read_timing,
+    require_own,
     sampling_of,
     schema_of,
 )
@@ -79,6 +80,20 @@ def test_numbers_that_cannot_be_rows_are_refused(place, number):
         timing.add(np.array([bad]))
     timing.flush()
     assert not batches
+
+
+def test_a_process_gives_only_what_it_knows():
+    require_own(np.array([row(PUSH, 1, 0, 7, sent_ns=3), row(COMPUTE, 1, -1, 7)]), "worker-1")
+    require_own(np.array([row(PUSH, 1, 0, 7, received_ns=3)]), "server-0")
+    for bad, name in [
+        (row(PUSH, 2, 0, 7, sent_ns=3), "worker-1"),
+        (row(PUSH, 1, 0, 7, received_ns=3), "worker-1"),
+        (row(PUSH, 1, 1, 7, received_ns=3), "server-0"),
+        (row(PUSH, 1, 0, 7, arrived_ns=3), "server-0"),
+        (row(COMPUTE, 1, 0, 7), "server-0"),
+    ]:
+        with pytest.raises(ValueError, match=r"the rows|a server"):
+            require_own(np.array([bad]), name)
 
 
 def test_sampling_halves_the_share_each_time_that_the_run_is_twice_as_long():

@@ -160,6 +160,7 @@ class Experiment:
     # For real runs; virtual time is always deterministic, and stops at a non-finite gradient.
     deterministic: bool = False  # sum gradients in order of workers, not of arrival
     non_finite: Literal["refuse", "stop"] = "refuse"  # refuse: the push abstains
+    probe: bool = True  # measure the network for up to half a second before the run
 
     def __post_init__(self) -> None:
         require(0 <= self.seed < 2**63, "seed", "from 0 to 2^63 − 1", self.seed)

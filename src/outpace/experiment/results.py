@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,9 +25,11 @@ from outpace.engine.servers import scheduler_number
 from outpace.errors import ConfigError, OutpaceError, RunError
 from outpace.experiment import display
 from outpace.predict.models import save as save_run_time_model
+from outpace.real.net.probes import PROBE_S, SIZES
 from outpace.record import folder as files
 from outpace.record.curves import curve_of
 from outpace.record.sinks import MemorySink, ParquetSink
+from outpace.record.timing import Sampling, read_timing, schema_of
 from outpace.record.trace import Trace
 from outpace.report import write_report
 from outpace.simulation.network.links import MessageLog
@@ -60,10 +63,19 @@ class Result:
     parameters: dict[str, torch.Tensor]
     read_trace: Callable[[], pa.Table]
     folder: Path | None = None
+    read_timing: Callable[[], pa.Table] | None = None
 
     @property
     def trace(self) -> pa.Table:
         return self.read_trace()
+
+    @property
+    def timing(self) -> pa.Table | None:
+        """When messages and computations of a real run happened; None for a simulated run.
+
+        See `outpace.record.timing` for the columns. Read from the folder if there is one.
+        """
+        return None if self.read_timing is None else self.read_timing()
 
     def __repr__(self) -> str:
         where = "" if self.folder is None else f", in {self.folder}"
@@ -110,6 +122,7 @@ class Result:
             load_file(folder / files.MODEL),
             lambda: files.read_table(folder / files.TRACE),
             folder,
+            partial(read_timing, folder) if (folder / files.TIMING).exists() else None,
         )
 
 
@@ -118,12 +131,23 @@ def sink_for(out: Path | None) -> MemorySink | ParquetSink:
     return MemorySink() if out is None else ParquetSink(out / files.TRACE)
 
 
+def timing_sink_for(experiment: Experiment, out: Path | None) -> MemorySink | ParquetSink:
+    """Return the sink for the times of a real run with this folder."""
+    sampling = Sampling.of_run(experiment.workers, experiment.servers_in_run)
+    probe = {"sizes": SIZES, "at_most_s": PROBE_S} if experiment.probe else None
+    schema = schema_of(sampling, probe)
+    if out is None:
+        return MemorySink(schema)
+    return ParquetSink(out / files.TIMING, schema, "the times of messages")
+
+
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
     """An engine and the destinations of its results.
 
     Attributes:
         log: the log of network messages, if they are to be kept.
+        timing: the times of messages and computations of a real run.
         out: the run's folder, which `drive` makes; None keeps the results in memory.
         warnings: for the summary; the engine's owner may add to them during the run.
         warn: called with a warning that is found when the run has ended, to show it.
@@ -137,6 +161,7 @@ class RecordedRun:
     log: MessageLog | None = None
     warnings: list[str] = field(default_factory=list)
     warn: Callable[[str], None] = warn
+    timing: MemorySink | ParquetSink | None = None
 
     def drive(self) -> Result:
         """Run the engine once. The folder is complete afterwards, however the run ended."""
@@ -198,6 +223,8 @@ class RecordedRun:
     def _complete(self, status: str, host_s: float, error: str | None) -> Result:
         self.engine.close()
         self.sink.close()
+        if self.timing is not None:
+            self.timing.close()
         summary = self._summary(status, host_s, error)
         metrics = self.engine.metrics.table()
         parameters = self.engine.state_dict()
@@ -212,7 +239,9 @@ class RecordedRun:
                 files.write_config(self.out, to_plain(self.experiment), in_words(used))
             files.write_summary(self.out, summary)
             self._report(self.out)
-        return Result(self.experiment, summary, metrics, parameters, self.sink.table, self.out)
+        times = None if self.timing is None else self.timing.table
+        trace = self.sink.table
+        return Result(self.experiment, summary, metrics, parameters, trace, self.out, times)
 
     def _report(self, folder: Path) -> None:
         """Write the report; a run whose report is missing is complete: it can be made again."""

@@ -11,7 +11,7 @@ from outpace.cluster.observed import Measured
 from outpace.config.experiment import Experiment
 from outpace.engine.control import ControlFunction
 from outpace.errors import ConfigError
-from outpace.experiment.results import RecordedRun, Result, sink_for
+from outpace.experiment.results import RecordedRun, Result, sink_for, timing_sink_for
 from outpace.experiment.sources import ExperimentLike, TaskLike, as_experiment
 from outpace.real.net.zeromq.transport import LOOPBACK
 from outpace.real.process.launcher import MakeLauncher
@@ -19,6 +19,7 @@ from outpace.real.run import LEASE_S, Outside, RealRun
 from outpace.real.training import ScriptTraining, TaskTraining
 from outpace.record.folder import SCRIPT_FILES
 from outpace.record.sinks import MemorySink
+from outpace.record.timing import Timing
 from outpace.record.trace import Trace
 from outpace.simulation.measured import calibrated
 from outpace.simulation.network.links import MessageLog
@@ -152,7 +153,7 @@ def run(
         is_script = isinstance(experiment.task, Script)
         files = None if out is None else out.absolute() / SCRIPT_FILES
         training = ScriptTraining(experiment, files) if is_script else TaskTraining(experiment)
-        sink = sink_for(out)
+        sink, times = sink_for(out), timing_sink_for(experiment, out)
         trace = Trace(sink)
         engine = RealRun(
             experiment,
@@ -168,9 +169,10 @@ def run(
             address=address,
             warn=warn_of,
             files=files,
+            timing=Timing(times),
         )
         return RecordedRun(
-            experiment, engine, trace, sink, out, warnings=warnings, warn=show
+            experiment, engine, trace, sink, out, warnings=warnings, warn=show, timing=times
         ).drive()
 
 

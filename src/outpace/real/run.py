@@ -38,6 +38,7 @@ from outpace.real.process.rendezvous import write_rendezvous
 from outpace.real.process.suspending import suspended_together
 from outpace.real.training import Training, script_used
 from outpace.record.metrics import Metrics
+from outpace.record.timing import Timing
 from outpace.record.totals import Totals
 from outpace.record.trace import Trace
 from outpace.support.place import CONNECT
@@ -72,6 +73,7 @@ class RealRun:
         address: of this machine, at which processes reach the coordinator; `outside` has its own.
         warn: called with a line for each warning about the training; None: `log`.
         files: the folder for files of scripts, for the workers of `outside`.
+        timing: takes the times of messages and computations; None: they are dropped.
 
     Raises:
         ConfigError: if the addresses or the connect file of `outside` cannot be used.
@@ -93,6 +95,7 @@ class RealRun:
         address: str = LOOPBACK,
         warn: Log | None = None,
         files: Path | None = None,
+        timing: Timing | None = None,
     ) -> None:
         if outside is not None:
             _require_reachable(outside, insecure)
@@ -101,6 +104,7 @@ class RealRun:
         require_room(here, elsewhere, 1 if experiment.peers is None else 2)  # one to the store
         self._experiment, self._training, self._trace, self._log = experiment, training, trace, log
         self._outside, self._watch, self._files = outside, watch, files
+        self._timing = Timing(lambda _: None) if timing is None else timing
         self.metrics = Metrics()
         self._known = training.initial  # the parameters evaluated last
         self._evaluated: int | None = None  # and their version
@@ -137,6 +141,7 @@ class RealRun:
             address=address,
             rule=rule,
             warn=warn,
+            timing=self._timing,
         )
         coordinator.reports.when_logged = self._add_logged
         self._evaluations = Evaluations(coordinator.clock, training.evaluate)
@@ -236,6 +241,7 @@ class RealRun:
                 self._outside.connect.unlink(missing_ok=True)  # no worker can join any more
             self.coordinator.close()
             self._trace.flush()
+            self._timing.flush()
 
     def parameters(self) -> Sequence[Block]:
         """Return the final parameters, or the last evaluated ones if a server was lost."""

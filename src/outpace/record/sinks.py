@@ -1,4 +1,4 @@
-"""Places where a trace is kept: memory, or a Parquet file."""
+"""Places where the rows of a run are kept: memory, or a Parquet file."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from outpace.record.trace import CHUNK, SCHEMA
 
 
 class MemorySink:
-    """Keeps a trace in memory."""
+    """Keeps rows in memory; `schema` is the trace's unless another is given."""
 
-    def __init__(self) -> None:
+    def __init__(self, schema: pa.Schema = SCHEMA) -> None:
+        self._schema = schema
         self._batches: list[pa.RecordBatch] = []
 
     def __call__(self, batch: pa.RecordBatch) -> None:
@@ -24,17 +25,26 @@ class MemorySink:
         pass
 
     def table(self) -> pa.Table:
-        return pa.Table.from_batches(self._batches, schema=SCHEMA)
+        table = (
+            pa.Table.from_batches(self._batches) if self._batches else self._schema.empty_table()
+        )
+        return table.cast(self._schema)
 
 
 class ParquetSink:
-    """Writes a trace to a file, which gets its final name when it is complete.
+    """Writes rows to a file, which gets its final name when it is complete.
 
     The first row that cannot be written raises RunError; all later ones are dropped, so that the
     run can still end in order.
+
+    Args:
+        what: names the rows in an error.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self, path: Path, schema: pa.Schema = SCHEMA, what: str = "the trace of the run"
+    ) -> None:
+        self._schema, self._what = schema, what
         self._path, self._partial = path, path.with_name(path.name + ".part")
         self._writer: pq.ParquetWriter | None = None
         self._waiting: list[pa.RecordBatch] = []
@@ -47,7 +57,7 @@ class ParquetSink:
             self._add(batch)
         except OSError as error:
             self._failed = True
-            raise RunError(f"cannot write the trace of the run, {self._path}: {error}") from error
+            raise RunError(f"cannot write {self._what}, {self._path}: {error}") from error
 
     def _add(self, batch: pa.RecordBatch) -> None:
         self._open()
@@ -57,7 +67,7 @@ class ParquetSink:
 
     def _write(self) -> None:
         if self._waiting:
-            table = pa.Table.from_batches(self._waiting, schema=SCHEMA)
+            table = pa.Table.from_batches(self._waiting).cast(self._schema)
             self._waiting.clear()
             self._open().write_table(table, row_group_size=table.num_rows)
 
@@ -78,5 +88,5 @@ class ParquetSink:
     def _open(self) -> pq.ParquetWriter:
         # Opened only now, because the folder is made only when the run is known to be possible.
         if self._writer is None:
-            self._writer = pq.ParquetWriter(self._partial, SCHEMA, compression="zstd")
+            self._writer = pq.ParquetWriter(self._partial, self._schema, compression="zstd")
         return self._writer

@@ -46,7 +46,8 @@ sockets empty then, or began to wait for them. If the process was waiting when t
 two times are equal up to some microseconds; if it was busy, the message came in between.
 
 A span has sent_ns (its begin) and arrived_ns (its end) in the worker's clock. `stopped` is a
-computation that was cut off, `untimed` one that belongs to no iteration. An `all-reduce` has, all
+computation that was cut off, `untimed` one that belongs to no iteration (`outpace.untimed`); a
+`compute` in which it lies begins later by its length. An `all-reduce` has, all
 in the worker's clock, sent_ns (the worker joins), begun_ns and done_ns (the communication thread
 begins, and has the sum) and arrived_ns (the training has the result), and sent_bytes, the size of
 the value. An `exchange` has sent_ns (the worker asks for a partner), begun_ns (both send), done_ns
@@ -54,7 +55,8 @@ the value. An `exchange` has sent_ns (the worker asks for a partner), begun_ns (
 ways.
 
 A null is unknown: there was no answer, or the run ended before it. Of long runs some iterations
-are left out, see `Sampling`; the metadata of the file (key `outpace.timing`, JSON) say which.
+are left out (but no `probe` and no `untimed`), see `Sampling`; the metadata of the file (key
+`outpace.timing`, JSON) say which.
 """
 
 from __future__ import annotations
@@ -105,6 +107,8 @@ SCHEMA: Final = pa.schema(
 WIDTH: Final = len(SCHEMA)
 _KEY: Final = [SCHEMA.names.index(name) for name in ("what", "worker", "server", "iteration")]
 _SENT, _RECEIVED = SCHEMA.names.index("sent_ns"), SCHEMA.names.index("received_ns")
+_OF_SERVERS: Final = list(range(_SENT + 2, SCHEMA.names.index("arrived_after_ns")))
+_OF_WORKERS: Final = [_SENT, _SENT + 1, *range(_OF_SERVERS[-1] + 1, WIDTH)]
 _METADATA: Final = b"outpace.timing"
 _BLOCK: Final = 64  # consecutive iterations that are recorded together
 _ROWS_IN_FULL: Final = 1 << 15  # of requests, all processes together
@@ -202,6 +206,23 @@ class Timing:
         rows = np.concatenate(whole)
         if len(rows):
             self._sink(_batch(rows))
+
+
+def require_own(table: Table, name: str) -> None:
+    """Check that the rows give only what the process `name` knows.
+
+    Raises:
+        ValueError: they are about another process, or have its columns.
+    """
+    kind, _, number = name.rpartition("-")
+    if not (table[:, SCHEMA.names.index(kind)] == int(number)).all():
+        raise ValueError("the rows are about another process")
+    requests = table[table[:, 0] <= PULL]
+    if kind == "server" and len(requests) < len(table):
+        raise ValueError("a server has requests only")
+    others = _OF_SERVERS if kind == "worker" else _OF_WORKERS
+    if not (requests[:, others] == NONE).all():
+        raise ValueError("the rows have the times of another process")
 
 
 def schema_of(sampling: Sampling, probe: Mapping[str, Any] | None = None) -> pa.Schema:

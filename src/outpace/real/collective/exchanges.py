@@ -121,22 +121,26 @@ class PairwiseExchanges:
 
     def _swap(self, meet: StartAverage, mine: torch.Tensor, changes: bool, group: Group) -> Done:
         """Swap parameters with the partner. Runs in the communication thread."""
-        theirs = torch.empty_like(mine)
+        theirs, begun = torch.empty_like(mine), self._clock.now
         group.swap(mine, theirs, self._other(meet), 0)
         ended = self._clock.now
         change = theirs.sub_(mine).div_(2) if changes else None
-        return partial(self._finish, meet, mine.nbytes, change, ended)
+        return partial(self._finish, meet, mine.nbytes, change, (begun, ended))
 
     def _finish(
-        self, meet: StartAverage, nbytes: int, change: torch.Tensor | None, ended: Time
+        self,
+        meet: StartAverage,
+        nbytes: int,
+        change: torch.Tensor | None,
+        span: tuple[Time, Time],
     ) -> None:
         if change is not None:
             self._change(change)
         self._under_way = None
         self._tell(AverageEnded(meet.number))
         if meet.seeker == self._me:
-            pair = self._end(meet.began, ended)
-            pair.number, pair.nbytes = meet.number, nbytes
+            pair = self._end(meet.began, span[1])
+            pair.number, pair.nbytes, pair.span = meet.number, nbytes, span
             pair.members = [self._me, meet.partner]
             self._on_ended(pair)
 
@@ -182,6 +186,7 @@ class PendingExchange:
         self.number: int
         self.members: list[int]
         self.nbytes: int  # bytes that each partner sent
+        self.span: tuple[Time, Time]  # when the communication thread was at it
         self.arrived = Future[None](kernel, f"the average beside iteration {iteration}")
 
     async def over(self) -> None:

@@ -186,6 +186,7 @@ class Reductions:
 
     def _reduce(self, part: PendingReduction, wire: WireBuffer, group: Group) -> Done:
         table: dict[int, Entry] = {}
+        begun = self._clock.now
         while not wire.is_summed:
             group.all_reduce(self._written(part, wire))
             table = self._table_in(wire)
@@ -195,7 +196,8 @@ class Reductions:
         total = None
         if self._like is not None and self._share == 1 and not part.awaited:
             total = wire.total(self._like.dtype)  # copy it before the training waits for it
-        return partial(self._finish, part, table or self._table_in(wire), total, self._clock.now)
+        span = begun, self._clock.now
+        return partial(self._finish, part, table or self._table_in(wire), total, span)
 
     def _table_in(self, wire: WireBuffer) -> dict[int, Entry]:
         rows: list[list[float]] = wire.numbers.view(self._workers, DIGITS).tolist()
@@ -223,14 +225,15 @@ class Reductions:
         part: PendingReduction,
         table: dict[int, Entry],
         total: torch.Tensor | None,
-        ended: Time,
+        span: tuple[Time, Time],
     ) -> None:
+        part.span = span
         part.wire.is_intact = True
         self._done += 1
         self._pending = None  # not repeated if a worker is lost from now on
         part.members = sorted(table)
         part.began = max(entry.joined for entry in table.values())
-        part.ended = max(ended, part.began + self._least(part.members))
+        part.ended = max(span[1], part.began + self._least(part.members))
         given = [entry.weight for entry in table.values() if entry.part is Contribution.VALUE]
         if part.ended > self._clock.now:
             self._kernel.call_at(part.ended, lambda _: self._end(part, given, total))
@@ -266,6 +269,7 @@ class PendingReduction:
     awaited: bool = False  # True once the training waits for the result
     began: Time = field(init=False)
     ended: Time = field(init=False)
+    span: tuple[Time, Time] = field(init=False)  # when the communication thread was at it
     members: list[int] = field(init=False)
 
     @property
@@ -275,8 +279,12 @@ class PendingReduction:
     @property
     def bytes_sent(self) -> int:
         """Bytes that this worker sends in a ring all-reduce."""
-        size = sum(buffer.nbytes for buffer in self.wire.buffers)
-        return 2 * (len(self.members) - 1) * size // len(self.members)
+        return 2 * (len(self.members) - 1) * self.nbytes // len(self.members)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the value on the wire."""
+        return sum(buffer.nbytes for buffer in self.wire.buffers)
 
     async def result(self) -> Reduced:
         self.awaited = True

@@ -5,7 +5,8 @@ It runs in the process that starts the others, also under `outpace serve`. Phase
 1. All processes join.
 2. The servers get the plan and say that they can take parameters.
 3. The workers get the plan, and worker 0 gives the servers its parameters.
-4. All are ready, and the time of the run begins.
+4. All are ready. Each worker in turn measures the way to the servers (`real/net/probes.py`); then
+   the time of the run begins.
 5. All workers finish, or the coordinator tells them to stop because the time is over or the
    target accuracy is reached.
 6. The servers hand in the final parameters.
@@ -34,11 +35,22 @@ from outpace.real.coordinator.with_servers import SchedulerResources, WithServer
 from outpace.real.coordinator.without_servers import WithoutServers
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.clock import RealClock
-from outpace.real.net.messages import Go, JoinRun, ModelBuffers, Ready, StopRun, TrainingDone
+from outpace.real.net.messages import (
+    Go,
+    JoinRun,
+    ModelBuffers,
+    ProbeDone,
+    Ready,
+    StartProbe,
+    StopRun,
+    TrainingDone,
+)
+from outpace.real.net.probes import PROBE_S
 from outpace.real.net.sparse_log import Log
 from outpace.real.net.transport import Handlers, Session, Transport
 from outpace.real.net.zeromq.transport import LOOPBACK, ZeroMQTransport
 from outpace.real.node.member import COORDINATOR, boot_id
+from outpace.record.timing import Timing
 from outpace.record.totals import Totals
 from outpace.record.trace import Trace
 from outpace.support.units import Time, nanoseconds
@@ -59,6 +71,7 @@ class Coordinator:
         address: of this machine, at which the processes reach it.
         rule: decides when an iteration is cut off; None if none is.
         warn: called with a line for each warning; None: `log`.
+        timing: takes the times of messages and computations; None: they are dropped.
 
     Raises:
         ConfigError: it cannot listen at the address.
@@ -76,6 +89,7 @@ class Coordinator:
         address: str = LOOPBACK,
         rule: Rule | None = None,
         warn: Log | None = None,
+        timing: Timing | None = None,
     ) -> None:
         self.clock = RealClock()
         self.kernel = Kernel(self.clock)
@@ -131,6 +145,7 @@ class Coordinator:
             log,
             self._first_gradients,
             experiment.workers,
+            Timing(lambda _: None) if timing is None else timing,
         )
 
     # -- the phases ------------------------------------------------------------------
@@ -188,6 +203,8 @@ class Coordinator:
             self._tell(self.workers[1:], ModelBuffers(head_of(buffers)), buffers)
         await all_say(self.workers, Ready, "be ready", join_s)
         await all_say(self.servers, Ready, "have the parameters", join_s, times=2)
+        if self.experiment.probe and self.servers:
+            await self._probe()
         self.kernel.catch_up()
         self.clock.origin += self.kernel.now
         self.kernel.set_time(0)
@@ -208,6 +225,16 @@ class Coordinator:
         await self._finish(self.workers, limit_s=None)
         await self._end_servers(WIND_DOWN_S)
         self.over = True
+
+    async def _probe(self) -> None:
+        """Have each worker in turn measure the way to the servers."""
+        until = self.clock.now + nanoseconds(PROBE_S)
+        for n, name in enumerate(self.workers):
+            budget = (until - self.clock.now) // (len(self.workers) - n)
+            if budget <= 0:
+                break
+            self._tell([name], StartProbe(budget))
+            await self._announced.all([name], ProbeDone, "probe the servers", self._join_s)
 
     async def _end_in_order(self) -> None:
         self.end("the run ends early")

@@ -19,6 +19,7 @@ from outpace.real.coordinator.without_servers import WithoutServers
 from outpace.real.net.block_frames import block_elements
 from outpace.real.net.messages import (
     MOST_ROWS,
+    MOST_TIMES,
     BlockHead,
     Fetch,
     FirstDigest,
@@ -30,11 +31,13 @@ from outpace.real.net.messages import (
     ProcessFailed,
     ScriptLog,
     Snapshot,
+    TimingReport,
     TraceReport,
     TrainingDone,
 )
 from outpace.real.net.sparse_log import Log
 from outpace.real.net.transport import Listener
+from outpace.record.timing import WIDTH, Timing, require_own
 from outpace.record.totals import Totals
 from outpace.record.trace import SCHEMA, Trace
 from outpace.support.version import __version__
@@ -62,6 +65,7 @@ class Reports:
         log: Log,
         first_gradients: SameGradients,
         workers: int,
+        timing: Timing,
     ) -> None:
         self.joined: dict[str, JoinRun] = {}
         self.left: set[str] = set()  # workers that take no more part in the training
@@ -73,7 +77,7 @@ class Reports:
         self._numbers = {name: worker for worker, name in enumerate(names)}
         self._listener, self._architecture, self._losses = listener, architecture, losses
         self._announce, self._trace, self._log = announce, trace, log
-        self._first_gradients = first_gradients
+        self._first_gradients, self._timing = first_gradients, timing
 
     @property
     def totals(self) -> Totals:
@@ -89,6 +93,9 @@ class Reports:
         if isinstance(message, TraceReport) and head is not None:
             fits = head.elements <= MOST_ROWS * len(SCHEMA)
             return ("int64", head.elements) if fits else None
+        if isinstance(message, TimingReport):
+            fits = message.block.elements <= MOST_TIMES * WIDTH
+            return ("int64", message.block.elements) if fits else None
         if isinstance(message, ModelBuffers) and name == _FIRST and name in self.joined:
             return "uint8", self.joined[name].buffer_bytes
         if isinstance(message, Snapshot) and self.plan is not None:
@@ -141,6 +148,8 @@ class Reports:
         block = None if block is None else whole(block)
         if isinstance(message, TraceReport):
             self._add_rows(name, message, block)
+        elif isinstance(message, TimingReport):
+            self._add_times(name, block)
         elif isinstance(message, Notice):
             self._log(f"{name}: {message.text}" if name not in message.text else message.text)
         elif isinstance(message, ProcessFailed):
@@ -197,6 +206,15 @@ class Reports:
             self._listener.refuse(name, f"its trace cannot be read: {error}")
             return
         self.totals_of[name] = message.totals
+
+    def _add_times(self, name: str, block: Block | None) -> None:
+        try:
+            assert isinstance(block, torch.Tensor)
+            table: np.ndarray[Any, Any] = block.numpy().reshape(-1, WIDTH)
+            require_own(table, name)
+            self._timing.add(table)
+        except ValueError as error:
+            self._listener.refuse(name, f"its times cannot be read: {error}")
 
 
 def _difference(this: str, that: str) -> str:

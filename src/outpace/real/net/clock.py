@@ -26,6 +26,7 @@ _MILLISECOND: Final = 1_000_000
 _DELAYED: Final = [
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGTSTP") if hasattr(signal, name)
 ]
+_WAITED_NS: Final = 20_000  # a poll that need not wait takes 1 to 3 microseconds
 _MOST_MS: Final = 1000  # interrupts a wait now and then, for signals
 
 
@@ -35,11 +36,18 @@ class RealClock:
     All processes on one machine share that clock; a process elsewhere has an origin of its own.
     A handler need not take in all that has arrived: it is called again for the rest, after the
     walkers that it woke have run.
+
+    Attributes:
+        idle_ns: the clock found nothing to read then, or stopped waiting then because something
+            came. The sockets set the others for the message that is being handled: its first piece
+            was read at first_ns, its last piece at read_ns, and that piece came after after_ns. All
+            are values of time.monotonic_ns().
     """
 
     def __init__(self, origin: int | None = None) -> None:
         self.origin = time.monotonic_ns() if origin is None else origin
         self.stood_still_s = 0.0  # longest time by which a wait was too long
+        self.idle_ns = self.after_ns = self.first_ns = self.read_ns = time.monotonic_ns()
         self._poller = zmq.Poller()
         self._signals: list[Callable[[], object]] = []  # handlers of signals that have come
         self._handlers: dict[Readable, Callable[[], None]] = {}
@@ -105,7 +113,12 @@ class RealClock:
             timeout_ms = min(wait // _MILLISECOND, _MOST_MS)
         before = time.monotonic_ns()
         ready = self._poller.poll(timeout_ms)
-        late_s = (time.monotonic_ns() - before) / 1e9 - timeout_ms / 1e3
+        after = time.monotonic_ns()
+        if not ready:
+            self.idle_ns = before
+        elif after - before > _WAITED_NS:
+            self.idle_ns = after
+        late_s = (after - before) / 1e9 - timeout_ms / 1e3
         self.stood_still_s = max(self.stood_still_s, late_s)
         for socket, _ in ready:
             handler = self._handlers.get(socket)

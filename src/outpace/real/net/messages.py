@@ -39,6 +39,7 @@ ScalarsByName: TypeAlias = Annotated[
     dict[Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)], float],
     msgspec.Meta(max_length=MOST_NAMES),
 ]
+MOST_TIMES: Final = 1 << 13  # rows of `record.timing`, in one message
 PHANTOM: Final = "phantom"  # dtype of a block whose values are never used, only its size
 
 
@@ -158,6 +159,37 @@ class Snapshot(WireMessage, tag="snapshot"):
     now: Count
     applied: Count  # gradients that this shard has applied
     block: BlockHead
+
+
+class StartProbe(WireMessage, tag="start probe"):
+    """The coordinator to a worker, before the run begins: measure the way to the servers.
+
+    budget: ns that this may take.
+    """
+
+    budget: Count
+
+
+class Probe(WireMessage, tag="probe"):
+    """A worker to a server, before the run begins: answer with a block of the same size.
+
+    number: counts this worker's probes of this server from 0.
+    """
+
+    number: Count
+    block: BlockHead
+
+
+class ProbeAnswer(WireMessage, tag="probe answer"):
+    """A server's answer to a Probe."""
+
+    shard: Index
+    number: Count
+    block: BlockHead
+
+
+class ProbeDone(WireMessage, tag="probed"):
+    """A worker has done what StartProbe asked for."""
 
 
 # -- workers without servers, and the coordinator -----------------------------------------
@@ -366,6 +398,12 @@ class ScriptLog(WireMessage, tag="log"):
     """A worker to the coordinator: what its script has logged since the last ScriptLog."""
 
     points: Annotated[list[LoggedPoint], msgspec.Meta(max_length=MOST_POINTS)]
+
+
+class TimingReport(WireMessage, tag="times"):
+    """Rows of `record.timing`, as integers."""
+
+    block: BlockHead
 
 
 class TrainingDone(WireMessage, tag="left"):

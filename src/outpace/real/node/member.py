@@ -19,6 +19,7 @@ from outpace.kernel import Kernel, Mailbox, WalkerError
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import (
     MOST_ROWS,
+    MOST_TIMES,
     BlockHead,
     Go,
     JoinRun,
@@ -28,12 +29,15 @@ from outpace.real.net.messages import (
     Ready,
     Refused,
     StopRun,
+    TimingReport,
     TraceReport,
 )
 from outpace.real.net.transport import Handlers, Session, Transport
 from outpace.real.net.wire import WireError
 from outpace.real.net.zeromq.transport import ZeroMQTransport
+from outpace.real.node.timing import TimingRows
 from outpace.record.recorder import Recorder
+from outpace.record.timing import Sampling
 from outpace.record.trace import Table, TraceRows
 from outpace.support.units import nanoseconds
 from outpace.support.version import __version__
@@ -44,6 +48,7 @@ REPORT_EVERY_S: Final = 0.25
 _LAST_MESSAGES_S: Final = 60.0  # to deliver the last messages over a slow connection
 _REACH_S: Final = 60.0  # to reach the coordinator, which may be busy with its task
 _LONGEST_TEXT: Final = 10_000
+_NOTHING: Final = Sampling(1)  # of a process that only reports that it cannot be set up
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 BodyT = TypeVar("BodyT", bound=msgspec.Struct)
@@ -70,7 +75,7 @@ def boot_id() -> str:
 class Member:
     """A process of a run; subclasses spawn the work in its kernel."""
 
-    def __init__(self, link: CoordinatorLink) -> None:
+    def __init__(self, link: CoordinatorLink, sampling: Sampling = _NOTHING) -> None:
         self.name = link.name
         self.clock = RealClock()
         self.transport: Transport = ZeroMQTransport(
@@ -80,8 +85,9 @@ class Member:
         self.orders = Mailbox[WireMessage](self.kernel, f"the coordinator's orders to {link.name}")
         self._rows = TraceRows(self._send_rows)
         self.recorder = Recorder(self._rows, self._updated)
+        self.timing = TimingRows(self.clock, sampling)
         self.stopped: StopRun | None = None  # set when the coordinator stops the run
-        self.closed = False
+        self.closed = self._has_started = False
         self._reported = b""
         self._linger_s = 1.0
         self.coordinator = self.transport.call(
@@ -106,13 +112,18 @@ class Member:
     async def start_run(self) -> None:
         """Report that this process is ready; return when the run starts."""
         self.coordinator.send(Ready())
-        go = await self.order(Go)
+        go = await self._until_go()
         if go.boot and go.boot == boot_id():
             self.clock.origin = go.origin
         else:  # another machine: late by the time that the message took
             self.clock.origin = time.monotonic_ns()
         self.kernel.set_time(self.clock.now)
+        self._has_started = True
         self.kernel.spawn(self._report(), f"{self.name}'s report", daemon=True)
+
+    async def _until_go(self) -> Go:
+        """Return the order to start; a worker is asked to probe before."""
+        return await self.order(Go)
 
     async def _report(self) -> None:
         """Send the trace and the totals to the coordinator at regular intervals."""
@@ -121,8 +132,10 @@ class Member:
             self.flush()
 
     def flush(self) -> None:
-        """Send the new rows of the trace, and the totals if they have changed."""
+        """Send the new rows of trace and times, and the totals if they have changed."""
         self._rows.flush()
+        if self._has_started:  # else the time of the run is not known
+            self._send_times()
         totals = msgspec.msgpack.encode(self.recorder.totals)
         if totals != self._reported:
             self._reported = totals
@@ -158,11 +171,13 @@ class Member:
         """Send the remaining rows of the trace, and then the error, to the coordinator."""
         lost = error.peer if isinstance(error, Lost) else ""
         with contextlib.suppress(WireError):  # if the coordinator refuses this process
+            self._end_times()
             self.flush()
             self.coordinator.send(ProcessFailed(type(error).__name__[:64], in_short(error), lost))
 
     def finish(self) -> None:
         """Send the remaining rows and totals, and report that this process is done."""
+        self._end_times()
         self.flush()
         self.coordinator.send(ProcessDone())
         self._linger_s = _LAST_MESSAGES_S  # the run is incomplete without these messages
@@ -198,6 +213,15 @@ class Member:
 
     def _updated(self, shard: int, version: int) -> None:
         pass
+
+    def _end_times(self) -> None:
+        """Add the rows of requests that will not be answered."""
+
+    def _send_times(self) -> None:
+        table = self.timing.take()
+        for first in range(0, len(table), MOST_TIMES):
+            rows = torch.from_numpy(table[first : first + MOST_TIMES].reshape(-1))
+            self.coordinator.send(TimingReport(BlockHead("int64", rows.numel())), rows)
 
     def _send_rows(self, table: Table) -> None:
         totals = self.recorder.totals

@@ -33,6 +33,7 @@ from outpace.real.net.messages import (
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.peer_models import PeerModels
 from outpace.real.node.worker_process import WorkerProcess
+from outpace.record.timing import ALL_REDUCE, EXCHANGE
 from outpace.support.units import Time
 from outpace.sync.messages import Leave, WireMessage
 from outpace.sync.peers.context import AccumulatedGradient, Parameters
@@ -242,11 +243,24 @@ class PeerWorker(WorkerProcess):
             self.recorder.gradients_applied(part.weight, stale)
         self.recorder.totals.bytes_sent += part.bytes_sent
         self._averaged(part)
+        span = self._joined_after, part.joined, self.now
+        self.timing.span(ALL_REDUCE, self.worker, *span, inner=part.span, sent_bytes=part.nbytes)
 
     def _exchanged(self, pair: PendingExchange) -> None:
         self.recorder.totals.messages += 2
         self.recorder.totals.bytes_sent += 2 * pair.nbytes
         self._averaged(pair)
+        self.timing.span(
+            EXCHANGE,
+            self.worker,
+            self._joined_after,
+            pair.joined,
+            self.now,
+            inner=pair.span,
+            sent_bytes=pair.nbytes,
+            answer_bytes=pair.nbytes,
+            partner=pair.members[1],
+        )
 
     def _averaged(self, average: PendingReduction | PendingExchange) -> None:
         joined, ended = average.joined, average.ended

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
+from time import monotonic_ns
 from typing import Any
 
 import torch
@@ -28,17 +30,22 @@ from outpace.real.net.messages import (
     Initialize,
     OptimizerState,
     Plan,
+    Probe,
+    ProbeAnswer,
     Ready,
     Snapshot,
     TakeSnapshot,
     WirePush,
 )
+from outpace.real.net.probes import MOST_PROBES, SIZES
 from outpace.real.net.sparse_log import SparseLog
 from outpace.real.net.translation import for_shard, wire_reply
 from outpace.real.net.transport import Handlers
 from outpace.real.net.zeromq.transport import LOOPBACK
 from outpace.real.node.member import CoordinatorLink, Member
 from outpace.real.node.optimizer_state import bytes_due, entries_of, state_from
+from outpace.real.node.timing import ServiceTimes, TimedShard
+from outpace.record.timing import PULL, PUSH, Sampling
 from outpace.support.units import Time
 from outpace.sync import Policy
 from outpace.sync.conditions import Conditioned
@@ -46,6 +53,7 @@ from outpace.sync.messages import (
     Ack,
     Close,
     Message,
+    Pull,
     Push,
     Reply,
     SetPolicy,
@@ -53,7 +61,6 @@ from outpace.sync.messages import (
     worker_name,
 )
 from outpace.sync.parameter_block import TensorBlock, parameter_block
-from outpace.sync.shard import Shard
 
 
 class Server(Member):
@@ -72,11 +79,12 @@ class Server(Member):
         keys: dict[str, str],
         address: str = LOOPBACK,
     ) -> None:
-        super().__init__(link)
+        super().__init__(link, Sampling.of_run(experiment.workers, experiment.servers_in_run))
         self.index = index
+        self._times = ServiceTimes(self.timing, index)
         self._experiment = experiment
         self._followed = experiment.policies.initial()[index]
-        self.shard: Shard
+        self.shard: TimedShard
         self._is_ready = False  # True once there is the shard
         self._block: tuple[str, int] | None = None  # dtype and elements, once planned
         self._asked: dict[int, int] = {}  # version -> the request for its snapshot
@@ -88,7 +96,8 @@ class Server(Member):
         self._given_state = Future[dict[int, State]](self.kernel, "the optimizer's state")
         self._all_left_at: Time | None = None
         self._log = SparseLog(self.notice)
-        names = map(worker_name, range(experiment.workers))
+        self._probes: Counter[str] = Counter()  # answered, of each worker
+        names = self._workers = [worker_name(worker) for worker in range(experiment.workers)]
         self.listener = self.transport.listen(
             address,
             {name: keys.get(name, "") for name in names},
@@ -119,7 +128,8 @@ class Server(Member):
             if initialize.has_state:
                 self._steps.load(await self._given_state)
         policy = self._followed.policy
-        self.shard = Shard(self.index, block, experiment.workers, policy, self.recorder)
+        self.shard = TimedShard(self.index, block, experiment.workers, policy, self.recorder)
+        self.shard.times = self._times
         self._is_ready = True
         for name in self._want_initial:
             self._send_parameters(name)
@@ -166,17 +176,24 @@ class Server(Member):
             self.shard.close(now if self._all_left_at is None else self._all_left_at)
         super().finish()
 
+    def _end_times(self) -> None:
+        self._times.close()
+
     # -- incoming messages -------------------------------------------------------
 
     def _expected_of_worker(self, peer: str, message: WireMessage) -> tuple[str, int] | None:
         if isinstance(message, OptimizerState):
             size = bytes_due(message.entries, self._lengths) if peer == worker_name(0) else None
             return None if size is None else ("uint8", size)
+        if isinstance(message, Probe):
+            size = message.block.elements
+            return ("uint8", size) if size in SIZES and self._may_probe(peer) else None
         return self._block if isinstance(message, WirePush | Initialize) else None
 
     def _take(self, peer: str, received: WireMessage, block: Block | None) -> None:
         messages = for_shard(received, block)
         if messages:
+            self._note_received(peer, received, block)
             for message in messages:
                 if self._inbox.take(peer, message) and isinstance(message, Push):
                     self._require_finite(message)
@@ -200,10 +217,35 @@ class Server(Member):
         elif isinstance(received, OptimizerState) and self._takes_state:
             assert block is not None
             self._take_state(received, block)
+        elif isinstance(received, Probe) and self._may_probe(peer):
+            assert block is not None
+            self._answer_probe(peer, received, block)
         else:
             self.listener.refuse(
                 peer, f"{type(received).__name__} is not accepted from this worker now"
             )
+
+    def _note_received(self, peer: str, received: WireMessage, block: Block | None) -> None:
+        if not isinstance(received, WirePush | Pull) or peer != worker_name(received.worker):
+            return
+        worker, iteration = received.worker, received.iteration
+        if isinstance(received, Pull):
+            self._times.received(PULL, worker, iteration, 0, pulls=True)
+        else:
+            size, pulls = 0 if block is None else block.nbytes, received.coin is not None
+            self._times.received(PUSH, worker, iteration, size, pulls=pulls)
+
+    def _may_probe(self, peer: str) -> bool:
+        """True if this worker may send a probe now: before the run begins, and not too many."""
+        is_time = self._experiment.probe and self._is_ready and not self._has_started
+        return is_time and self._probes[peer] < MOST_PROBES
+
+    def _answer_probe(self, peer: str, probe: Probe, block: Block) -> None:
+        number = self._probes[peer]
+        self._probes[peer] += 1
+        began = monotonic_ns()
+        self.listener.send(peer, ProbeAnswer(self.index, number, probe.block), block)
+        self._times.probed(self._workers.index(peer), number, block.nbytes, began)
 
     def _require_finite(self, push: Push) -> None:
         """Drop a gradient that is not finite, or end the run; the worker should have refused it."""
@@ -294,7 +336,9 @@ class Server(Member):
             block = message.parameters
             self._turns.answered(message.worker, message.iteration)
             totals.bytes_sent += block.nbytes
+            began = monotonic_ns()
             self.listener.send(to, wire_reply(message, block), block)
+            self._times.answered(message.worker, message.iteration, block.nbytes, began)
 
 
 def serve(*arguments: Any) -> None:

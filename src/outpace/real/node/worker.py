@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from time import monotonic_ns
 from typing import Any
 
 import torch
@@ -21,18 +22,23 @@ from outpace.real.net.messages import (
     FetchState,
     OptimizerState,
     Plan,
+    Probe,
+    ProbeAnswer,
     Refused,
     Snapshot,
     WirePush,
     WireReply,
 )
+from outpace.real.net.probes import SIZES, ProbeTurn
 from outpace.real.net.translation import reply_of
 from outpace.real.net.transport import Caller, Handlers
 from outpace.real.node.member import CoordinatorLink, Lost
 from outpace.real.node.optimizer_state import bytes_due, entries_of, state_from
+from outpace.real.node.timing import RequestTimes
 from outpace.real.node.worker_process import Trainer, WorkerProcess
+from outpace.record.timing import COMPUTE, PROBE, PULL, PUSH, STOPPED
 from outpace.support.randomness import RandomStream
-from outpace.support.units import nanoseconds, seconds
+from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync.messages import (
     SCHEDULER,
     Abort,
@@ -62,6 +68,10 @@ class ServedWorker(WorkerProcess):
         self._snapshots = Mailbox[tuple[int, Block]](self.kernel, "the servers' parameters")
         self.recv: Callable[[], Coroutine[Any, Any, Message]] = self._mailbox.get
         self._callers: dict[str, Caller] = {}
+        self._numbers: dict[str, int] = {}  # of the servers
+        self._times = RequestTimes(self.timing, worker)
+        self._probe_answers = Mailbox[ProbeAnswer](self.kernel, "the answer to a probe")
+        self._probed = -1, -1, -1  # server, number and bytes of the probe that is not answered yet
         self._blocks: list[Block] = []
         self._coins = RandomStream(
             experiment.seed, "coin", worker, lambda source, n: source.random(n)
@@ -93,12 +103,14 @@ class ServedWorker(WorkerProcess):
         for server, (endpoint, block) in enumerate(zip(plan.endpoints, self._blocks, strict=True)):
             name, groups = server_name(server), self.trainer.places(server)
             self.servers.append(name)
+            self._numbers[name] = server
             self._callers[name] = self.transport.call(
                 name,
                 endpoint,
                 plan.keys[server] if plan.keys else "",
                 Handlers(_expect(server, block, groups), self._take, self._lost),
             )
+        self._times.connected(len(self.servers))
 
     async def _fetch(self, request: Fetch) -> list[Block]:
         """Return the servers' parameters, one block per server."""
@@ -106,6 +118,20 @@ class ServedWorker(WorkerProcess):
             caller.send(request)
         blocks = dict([await self._snapshots.get() for _ in self._callers])
         return [blocks[server] for server in range(len(blocks))]
+
+    async def probe(self, budget: Time) -> None:
+        zeros = torch.zeros(max(SIZES), dtype=torch.uint8)
+        turn = ProbeTurn(self.worker, len(self.servers), budget)
+        numbers = [0] * len(self.servers)
+        for server, size in turn.exchanges():
+            number, block = numbers[server], zeros[:size]
+            numbers[server] += 1
+            began = monotonic_ns()
+            self._callers[self.servers[server]].send(Probe(number, head_of(block)), block)
+            self._times.sent(PROBE, server, number, size, began, pulls=True)
+            self._probed = server, number, size
+            await self._probe_answers.get()
+            turn.took(monotonic_ns() - began)
 
     async def leave(self, *, fetch: bool) -> list[Block]:
         # The program stays suspended and sends nothing more.
@@ -151,18 +177,23 @@ class ServedWorker(WorkerProcess):
         self.recorder.totals.messages += 0 if leaves else len(messages)  # leaving costs nothing
         match messages:
             case (Push() as push, Pull() as pull) if push.iteration == pull.iteration:
-                self._send_push(caller, push, pull.coin)
+                self._send_push(to, caller, push, pull.coin)
             case _:
                 for message in messages:
                     if isinstance(message, Push):
-                        self._send_push(caller, message, None)
-                    else:
-                        assert isinstance(message, Pull | Leave | Done)
-                        caller.send(message)
+                        self._send_push(to, caller, message, None)
+                        continue
+                    assert isinstance(message, Pull | Leave | Done)
+                    began = monotonic_ns()
+                    caller.send(message)
+                    if isinstance(message, Pull) and to != SCHEDULER:
+                        number = self._numbers[to]
+                        self._times.sent(PULL, number, message.iteration, 0, began, pulls=True)
 
-    def _send_push(self, caller: Caller, push: Push, coin: float | None) -> None:
+    def _send_push(self, to: str, caller: Caller, push: Push, coin: float | None) -> None:
         """Send a push, with the coin of its pull; None for a push without a pull."""
-        self.recorder.totals.bytes_sent += size_bytes(push)
+        size = size_bytes(push)
+        self.recorder.totals.bytes_sent += size
         gradient = push.gradient
         head = None if gradient is None else head_of(gradient)
         message = WirePush(push.worker, push.iteration, push.version, head, coin)
@@ -170,7 +201,10 @@ class ServedWorker(WorkerProcess):
         if settings is not None and gradient is not None:
             message.settings, message.unused = settings.groups, settings.unused
         message.skipped = push.skipped
+        began = monotonic_ns()
         caller.send(message, gradient)
+        pulls = coin is not None
+        self._times.sent(PUSH, self._numbers[to], push.iteration, size, began, pulls=pulls)
 
     async def execute_until(
         self, parameters: Sequence[Block], iteration: int, ends_it: Callable[[Message], bool]
@@ -189,15 +223,21 @@ class ServedWorker(WorkerProcess):
 
         gradient = await self.trainer.gradient(parameters, iteration, self.rate_limited(is_over))
         if isinstance(gradient, Stopped):
+            self.note_computation(STOPPED, iteration, started)
             return Stopped(share()) if duration_s else gradient
         if duration_s:
             self.kernel.catch_up()
             end = self.now + nanoseconds(max(0.0, duration_s - self.worked_s(started)))
             while message := await self._mailbox.get_within(seconds(max(0, end - self.now))):
                 if ends_it(message):
+                    self.note_computation(STOPPED, iteration, started)
                     return Stopped(share())
         self.recorder.gradient_computed(self.worker)
+        self.note_computation(COMPUTE, iteration, started)
         return gradient
+
+    def _end_times(self) -> None:
+        self._times.close()
 
     # -- incoming messages ---------------------------------------------------------------
 
@@ -216,7 +256,12 @@ class ServedWorker(WorkerProcess):
 
     def _take(self, peer: str, message: WireMessage, block: Block | None) -> None:
         if isinstance(message, WireReply):
+            self._times.arrived(message.shard, message.iteration, message.block.nbytes)
             self._mailbox.put(reply_of(message, block))
+        elif isinstance(message, ProbeAnswer) and self._is_due(message):
+            self._probed = -1, -1, -1
+            self._times.arrived(message.shard, message.number, message.block.nbytes)
+            self._probe_answers.put(message)
         elif isinstance(message, Ack):
             self._mailbox.put(message)
         elif isinstance(message, Snapshot):
@@ -230,6 +275,9 @@ class ServedWorker(WorkerProcess):
             raise RunError(f"{peer} refused {self.name}: {message.reason}")
         else:
             raise RunError(f"{peer} sent {self.name} a {type(message).__name__}")
+
+    def _is_due(self, answer: ProbeAnswer) -> bool:
+        return self._probed == (answer.shard, answer.number, answer.block.nbytes)
 
     def _lost(self, peer: str) -> None:
         raise Lost(self.name, peer)
@@ -249,6 +297,9 @@ def _expect(
         if isinstance(message, OptimizerState) and message.shard == server:
             size = bytes_due(message.entries, lengths)
             return None if size is None else ("uint8", size)
+        if isinstance(message, ProbeAnswer) and message.shard == server:
+            size = message.block.elements
+            return ("uint8", size) if size in SIZES else None
         named = isinstance(message, WireReply | Snapshot) and message.shard == server
         return due if named else None
 

@@ -15,21 +15,25 @@ import torch
 
 from outpace.blocks.block import Block, StepSettings, whole
 from outpace.config.experiment import Experiment
-from outpace.errors import DivergenceError
+from outpace.errors import DivergenceError, RunError
 from outpace.kernel import Mailbox
 from outpace.optim.torch_optimizers import Groups, State
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import (
     MOST_POINTS,
+    Go,
     Initialize,
     LoggedPoint,
     ModelBuffers,
     Plan,
+    ProbeDone,
     ScriptLog,
+    StartProbe,
 )
 from outpace.real.net.sparse_log import SparseLog
 from outpace.real.node.member import CoordinatorLink, Member
 from outpace.real.node.untimed import UntimedSpans
+from outpace.record.timing import COMPUTE, UNTIMED, Sampling
 from outpace.record.trace import NONE
 from outpace.support.units import Time, seconds
 from outpace.sync.messages import WireMessage
@@ -87,7 +91,7 @@ class WorkerProcess(Member, ABC):
     """The process of worker number `worker`."""
 
     def __init__(self, link: CoordinatorLink, worker: int, experiment: Experiment) -> None:
-        super().__init__(link)
+        super().__init__(link, Sampling.of_run(experiment.workers, experiment.servers_in_run))
         self.worker = worker
         self._log = SparseLog(self.notice)
         self._stops_at_non_finite = experiment.non_finite == "stop"
@@ -113,6 +117,17 @@ class WorkerProcess(Member, ABC):
             **what,
         )
         return await self.order(Plan)
+
+    async def _until_go(self) -> Go:
+        while isinstance(message := await self.orders.get(), StartProbe):
+            await self.probe(message.budget)
+            self.coordinator.send(ProbeDone())
+        if not isinstance(message, Go):
+            raise RunError(f"{self.name} expected a Go and got {message}")
+        return message
+
+    async def probe(self, budget: Time) -> None:
+        """Measure the way to the servers, for at most `budget` ns."""
 
     async def agree_on_buffers(self) -> None:
         """Load the model buffers of worker 0, which sends them."""
@@ -180,7 +195,14 @@ class WorkerProcess(Member, ABC):
             if rest_s > 0:
                 await self.kernel.sleep(rest_s)
             self.recorder.gradient_computed(self.worker)
+            self.note_computation(COMPUTE, iteration, started)
         return gradient
+
+    def note_computation(self, what: int, iteration: int, started: Time) -> None:
+        """Add a computation that ends now to the times; see `record.timing`."""
+        now = self.now
+        began = started + self._untimed.within(started, now)
+        self.timing.span(what, self.worker, iteration, began, now)
 
     def refuse_gradient(self, what: str, iteration: int) -> None:
         """Report a gradient that is not finite, and is not pushed.
@@ -226,6 +248,7 @@ class WorkerProcess(Member, ABC):
         """Take a span out of the time in which this worker computes gradients."""
         self._untimed.add(begun, ended)
         self.recorder.untimed(self.worker, iteration, begun, ended)
+        self.timing.span(UNTIMED, self.worker, iteration, begun, ended)
 
     def flush(self) -> None:
         self._send_points()

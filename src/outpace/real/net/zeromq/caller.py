@@ -39,6 +39,7 @@ class ZeroMQCaller(MonitoredSocket):
         self._outgoing = Outgoing(session.run, session.epoch)
         self._up = False
         self._failed = 0  # handshakes in a row
+        self._first_ns = 0  # when the first piece of a message in several pieces was read
         # ZeroMQ serves only the first of two sockets with the same identity, so it is random.
         self._socket.routing_id = f"{name}{NAME_END}{secrets.token_hex(8)}".encode()
         if session.keys is None:
@@ -67,9 +68,13 @@ class ZeroMQCaller(MonitoredSocket):
             got = self._incoming.take([frame.buffer for frame in frames])
         except WireError as error:
             raise WireError(f"a message of {self.peer} does not belong here: {error}") from None
-        if got is not None:
-            self._handlers.on_message(self.peer, *got)
-        return got is not None
+        clock = self._clock
+        if got is None:
+            self._first_ns = self._first_ns or clock.read_ns
+            return False
+        clock.first_ns, self._first_ns = self._first_ns or clock.read_ns, 0
+        self._handlers.on_message(self.peer, *got)
+        return True
 
     def _disconnected(self, _: int) -> None:
         if self._up:  # else only a handshake has ended

@@ -46,6 +46,7 @@ class _Peer:
     incoming: Incoming
     outgoing: Outgoing
     refused: bool = False
+    first_ns: int = 0  # when the first piece of a message in several pieces was read
 
 
 class ZeroMQListener(MonitoredSocket):
@@ -143,9 +144,13 @@ class ZeroMQListener(MonitoredSocket):
             else:
                 self.refuse(name, str(error))
             return False
-        if got is not None:
-            self._handlers.on_message(name, *got)
-        return got is not None
+        clock = self._clock
+        if got is None:
+            peer.first_ns = peer.first_ns or clock.read_ns
+            return False
+        clock.first_ns, peer.first_ns = peer.first_ns or clock.read_ns, 0
+        self._handlers.on_message(name, *got)
+        return True
 
     def _newcomer(self, name: str, identity: bytes, frame: zmq.Frame) -> _Peer:
         """Return what becomes a peer if its first message is one of this run."""

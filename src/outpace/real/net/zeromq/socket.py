@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from abc import ABC, abstractmethod
 from typing import Any, Final
 
@@ -50,6 +51,7 @@ class MonitoredSocket(ABC):
     ) -> None:
         self._clock, self._session, self._handlers = clock, session, handlers
         self._socket: zmq.Socket[bytes] = context.socket(kind)
+        self._empty_ns = 0  # when nothing was there to be read
         lease_ms = max(1, int(session.lease_s * 1000))
         for option, value in (
             (zmq.SNDHWM, 0),
@@ -98,18 +100,27 @@ class MonitoredSocket(ABC):
 
     def _receive(self) -> None:
         """Receive up to the first whole message, which the kernel handles before the next."""
-        receive = self._socket.recv
+        receive, clock = self._socket.recv, self._clock
         for _ in range(_AT_ONCE):
             try:
                 frame = receive(zmq.NOBLOCK, False)
             except zmq.Again:
+                self._empty_ns = time.monotonic_ns()
                 return
             frames = [frame]
             while frame.more:
                 frame = receive(0, False)
                 frames.append(frame)
+            before, clock.read_ns = clock.read_ns, time.monotonic_ns()
+            clock.after_ns = max(clock.idle_ns, self._empty_ns)
             if self._take(frames):
+                if clock.idle_ns < before:  # busy for more than one message
+                    self._note_whether_empty()
                 return
+
+    def _note_whether_empty(self) -> None:
+        if not self._socket.closed and not int(self._socket.get(zmq.EVENTS)) & zmq.POLLIN:
+            self._empty_ns = time.monotonic_ns()
 
     def _send(
         self, outgoing: Outgoing, identity: bytes | None, message: WireMessage, block: Block | None

@@ -1,0 +1,240 @@
+"""What a process of a real run adds to `timing.parquet`: see `record.timing` for the columns.
+
+Stamps are values of time.monotonic_ns() until the rows are taken, because the time of the run may
+begin later. A row of a request is made by two processes; each knows its own columns.
+"""
+
+from __future__ import annotations
+
+from array import array
+from time import monotonic_ns
+from typing import Final
+
+import numpy as np
+
+from outpace.blocks.block import Value
+from outpace.real.net.clock import RealClock
+from outpace.record.timing import PROBE, SCHEMA, UNTIMED, WIDTH, Sampling
+from outpace.record.trace import NONE, Table
+from outpace.support.units import Time
+from outpace.sync.messages import Message, Pull, Push, Reply
+from outpace.sync.shard import Shard
+
+_PLACE: Final = {name: place for place, name in enumerate(SCHEMA.names)}
+_TIMES: Final = _PLACE["sent_ns"]  # this column and all later ones are times
+_ANSWER_BYTES: Final = _PLACE["answer_bytes"]
+_BEGUN, _DONE, _RELEASED = _PLACE["begun_ns"], _PLACE["done_ns"], _PLACE["released_ns"]
+_ANSWER: Final = slice(_PLACE["answer_begun_ns"], _PLACE["answered_end_ns"] + 1)
+_AFTER_SENT: Final = (NONE,) * (_PLACE["arrived_after_ns"] - _PLACE["received_after_ns"])
+_NO_ARRIVAL: Final = (NONE,) * 3
+_UNSENT: Final = (NONE, NONE)
+_UNHANDLED: Final = (NONE,) * (WIDTH - _BEGUN)
+
+
+class TimingRows:
+    """Rows of SCHEMA on their way to the coordinator."""
+
+    def __init__(self, clock: RealClock, sampling: Sampling) -> None:
+        self.clock, self.recorded = clock, sampling.recorded
+        self._rows = array("q")
+        self.add = self._rows.extend  # takes the numbers of one row
+
+    def span(
+        self,
+        what: int,
+        worker: int,
+        iteration: int,
+        began: Time,
+        ended: Time,
+        inner: tuple[Time, Time] = (NONE, NONE),
+        sent_bytes: int = 0,
+        answer_bytes: int = 0,
+        partner: int = NONE,
+    ) -> None:
+        """Add a span of a worker, all times in ns since the start of the run.
+
+        inner: begun_ns and done_ns.
+        """
+        if what != UNTIMED and not self.recorded(iteration):
+            return
+        origin = self.clock.origin
+        begun, done = (time if time == NONE else time + origin for time in inner)
+        head = what, worker, -1, partner, iteration, sent_bytes, answer_bytes, began + origin
+        self.add((*head, NONE, NONE, NONE, NONE, begun, done, *(NONE,) * 6, ended + origin))
+
+    def take(self) -> Table:
+        """Return the rows since the last call, in ns since the start of the run."""
+        rows, self._rows = self._rows, array("q")
+        self.add = self._rows.extend
+        table = np.frombuffer(rows, dtype=np.int64).reshape(-1, WIDTH).copy()
+        times = table[:, _TIMES:]
+        times[times != NONE] -= self.clock.origin
+        return table
+
+
+class RequestTimes:
+    """The times of a worker's requests to its servers, in the worker's clock.
+
+    A reply answers its own pull and all earlier ones of that server.
+    """
+
+    def __init__(self, rows: TimingRows, worker: int) -> None:
+        self._rows, self._clock, self._worker = rows, rows.clock, worker
+        self._recorded = rows.recorded
+        self._open: list[dict[int, tuple[int, ...]]] = []  # server -> iteration -> begin of a row
+
+    def connected(self, servers: int) -> None:
+        """Take requests to this number of servers."""
+        self._open = [{} for _ in range(servers)]
+
+    def sent(
+        self, what: int, server: int, iteration: int, sent_bytes: int, began: int, *, pulls: bool
+    ) -> None:
+        """Note a request that has been given to the socket since `began`.
+
+        pulls: an answer is due.
+        """
+        if what != PROBE and not self._recorded(iteration):
+            return
+        head = what, self._worker, server, NONE, iteration, sent_bytes
+        begin = *head, NONE if pulls else 0, began, monotonic_ns()
+        if pulls:
+            self._open[server][iteration] = begin
+        else:
+            self._rows.add((*begin, *_AFTER_SENT, *_NO_ARRIVAL))
+
+    def arrived(self, server: int, iteration: int, answer_bytes: int) -> None:
+        """Note that the message that the clock has read last is an answer."""
+        is_open = self._open[server]
+        while is_open:
+            first = next(iter(is_open))
+            if first > iteration:
+                return
+            begin = is_open.pop(first)
+            if first == iteration:
+                clock = self._clock
+                stamps = clock.after_ns, clock.first_ns, clock.read_ns
+                began, ended = begin[-2:]
+                row = *begin[:_ANSWER_BYTES], answer_bytes, began, ended, *_AFTER_SENT, *stamps
+                self._rows.add(row)
+                return
+            self._rows.add((*begin, *_AFTER_SENT, *_NO_ARRIVAL))
+
+    def close(self) -> None:
+        """Add the requests that were not answered."""
+        for is_open in self._open:
+            for begin in is_open.values():
+                self._rows.add((*begin, *_AFTER_SENT, *_NO_ARRIVAL))
+            is_open.clear()
+
+
+class ServiceTimes:
+    """The times of requests to a server, in the server's clock."""
+
+    def __init__(self, rows: TimingRows, server: int) -> None:
+        self._rows, self._clock, self._server = rows, rows.clock, server
+        self._recorded = rows.recorded
+        # Rows that begin, by worker and iteration: of requests with a pull, and of pushes without.
+        self._open: dict[int, dict[int, list[int]]] = {}
+        self._pushes: dict[tuple[int, int], list[int]] = {}
+        self.reading = 0  # when the parameters were read last
+
+    def received(
+        self, what: int, worker: int, iteration: int, sent_bytes: int, *, pulls: bool
+    ) -> None:
+        """Note that the message that the clock has read last is a request.
+
+        pulls: an answer is due.
+        """
+        if not self._recorded(iteration):
+            return
+        clock = self._clock
+        head = what, worker, self._server, NONE, iteration, sent_bytes, NONE if pulls else 0
+        stamps = clock.after_ns, clock.first_ns, clock.read_ns
+        row = [*head, *_UNSENT, *stamps, *_UNHANDLED]
+        if pulls:
+            self._open.setdefault(worker, {})[iteration] = row
+        else:
+            self._pushes[worker, iteration] = row
+
+    def handled(self, message: Push | Pull, begun: int, done: int) -> None:
+        """Note that the shard has handled a request."""
+        worker, iteration = message.worker, message.iteration
+        row = None
+        if self._pushes and isinstance(message, Push):
+            row = self._pushes.pop((worker, iteration), None)
+        if row is not None:
+            row[_BEGUN], row[_DONE] = begun, done
+            self._rows.add(row)
+        elif (
+            (is_open := self._open.get(worker))
+            and (row := is_open.get(iteration))
+            and row[_BEGUN] == NONE  # else the message is the pull of a push
+        ):
+            row[_BEGUN], row[_DONE] = begun, done
+
+    def released(self, replies: list[Reply], now: int) -> None:
+        """Note that the shard has returned these answers."""
+        for reply in replies:
+            is_open = self._open.get(reply.worker)
+            if is_open and (row := is_open.get(reply.iteration)):
+                row[_RELEASED] = now
+
+    def probed(self, worker: int, number: int, size: int, began: int) -> None:
+        """Add a probe that has just been answered; `began`: the answer began to be sent."""
+        clock = self._clock
+        read, ended = clock.read_ns, monotonic_ns()
+        head = PROBE, worker, self._server, NONE, number, size, size, *_UNSENT
+        service = (read,) * 4  # there is nothing to do
+        stamps = clock.after_ns, clock.first_ns, read, *service, began, ended
+        self._rows.add((*head, *stamps, *_NO_ARRIVAL))
+
+    def answered(self, worker: int, iteration: int, answer_bytes: int, began: int) -> None:
+        """Note an answer that has been given to the socket since `began`."""
+        is_open = self._open.get(worker)
+        while is_open:
+            first = next(iter(is_open))
+            if first > iteration:
+                return
+            row = is_open.pop(first)
+            if first == iteration:
+                row[_ANSWER_BYTES] = answer_bytes
+                row[_ANSWER] = self.reading, began, monotonic_ns()
+                self._rows.add(row)
+                return
+            self._rows.add(row)
+
+    def close(self) -> None:
+        """Add the requests that were not answered."""
+        for row in self._pushes.values():
+            self._rows.add(row)
+        for is_open in self._open.values():
+            for row in is_open.values():
+                self._rows.add(row)
+        self._pushes.clear()
+        self._open.clear()
+
+
+class TimedShard(Shard):
+    """A shard whose times are noted."""
+
+    times: ServiceTimes
+
+    def receive(self, message: Message, now: Time) -> list[Reply]:
+        begun = monotonic_ns()
+        replies = super().receive(message, now)
+        done = monotonic_ns()
+        if isinstance(message, Push | Pull):
+            self.times.handled(message, begun, done)
+        if replies:
+            self.times.released(replies, done)
+        return replies
+
+    def on_time(self, now: Time) -> list[Reply]:
+        replies = super().on_time(now)
+        self.times.released(replies, monotonic_ns())
+        return replies
+
+    def read(self) -> Value:
+        self.times.reading = monotonic_ns()
+        return super().read()

@@ -1,0 +1,205 @@
+"""timing.parquet of real runs: what it holds, and that it tells the causes of delays apart."""
+
+from __future__ import annotations
+
+import queue
+import socket
+import threading
+import time
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from outpace.config.reading import experiment_from
+from outpace.experiment.results import timing_sink_for
+from outpace.experiment.running import run
+from outpace.real.node.server import Server
+from outpace.real.process.local import LocalLauncher
+from outpace.real.run import RealRun
+from outpace.real.training import TaskTraining
+from outpace.record.sinks import MemorySink
+from outpace.record.timing import Timing, sampling_of
+from outpace.record.trace import Trace
+
+pytestmark = pytest.mark.slow
+
+MS = 1_000_000
+SLOW = """\
+import time, torch
+
+class Slow(torch.optim.SGD):
+    def step(self, closure=None):
+        time.sleep(0.05)
+        return super().step(closure)
+
+def make(groups):
+    return Slow(groups, lr=0.1)
+"""
+ELEMENTS = 1000
+CONFIG = {
+    "task": {"kind": "quadratic", "eigenvalues": [0.5] * ELEMENTS, "noise": 0.1},
+    "workers": 2,
+    "servers": 1,
+    "sync": {"kind": "bsp"},
+    "deterministic": True,
+    "stop": {"iterations": 3},
+}
+
+
+@pytest.fixture(scope="module")
+def slow_server(tmp_path_factory):
+    """A run whose server takes 50 ms for an update."""
+    folder = tmp_path_factory.mktemp("slow")
+    (folder / "slow.py").write_text(SLOW)
+    optimizer = {"kind": "python", "target": f"{folder}/slow.py:make"}
+    return run(CONFIG, folder / "out", optimizer=optimizer)
+
+
+def rows_of(table, what):
+    return [row for row in table.to_pylist() if row["what"] == what]
+
+
+def test_each_message_and_computation_has_a_row_in_order_of_time(slow_server):
+    table = slow_server.timing
+    keys = Counter(
+        (row["what"], row["worker"], row["server"], row["iteration"]) for row in table.to_pylist()
+    )
+    assert set(keys.values()) == {1}
+    expected = {("push", w, 0, n) for w in (0, 1) for n in range(3)}
+    expected |= {("compute", w, -1, n) for w in (0, 1) for n in range(3)}
+    assert {key for key in keys if key[0] != "probe"} == expected
+    for row in rows_of(table, "push") + rows_of(table, "probe"):
+        # One machine has one clock, so that the order holds across the processes too.
+        assert row["sent_ns"] <= row["received_first_ns"] <= row["received_ns"] <= row["begun_ns"]
+        assert row["begun_ns"] <= row["done_ns"] <= row["released_ns"] <= row["answer_begun_ns"]
+        assert row["answer_begun_ns"] <= row["answered_ns"] <= row["answered_end_ns"]
+        assert row["answered_ns"] <= row["arrived_first_ns"] <= row["arrived_ns"]
+        assert row["sent_ns"] <= row["sent_end_ns"]
+        assert row["received_after_ns"] <= row["received_ns"]
+        assert row["arrived_after_ns"] <= row["arrived_ns"]
+    for row in rows_of(table, "push"):
+        assert row["sent_bytes"] == row["answer_bytes"] == 8 * ELEMENTS  # float64
+        assert row["sent_ns"] >= 0
+    probes = rows_of(table, "probe")
+    assert {row["worker"] for row in probes} == {0, 1}
+    assert all(row["sent_bytes"] == row["answer_bytes"] for row in probes)
+    assert {row["sent_bytes"] for row in probes} <= {1 << 10, 1 << 15, 1 << 18, 1 << 21}
+    assert max(row["arrived_ns"] for row in probes) < 0  # before the run
+    # 32,768 rows of 2 pairs: all of the first 16,384 iterations.
+    assert sampling_of(table).all_until == 16_384
+
+
+def test_the_time_of_a_slow_server_is_not_taken_for_the_network_or_the_policy(slow_server):
+    pushes = rows_of(slow_server.timing, "push")
+    for n in range(3):
+        first, last = sorted(
+            (row for row in pushes if row["iteration"] == n), key=lambda row: row["begun_ns"]
+        )
+        # BSP: the last push causes the update, which releases the pull of the first; the pull of
+        # the last is handled after that.
+        assert last["done_ns"] - last["begun_ns"] >= 50 * MS
+        assert first["done_ns"] <= last["begun_ns"]
+        assert first["released_ns"] == last["done_ns"] <= last["released_ns"]
+    # What remains of a round trip of at least 50 ms is the network.
+    network = [
+        row["arrived_ns"] - row["sent_ns"] - (row["answered_ns"] - row["received_ns"])
+        for row in pushes
+    ]
+    assert min(network) < 50 * MS
+
+
+def test_the_probe_changes_nothing_but_the_times(slow_server):
+    config = slow_server.experiment
+    without = run(replace(config, probe=False), workers=2)
+    assert not rows_of(without.timing, "probe")
+    digest = "parameters_digest"
+    assert without.summary[digest] == slow_server.summary[digest]
+    assert without.trace.num_rows == slow_server.trace.num_rows
+
+
+# -- a slow link --------------------------------------------------------------------------
+
+UP_S, DOWN_S, BYTES_PER_S = 0.020, 0.005, 100e6
+
+
+def relay(there: tuple[str, int]) -> int:
+    """Relay a port of this machine to another one, later; return the port.
+
+    Bytes arrive UP_S later and BYTES_PER_S of them in a second, the other way DOWN_S later.
+    """
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def carry(source: socket.socket, goal: socket.socket, later_s: float, rate: float) -> None:
+        on_the_way: queue.SimpleQueue[tuple[float, bytes]] = queue.SimpleQueue()
+
+        def deliver() -> None:
+            while True:
+                due, data = on_the_way.get()
+                time.sleep(max(0.0, due - time.monotonic()))
+                goal.sendall(data)
+
+        threading.Thread(target=deliver, daemon=True).start()
+        free = 0.0  # when the link has passed on all before
+        while data := source.recv(1 << 16):
+            free = max(free, time.monotonic()) + len(data) / rate
+            on_the_way.put((free + later_s, data))
+
+    def accept() -> None:
+        while True:
+            near, _ = listening.accept()
+            far = socket.create_connection(there)
+            up, down = (near, far, UP_S, BYTES_PER_S), (far, near, DOWN_S, 1e12)
+            for way in (up, down):
+                threading.Thread(target=carry, args=way, daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    return int(listening.getsockname()[1])
+
+
+def serve_behind_a_relay(*arguments) -> None:
+    server = Server(*arguments)
+    port = int(server.listener.endpoint.rpartition(":")[2])
+    server.listener.endpoint = f"tcp://127.0.0.1:{relay(('127.0.0.1', port))}"
+    server.run(server.serve())
+
+
+class BehindARelay(LocalLauncher):
+    def start(self, role, address) -> None:
+        if role.name.startswith("server"):
+            role = replace(role, target=serve_behind_a_relay)
+        super().start(role, address)
+
+
+def test_the_probe_tells_latency_and_bandwidth_of_both_directions():
+    changes = {"workers": 1, "task": {"kind": "timing", "parameters": 1000}}
+    experiment = experiment_from(CONFIG | changes, "the test")
+    times = timing_sink_for(experiment, None)
+    engine = RealRun(
+        experiment,
+        TaskTraining(experiment),
+        Trace(MemorySink()),
+        print,
+        launcher=BehindARelay,
+        timing=Timing(times),
+    )
+    try:
+        engine.run()
+    finally:
+        engine.close()
+    probes = rows_of(times.table(), "probe")
+    took = max(row["arrived_ns"] for row in probes) - min(row["sent_ns"] for row in probes)
+    assert took < 1500 * MS  # 0.5 s are intended; the test's machine may be busy
+    up = {size: min(up_ns(probes, size)) for size in (1 << 10, 1 << 18)}
+    down = min(row["arrived_ns"] - row["answered_ns"] for row in probes)
+    assert up[1 << 10] >= UP_S * 1e9
+    assert down >= DOWN_S * 1e9
+    # 2^18 bytes take 2.6 ms at 100 MB/s.
+    assert up[1 << 18] >= (UP_S + (1 << 18) / BYTES_PER_S) * 1e9
+    assert down < up[1 << 10]
+    # The server waited for the messages: they were read when they came.
+    assert any(row["received_ns"] - row["received_after_ns"] < MS for row in probes)
+
+
+def up_ns(probes, size):
+    return [row["received_ns"] - row["sent_ns"] for row in probes if row["sent_bytes"] == size]
