@@ -29,6 +29,7 @@ from outpace.real.net.messages import (
     BlockPiece,
     Envelope,
     Header,
+    LoggedPoint,
     Ready,
     StateEntry,
     WirePush,
@@ -54,6 +55,8 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
             return st.binary(max_size=min(meta.max_length, 20))
         if typing.get_origin(base) is list:
             return st.lists(values(*typing.get_args(base)), max_size=min(meta.max_length, 3))
+        if typing.get_origin(base) is dict:
+            return values(base)
         top = meta.le if meta.lt is None else meta.lt
         if base is float:
             return st.floats(meta.ge, top, exclude_max=meta.lt is not None)
@@ -69,6 +72,8 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
         counts = st.integers(0, 2**40)
         inner = counts if arguments[1] is int else values(arguments[1])
         return st.dictionaries(counts, inner, max_size=3)
+    if origin is dict and arguments[1] is float:
+        return st.dictionaries(values(arguments[0]), st.floats(allow_nan=False), max_size=3)
     if origin is dict:
         return st.dictionaries(st.text(max_size=5), SCALARS | st.lists(SCALARS), max_size=3)
     if len(arguments) == 2 and type(None) in arguments:
@@ -83,6 +88,9 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
         value = st.none() | st.booleans() | numbers | st.text(max_size=20)
         named = {name: values(hint) for name, hint in hints.items()}
         return st.builds(StateEntry, value=value, **named)
+    if kind is LoggedPoint:
+        hints = typing.get_type_hints(LoggedPoint, include_extras=True)
+        return st.builds(LoggedPoint, **{name: values(hint) for name, hint in hints.items()})
     plain = {int: st.integers(-(2**63), 2**63), float: st.floats(), bool: st.booleans()}
     return {**plain, BlockHead: heads()}[kind]
 
