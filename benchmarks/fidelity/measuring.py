@@ -76,8 +76,7 @@ def measure(
             if setup.known_law:
                 yield outcome(NONE, SAME, _predicted(setup, experiment))
             if setup.network is not None:
-                described = experiment | {"network": dict(setup.network)}
-                yield outcome(DESCRIBED, SAME, _predicted(setup, described))
+                yield outcome(DESCRIBED, SAME, _predicted(setup, setup.described(experiment)))
             if cluster is None:
                 continue
             if setup.known_law:

@@ -12,6 +12,7 @@ from benchmarks.fidelity.hosts.launcher import Link
 Plain: TypeAlias = dict[str, Any]
 
 BSP: Final = "BSP"
+WITHOUT_SERVERS: Final = ("ssgd", "hpsgd")
 QUICK: Final = ("SSP soft", "last-5", "SSGD")
 LINK: Final = Link(rate=40e6, delay_s=0.0005)
 SLOW_LINK: Final = Link(rate=15e6, delay_s=0.003)
@@ -66,6 +67,13 @@ class Setup:
         """Return the experiment of a strategy as plain data."""
         of_strategy = strategies(self.base["workers"])[strategy]
         return {**self.base, **of_strategy, "seed": seed, **changes}
+
+    def described(self, experiment: Plain) -> Plain:
+        """Return the experiment with what the network was set to."""
+        network = dict(self.network or {})
+        if experiment["sync"]["kind"] in WITHOUT_SERVERS:
+            network.pop("nodes", None)  # these are servers
+        return {**experiment, "network": network}
 
 
 def sleeping(mb: float, quick: bool) -> Setup:
