@@ -17,6 +17,7 @@ from outpace.cluster.machines import Machines
 from outpace.cluster.network import NetworkLaw
 from outpace.cluster.observed import ComputeLaw
 from outpace.config.executors import Auto, Executor
+from outpace.config.trackers import TrackerKind
 from outpace.errors import ConfigError
 from outpace.optim import Sgd, UpdaterKind
 from outpace.optim.python import PythonOptimizer
@@ -157,6 +158,7 @@ class Experiment:
     evaluate: Evaluate = field(default_factory=Evaluate)
     target: Target | None = None  # the report measures the time to reach it
     executor: Executor = field(default_factory=Auto)  # in virtual time only
+    trackers: tuple[TrackerKind, ...] = ()  # get the configuration and the metrics of the run
     # For real runs; virtual time is always deterministic, and stops at a non-finite gradient.
     deterministic: bool = False  # sum gradients in order of workers, not of arrival
     non_finite: Literal["refuse", "stop"] = "refuse"  # refuse: the push abstains

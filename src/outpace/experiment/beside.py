@@ -16,6 +16,7 @@ from typing import Final, TypeAlias
 from outpace.config.experiment import Experiment
 from outpace.errors import OutpaceError
 from outpace.experiment.running import simulate
+from outpace.experiment.tracking import Tracking
 from outpace.support import forking
 from outpace.support.notices import warnings_to
 
@@ -26,7 +27,8 @@ _GRACE_S: Final = 20.0  # for the runs to complete their folders before they are
 forking.preload(__name__)
 forking.preload("outpace.report.page")
 
-Order: TypeAlias = tuple[Experiment, Path]  # an experiment and the new folder for its results
+# An experiment, the new folder for its results, and how trackers call the run.
+Order: TypeAlias = tuple[Experiment, Path, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,7 @@ def _end(pipe: Connection, process: ForkServerProcess) -> None:
     process.close()
 
 
-def _simulate(answer: Connection, experiment: Experiment, folder: Path) -> None:
+def _simulate(answer: Connection, experiment: Experiment, folder: Path, name: str) -> None:
     """Run one experiment; send its progress, its warnings, and at the end an `_End`.
 
     SIGTERM interrupts the run, which then completes its folder.
@@ -125,7 +127,7 @@ def _simulate(answer: Connection, experiment: Experiment, folder: Path) -> None:
     error = None
     try:
         with warnings_to(answer.send, others=True):
-            simulate(experiment, folder, progress=progress)
+            simulate(experiment, folder, progress=progress, tracker=Tracking(name))
     except (OutpaceError, OSError) as found:
         error = str(found)
     except KeyboardInterrupt:

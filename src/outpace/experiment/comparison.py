@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from outpace.cluster.observed import Measured
 from outpace.config.executors import Processes
@@ -20,6 +20,7 @@ from outpace.experiment.beside import simulate_beside
 from outpace.experiment.compared import Comparison, Row, Variant, compared
 from outpace.experiment.running import check, simulate
 from outpace.experiment.sources import TaskLike, as_experiment, source_of
+from outpace.experiment.tracking import Tracking
 from outpace.experiment.variants import check_seeds, seeds_from, variants_from
 from outpace.record import folder as files
 from outpace.report import write_report
@@ -30,6 +31,8 @@ from outpace.support.notices import warn, warnings_to
 from outpace.tasks import GivenTask
 
 __all__ = ["compare", "seeds_from", "variants_from"]
+
+MakeTracker: TypeAlias = Callable[[str, int], Any]  # of a variant's name and a seed
 
 
 def compare(
@@ -42,6 +45,7 @@ def compare(
     processes: int | None = None,
     progress: Callable[[Variant], Progress | None] = lambda _: None,
     task: TaskLike | None = None,
+    tracker: MakeTracker | None = None,
     **changes: Any,
 ) -> Comparison:
     """Run each variant on each seed and report on all runs.
@@ -60,6 +64,8 @@ def compare(
             the run times of this computer, has the executor `processes` or a given task.
         progress: called with each variant; returns a function that takes the share of its runs
             that is done.
+        tracker: a function that is called with a variant's name and a seed before each run, and
+            returns the tracker of this run, see `simulate`. The runs go on one after the other.
         task, changes: as for `simulate`, in all variants that do not set the key themselves; in a
             list of `Variant`, in all.
 
@@ -71,6 +77,11 @@ def compare(
             empty, or the folders in `out` do not belong to the runs that should be resumed.
         RunError: if the files about all runs cannot be written.
     """
+    if tracker is not None and (isinstance(tracker, list | tuple) or not callable(tracker)):
+        raise ConfigError(
+            "tracker: each run of a comparison needs its own: give a function of a variant's name "
+            f"and a seed that returns a tracker, not a {type(tracker).__name__}"
+        )
     out = None if out is None else Path(out)
     if isinstance(experiment, Mapping | str | Path):
         source = source_of(experiment, task, changes)
@@ -89,7 +100,7 @@ def compare(
     runs = list(_runs(variants, seeds, out))
     bars = _Bars(runs, progress)
     if out is None:
-        return Comparison(_in_memory(run, bars) for run in runs)
+        return Comparison(_in_memory(run, bars, tracker) for run in runs)
     ended = _prepared(runs, out) if resume else {}
     if not resume:
         files.new_folder(out)
@@ -98,7 +109,7 @@ def compare(
     # Runs that fit a model as they go take longest, so they begin first.
     todo = sorted((run for run in runs if run not in ended), key=lambda run: not run.fits_a_model)
     try:
-        for run, failure in _carried_out(todo, processes, bars):
+        for run, failure in _carried_out(todo, processes, bars, tracker):
             ended[run] = failure
     finally:  # after Ctrl-C the report is about the runs that ended
         rows = Comparison(run.row(ended[run]) for run in runs if run in ended)
@@ -123,11 +134,20 @@ def _write(rows: Sequence[Row], out: Path) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Run:
-    """A run of a comparison; `folder` is unused if the comparison is kept in memory."""
+    """A run of a comparison; `folder` is unused if the comparison is kept in memory.
+
+    name: of the run in trackers.
+    """
 
     variant: Variant
     experiment: Experiment
     folder: Path
+    name: str
+
+    def tracking(self, tracker: MakeTracker | None) -> Tracking:
+        """Return the tracking of this run. Raises ConfigError if `tracker` returns no tracker."""
+        made = None if tracker is None else tracker(self.variant.name, self.experiment.seed)
+        return dataclasses.replace(Tracking.of(made, self.folder), name=self.name)
 
     @property
     def fits_a_model(self) -> bool:
@@ -147,8 +167,8 @@ def _runs(variants: Sequence[Variant], seeds: int, out: Path | None) -> Iterator
         for later in range(seeds):
             seed = variant.experiment.seed + later
             experiment = dataclasses.replace(variant.experiment, seed=seed)
-            folder = (out or Path()) / variant.name
-            yield _Run(variant, experiment, folder / f"seed-{seed}" if seeds > 1 else folder)
+            name = f"{variant.name}/seed-{seed}" if seeds > 1 else variant.name
+            yield _Run(variant, experiment, (out or Path()) / name, name)
 
 
 class _Bars:
@@ -171,10 +191,11 @@ class _Bars:
             bar(sum(done.values()) / len(done))
 
 
-def _in_memory(run: _Run, bars: _Bars) -> Row:
+def _in_memory(run: _Run, bars: _Bars, tracker: MakeTracker | None) -> Row:
     seed = run.experiment.seed
     try:
-        result = simulate(run.experiment, progress=partial(bars.set, run))
+        tracking = run.tracking(tracker)
+        result = simulate(run.experiment, progress=partial(bars.set, run), tracker=tracking)
     except RunError as error:
         return Row(run.variant, seed, _failed(str(error)), str(error))
     return Row(run.variant, seed, result.summary, None, kept=result)
@@ -185,7 +206,7 @@ def _failed(error: str) -> dict[str, Any]:
 
 
 def _carried_out(
-    runs: Sequence[_Run], processes: int | None, bars: _Bars
+    runs: Sequence[_Run], processes: int | None, bars: _Bars, tracker: MakeTracker | None
 ) -> Iterator[tuple[_Run, str | None]]:
     """Run and yield the runs as they end, each with its error or None."""
     alone = any(
@@ -195,6 +216,8 @@ def _carried_out(
     )
     if any(isinstance(run.experiment.task, GivenTask) for run in runs):
         processes = 1  # the task cannot go to another process
+    if tracker is not None:
+        processes = 1  # its objects cannot go to another process
     most = min(len(runs), processes or (1 if alone else cores()))
     warned: set[str] = set()
 
@@ -205,7 +228,7 @@ def _carried_out(
             warn(text)
 
     if most > 1:
-        orders = [(run.experiment, run.folder) for run in runs]
+        orders = [(run.experiment, run.folder, run.name) for run in runs]
         ends = simulate_beside(
             orders, most, lambda index, share: bars.set(runs[index], share), warning
         )
@@ -218,7 +241,12 @@ def _carried_out(
         error = None
         try:
             with warnings_to(texts.append):
-                simulate(run.experiment, run.folder, progress=partial(bars.set, run))
+                simulate(
+                    run.experiment,
+                    run.folder,
+                    progress=partial(bars.set, run),
+                    tracker=run.tracking(tracker),
+                )
         except (OutpaceError, OSError) as found:
             error = str(found)
         for text in texts:

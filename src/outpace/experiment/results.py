@@ -31,6 +31,7 @@ from outpace.record.curves import curve_of
 from outpace.record.sinks import MemorySink, ParquetSink
 from outpace.record.timing import Sampling, read_timing, schema_of
 from outpace.record.trace import Trace
+from outpace.record.trackers.feeding import Trackers
 from outpace.report import write_report
 from outpace.simulation.network.links import MessageLog
 from outpace.support.notices import warn
@@ -150,7 +151,8 @@ class RecordedRun:
         timing: the times of messages and computations of a real run.
         out: the run's folder, which `drive` makes; None keeps the results in memory.
         warnings: for the summary; the engine's owner may add to them during the run.
-        warn: called with a warning that is found when the run has ended, to show it.
+        warn: called with a warning that is found during the run, to show it.
+        trackers: are told of the configuration, the metrics and the end of the run.
     """
 
     experiment: Experiment
@@ -162,6 +164,7 @@ class RecordedRun:
     warnings: list[str] = field(default_factory=list)
     warn: Callable[[str], None] = warn
     timing: MemorySink | ParquetSink | None = None
+    trackers: Trackers = field(default_factory=Trackers)
 
     def drive(self) -> Result:
         """Run the engine once. The folder is complete afterwards, however the run ended."""
@@ -173,6 +176,7 @@ class RecordedRun:
         status, reason = "complete", None
         started = time.perf_counter()
         try:
+            self._begin_tracking()
             self.engine.run()
             if never_checked := self._target_never_checked():
                 self.warnings.append(never_checked)
@@ -189,6 +193,12 @@ class RecordedRun:
         finally:
             result = self._finish(status, time.perf_counter() - started, reason)
         return result
+
+    def _begin_tracking(self) -> None:
+        config = to_plain(self.experiment)
+        config.pop("trackers")
+        self.trackers.config(config)
+        self.engine.metrics.observers.append(self.trackers.point)
 
     def _target_never_checked(self) -> str:
         """Return a warning if the script has logged nothing that its target could be checked by."""
@@ -215,10 +225,13 @@ class RecordedRun:
                 reason = f"cannot complete the folder {self.out}: {fault}"
                 if error is not None:  # the run had failed before
                     reason = f"{error}; {reason}"
+                status = "failed"
                 if self.out is not None:
                     with contextlib.suppress(OSError):
-                        files.correct_summary(self.out, self._summary("failed", host_s, reason))
+                        files.correct_summary(self.out, self._summary(status, host_s, reason))
                 raise RunError(reason) from fault
+            finally:  # last, because a tracker may take long
+                self.trackers.finish(status)
 
     def _complete(self, status: str, host_s: float, error: str | None) -> Result:
         self.engine.close()

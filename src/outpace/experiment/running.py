@@ -13,6 +13,7 @@ from outpace.engine.control import ControlFunction
 from outpace.errors import ConfigError
 from outpace.experiment.results import RecordedRun, Result, sink_for, timing_sink_for
 from outpace.experiment.sources import ExperimentLike, TaskLike, as_experiment
+from outpace.experiment.tracking import Tracking, require_packages, trackers_of
 from outpace.real.net.zeromq.transport import LOOPBACK
 from outpace.real.process.launcher import MakeLauncher
 from outpace.real.run import LEASE_S, Outside, RealRun
@@ -32,6 +33,7 @@ from outpace.tasks import GivenTask, Script
 
 def check(experiment: Experiment) -> None:
     """Raise ConfigError if the task cannot be made, cut or trained, without running it."""
+    require_packages(experiment)
     with one_thread_own_randomness():
         _simulation(experiment, Trace(MemorySink())).close()
 
@@ -44,6 +46,7 @@ def simulate(
     tie_seed: int | None = None,
     control: ControlFunction | None = None,
     task: TaskLike | None = None,
+    tracker: Any = None,
     **changes: Any,
 ) -> Result:
     """Run an experiment in virtual time, with real gradients.
@@ -61,6 +64,10 @@ def simulate(
         task: in place of the experiment's: an `outpace.Task`, a function that returns one, or
             plain data. A function is called with the generators seeded, so the seed decides the
             initial weights; a Task is copied, and keeps its weights whatever the seed.
+        tracker: an experiment tracker for this run, or a list of them, beside the experiment's
+            `trackers`: a SummaryWriter, a run of wandb or mlflow, a tracker of accelerate, a
+            logger of Lightning, or an object with the methods config(values), log(values, step)
+            and finish(status). It is called in this thread.
         changes: values of other keys, as in the YAML file or as objects. A mapping replaces one if
             it has a `kind`, and is merged with it otherwise.
 
@@ -71,6 +78,8 @@ def simulate(
     """
     experiment = as_experiment(experiment, task, changes)
     out = None if out is None else Path(out)
+    require_packages(experiment)
+    tracking = Tracking.of(tracker, out)
     sink = sink_for(out)
     trace = Trace(sink)
     log = MessageLog() if experiment.network is not None and experiment.network.log else None
@@ -87,8 +96,22 @@ def simulate(
         warnings = _warnings(experiment)
         for warning in warnings:
             warn(warning)
+
+        def warn_of(warning: str) -> None:
+            warnings.append(warning)
+            warn(warning)
+
+        trackers = trackers_of(experiment, tracking, out, warn_of)
         return RecordedRun(
-            simulation.experiment, simulation, trace, sink, out, log, warnings
+            simulation.experiment,
+            simulation,
+            trace,
+            sink,
+            out,
+            log,
+            warnings,
+            warn,
+            trackers=trackers,
         ).drive()
 
 
@@ -105,6 +128,7 @@ def run(
     launcher: MakeLauncher | None = None,
     address: str = LOOPBACK,
     task: TaskLike | None = None,
+    tracker: Any = None,
     **changes: Any,
 ) -> Result:
     """Run an experiment for real: one process per server and worker, on this machine.
@@ -124,7 +148,7 @@ def run(
         launcher: makes the launcher of the processes; None: they are started on this machine.
         address: of this machine, at which processes of another launcher reach this one.
         task: in place of the experiment's, as plain data: other processes make it as well.
-        changes: as for `simulate`.
+        tracker, changes: as for `simulate`.
 
     Raises: as `simulate`.
     """
@@ -136,6 +160,8 @@ def run(
             "task={'kind': 'python', 'target': 'my_task.py:make_task'}"
         )
     out = None if out is None else Path(out)
+    require_packages(experiment)
+    tracking = Tracking.of(tracker, out)
     with one_thread_own_randomness():
         experiment = _without_ignored(experiment, log)
         experiment.load_user_code()
@@ -171,8 +197,17 @@ def run(
             files=files,
             timing=Timing(times),
         )
+        trackers = trackers_of(experiment, tracking, out, warn_of)
         return RecordedRun(
-            experiment, engine, trace, sink, out, warnings=warnings, warn=show, timing=times
+            experiment,
+            engine,
+            trace,
+            sink,
+            out,
+            warnings=warnings,
+            warn=show,
+            timing=times,
+            trackers=trackers,
         ).drive()
 
 

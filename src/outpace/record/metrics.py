@@ -8,7 +8,7 @@ column for every other number that was logged.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -42,6 +42,8 @@ class Metrics:
         self._rows: list[dict[str, Any]] = []
         self._points = Points()
         self.last: dict[str, float] = {}  # the last finite value of each of QUANTITIES
+        # Called with each row, as soon as its values are known; None: the row has no such value.
+        self.observers: list[Callable[[Mapping[str, Any]], None]] = []
         self._loss_sum, self._losses = 0.0, 0  # at the last evaluation
 
     def add(self, now: Time, updates: int, evaluation: Evaluation, totals: Totals) -> int:
@@ -61,13 +63,13 @@ class Metrics:
                 **asdict(evaluation),
             }
         )
-        self._know(evaluation)
+        self._know(evaluation, self._rows[-1])
         return len(self._rows) - 1
 
     def fill(self, place: int, evaluation: Evaluation) -> None:
         """Set the values of a row."""
         self._rows[place] |= asdict(evaluation)
-        self._know(evaluation)
+        self._know(evaluation, self._rows[place])
 
     def drop(self, place: int) -> None:
         """Remove a row; the rows before it keep their indices."""
@@ -108,9 +110,15 @@ class Metrics:
         known = {name: value for name, value in values.items() if name in QUANTITIES}
         evaluation = Evaluation(**dict(self._points.on_curve(worker, known)))
         self._know(evaluation)
+        for observer in self.observers:
+            observer({**values, **row})
         return evaluation
 
-    def _know(self, evaluation: Evaluation) -> None:
+    def _know(self, evaluation: Evaluation, row: Mapping[str, Any] | None = None) -> None:
+        """Note the values of an evaluation, and tell the observers of its row."""
+        if row is not None and evaluation != Evaluation():
+            for observer in self.observers:
+                observer(row)
         for name, value in asdict(evaluation).items():
             if (number := _finite(value)) is not None:
                 self.last[name] = number

@@ -1,0 +1,63 @@
+"""Experiment trackers as a configuration names them: `trackers: [{kind: tensorboard}]`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from outpace.support.paths import seen_from
+
+
+@dataclass(frozen=True, slots=True)
+class TensorBoard:
+    """TensorBoard.
+
+    Attributes:
+        folder: the run is written to `folder/NAME`; None: to `tensorboard` in the run's folder.
+    """
+
+    folder: str | None = None
+    kind: Literal["tensorboard"] = "tensorboard"
+
+    def absolute(self, folder: Path) -> TensorBoard:
+        return replace(self, folder=seen_from(folder, self.folder))
+
+
+@dataclass(frozen=True, slots=True)
+class Mlflow:
+    """MLflow.
+
+    Attributes:
+        experiment: name of the experiment, which is made if it does not exist.
+        tracking_uri: of the server or database; None: as the variable MLFLOW_TRACKING_URI says.
+    """
+
+    experiment: str = "outpace"
+    tracking_uri: str | None = None
+    tags: dict[str, str] = field(default_factory=dict)
+    kind: Literal["mlflow"] = "mlflow"
+
+
+@dataclass(frozen=True, slots=True)
+class Wandb:
+    """Weights & Biases. The key of the account comes from its login or WANDB_API_KEY.
+
+    Attributes:
+        mode: `offline` writes files for `wandb sync`; None: as the variable WANDB_MODE says.
+        folder: for its files; None: the run's folder.
+    """
+
+    project: str = "outpace"
+    entity: str | None = None
+    group: str | None = None
+    mode: Literal["online", "offline", "disabled"] | None = None
+    tags: tuple[str, ...] = ()
+    folder: str | None = None
+    kind: Literal["wandb"] = "wandb"
+
+    def absolute(self, folder: Path) -> Wandb:
+        return replace(self, folder=seen_from(folder, self.folder))
+
+
+TrackerKind: TypeAlias = TensorBoard | Mlflow | Wandb

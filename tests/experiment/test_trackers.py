@@ -1,0 +1,244 @@
+"""Experiment trackers get the configuration, every point and the end of a run."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import outpace
+from outpace.errors import ConfigError, OutpaceWarning, RunError
+from outpace.record.metrics import Metrics
+from outpace.record.trackers.beside import Beside
+from outpace.record.trackers.feeding import Trackers
+from outpace.record.trackers.tracker import as_tracker
+
+EXPERIMENT = {
+    "task": {"kind": "quadratic", "eigenvalues": [1.0, 2.0]},
+    "workers": 2,
+    "compute": {"kind": "constant", "mean_s": 1.0},
+    "sync": {"kind": "bsp"},
+    "stop": {"iterations": 3},
+    "evaluate": {"every_updates": 1},
+}
+
+
+class Kept:
+    """Has the three methods, and fails in those that it is told."""
+
+    def __init__(self, *fails: str) -> None:
+        self.calls: list[tuple[object, ...]] = []
+        self._fails = fails
+
+    def _take(self, *call: object) -> None:
+        if call[0] in self._fails:
+            raise ValueError("no\nconnection")
+        self.calls.append(call)
+
+    def config(self, values):
+        self._take("config", values)
+
+    def log(self, values, step):
+        self._take("log", values, step)
+
+    def finish(self, status):
+        self._take("finish", status)
+
+
+def test_a_tracker_gets_the_configuration_every_evaluation_and_the_end():
+    kept = Kept()
+    result = outpace.simulate(EXPERIMENT, tracker=kept)
+    (first, config), *points, last = kept.calls
+    assert (first, last) == ("config", ("finish", "complete"))
+    assert (config["workers"], config["sync"]["kind"]) == (2, "bsp")
+    rows = result.metrics.to_pylist()
+    assert [step for _, _, step in points] == [row["updates"] for row in rows] == [0, 1, 2, 3]
+    for (_, values, _), row in zip(points, rows, strict=True):
+        assert values == {name: value for name, value in row.items() if value is not None}
+
+
+def test_a_run_that_fails_tells_its_trackers():
+    kept = Kept()
+    divergent = {"optimizer": {"kind": "sgd", "lr": 1e9}, "stop": {"iterations": 100}}
+    with pytest.raises(RunError):
+        outpace.simulate(EXPERIMENT, tracker=[kept], **divergent)
+    assert kept.calls[-1] == ("finish", "failed")
+
+
+@pytest.mark.parametrize("method", ["config", "log", "finish"])
+def test_a_tracker_that_fails_costs_a_warning_and_no_point(method):
+    kept, other = Kept(method), Kept()
+    with pytest.warns(OutpaceWarning, match="the tracker Kept failed.*ValueError: no connection"):
+        result = outpace.simulate(EXPERIMENT, tracker=[kept, other])
+    assert result.summary["status"] == "complete"
+    assert len(result.metrics) == 4
+    assert [call[0] for call in other.calls] == ["config", *["log"] * 4, "finish"]
+    if method == "log":  # nothing is called after the failure
+        assert [call[0] for call in kept.calls] == ["config"]
+        assert len(result.summary["warnings"]) == 1
+
+
+def test_points_of_asynchronous_workers_have_increasing_steps_and_keep_their_iterations():
+    kept, metrics = Kept(), Metrics()
+    trackers = Trackers([("kept", kept)])
+    metrics.observers.append(trackers.point)
+    # Worker 1 is behind; worker 0 logs twice in an iteration.
+    for worker, iteration in ((0, 7), (1, 2), (0, 8), (0, 8), (1, 30)):
+        metrics.log(10**9 * iteration, worker, iteration, {"train_loss": 1.0, "lr": 0.5})
+    assert [step for _, _, step in kept.calls] == [7, 8, 9, 10, 30]
+    names = ("time_s", "iteration", "train_loss", "lr")
+    assert kept.calls[0][1] == dict(zip(names, (7.0, 7, 1.0, 0.5), strict=True))
+    names = tuple(f"worker-1/{name}" for name in names)
+    assert kept.calls[1][1] == dict(zip(names, (2.0, 2, 1.0, 0.5), strict=True))
+
+
+def test_a_tracker_in_its_own_thread_gets_the_calls_in_order_and_reports_its_error():
+    kept = Kept()
+    beside = Beside("kept", lambda: kept)
+    beside.config({"a": 1})
+    for step in range(3):
+        beside.log({"loss": 0.5}, step)
+    beside.finish("partial")
+    points = [("log", {"loss": 0.5}, step) for step in range(3)]
+    assert kept.calls == [("config", {"a": 1}), *points, ("finish", "partial")]
+
+    failing = Beside("kept", lambda: Kept("log"))
+    failing.config({})
+    failing.log({}, 0)
+    with pytest.raises(ValueError, match="connection"):
+        failing.finish("complete")
+
+
+class OfAccelerate:
+    def __init__(self) -> None:
+        self.calls: list[object] = []
+
+    def start(self):
+        self.tracker = self
+
+    def store_init_configuration(self, values):
+        self.calls.append(values)
+
+    def log(self, values, step=None, **others):
+        self.calls.append((values, step))
+
+    def finish(self):
+        self.calls.append("finish")
+
+
+class OfLightning:
+    def __init__(self) -> None:
+        self.calls: list[object] = []
+
+    def log_hyperparams(self, params):
+        self.calls.append(params)
+
+    def log_metrics(self, metrics, step=None):
+        self.calls.append((metrics, step))
+
+    def save(self):
+        pass
+
+    def finalize(self, status):
+        self.calls.append(status)
+
+
+def test_objects_of_accelerate_and_lightning_are_taken_as_they_are():
+    config = {"sync": {"kind": "bsp"}, "network": None, "bounds": [1, 2], "workers": 2}
+    plain = {"sync.kind": "bsp", "network": "None", "bounds": "[1, 2]", "workers": 2}
+    for given, first, last in (
+        (OfAccelerate(), plain, "finish"),
+        (OfLightning(), config, "failed"),
+    ):
+        tracker = as_tracker(given)
+        tracker.config(config)
+        tracker.log({"loss": 1.0}, 3)
+        tracker.finish("failed")
+        assert given.calls == [first, ({"loss": 1.0}, 3), last]
+
+
+def test_what_is_no_tracker_is_refused_before_anything_is_written(tmp_path):
+    for given in (SimpleNamespace(log=print), Kept, "tensorboard"):
+        with pytest.raises(ConfigError, match="no tracker that Outpace knows"):
+            outpace.simulate(EXPERIMENT, tmp_path / "run", tracker=given)
+    with pytest.raises(ConfigError, match=r"unknown kind 'tensorbord'. Did you mean"):
+        outpace.simulate(EXPERIMENT, tmp_path / "run", trackers=[{"kind": "tensorbord"}])
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_missing_package_is_named_before_anything_is_written(tmp_path, monkeypatch):
+    monkeypatch.setattr("outpace.experiment.tracking.find_spec", lambda name: None)
+    for kind in ("tensorboard", "mlflow", "wandb"):
+        changes = {"trackers": [{"kind": kind}]}
+        with pytest.raises(ConfigError, match=rf"trackers\[0\].*{kind}.*pip install {kind}$"):
+            outpace.simulate(EXPERIMENT, tmp_path / "run", **changes)
+        with pytest.raises(ConfigError, match=f"variant a: .*pip install {kind}"):
+            outpace.compare({**EXPERIMENT, **changes, "variants": [{"name": "a"}]})
+    assert not (tmp_path / "run").exists()
+
+
+def test_each_run_of_a_comparison_has_a_tracker_of_its_own(tmp_path):
+    made = {}
+
+    def tracker(variant, seed):
+        made[variant, seed] = Kept()
+        return made[variant, seed]
+
+    variants = [{"name": "a"}, {"name": "b", "sync": {"kind": "asp"}}]
+    data = {**EXPERIMENT, "variants": variants}
+    for out in (None, tmp_path / "out"):
+        made.clear()
+        outpace.compare(data, out, seeds=2, tracker=tracker)
+        assert list(made) == [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
+        for (variant, seed), kept in made.items():
+            config = kept.calls[0][1]
+            assert config["seed"] == seed
+            assert config["sync"]["kind"] == {"a": "bsp", "b": "asp"}[variant]
+            assert kept.calls[-1] == ("finish", "complete")
+    with pytest.raises(ConfigError, match="each run of a comparison needs its own"):
+        outpace.compare(data, tracker=Kept())
+
+
+def test_tensorboard_keeps_all_points_at_the_time_of_the_run(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    before = random.getstate(), torch.get_rng_state()
+    data = {**EXPERIMENT, "trackers": [{"kind": "tensorboard"}], "variants": [{"name": "a"}]}
+    outpace.compare(data, tmp_path / "out", seeds=2)
+    assert before[0] == random.getstate()
+    assert torch.equal(before[1], torch.get_rng_state())
+    for seed in range(2):
+        events = EventAccumulator(str(tmp_path / "out" / "a" / f"seed-{seed}" / "tensorboard"))
+        points = events.Reload().Scalars("train_loss")
+        assert [point.step for point in points] == [0, 1, 2, 3]
+        assert points[-1].wall_time - points[0].wall_time == pytest.approx(3.0, abs=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore::Warning")  # of its own
+def test_mlflow_keeps_all_points_of_a_run(tmp_path):
+    mlflow = pytest.importorskip("mlflow")
+    pytest.importorskip("sqlalchemy")
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    kind = {"kind": "mlflow", "tracking_uri": uri, "experiment": "mine", "tags": {"by": "me"}}
+    outpace.simulate(EXPERIMENT, tmp_path / "bsp", trackers=[kind])
+    client = mlflow.MlflowClient(uri)
+    (found,) = client.search_runs([client.get_experiment_by_name("mine").experiment_id])
+    assert (found.info.run_name, found.info.status) == ("bsp", "FINISHED")
+    assert (found.data.params["sync.kind"], found.data.tags["by"]) == ("bsp", "me")
+    points = client.get_metric_history(found.info.run_id, "train_loss")
+    assert [(point.step, point.timestamp - points[0].timestamp) for point in points] == [
+        (step, 1000 * step) for step in range(4)
+    ]
+
+
+def test_wandb_drops_no_point(tmp_path, monkeypatch):
+    pytest.importorskip("wandb")
+    logged = []
+    monkeypatch.setattr("wandb.sdk.wandb_run.Run.log", lambda run, *args, **kw: logged.append(kw))
+    kind = {"kind": "wandb", "mode": "offline", "group": "g"}
+    outpace.simulate(EXPERIMENT, tmp_path / "bsp", trackers=[kind])
+    assert [each["step"] for each in logged] == [0, 1, 2, 3]
+    assert list((tmp_path / "bsp" / "wandb").glob("offline-run-*"))
