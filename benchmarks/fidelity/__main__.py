@@ -71,6 +71,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="WORKERS",
         help="calibrate on 60 s with so many workers, instead of a run with all",
     )
+    parser.add_argument(
+        "--real", type=Path, metavar="FOLDER", help="read these real runs, instead of running anew"
+    )
     parser.add_argument("--quick", action="store_true", help="seconds: does it work at all")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the outcomes there")
     parser.add_argument("--show", type=Path, nargs="+", metavar="FILE", help="show these, run none")
@@ -123,9 +126,10 @@ def _outcomes(
                 setup, options.calibrate_on, 1.0 if options.quick else 60.0
             )
         draws = 2 if options.quick else options.draws
-        plan = Plan(seeds, draws, not options.no_calibration, options.cluster, place)
+        earlier = options.real and options.real / place.name
+        plan = Plan(seeds, draws, not options.no_calibration, options.cluster, place, earlier)
         say = partial(print, f"{setup.part}, {setup.name}:", file=sys.stderr, flush=True)
-        if setup.part != "c":
+        if setup.part != "c" or earlier:
             yield from measure(setup, names, plan, _run, say)
             continue
         with ExitStack() as stack:

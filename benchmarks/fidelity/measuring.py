@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -21,6 +22,7 @@ RunReal: TypeAlias = Callable[[Plain, Path], Result]
 
 SAME: Final = "same draws"
 CALIBRATED: Final = "calibrated"
+LOAD: Final = "load.json"  # in the folder of a real run
 NONE: Final = "none"
 DESCRIBED: Final = "described"
 
@@ -34,6 +36,8 @@ class Plan:
         draws: number of seeds that a prediction with an interval is made of.
         calibrate: False to predict without any calibration.
         cluster: a cluster file in place of a calibration.
+        out: the folder for runs.
+        earlier: the `out` of an earlier measurement, whose real runs are read instead of repeated.
     """
 
     seeds: Sequence[int]
@@ -41,6 +45,7 @@ class Plan:
     calibrate: bool
     cluster: Path | None
     out: Path
+    earlier: Path | None = None
 
 
 def measure(
@@ -55,9 +60,9 @@ def measure(
     for seed in plan.seeds:
         for name in names:
             experiment = setup.experiment(name, seed)
-            before = os.getloadavg()[0]
-            result = run(experiment, plan.out / f"{name.replace(' ', '-')}-seed-{seed}")
-            real, load = quantities(result, setup.loss), (before, os.getloadavg()[0])
+            folder = f"{name.replace(' ', '-')}-seed-{seed}"
+            result, load = _real(experiment, folder, plan, run)
+            real = quantities(result, setup.loss)
 
             def outcome(
                 of: str,
@@ -91,6 +96,21 @@ def measure(
             yield outcome(CALIBRATED, CALIBRATED, *drawn[name])
 
 
+def _real(
+    experiment: Plain, folder: str, plan: Plan, run: RunReal
+) -> tuple[Result, tuple[float, float]]:
+    """Return the result of a real run, or of an earlier one, and the load before and after it."""
+    if plan.earlier is not None:
+        found = Result.read(plan.earlier / folder)
+        before, after = json.loads((plan.earlier / folder / LOAD).read_text("utf-8"))
+        return found, (before, after)
+    before = os.getloadavg()[0]
+    result = run(experiment, plan.out / folder)
+    load = before, os.getloadavg()[0]
+    (plan.out / folder / LOAD).write_text(json.dumps(load), "utf-8")
+    return result, load
+
+
 def _predicted(setup: Setup, experiment: Plain, cluster: Path | None = None) -> Quantities:
     include = {} if cluster is None else {"include": str(cluster.resolve())}
     return quantities(outpace.simulate(experiment | include), setup.loss)
@@ -109,8 +129,10 @@ def _cluster(setup: Setup, plan: Plan, run: RunReal, say: Callable[[str], None])
     if plan.cluster is not None or not plan.calibrate:
         return plan.cluster
     experiment = setup.experiment(BSP, plan.seeds[0] - 1, **setup.calibration)
-    folder, file = plan.out / "calibration", plan.out / "cluster.yaml"
-    result = run(experiment, folder)
+    result, _ = _real(experiment, "calibration", plan, run)
+    assert result.folder is not None
+    folder, file = result.folder, plan.out / "cluster.yaml"
+    file.parent.mkdir(parents=True, exist_ok=True)
     say(f"calibrated on {BSP}, {quantities(result, setup.loss)['total']:.2f} s")
     command = [sys.executable, "-m", "outpace", "calibrate", str(folder), "-o", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -14,6 +14,7 @@ Plain: TypeAlias = dict[str, Any]
 BSP: Final = "BSP"
 WITHOUT_SERVERS: Final = ("ssgd", "hpsgd")
 QUICK: Final = ("SSP soft", "last-5", "SSGD")
+FACTORS: Final = (1.0, 0.9, 1.2, 0.85, 1.1, 0.95, 1.0, 0.8)  # of the workers' run times
 LINK: Final = Link(rate=40e6, delay_s=0.0005)
 SLOW_LINK: Final = Link(rate=15e6, delay_s=0.003)
 TASK: Final = Path(__file__).with_name("task.py")
@@ -85,7 +86,7 @@ def sleeping(mb: float, quick: bool) -> Setup:
         **_training(mb, iterations, mean_s),
         "workers": 3 if quick else 8,
         "servers": 2,
-        "compute": {"kind": "lognormal", "mean_s": mean_s, "cv": 0.3, "worker_cv": 0.15},
+        "compute": _law(mean_s, 3 if quick else 8),
     }
     return Setup("a", f"{mb:g} MB", base, {}, 1.5, known_law=True)
 
@@ -111,7 +112,7 @@ def hosts(quick: bool) -> Setup:
         **_training(1.0, iterations, mean_s),
         "workers": 2 if quick else 4,
         "servers": 2,
-        "compute": {"kind": "lognormal", "mean_s": mean_s, "cv": 0.3, "worker_cv": 0.15},
+        "compute": _law(mean_s, 2 if quick else 4),
     }
     network = {
         "latency_s": 2 * LINK.delay_s,
@@ -138,6 +139,8 @@ def calibrated_on(setup: Setup, workers: int, time_s: float) -> Setup:
     """Return the setup with a calibration on this many workers, and seconds of the run."""
     name = f"{setup.name}, calibrated on {workers} workers"
     calibration = {"workers": workers, "stop": {"virtual_time_s": time_s}}
+    if setup.known_law:
+        calibration["compute"] = _law(setup.base["compute"]["mean_s"], workers)
     return replace(setup, name=name, calibration=calibration)
 
 
@@ -155,6 +158,12 @@ def chosen(named: Sequence[str], setup: Setup, *, quick: bool = False) -> list[s
         raise ValueError(f"no strategy {', '.join(unknown)}; known: {', '.join(known)}")
     found = [each for each in known if any(name.lower() in each.lower() for name in named)]
     return found if BSP in found else [BSP, *found]
+
+
+def _law(mean_s: float, workers: int) -> Plain:
+    """Return a law of run times on a cluster whose workers are the same for all seeds."""
+    factors = list(FACTORS[:workers])
+    return {"kind": "lognormal", "mean_s": mean_s, "cv": 0.3, "factors": factors}
 
 
 def _training(mb: float, iterations: int, mean_s: float) -> Plain:
