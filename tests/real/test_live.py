@@ -51,6 +51,11 @@ LATE = Sample(
 )
 
 
+def test_the_last_loss_and_accuracy_are_shown():
+    last = LATE._replace(quality={"train_loss": 0.51234, "accuracy": 0.9125})
+    assert overview(experiment(), last, EARLY).endswith("training loss 0.5123  ·  accuracy 91.2 %")
+
+
 def test_a_row_says_what_the_worker_reported():
     assert rows(experiment(), LATE, EARLY) == [
         (30, 10, 60.0, 30.0, 10.0, 2.0),

@@ -18,6 +18,7 @@ from outpace.errors import ConfigError
 LONGEST_NAME: Final = 100  # characters
 MOST_NAMES: Final = 500  # in a run: each is a column
 _ROWS: Final = 8192  # kept as Python objects before they become a table
+_ROUNDING: Final = 1e-6  # by which a mean of accuracies may be above 1
 _COLUMN_OF: Final = {"loss": "train_loss"}
 _TAKEN: Final = {  # columns of metrics.parquet that a script cannot set
     "train_loss": "log it as `loss`",
@@ -50,7 +51,7 @@ def checked(values: Mapping[str, Any], who: str) -> dict[str, float]:
         if why:
             raise ConfigError(f"outpace.log of {who}: {name!r} cannot be logged: {why}")
         number = _number(name, value, who)
-        if name == "accuracy" and not (math.isnan(number) or 0 <= number <= 1):
+        if name == "accuracy" and not (math.isnan(number) or 0 <= number <= 1 + _ROUNDING):
             raise ConfigError(
                 f"outpace.log of {who}: accuracy must be from 0 to 1, not {number:g}; divide a "
                 "percentage by 100"

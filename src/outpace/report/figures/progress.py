@@ -165,7 +165,12 @@ def _iterations(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) -> Fi
     if any(sums is not None and sums.cut_offs for sums in totals):
         note += " Iterations of workers that were cut off do not count."
     if any(value is not None for run in runs for value in run.metrics["train_loss"]):
-        note += " Accuracy and loss were evaluated only once: set evaluate.every_s to follow them."
+        if any(run.setting("task", "kind") == "script" for run in runs):
+            note += " Loss and accuracy were logged only once: call outpace.log more often."
+        else:
+            note += (
+                " Accuracy and loss were evaluated only once: set evaluate.every_s to follow them."
+            )
     views: Views = {(): FigureView(traces, layout, note)} if traces else {}
     alt = "Iterations finished against time"
     return Figure("figure-progress", alt, views, instead=NO_TRACE)

@@ -10,13 +10,15 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from outpace.errors import ConfigError
-from outpace.record.curves import curve_of
+from outpace.record.curves import QUANTITIES, curve_of
 from outpace.record.folder import CONFIG, METRICS, SUMMARY, TRACE, read_config, read_summary
 from outpace.record.reading import Unreadable, one_line, reading
 from outpace.support.estimates import Estimate
@@ -261,10 +263,13 @@ def _metrics(path: Path) -> dict[str, Series]:
     with reading(path), pq.ParquetFile(path) as file:
         names = {*_COLUMNS, "worker"}.intersection(file.schema_arrow.names)
         table = curve_of(file.read(sorted(names), use_threads=False))
+        if "worker" in names:  # without the points of a script that are on no curve
+            on_curve = [table[name].is_valid() for name in QUANTITIES if name in names]
+            table = table.filter(reduce(pc.or_, [table["worker"].is_null(), *on_curve]))
         return {
             name: [number_or_none(value) for value in table[name].to_pylist()]
             if name in names
-            else [None] * file.metadata.num_rows
+            else [None] * len(table)
             for name in _COLUMNS
         }
 
