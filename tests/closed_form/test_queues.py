@@ -66,6 +66,21 @@ def test_servers_have_queues_of_their_own():
     assert one.summary["virtual_time_s"] == pytest.approx(10 * 1.1)
 
 
+def test_an_update_comes_before_its_answers_and_a_pull_that_is_judged_costs_its_time_once():
+    # All arrive at 1 s. Four pushes of 0.1 s, three pulls judged in 0.01 s between them, and the
+    # update, 0.2 s: 1.63 s. Three answers of 0.05 s: 1.78 s. The last pull is judged and answered.
+    result = simulated(
+        sync={"kind": "bsp"},
+        push_time={"kind": "constant", "mean_s": 0.1},
+        update_time={"kind": "constant", "mean_s": 0.2},
+        judge_time={"kind": "constant", "mean_s": 0.01},
+        pull_time={"kind": "constant", "mean_s": 0.05},
+        stop={"iterations": 1},
+    )
+    ends = sorted(row["end_ns"] / 1e9 for row in rows(result, "iteration"))
+    assert ends == pytest.approx([1.68, 1.73, 1.78, 1.84])
+
+
 def test_pushes_and_pulls_wait_for_each_other_in_the_order_of_arrival():
     # Four workers at once: push (0.1 s) and pull (0.05 s) of one after those of the other.
     result = simulated(

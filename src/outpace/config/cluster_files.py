@@ -1,8 +1,8 @@
 """Cluster files: the machines of a run, described in a file of their own.
 
-A configuration names one by `include`. The file has the keys `compute`, `network`, `push_time` and
-`pull_time`, `include` for another cluster file, and `calibrated`: what `outpace calibrate` says of
-its origin. A configuration's own keys win over those of the file, by the rule of
+A configuration names one by `include`. The file has the keys `compute`, `network` and the service
+times of servers, `include` for another cluster file, and `calibrated`: what `outpace calibrate`
+says of its origin. A configuration's own keys win over those of the file, by the rule of
 `support.yaml_files`; of several files the later ones win.
 
 A file is fitted to the run that includes it. Workers that it does not describe are drawn from those
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from outpace.config.experiment import SERVICE_TIMES
 from outpace.errors import ConfigError, did_you_mean
 from outpace.support.notices import warn
 from outpace.support.randomness import generator
@@ -28,8 +29,7 @@ from outpace.sync.messages import server_name, worker_name
 
 INCLUDE: Final = "include"
 CALIBRATED: Final = "calibrated"
-KEYS: Final = ("compute", "network", "push_time", "pull_time")
-_OF_SERVERS: Final = ("push_time", "pull_time")
+KEYS: Final = ("compute", "network", *SERVICE_TIMES)
 _PEERS: Final = {  # kinds of the strategies without servers
     str(entry.default)
     for strategy in typing.get_args(Peers)
@@ -191,7 +191,7 @@ def _fitted(cluster: ClusterFile, run: Mapping[str, Any]) -> dict[str, Any]:
     sync = run.get("sync")
     if isinstance(sync, Mapping) and sync.get("kind") in _PEERS:
         servers = 0
-        keys = {key: value for key, value in keys.items() if key not in _OF_SERVERS}
+        keys = {key: value for key, value in keys.items() if key not in SERVICE_TIMES}
     compute, network = keys.get("compute"), keys.get("network")
     factors = compute.get("factors") if isinstance(compute, Mapping) else None
     known = cluster.workers or (len(factors) if isinstance(factors, list) and factors else None)

@@ -31,6 +31,7 @@ from outpace.sync.programs.skipping import Skips
 from outpace.sync.python import PythonStrategy
 from outpace.tasks import Quadratic, Script, TaskKind, Timing
 
+SERVICE_TIMES: Final = ("push_time", "pull_time", "update_time", "judge_time")
 _MACHINES: Final = ("servers", "workers")
 _OF_SERVERS: Final = (
     "servers",
@@ -40,8 +41,7 @@ _OF_SERVERS: Final = (
     "pull",
     "skip",
     "barrier",
-    "push_time",
-    "pull_time",
+    *SERVICE_TIMES,
     "slicing",
 )
 _NODES: Final = 20_000  # most workers, and servers: 15 kB of memory each, 1 ms per iteration
@@ -152,6 +152,9 @@ class Experiment:
     barrier: Literal["per-server", "global"] = "per-server"
     push_time: ServiceLaw | None = None  # a server's virtual time per push; None: 0
     pull_time: ServiceLaw | None = None  # a server's virtual time per pull; None: 0
+    update_time: ServiceLaw | None = None  # more per update; None: 0
+    # to judge a pull, which then costs pull_time once, when it is answered; None: that is pull_time
+    judge_time: ServiceLaw | None = None
     slicing: Slicing = Slicing.EVEN
     optimizer: UpdaterKind | PythonOptimizer = field(default_factory=Sgd)
     batch_size: int = 32  # per worker
@@ -349,7 +352,7 @@ class Experiment:
             yield from self._without_servers(self.peers)
         else:
             yield from self._excluded(load)
-        for key in ("push_time", "pull_time"):
+        for key in SERVICE_TIMES:
             law = getattr(self, key)
             if law is not None and (law.worker_cv or law.factors or law.slow):
                 yield f"{key}: worker_cv, factors and slow are for workers, not for servers"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from outpace.cluster.observed import Measured
-from outpace.config.experiment import Experiment
+from outpace.config.experiment import SERVICE_TIMES, Experiment
 from outpace.engine.control import ControlFunction
 from outpace.errors import ConfigError
 from outpace.experiment.results import RecordedRun, Result, sink_for, timing_sink_for
@@ -239,7 +239,7 @@ def _without_ignored(experiment: Experiment, log: Callable[[str], None]) -> Expe
         log("network is ignored: a real run uses the network of its machines")
     if experiment.colocate:
         log("colocate is ignored: a real run places its processes itself")
-    for key in ("push_time", "pull_time"):
+    for key in SERVICE_TIMES:
         if getattr(experiment, key) is not None:
             log(f"{key} is ignored: in a real run servers take the time that they need")
     if not isinstance(experiment.compute, Measured):

@@ -11,7 +11,7 @@ import itertools
 import numpy as np
 
 from outpace.blocks.block import Block
-from outpace.config.experiment import Experiment
+from outpace.config.experiment import SERVICE_TIMES, Experiment
 from outpace.engine.cut_offs import cut_off_rule
 from outpace.engine.servers import scheduler_shard, server_program, worker_program
 from outpace.predict.interface import Model, Rule
@@ -80,7 +80,7 @@ class Simulation(VirtualRun):
     def _spawn(self, experiment: Experiment) -> None:
         servers = [server_name(server) for server in range(experiment.servers)]
         serve = server_program(experiment)
-        timed = experiment.push_time is not None or experiment.pull_time is not None
+        timed = any(getattr(experiment, key) is not None for key in SERVICE_TIMES)
         nodes = [
             (TimedServerNode if timed else ServerNode)(self, name, shard)
             for name, shard in zip(servers, self._shards, strict=True)

@@ -1,4 +1,4 @@
-"""The time that a server needs for each push and each pull in virtual time.
+"""The time that a server needs for each push, update and pull in virtual time.
 
 A server does one thing at a time, in the order of arrival; its mailbox is the queue.
 A push or pull takes effect at the end of its own time. A pull that is held costs its
@@ -6,6 +6,10 @@ time twice: when it is judged, and when it is taken out of the buffer and answer
 that are released together are answered one after the other, and each reply leaves at the
 end of its turn; all carry the parameters at their release, since the server does nothing
 else meanwhile.
+
+With a time to judge pulls, a pull costs that when it arrives, and its own time once, when it is
+answered. The time of an update comes after that of the push that causes it: answers and later
+messages wait for it.
 """
 
 from __future__ import annotations
@@ -23,16 +27,21 @@ from outpace.sync.shard import Shard
 
 
 class TimedServerNode(ServerNode):
-    """The context of a server that needs time for each push and pull.
+    """The context of a server that needs time for each push, update and pull.
 
-    The time of its n-th push or pull depends on seed, server and n alone.
+    The time of its n-th push, update or pull depends on seed, server and n alone.
     """
 
     def __init__(self, run: VirtualRun, name: str, shard: Shard) -> None:
         super().__init__(run, name, shard)
-        experiment = run.experiment
-        self._push_times = _times(experiment.push_time, experiment.seed, "push time", shard.index)
-        self._pull_times = _times(experiment.pull_time, experiment.seed, "pull time", shard.index)
+        experiment, index = run.experiment, shard.index
+        self._push_times = _times(experiment.push_time, experiment.seed, "push time", index)
+        self._pull_times = _times(experiment.pull_time, experiment.seed, "pull time", index)
+        self._update_times = _times(experiment.update_time, experiment.seed, "update time", index)
+        self._judge_times = None  # it costs a pull's time
+        if experiment.judge_time is not None:
+            self._judge_times = _times(experiment.judge_time, experiment.seed, "judge time", index)
+        self._version = shard.version  # whose update has had its time
         self._free_at: Time = 0
         self._current: Message | None = None  # the message judged last; None: a held pull
         self.recv, self.recv_within = self._next, self._next_within
@@ -52,12 +61,19 @@ class TimedServerNode(ServerNode):
             and pull.worker == reply.worker
             and pull.iteration == reply.iteration
         )
-        if not answers_current:  # it answers a held pull
+        self._take_time_for_updates()
+        if not answers_current or self._judge_times is not None:
             self._free_at = max(now, self._free_at) + next(self._pull_times)
         if self._free_at <= now:
             super().send(to, reply)
         else:
             self._kernel.call_at(self._free_at, partial(super().send, to), reply)
+
+    def _take_time_for_updates(self) -> None:
+        """Take the time of the updates since the last call."""
+        updates, self._version = self.shard.version - self._version, self.shard.version
+        for _ in range(updates):
+            self._free_at = max(self.now, self._free_at) + next(self._update_times)
 
     async def _next(self) -> Message:
         """Return the next message at the end of its service time."""
@@ -78,6 +94,7 @@ class TimedServerNode(ServerNode):
         return await self._served(message)
 
     async def _until_free(self) -> None:
+        self._take_time_for_updates()
         wait = self._free_at - self._kernel.now
         if wait > 0:
             await self._kernel.sleep(seconds(wait))
@@ -86,8 +103,10 @@ class TimedServerNode(ServerNode):
         self._current = message
         if isinstance(message, Push):
             cost = next(self._push_times)
+        elif isinstance(message, Pull):
+            cost = next(self._judge_times or self._pull_times)
         else:
-            cost = next(self._pull_times) if isinstance(message, Pull) else 0
+            cost = 0
         if cost:
             await self._kernel.sleep(seconds(cost))
         return message

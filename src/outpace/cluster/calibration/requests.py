@@ -1,0 +1,102 @@
+"""The requests of a run's workers to its servers, as arrays of equal length."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outpace.cluster.calibration.independent import Floats
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Requests:
+    """Requests, their answers, and when what happened; see `record.timing` for the times.
+
+    Times are in s; NaN: unknown. `sent`, `arrived_after` and `arrived` are in the worker's clock
+    and all others in the server's, until `in_clocks_of_workers`.
+    """
+
+    worker: Ints
+    server: Ints
+    iteration: Ints
+    sent_bytes: Ints
+    answer_bytes: Ints
+    sent: Floats
+    received_after: Floats
+    received: Floats
+    begun: Floats
+    done: Floats
+    released: Floats
+    answer_begun: Floats
+    answered: Floats
+    answered_end: Floats
+    arrived_after: Floats
+    arrived: Floats
+
+    def __len__(self) -> int:
+        return len(self.worker)
+
+    def where(self, chosen: NDArray[np.bool_]) -> Requests:
+        """Return the chosen rows."""
+        return Requests(*(getattr(self, entry.name)[chosen] for entry in fields(self)))
+
+    def in_order(self) -> Requests:
+        """Return the rows in the order in which they were sent."""
+        order = np.argsort(self.sent, kind="stable")
+        return Requests(*(getattr(self, entry.name)[order] for entry in fields(self)))
+
+    def offsets(self) -> dict[tuple[int, int], float]:
+        """Return how far each server's clock is ahead of each worker's, in s, by their numbers.
+
+        The offset of two clocks is half the difference between the transits of the smallest
+        messages in both directions, so that the latencies of both come out equal: a round trip
+        does not tell how it is divided (RFC 5905, section 8). It is the median over the third of
+        the requests with the shortest round trips; the shortest alone may have a time that was
+        taken late. Pairs of which no round trip is known are left out.
+        """
+        found = {}
+        for worker, server in np.unique(np.stack([self.worker, self.server], axis=1), axis=0):
+            offset = _offset(self.where((self.worker == worker) & (self.server == server)))
+            if not np.isnan(offset):
+                found[int(worker), int(server)] = offset
+        return found
+
+    def in_clocks_of_workers(self, offsets: Mapping[tuple[int, int], float]) -> Requests:
+        """Return it with the times of each request's server in the clock of its worker."""
+        pairs = zip(self.worker.tolist(), self.server.tolist(), strict=True)
+        offset = np.array([offsets.get(pair, 0.0) for pair in pairs])
+        columns = {name: getattr(self, name) - offset for name in _OF_SERVER}
+        return Requests(
+            **{entry.name: getattr(self, entry.name) for entry in fields(self)} | columns
+        )
+
+
+_OF_SERVER = (
+    "received_after",
+    "received",
+    "begun",
+    "done",
+    "released",
+    "answer_begun",
+    "answered",
+    "answered_end",
+)
+
+
+def _offset(requests: Requests) -> float:
+    """Return how far the server's clock is ahead of the worker's, in s; NaN if unknown."""
+    there = requests.received - requests.sent
+    back = requests.arrived - requests.answered
+    size = requests.sent_bytes + requests.answer_bytes
+    known = ~np.isnan(there + back)
+    if not known.any():
+        return float("nan")
+    known &= size == size[known].min()
+    round_trip = there + back
+    known &= round_trip <= np.quantile(round_trip[known], 1 / 3)
+    return float(np.median((there - back)[known])) / 2

@@ -1,0 +1,252 @@
+"""The law of the run times of a run's workers, and how well it describes them.
+
+The choice, in this order:
+
+1. The law with independent run times whose BIC is the smallest (`independent`).
+2. If times of a worker are related to those before, or the law's distribution is off: two regimes
+   (`switching`), if their BIC is smaller.
+3. If the best law still does not reproduce what was recorded, the recorded run times themselves,
+   replayed (`compute: {kind: trace}`).
+
+A law reproduces what was recorded if the Kolmogorov distance of the pooled times, the means of the
+k-th fastest of the N workers for k = 1..N, and the correlation of a worker's times from one
+iteration to the next are within the limits below. A test of significance instead would refuse every
+law for a long run, however close.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from outpace.cluster.calibration.independent import Floats, independent_fits
+from outpace.cluster.calibration.switching import switching_fit
+from outpace.cluster.laws import ServiceLaw
+from outpace.cluster.regimes import Regimes
+from outpace.support.randomness import generator
+from outpace.support.units import nanoseconds
+
+Law: TypeAlias = ServiceLaw | Regimes
+
+DISTANCE: Final = 0.08  # largest Kolmogorov distance
+ORDER: Final = 0.03  # largest relative error of the mean of an order statistic
+CORRELATION: Final = 0.15  # largest difference
+_ERRORS: Final = 4  # standard errors that are allowed where these are less
+_BATCHES: Final = 10  # for the standard error of a mean of correlated times
+_EQUAL: Final = 1e-3  # relative difference of times that count as equal
+_DRAWN: Final = 40_000  # run times drawn from a law, all workers together
+_WARM_UP: Final = 0.1  # share of a run's iterations that may be left out
+_MOST_WARM_UP: Final = 10  # iterations
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recording:
+    """Recorded run times of one run.
+
+    Args:
+        starts: When each iteration started, in s since the start of the run, shape (T, N).
+        seconds: Run times, shape (T, N); NaN where a worker was not there.
+    """
+
+    starts: Floats
+    seconds: Floats
+
+    def without(self, first: int) -> Recording:
+        """Return it without its first iterations."""
+        return Recording(self.starts[first:], self.seconds[first:])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Goodness:
+    """Recorded run times against those that a law draws.
+
+    Args:
+        distance: Kolmogorov distance of all run times; 0 to 1.
+        of_worker: That of each worker, shape (N,).
+        recorded_order: Mean of the k-th fastest of the N workers, in s, shape (N,).
+        fitted_order: The same of the law.
+        order_error: Standard errors of the recorded means, shape (N,).
+        recorded_correlation: Of the logarithms of a worker's consecutive times, from -1 to 1.
+        fitted_correlation: The same of the law.
+        count: Number of recorded run times.
+        drawn: Run times that the law drew, shape (T', N).
+    """
+
+    distance: float
+    of_worker: Floats
+    recorded_order: Floats
+    fitted_order: Floats
+    order_error: Floats
+    recorded_correlation: float
+    fitted_correlation: float
+    count: int
+    drawn: Floats
+
+    @property
+    def order_off(self) -> Floats:
+        """Relative error of the means of the order statistics, shape (N,)."""
+        return self.fitted_order / self.recorded_order - 1
+
+    def complaints(self) -> list[str]:
+        """Return in what the law does not reproduce the recorded times; empty if it does."""
+        found = []
+        error = 1 / np.sqrt(self.count)  # of a correlation of 0; half that of a distance, at most
+        if self.distance > max(DISTANCE, _ERRORS / 2 * error):
+            found.append(f"Kolmogorov distance {self.distance:.2f}")
+        allowed = np.maximum(ORDER, _ERRORS * self.order_error / self.recorded_order)
+        worst = int(np.argmax(np.abs(self.order_off) - allowed))
+        if abs(self.order_off[worst]) > allowed[worst]:
+            found.append(
+                f"the mean of place {worst + 1} of {len(allowed)} is "
+                f"{100 * self.order_off[worst]:+.1f} % off: workers are slow together"
+            )
+        difference = abs(self.recorded_correlation - self.fitted_correlation)
+        if difference > max(CORRELATION, _ERRORS * error):
+            found.append(
+                f"correlation {self.recorded_correlation:.2f} from one iteration to the next, and "
+                f"{self.fitted_correlation:.2f} by the law"
+            )
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunTimeFit:
+    """The best law of run times.
+
+    Args:
+        law: The best law; None if the recorded times are to be replayed.
+        tried: The best law, also where it is not good enough.
+        goodness: That of `tried`.
+        reasons: Why the recorded times are to be replayed.
+        warm_up: Number of iterations at the begin of each run that were left out.
+    """
+
+    law: Law | None
+    tried: Law
+    goodness: Goodness
+    reasons: list[str]
+    warm_up: int
+
+
+def fit_run_times(recordings: list[Recording], seed: int = 0) -> RunTimeFit:
+    """Return the law of the run times of these runs, which have the same workers.
+
+    Args:
+        seed: For the run times that are drawn from the law to compare.
+    """
+    warm_up = max(warm_up_of(each.seconds) for each in recordings)
+    recordings = [each.without(warm_up) for each in recordings]
+    seconds = np.concatenate([each.seconds for each in recordings])
+    best = independent_fits(seconds)[0]
+    law: Law = best.law
+    goodness = compare(law, recordings, seed)
+    if goodness.complaints():
+        switching = switching_fit([(each.starts, each.seconds) for each in recordings])
+        if switching is not None and switching.bic < best.bic:
+            law = switching.law
+            goodness = compare(law, recordings, seed)
+    reasons = goodness.complaints()
+    return RunTimeFit(None if reasons else law, law, goodness, reasons, warm_up)
+
+
+def warm_up_of(seconds: Floats) -> int:
+    """Return how many iterations at the begin differ from the others, at most 10 and a tenth.
+
+    An iteration's level is the median over the workers of time over the worker's median. It differs
+    if it lies beyond all of the second half of the run by more than 5 %.
+    """
+    level = np.nanmedian(seconds / np.nanmedian(seconds, axis=0), axis=1)
+    later = level[len(level) // 2 :]
+    low, high = later.min() * 0.95, later.max() * 1.05
+    most = min(_MOST_WARM_UP, int(len(level) * _WARM_UP))
+    first = 0
+    while first < most and not low <= level[first] <= high:
+        first += 1
+    return first
+
+
+def compare(law: Law, recordings: list[Recording], seed: int = 0) -> Goodness:
+    """Compare the law with recorded run times."""
+    seconds = np.concatenate([each.seconds for each in recordings])
+    workers = seconds.shape[1]
+    drawn = _draw(law, workers, recordings, seed)
+    whole = seconds[~np.isnan(seconds).any(axis=1)]
+    recorded_order, error = _order_statistics(whole)
+    return Goodness(
+        _distance(seconds, drawn),
+        np.array([_distance(seconds[:, n], drawn[:, n]) for n in range(workers)]),
+        recorded_order,
+        np.sort(drawn, axis=1).mean(axis=0),
+        error,
+        _correlation([each.seconds for each in recordings]),
+        _correlation([drawn]) if isinstance(law, Regimes) else 0.0,
+        int((~np.isnan(seconds)).sum()),
+        drawn,
+    )
+
+
+def _draw(law: Law, workers: int, recordings: list[Recording], seed: int) -> Floats:
+    """Return run times of the law, shape (T', N)."""
+    count = max(200, _DRAWN // workers)
+    factors = np.array(law.factors or [1.0] * workers)
+    if not isinstance(law, Regimes):
+        draw = law.shape()
+        source = generator(seed, "goodness of fit")
+        multiples = draw(source, count * workers).reshape(count, workers)
+        return law.mean_s * factors * multiples
+    # A worker's next iteration starts as much later than this one ends as it did on average.
+    gaps = [np.diff(each.starts, axis=0) - each.seconds[:-1] for each in recordings]
+    rest = max(0.0, float(np.nanmean(np.concatenate(gaps)))) if sum(map(len, gaps)) else 0.0
+    times = np.empty((count, workers))
+    run_time = law.run_time(seed, workers)
+    for worker in range(workers):
+        now = 0.0
+        for iteration in range(count):
+            times[iteration, worker] = taken = run_time(worker, iteration, nanoseconds(now))
+            now += taken + rest
+    return times
+
+
+def _distance(recorded: Floats, drawn: Floats) -> float:
+    """Return the Kolmogorov distance of two samples.
+
+    Times that differ by at most 0.1 % count as equal: otherwise the distance of two constants
+    would be 1 however close they are.
+    """
+    one, other = (np.sort(part[~np.isnan(part)].ravel()) for part in (recorded, drawn))
+    both = np.concatenate([one, other])
+
+    def above(first: Floats, second: Floats) -> float:
+        share = np.searchsorted(first, both, side="right") / len(first)
+        other = np.searchsorted(second, both * (1 + _EQUAL), side="right") / len(second)
+        return float((share - other).max())
+
+    return max(0.0, above(one, other), above(other, one))
+
+
+def _order_statistics(whole: Floats) -> tuple[Floats, Floats]:
+    """Return the means of the order statistics of complete iterations, and standard errors.
+
+    The errors come from the means of batches of consecutive iterations, which may be correlated.
+    """
+    ordered = np.sort(whole, axis=1)
+    batches = np.array_split(ordered, min(_BATCHES, len(ordered)))
+    means = np.array([batch.mean(axis=0) for batch in batches])
+    error = means.std(axis=0, ddof=1) / np.sqrt(len(means)) if len(means) > 1 else 0 * means[0]
+    return ordered.mean(axis=0), error
+
+
+def _correlation(sequences: list[Floats]) -> float:
+    """Return the correlation of the logarithms of a worker's consecutive run times."""
+    products, squares = [], []
+    for seconds in sequences:
+        logs = np.log(np.maximum(seconds, 1e-12))
+        rest = logs - np.nanmean(logs, axis=0)
+        products.append((rest[1:] * rest[:-1])[~np.isnan(rest[1:] * rest[:-1])])
+        squares.append(rest[~np.isnan(rest)] ** 2)
+    variance = float(np.concatenate(squares).mean())
+    if variance < 1e-6:  # a standard deviation of 0.1 % of the mean
+        return 0.0
+    return float(np.concatenate(products).mean()) / variance

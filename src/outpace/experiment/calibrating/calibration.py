@@ -1,0 +1,295 @@
+"""A calibration: laws of the machines of recorded runs, and how well they describe the runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from outpace.cluster.calibration.independent import service_law
+from outpace.cluster.calibration.network import NetworkFit, Transits, fit_network
+from outpace.cluster.calibration.requests import Requests
+from outpace.cluster.calibration.run_times import RunTimeFit, fit_run_times
+from outpace.cluster.calibration.service import ServiceTimes, service_times
+from outpace.cluster.laws import Constant, ServiceLaw
+from outpace.cluster.network import NetworkLaw
+from outpace.config.cluster_files import CALIBRATED
+from outpace.config.experiment import SERVICE_TIMES
+from outpace.config.reading import plain
+from outpace.errors import ConfigError
+from outpace.experiment.calibrating.contention import Contention, fit_contention
+from outpace.experiment.calibrating.runs import LEAST, RunData, read_runs
+from outpace.predict.recorded.table import RunTimes
+from outpace.sync import POLICIES, Apply
+
+_DIGITS: Final = 5  # significant ones
+_CONTENDED: Final = 1.25  # times as long as alone, from which on it is said
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Calibration:
+    """Laws of a cluster.
+
+    Args:
+        network: Of messages that travel alone. None if the runs have no network: simulated ones
+            without the key.
+        contention: That of the training; None if it is not known.
+        service: Laws by their keys, such as push_time.
+        service_times: What they were fitted to; None for simulated runs.
+        notes: Sentences about what was assumed or left out.
+    """
+
+    runs: Sequence[RunData]
+    compute: RunTimeFit
+    network: NetworkFit | None
+    contention: Contention | None
+    service: dict[str, ServiceLaw]
+    service_times: ServiceTimes | None
+    notes: list[str]
+
+    @property
+    def workers(self) -> int:
+        return self.runs[0].workers
+
+    @property
+    def network_law(self) -> NetworkLaw | None:
+        """The law of the network, None if there is none."""
+        if self.contention is not None:
+            return self.contention.law
+        return None if self.network is None else self.network.law
+
+    @property
+    def iterations(self) -> int:
+        """Iterations of all runs that the compute law was fitted to."""
+        return sum(len(run.recording.seconds) - self.compute.warm_up for run in self.runs)
+
+    def recorded(self) -> RunTimes:
+        """Return the recorded run times, to be replayed: iterations that all workers finished."""
+        parts = [run.recording.seconds[self.compute.warm_up :] for run in self.runs]
+        seconds = np.concatenate(parts)
+        whole = seconds[~np.isnan(seconds).any(axis=1)]
+        node = np.arange(whole.shape[1])
+        return RunTimes(whole, np.zeros(whole.shape, np.bool_), node)
+
+    def data(self, run_times: str) -> dict[str, Any]:
+        """Return the content of the cluster file.
+
+        Args:
+            run_times: Path of the file of recorded run times, for a `trace` law.
+        """
+        fit, first = self.compute, self.runs[0]
+        if fit.law is None:
+            compute: dict[str, Any] = {"kind": "trace", "path": run_times, "wrap": True}
+        else:
+            compute = _law(fit.law)
+        found: dict[str, Any] = {"compute": compute}
+        if self.network_law is not None:
+            found["network"] = _law(self.network_law)
+        found |= {key: _law(law) for key, law in self.service.items()}
+        goodness = fit.goodness
+        said: dict[str, Any] = {
+            "runs": [str(run.folder.resolve()) for run in self.runs],
+            "date": datetime.date.today().isoformat(),
+            "workers": self.workers,
+            "servers": first.servers,
+            "iterations": self.iterations,
+            "iterations_left_out": fit.warm_up,
+            "push_bytes": first.push_bytes,
+            "compute": {
+                "kolmogorov_distance": _short(goodness.distance),
+                "largest_distance_of_a_worker": _short(float(goodness.of_worker.max())),
+                "recorded_order_statistics_s": _list(goodness.recorded_order),
+                "fitted_order_statistics_s": _list(goodness.fitted_order),
+                "recorded_correlation": _short(goodness.recorded_correlation),
+                "fitted_correlation": _short(goodness.fitted_correlation),
+            },
+        }
+        if fit.law is None:
+            said["compute"] = {"best_law": fit.tried.kind, "why_replayed": fit.reasons} | said[
+                "compute"
+            ]
+        if self.network is not None:
+            said["network"] = {
+                "median_error": _short(self.network.error),
+                "to_servers": _law(self.network.to_server._asdict()),
+                "to_workers": _law(self.network.to_worker._asdict()),
+            }
+        if self.contention is not None:
+            said["network"]["times_slower_in_training"] = _short(self.contention.slower)
+            said["network"]["mean_error_in_training"] = _short(self.contention.error)
+        if self.notes:
+            said["notes"] = self.notes
+        return {**found, CALIBRATED: said}
+
+
+def calibrate(folders: Sequence[Path]) -> Calibration:
+    """Estimate the laws of the cluster of these runs.
+
+    Raises:
+        ConfigError: with one line, as `read_runs`; or if too few iterations are left.
+    """
+    runs = read_runs(folders)
+    fit = fit_run_times([run.recording for run in runs])
+    notes: list[str] = []
+    calibration = Calibration(runs, fit, None, None, {}, None, notes)
+    if calibration.iterations < LEAST:
+        raise ConfigError(
+            f"{runs[0].folder}: after the first {fit.warm_up} iterations, which differ, it has "
+            f"{calibration.iterations}, and a calibration needs at least {LEAST}; record a longer "
+            "run"
+        )
+    if fit.warm_up:
+        notes.append(f"the first {fit.warm_up} iterations differ from the others and were left out")
+    incomplete = [run for run in runs if _is_stretched(run)]
+    if incomplete:
+        notes.append("the run stretched its steps by a law: the run times are those of the law")
+    network = _network(runs, notes)
+    contention = None if network is None else _contention(network, runs[0], fit.warm_up, notes)
+    service, times = _service(runs, fit.warm_up, notes)
+    return Calibration(runs, fit, network, contention, service, times, notes)
+
+
+def _contention(
+    network: NetworkFit, run: RunData, warm_up: int, notes: list[str]
+) -> Contention | None:
+    if run.measured is None or run.measured.requests is None:
+        return None
+    found = fit_contention(network.law, run.measured, warm_up)
+    if found is not None and found.slower > _CONTENDED:
+        notes.append(
+            f"in the training bytes took {found.slower:.3g} times as long as alone; the bandwidth "
+            "is that of the training"
+        )
+    return found
+
+
+def _is_stretched(run: RunData) -> bool:
+    return run.is_real and run.config.get("compute") is not None
+
+
+def _network(runs: Sequence[RunData], notes: list[str]) -> NetworkFit | None:
+    measured = [run.measured for run in runs if run.measured is not None]
+    if not measured:
+        return None
+    joined = Transits.joined([each.transits for each in measured])
+    try:
+        fit = fit_network(joined)
+    except ValueError as error:
+        raise ConfigError(
+            f"{runs[0].folder}: its network cannot be calibrated: {error}, so latency and "
+            "bandwidth cannot be told apart"
+        ) from error
+    there, back = (line.bandwidth for line in (fit.to_server, fit.to_worker))
+    if there and back and max(there, back) > 1.5 * min(there, back):
+        notes.append(
+            f"bandwidth to servers is {there / 1e6:.4g} MB/s and to workers {back / 1e6:.4g} MB/s; "
+            "the file has one value for both directions"
+        )
+    return fit
+
+
+def _service(
+    runs: Sequence[RunData], warm_up: int, notes: list[str]
+) -> tuple[dict[str, ServiceLaw], ServiceTimes | None]:
+    requests = [_later(run, warm_up) for run in runs]
+    parts = [part for part in requests if part is not None]
+    if not parts:
+        return _copied(runs[0]), None
+    each = [
+        service_times(part, is_push, on_advance=_is_on_advance(run))
+        for run, (part, is_push) in zip(runs, parts, strict=True)
+    ]
+    weights = [len(times.push) for times in each]
+    found = ServiceTimes(
+        np.concatenate([times.push for times in each]),
+        float(np.average([times.update_s for times in each], weights=weights)),
+        float(np.average([times.judge_s for times in each], weights=weights)),
+        np.concatenate([times.answer for times in each]),
+    )
+    laws: dict[str, ServiceLaw] = {}
+    if len(found.push):
+        laws["push_time"] = service_law(found.push)
+    if len(found.answer):
+        laws["pull_time"] = service_law(found.answer)
+        laws["judge_time"] = Constant(mean_s=found.judge_s)
+    if found.update_s:
+        laws["update_time"] = Constant(mean_s=found.update_s)
+    elif not all(map(_is_on_advance, runs)):
+        notes.append(
+            "the servers made an update of every push, so push_time includes it: for strategies "
+            "that make one update per iteration calibrate on such a run, for instance of bsp"
+        )
+    return laws, found
+
+
+def _later(run: RunData, warm_up: int) -> tuple[Requests, np.ndarray[Any, Any]] | None:
+    """Return the requests after the warm-up, and which of them are pushes."""
+    if run.measured is None or run.measured.requests is None:
+        return None
+    later = run.measured.requests.iteration >= warm_up
+    return run.measured.requests.where(later), run.measured.is_push[later]
+
+
+def _copied(run: RunData) -> dict[str, ServiceLaw]:
+    """Return the service laws in the configuration of a simulated run."""
+    from outpace.config.reading import experiment_from
+
+    experiment = experiment_from(run.config, str(run.folder))
+    laws = {key: getattr(experiment, key) for key in SERVICE_TIMES}
+    return {key: law for key, law in laws.items() if law is not None}
+
+
+def _is_on_advance(run: RunData) -> bool:
+    """True if the run's servers made one update of all gradients of an iteration."""
+    sync = run.config.get("sync")
+    if not isinstance(sync, dict) or sync.get("kind") not in POLICIES:
+        return False
+    return sync.get("apply") == Apply.ON_ADVANCE.value
+
+
+# -- plain data ----------------------------------------------------------------------
+
+
+def _law(law: Any) -> dict[str, Any]:
+    """Return a law as plain data without the keys that have their defaults, kind first."""
+    if isinstance(law, dict):
+        return {key: _short(value) for key, value in law.items()}
+    found = {}
+    for entry in dataclasses.fields(law):
+        value = getattr(law, entry.name)
+        usual = entry.default
+        if entry.default_factory is not dataclasses.MISSING:
+            usual = entry.default_factory()
+        if entry.name == "kind" or value != usual:
+            found[entry.name] = _short(plain(_plain(value)))
+    kind = {"kind": found.pop("kind")} if "kind" in found else {}
+    return kind | found
+
+
+def _plain(value: Any) -> Any:
+    """Return dataclasses within a value as mappings without empty entries."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parts = dataclasses.asdict(value).items()
+        return {key: _plain(part) for key, part in parts if part is not None}
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in value.items()}
+    return [_plain(part) for part in value] if isinstance(value, list | tuple) else value
+
+
+def _short(value: Any) -> Any:
+    """Return plain data with numbers rounded."""
+    if isinstance(value, dict):
+        return {key: _short(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_short(part) for part in value]
+    return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
+
+
+def _list(values: Any) -> list[float]:
+    found: list[float] = _short(values.tolist())
+    return found

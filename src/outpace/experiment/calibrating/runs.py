@@ -1,0 +1,317 @@
+"""Reads what a calibration needs from the folders of runs.
+
+The run time of an iteration is the time that the worker itself needs: computing, then until its
+first request is given to the socket, and from the last answer that it waited for to the begin of
+the next iteration. Waits, transfers and untimed spans are no part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from outpace.cluster.calibration.independent import Floats
+from outpace.cluster.calibration.network import Transits, transits_of
+from outpace.cluster.calibration.requests import Requests
+from outpace.cluster.calibration.run_times import Recording
+from outpace.errors import ConfigError
+from outpace.record.folder import (
+    MESSAGES,
+    SUMMARY,
+    TIMING,
+    TRACE,
+    read_config,
+    read_summary,
+    read_table,
+)
+from outpace.record.reading import Columns, read_event, reading
+from outpace.record.timing import read_timing, sampling_of
+from outpace.record.trace import NONE
+
+LEAST: Final = 20  # iterations
+_CUT_OFF: Final = 0.02  # most of the run times that may be cut off
+_ALIKE: Final = ("workers", "servers", "batch_size")  # keys that runs must have in common
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measured:
+    """What a real run measured of its network and servers, or a simulated one logged.
+
+    Args:
+        transits: Of messages that met no others.
+        requests: Pushes and pulls, in the clocks of their workers; None for a simulated run.
+        is_push: Mask of the pushes among `requests`.
+        offsets: How far each server's clock is ahead of each worker's, in s.
+    """
+
+    transits: Transits
+    requests: Requests | None
+    is_push: NDArray[np.bool_]
+    offsets: Mapping[tuple[int, int], float]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunData:
+    """A recorded run.
+
+    Args:
+        overhead_s: Mean per iteration of the part of the run times that is not computing.
+        measured: None if the run has no network: a simulated one without the key.
+    """
+
+    folder: Path
+    config: Mapping[str, Any]
+    is_real: bool
+    recording: Recording
+    overhead_s: float
+    measured: Measured | None
+
+    @property
+    def workers(self) -> int:
+        return int(self.recording.seconds.shape[1])
+
+    @property
+    def servers(self) -> int:
+        return int(self.config.get("servers") or 1)
+
+    @property
+    def push_bytes(self) -> int:
+        """Median bytes of a push; 0 if unknown."""
+        requests = None if self.measured is None else self.measured.requests
+        if requests is None or not len(requests):
+            return 0
+        return int(np.median(requests.sent_bytes))
+
+
+def read_runs(folders: Sequence[Path]) -> list[RunData]:
+    """Read runs of one cluster.
+
+    Raises:
+        ConfigError: with one line, if a folder is not that of a run or is damaged, a run does not
+            say enough, or the runs do not belong together.
+    """
+    names = [folder.resolve() for folder in folders]
+    for folder in folders:
+        if names.count(folder.resolve()) > 1:
+            raise ConfigError(f"{folder}: the run is named twice; name it once")
+    runs = [_read(folder) for folder in folders]
+    first = runs[0]
+    for other in runs[1:]:
+        for key, one, two in (
+            *((key, first.config.get(key), other.config.get(key)) for key in _ALIKE),
+            ("task", _task(first.config), _task(other.config)),
+            ("bytes of a push", first.push_bytes, other.push_bytes),
+            ("real or simulated", first.is_real, other.is_real),
+        ):
+            if one != two:
+                raise ConfigError(
+                    f"{other.folder}: it does not belong together with {first.folder}: {key} is "
+                    f"{two} instead of {one}; calibrate them one by one"
+                )
+    return runs
+
+
+def _task(config: Mapping[str, Any]) -> Any:
+    task = config.get("task")
+    return task.get("kind") if isinstance(task, Mapping) else task
+
+
+def _read(folder: Path) -> RunData:
+    if not folder.is_dir():
+        raise ConfigError(f"{folder}: there is no such folder of a run")
+    summary, config = read_summary(folder), read_config(folder)
+    is_real = "wall_time_s" in summary
+    if not is_real and "virtual_time_s" not in summary:
+        status = summary.get("status", "not complete")
+        raise ConfigError(
+            f"{folder}: the run is {status}, and {SUMMARY} has no times; choose a run that ended"
+        )
+    if _kind(config) == "cutoff":
+        raise ConfigError(
+            f"{folder}: its workers were cut off, so their run times are not known; calibrate on a "
+            "run of another strategy, such as bsp"
+        )
+    path = folder / TRACE
+    iterations = read_event(
+        path, "iteration", ("worker", "iteration", "start_ns", "computed_ns", "end_ns")
+    )
+    count = int(iterations["iteration"].max(initial=-1)) + 1
+    if count < LEAST:
+        raise ConfigError(
+            f"{folder}: it has {count} iterations, and a calibration needs at least {LEAST}; "
+            "record a longer run"
+        )
+    with reading(path):
+        table = _by_iteration(iterations, int(config.get("workers") or 1))
+    overhead = np.zeros_like(table.computed)
+    measured = None
+    if is_real:
+        timing = read_timing(folder)
+        with reading(folder / TIMING):
+            measured = _measured(folder, timing)
+            overhead = _overheads(table, measured, timing)
+    elif config.get("network") is not None:
+        measured = _logged(folder)
+    seconds = table.computed - table.started + overhead
+    recording = Recording(table.started, np.where(seconds > 0, seconds, np.nan))
+    if np.isnan(recording.seconds).all(axis=0).any():
+        raise ConfigError(f"{path}: a worker has no finished iteration; record a longer run")
+    return RunData(folder, config, is_real, recording, float(np.nanmean(overhead)), measured)
+
+
+def _kind(config: Mapping[str, Any]) -> str:
+    sync = config.get("sync")
+    return str(sync.get("kind")) if isinstance(sync, Mapping) else ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Iterations:
+    """Times of each iteration, in s, shape (T, N); NaN where there is none."""
+
+    started: Floats
+    computed: Floats
+    ended: Floats
+
+
+def _by_iteration(rows: Columns, workers: int) -> _Iterations:
+    at = rows["iteration"], rows["worker"]
+    shape = int(rows["iteration"].max()) + 1, max(workers, int(rows["worker"].max()) + 1)
+    columns = []
+    for name in ("start_ns", "computed_ns", "end_ns"):
+        times = np.full(shape, np.nan)
+        times[at] = np.where(rows[name] == NONE, np.nan, rows[name] * 1e-9)
+        columns.append(times)
+    return _Iterations(*columns)
+
+
+# -- real runs -----------------------------------------------------------------------
+
+
+def _measured(folder: Path, timing: pa.Table) -> Measured:
+    what = np.array(timing["what"].to_pylist())
+    every = _requests(timing)
+    probes = every.where(what == "probe")
+    is_request = (what == "push") | (what == "pull")
+    if not is_request.any():
+        raise ConfigError(
+            f"{folder}: it has no requests to servers; calibrate on a run of a strategy with "
+            "servers, such as bsp"
+        )
+    if not len(probes):
+        raise ConfigError(
+            f"{folder}: it has no probe of the network, which tells latency and bandwidth apart; "
+            "record a run without probe: false"
+        )
+    # Later iterations are recorded in parts, between which it is unknown what the servers did.
+    is_request &= every.iteration < sampling_of(timing).all_until
+    requests = every.where(is_request)
+    offsets = probes.offsets()
+    return Measured(
+        transits_of(probes.in_order().in_clocks_of_workers(offsets)),
+        requests.in_clocks_of_workers(offsets),
+        (what == "push")[is_request],
+        offsets,
+    )
+
+
+def _requests(timing: pa.Table) -> Requests:
+    """Return all rows of a table as `Requests`; rows that are none have NaN times."""
+    columns = []
+    for entry in fields(Requests):
+        if entry.name in timing.column_names:
+            column = timing[entry.name].fill_null(-1).to_numpy().astype(np.int64)
+        else:
+            name = f"{entry.name}_ns"
+            column = timing[name].cast(pa.float64()).to_numpy(zero_copy_only=False) * 1e-9
+        columns.append(column)
+    return Requests(*columns)
+
+
+def _overheads(table: _Iterations, measured: Measured, timing: pa.Table) -> Floats:
+    """Return each worker's own time beside computing, less untimed spans, in s, shape (T, N)."""
+    requests = measured.requests
+    assert requests is not None
+    shape = table.computed.shape
+    first_sent, last_arrived = np.full(shape, np.inf), np.full(shape, -np.inf)
+    there = (requests.iteration < shape[0]) & (requests.iteration >= 0)
+    at = requests.iteration[there], requests.worker[there]
+    np.minimum.at(first_sent, at, np.nan_to_num(requests.sent[there], nan=np.inf))
+    arrived = requests.arrived[there]
+    waited_for = arrived <= table.ended[at]  # False where NaN
+    np.maximum.at(last_arrived, at, np.where(waited_for, arrived, -np.inf))
+    before = np.where(np.isfinite(first_sent), first_sent - table.computed, np.nan)
+    after = np.where(np.isfinite(last_arrived), table.ended - last_arrived, np.nan)
+    between = np.full(shape, np.nan)
+    between[:-1] = table.started[1:] - table.ended[:-1]
+    found = sum(np.maximum(_filled(part), 0.0) for part in (before, after, between))
+    return np.asarray(found) - _untimed(table, timing)
+
+
+def _filled(times: Floats) -> Floats:
+    """Return the times with the median of the known ones in place of NaN."""
+    known = times[~np.isnan(times)]
+    return np.where(np.isnan(times), np.median(known) if len(known) else 0.0, times)
+
+
+def _untimed(table: _Iterations, timing: pa.Table) -> Floats:
+    """Return the seconds of untimed spans that begin within each iteration, shape (T, N)."""
+    found = np.zeros_like(table.started)
+    chosen = np.array(timing["what"].to_pylist()) == "untimed"
+    if not chosen.any():
+        return found
+    rows = _requests(timing).where(chosen)
+    for worker, begun, ended in zip(rows.worker, rows.sent, rows.arrived, strict=True):
+        starts = table.started[:, worker]
+        iteration = int(np.searchsorted(starts[~np.isnan(starts)], begun, side="right")) - 1
+        if iteration >= 0:
+            found[iteration, worker] += ended - begun
+    return found
+
+
+# -- simulated runs ------------------------------------------------------------------
+
+
+def _logged(folder: Path) -> Measured:
+    """Return the exact transits of a simulated run that logged its messages."""
+    path = folder / MESSAGES
+    if not path.exists():
+        raise ConfigError(
+            f"{folder}: it has no times of messages; simulate it with network.log=true, or record "
+            "a real run"
+        )
+    with reading(path):
+        table = read_table(path)
+        kinds = np.array(table["kind"].to_pylist())
+        to_server = (kinds == "push") | (kinds == "pull")
+        ends = [np.array(table[name].to_pylist()) for name in ("sender", "receiver")]
+        worker = _numbers(np.where(to_server, *ends))
+        server = _numbers(np.where(to_server, *reversed(ends)))
+        chosen = (to_server | (kinds == "reply")) & (worker >= 0) & (server >= 0)
+        sizes = table["size_bytes"].to_numpy().astype(np.float64)
+        times = (table["delivered_ns"].to_numpy() - table["started_ns"].to_numpy()) * 1e-9
+        keys = np.stack([worker, server, to_server, sizes], axis=1)[chosen]
+        groups, first = np.unique(keys, axis=0, return_index=True)
+        return Measured(
+            Transits(
+                groups[:, 0].astype(np.int64),
+                groups[:, 1].astype(np.int64),
+                groups[:, 2].astype(np.bool_),
+                groups[:, 3],
+                np.maximum(times[chosen][first], 1e-9),
+            ),
+            None,
+            np.zeros(0, np.bool_),
+            {},
+        )
+
+
+def _numbers(names: NDArray[np.str_]) -> NDArray[np.int64]:
+    """Return the numbers of workers and servers by their names; -1 for others."""
+    found = [name.rpartition("-")[2] for name in names.tolist()]
+    return np.array([int(number) if number.isdigit() else -1 for number in found], np.int64)

@@ -1,0 +1,95 @@
+"""A calibration in words, for the terminal and the page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from outpace.cluster.calibration.run_times import Law
+from outpace.cluster.laws import Constant, Exponential, ServiceLaw, ShiftedExponential
+from outpace.cluster.network import NetworkLaw
+from outpace.cluster.regimes import Regimes
+from outpace.experiment.calibrating.calibration import Calibration
+from outpace.report.words import SPACE, duration
+
+
+def law_rows(found: Calibration) -> list[tuple[str, str]]:
+    """Return what was found, by key of the cluster file."""
+    run = found.runs[0]
+    runs = "run" if len(found.runs) == 1 else "runs"
+    about = (
+        f"{len(found.runs)} {runs}, {found.workers} workers, {run.servers} servers, "
+        f"{found.iterations} iterations"
+    )
+    rows = [("from", about), ("compute", compute_words(found))]
+    if found.network is not None and found.network_law is not None:
+        rows.append(("network", _network(found.network_law, found.network.error)))
+    rows += [(key, law_words(law)) for key, law in found.service.items()]
+    return [(key, words.replace(SPACE, " ")) for key, words in rows]
+
+
+def compute_words(found: Calibration) -> str:
+    """Return the law of the run times in words."""
+    fit, overhead = found.compute, found.runs[0].overhead_s
+    own = f"; of which sending and reading {duration(overhead)}" if overhead > 0 else ""
+    if fit.law is None:
+        return (
+            f"trace: the recorded run times are replayed, since the best law ({fit.tried.kind}) "
+            f"does not describe them: {'; '.join(fit.reasons)}{own}"
+        )
+    return law_words(fit.law) + own
+
+
+def law_words(law: Law | ServiceLaw) -> str:
+    """Return a law and its parameters in words."""
+    parts = [str(law.kind)]
+    if isinstance(law, ShiftedExponential):
+        parts.append(f"{duration(law.shift_s)} plus {duration(law.mean_s)} on average")
+    elif isinstance(law, Constant | Exponential):
+        parts.append(f"mean {duration(law.mean_s)}")
+    else:
+        parts.append(f"mean {duration(law.mean_s)}, cv {law.cv:.3g}")
+    if isinstance(law, Regimes):
+        fast, slow = law.regimes
+        parts.append(
+            f"{slow.factor:.3g} times as long in periods of {duration(slow.dwell_s)}, which come "
+            f"after {duration(fast.dwell_s)}"
+        )
+    if law.factors:
+        low, high = min(law.factors), max(law.factors)
+        parts.append(f"factors of the workers {low:.3g} to {high:.3g}")
+    return ", ".join(parts)
+
+
+def _network(law: NetworkLaw, error: float) -> str:
+    parts = [f"latency {duration(law.latency_s)}", f"bandwidth {_rate(law)}"]
+    if law.nodes:
+        parts.append(f"{', '.join(law.nodes)} slower")
+    if law.pairs:
+        parts.append(f"{len(law.pairs)} pairs of their own")
+    parts.append(f"{law.contention}; median error {100 * error:.1f} %")
+    return ", ".join(parts)
+
+
+def _rate(law: Any) -> str:
+    rate = law.bandwidth_bytes_per_s
+    return "infinite" if rate is None else f"{rate / 1e6:.4g} MB/s"
+
+
+def compute_rows(found: Calibration) -> list[list[str]]:
+    """Return the table of the goodness of fit: titles, then a row per worker and place."""
+    goodness = found.compute.goodness
+    rows = [["run times", "recorded s", "fitted s", "error %", "Kolmogorov"]]
+    recorded = found.recorded().seconds.mean(axis=0)
+    fitted = goodness.drawn.mean(axis=0)
+    for worker, (one, other) in enumerate(zip(recorded, fitted, strict=True)):
+        distance = f"{goodness.of_worker[worker]:.3f}"
+        rows.append([f"worker {worker}", *_compared(one, other), distance])
+    rows.append(["all", *_compared(recorded.mean(), fitted.mean()), f"{goodness.distance:.3f}"])
+    orders = zip(goodness.recorded_order, goodness.fitted_order, strict=True)
+    for place, (one, other) in enumerate(orders):
+        rows.append([f"place {place + 1} of {found.workers}", *_compared(one, other), ""])
+    return rows
+
+
+def _compared(recorded: float, fitted: float) -> list[str]:
+    return [f"{recorded:.5g}", f"{fitted:.5g}", f"{100 * (fitted / recorded - 1):+.2f}"]

@@ -1,0 +1,245 @@
+"""The page about a calibration: what was recorded, and what the laws say to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outpace.cluster.calibration.network import NetworkFit
+from outpace.cluster.calibration.run_times import RunTimeFit
+from outpace.cluster.calibration.service import ServiceTimes
+from outpace.report.figures.figure import (
+    Figure,
+    FigureView,
+    Plot,
+    Views,
+    axis,
+    axis_from_0,
+    colour,
+    line,
+    rounded,
+    thinned,
+)
+from outpace.report.frame import Section, table, write_page
+from outpace.report.words import duration, escaped, percent
+
+Floats = NDArray[np.float64]
+_POINTS: Final = 300  # per curve
+_MOST_WORKERS: Final = 16  # with curves of their own
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shown:
+    """What a page about a calibration shows.
+
+    Args:
+        laws: Keys of the cluster file, and their laws in words.
+        rows: The table of the run times; the first row has the titles.
+        recorded: Recorded run times, in s, shape (T, N).
+    """
+
+    name: str
+    laws: Sequence[tuple[str, str]]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str]
+    compute: RunTimeFit
+    recorded: Floats
+    network: NetworkFit | None
+    service: ServiceTimes | None
+
+
+def write_calibration_page(shown: Shown, path: Path) -> None:
+    """Write the page to `path`. Raises ConfigError if the file cannot be written."""
+    head, *rows = shown.rows
+    laws = [(f"<code>{escaped(key)}</code>", escaped(words)) for key, words in shown.laws]
+    sections = [
+        Section("laws", "The cluster file", [table("laws-table", ["Key", "Value"], laws)]),
+        Section(
+            "run-times",
+            "Run times of the workers",
+            [_distribution(shown)],
+            "The share of the run times up to each duration, as recorded and as the law draws "
+            "them. A run time is the time that the worker itself needs in an iteration, without "
+            "waits and transfers.",
+        ),
+        Section(
+            "order",
+            "From the fastest to the slowest",
+            [_order(shown)],
+            "The mean run time of the fastest, second, ... worker of an iteration. Waiting for all "
+            "workers takes as long as the last.",
+        ),
+    ]
+    if shown.network is not None:
+        sections.append(
+            Section(
+                "network",
+                "Time of a message against its size",
+                [_transits(shown.network)],
+                "Medians of the messages with which the run began, when nothing else was under "
+                "way, and the line latency + bytes / bandwidth.",
+            )
+        )
+    if shown.service is not None:
+        sections.append(
+            Section(
+                "service",
+                "Service times of the servers",
+                [_service(shown.service)],
+                "How long a server needs for a push and for an answer, without waits.",
+            )
+        )
+    cells = [[escaped(cell) for cell in row] for row in rows]
+    details = table("goodness", map(escaped, head), cells)
+    sections.append(Section("numbers", "Goodness of fit", [details]))
+    write_page(
+        path,
+        title=f"Outpace: calibration of {shown.name}",
+        heading=f"Calibration: {shown.name}",
+        what=dict(shown.laws)["from"],
+        findings=[*_findings(shown), *(f"{note[:1].upper()}{note[1:]}." for note in shown.notes)],
+        sections=sections,
+    )
+
+
+def _findings(shown: Shown) -> list[str]:
+    fit = shown.compute
+    worst = float(np.abs(fit.goodness.order_off).max())
+    close = (
+        f"Kolmogorov distance {fit.goodness.distance:.3f}, order statistics at most "
+        f"{percent(worst)} off"
+    )
+    if fit.law is None:
+        found = [f"The run times are replayed: the best law, {fit.tried.kind}, is off ({close})."]
+    else:
+        found = [f"The run times follow the law {fit.tried.kind}: {close}."]
+    if shown.network is not None:
+        found.append(
+            f"A message alone has a latency of {duration(shown.network.law.latency_s)}; the median "
+            f"message is {percent(shown.network.error)} off the line."
+        )
+    return found
+
+
+def _distribution(shown: Shown) -> Figure:
+    """Return the figure `figure-run-times`: recorded and drawn distribution functions."""
+    drawn = shown.compute.goodness.drawn
+    views: Views = {("all workers",): _two_curves(shown.recorded, drawn)}
+    workers = shown.recorded.shape[1]
+    if 1 < workers <= _MOST_WORKERS:
+        for worker in range(workers):
+            pair = shown.recorded[:, worker], drawn[:, worker]
+            views[f"worker {worker}",] = _two_curves(*pair)
+    alt = "Distribution of recorded and fitted run times"
+    return Figure("figure-run-times", alt, views, ["Of"], height=380)
+
+
+def _two_curves(recorded: Floats, drawn: Floats, unit: str = "run time (s)") -> FigureView:
+    traces = [
+        _curve("recorded", recorded.ravel(), 0, "solid"),
+        _curve("fitted", drawn.ravel(), 1, "dash"),
+    ]
+    layout = {
+        "xaxis": axis(unit),
+        "yaxis": axis("share of the times up to this", range=[0, 1]),
+        "hovermode": "closest",
+    }
+    return FigureView(traces, layout)
+
+
+def _curve(name: str, times: Floats, place: int, dash: str) -> Plot:
+    ordered = np.sort(times)
+    kept = thinned(len(ordered), _POINTS)
+    share = (np.array(kept) + 1) / len(ordered)
+    return line(name, rounded(ordered[kept]), rounded(share, 4), place, dash=dash)
+
+
+def _order(shown: Shown) -> Figure:
+    """Return the figure `figure-order`: recorded and fitted means of the order statistics."""
+    goodness = shown.compute.goodness
+    places = list(range(1, len(goodness.recorded_order) + 1))
+    traces = [
+        line("recorded", places, rounded(goodness.recorded_order)),
+        line("fitted", places, rounded(goodness.fitted_order), 1, dash="dash"),
+    ]
+    for trace in traces:
+        trace["mode"] = "lines+markers"
+    layout = {
+        "xaxis": axis("place of the worker in its iteration: 1 is the fastest", tickformat="d"),
+        "yaxis": axis_from_0("mean run time (s)"),
+        "hovermode": "x unified",
+    }
+    return Figure(
+        "figure-order", "Recorded and fitted order statistics", {(): FigureView(traces, layout)}
+    )
+
+
+def _transits(network: NetworkFit) -> Figure:
+    """Return the figure `figure-transits`: times of messages against their sizes."""
+    of, traces = network.transits, []
+    for place, (name, direction) in enumerate((("to servers", True), ("to workers", False))):
+        chosen = of.to_server == direction
+        hover = [
+            f"worker {worker}, server {server}: {size:,.0f} bytes in {duration(float(time))}"
+            for worker, server, size, time in zip(
+                of.worker[chosen],
+                of.server[chosen],
+                of.size_bytes[chosen],
+                of.seconds[chosen],
+                strict=True,
+            )
+        ]
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": name,
+                "x": rounded(of.size_bytes[chosen]),
+                "y": rounded(1e3 * of.seconds[chosen]),
+                "marker": {"color": colour(place), "size": 8, "opacity": 0.75},
+                "hovertext": hover,
+                "hoverinfo": "text",
+            }
+        )
+    order = np.argsort(of.size_bytes, kind="stable")
+    lines = sorted(
+        set(zip(rounded(of.size_bytes[order]), rounded(1e3 * network.fitted[order]), strict=True))
+    )
+    slowest: dict[float, float] = {}
+    fastest: dict[float, float] = {}
+    for size, time in lines:
+        slowest[size] = max(time, slowest.get(size, time))
+        fastest[size] = min(time, fastest.get(size, time))
+    if slowest == fastest:
+        traces.append(line("law", list(fastest), list(fastest.values()), 2, dash="dash"))
+    else:
+        traces.append(line("law, fastest", list(fastest), list(fastest.values()), 2, dash="dash"))
+        traces.append(line("law, slowest", list(slowest), list(slowest.values()), 4, dash="dash"))
+    layout = {
+        "xaxis": axis("bytes", type="log"),
+        "yaxis": axis("time (ms)", type="log"),
+        "hovermode": "closest",
+    }
+    return Figure(
+        "figure-transits", "Time of messages against size", {(): FigureView(traces, layout)}
+    )
+
+
+def _service(service: ServiceTimes) -> Figure:
+    """Return the figure `figure-service`: distributions of service times."""
+    traces = [
+        _curve(name, 1e3 * times, place, "solid")
+        for place, (name, times) in enumerate((("push", service.push), ("answer", service.answer)))
+        if len(times)
+    ]
+    layout = {
+        "xaxis": axis("service time (ms)", type="log"),
+        "yaxis": axis("share of the times up to this", range=[0, 1]),
+        "hovermode": "closest",
+    }
+    return Figure("figure-service", "Service times", {(): FigureView(traces, layout)})

@@ -1,0 +1,205 @@
+"""Calibration recovers the laws that data were drawn from."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from outpace.cluster.calibration.network import Transits, fit_network
+from outpace.cluster.calibration.requests import Requests
+from outpace.cluster.calibration.run_times import Recording, fit_run_times, warm_up_of
+from outpace.cluster.calibration.service import service_times
+from outpace.cluster.laws import Constant, Exponential, Lognormal, Normal, ShiftedExponential
+from outpace.cluster.network import LinkLaw
+from outpace.cluster.regimes import Regime, Regimes
+from outpace.support.units import nanoseconds
+
+WORKERS, ITERATIONS = 4, 400
+N = WORKERS * ITERATIONS
+WITHIN = 4.0  # standard errors
+FACTORS = (0.8, 1.0, 1.2, 1.0)
+
+
+def recorded(law, iterations=ITERATIONS, seed=1):
+    """Run times of workers that never wait."""
+    run_time = law.run_time(seed, WORKERS)
+    starts, seconds = np.zeros((2, iterations, WORKERS))
+    for worker in range(WORKERS):
+        now = 0.0
+        for iteration in range(iterations):
+            starts[iteration, worker] = now
+            seconds[iteration, worker] = run_time(worker, iteration, nanoseconds(now))
+            now += seconds[iteration, worker]
+    return Recording(starts, seconds)
+
+
+@pytest.mark.parametrize(
+    ("law", "cv"),
+    [
+        (Constant(mean_s=0.1), 0.0),
+        (Constant(mean_s=0.1, factors=FACTORS), 0.0),
+        (Normal(mean_s=0.1, cv=0.1), 0.1),
+        (Normal(mean_s=0.1, cv=0.1, factors=FACTORS), 0.1),
+        (Lognormal(mean_s=0.1, cv=0.4), 0.4),
+        (Lognormal(mean_s=0.1, cv=0.4, factors=FACTORS), 0.4),
+        (Exponential(mean_s=0.1), 1.0),
+        (ShiftedExponential(mean_s=0.05, shift_s=0.1, factors=FACTORS), 1 / 3),
+    ],
+)
+def test_a_law_and_the_factors_of_workers_are_recovered(law, cv):
+    found = fit_run_times([recorded(law)]).law
+    assert type(found) is type(law)
+    # Standard errors: of a mean cv/√n, of a standard deviation about 1/√(2n) for a normal law and
+    # √((kurtosis - 1)/(4n)) in general; the kurtosis of the log-normal law with cv 0.4 is 6.3.
+    assert found.mean_s == pytest.approx(law.mean_s, rel=1e-6 + 3 * WITHIN * cv / math.sqrt(N))
+    if hasattr(law, "cv"):
+        assert found.cv == pytest.approx(law.cv, rel=WITHIN * math.sqrt(5.3 / (4 * N)))
+    if hasattr(law, "shift_s"):  # the smallest of n: its error is about mean/n
+        assert found.shift_s == pytest.approx(law.shift_s, rel=0.01)
+    of_worker = WITHIN * cv / math.sqrt(ITERATIONS)
+    assert bool(found.factors) == bool(law.factors)
+    assert found.factors == pytest.approx(law.factors, rel=1e-6 + of_worker)
+
+
+@pytest.mark.parametrize(
+    ("slow", "dwell_s", "fast_s"), [(3.0, 5.0, 20.0), (4.0, 0.8, 6.0)], ids=["regimes", "bursts"]
+)
+def test_regimes_and_bursts_are_recovered(slow, dwell_s, fast_s):
+    law = Regimes(
+        mean_s=0.1, cv=0.1, factors=FACTORS, regimes=(Regime(1.0, fast_s), Regime(slow, dwell_s))
+    )
+    recording = recorded(law, 600)
+    found = fit_run_times([recording]).law
+    assert isinstance(found, Regimes)
+    assert found.mean_s == pytest.approx(0.1, rel=0.02)
+    assert found.cv == pytest.approx(0.1, rel=0.1)
+    assert found.regimes[1].factor == pytest.approx(slow, rel=0.03)
+    # A mean of exponential times has a relative error of 1/√spells.
+    total_s = float(recording.seconds.sum())
+    error = WITHIN / math.sqrt(total_s / (fast_s + dwell_s))
+    assert found.regimes[0].dwell_s == pytest.approx(fast_s, rel=error)
+    assert found.regimes[1].dwell_s == pytest.approx(dwell_s, rel=error)
+    assert found.factors == pytest.approx(FACTORS, rel=0.03)
+
+
+def test_workers_that_are_slow_together_are_replayed():
+    source = np.random.default_rng(0)
+    shared = np.exp(0.3 * source.normal(size=(200, 1)))
+    seconds = 0.1 * shared * np.exp(0.05 * source.normal(size=(200, WORKERS)))
+    found = fit_run_times([Recording(np.cumsum(seconds, axis=0) - seconds, seconds)])
+    assert found.law is None
+    assert "workers are slow together" in found.reasons[0]
+
+
+def test_the_first_iterations_are_left_out_where_they_differ():
+    seconds = recorded(Normal(mean_s=0.1, cv=0.05)).seconds
+    assert warm_up_of(seconds) == 0
+    seconds[:3] *= [[9.0], [3.0], [2.0]]
+    assert warm_up_of(seconds) == 3
+
+
+# -- network: exact lines, and 10 % of noise ------------------------------------------
+
+SIZES = (1e3, 3e4, 2.5e5, 2e6)
+
+
+def transits(latency_s, bandwidth, noise=0.0):
+    """latency_s, bandwidth: functions of worker and server."""
+    source = np.random.default_rng(0)
+    rows = [
+        (n, m, there, size, latency_s(n, m) + size / bandwidth(n, m))
+        for n in range(4)
+        for m in range(2)
+        for there in (True, False)
+        for size in SIZES
+    ]
+    columns = [np.array(column) for column in zip(*rows, strict=True)]
+    columns[-1] = columns[-1] * np.exp(noise * source.normal(size=len(rows)))
+    return Transits(*columns)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_links_that_are_alike_have_one_line(noise):
+    law = fit_network(transits(lambda n, m: 1e-4, lambda n, m: 1e9, noise)).law
+    # 64 medians with 10 % of noise, half of which tell the latency, half the bandwidth.
+    within = 1e-3 + WITHIN * noise / math.sqrt(32)
+    assert law.latency_s == pytest.approx(1e-4, rel=within)
+    assert law.bandwidth_bytes_per_s == pytest.approx(1e9, rel=within)
+    assert not law.nodes
+    assert not law.pairs
+
+
+def test_a_slow_server_has_a_link_of_its_own():
+    law = fit_network(transits(lambda n, m: 1e-4 + 4e-4 * m, lambda n, m: (1e9, 1e8)[m], 0.1)).law
+    assert list(law.nodes) == ["server-1"]
+    within = WITHIN * 0.1 / math.sqrt(16)
+    assert law.bandwidth_bytes_per_s == pytest.approx(1e9, rel=within)
+    assert law.nodes["server-1"].bandwidth_bytes_per_s == pytest.approx(1e8, rel=within)
+    assert law.nodes["server-1"].latency_s == pytest.approx(5e-4, rel=within)
+
+
+def test_pairs_that_differ_have_links_of_their_own():
+    law = fit_network(
+        transits(lambda n, m: 1e-4 * (1 + 2 * n * m), lambda n, m: 1e9 / (1 + (n + m) % 3))
+    ).law
+    found = {
+        pair.between: LinkLaw(pair.latency_s, pair.bandwidth_bytes_per_s) for pair in law.pairs
+    }
+    link = found["worker-3", "server-1"]
+    assert link.latency_s == pytest.approx(7e-4, rel=0.01)
+    assert link.bandwidth_bytes_per_s == pytest.approx(1e9 / 2, rel=0.01)
+
+
+# -- requests ------------------------------------------------------------------------
+
+
+def requests(rows):
+    """rows: worker, server, iteration, received_after, received, begun, done, released, answered."""
+    columns = [np.array(column, dtype=np.float64) for column in zip(*rows, strict=True)]
+    worker, server, iteration, after, received, begun, done, released, answered = columns
+    ints = [column.astype(np.int64) for column in (worker, server, iteration)]
+    size = np.full(len(rows), 100)
+    begin = answered - 1.0
+    sent, arrived = received - 0.5, answered + 0.5
+    return Requests(
+        *ints, size, size, sent, after, received, begun, done, released, begin, answered, answered,
+        arrived, arrived,
+    )  # fmt: skip
+
+
+def test_a_push_costs_what_the_server_needs_for_it_and_no_wait():
+    # Worker 1's push comes at 10 while the server handles worker 0's, until 14, and is read at
+    # 14.1. Its own time ends at 19: 5 s, of which the update is what it takes more than 4 s.
+    rows = [
+        (0, 0, n, 9.9 + t, 9.9 + t, 10 + t, 14 + t - 0.1, 25 + t, 27 + t)
+        for n, t in enumerate(range(0, 5000, 100))
+    ]
+    rows += [
+        (1, 0, n, 9.8 + t, 14.1 + t, 14.2 + t, 19 + t - 0.1, 19.1 + t, 26 + t)
+        for n, t in enumerate(range(0, 5000, 100))
+    ]
+    found = service_times(requests(rows), np.ones(len(rows), np.bool_), on_advance=True)
+    assert found.push == pytest.approx(np.full(50, 4.0))
+    assert found.update_s == pytest.approx(1.0)
+    assert found.answer == pytest.approx(np.ones(100))
+    both = service_times(requests(rows), np.ones(len(rows), np.bool_), on_advance=False)
+    assert both.push.mean() == pytest.approx(4.5)
+
+
+def test_clocks_that_differ_are_brought_together():
+    there, back, ahead = 0.5, 0.5, 1000.0
+    rows = [(0, 0, n, *(t + ahead for t in (1, 1, 1, 2, 2, 4))) for n in range(9)]
+    given = requests(rows)
+    moved = Requests(
+        *(
+            getattr(given, name) - (ahead if name in ("sent", "arrived", "arrived_after") else 0)
+            for name in Requests.__slots__
+        )
+    )
+    offsets = moved.offsets()
+    assert offsets == {(0, 0): pytest.approx(ahead)}
+    found = moved.in_clocks_of_workers(offsets)
+    assert found.received - found.sent == pytest.approx(np.full(9, there))
+    assert found.arrived - found.answered == pytest.approx(np.full(9, back))

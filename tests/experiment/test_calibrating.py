@@ -1,0 +1,155 @@
+"""From a recorded run to a cluster file, and from that to the prediction of another strategy."""
+
+from __future__ import annotations
+
+import math
+import shutil
+
+import pyarrow.parquet as pq
+import pytest
+from tests.support.command import outpace, refused
+from tests.support.recorded_as_real import as_real
+
+from outpace.experiment.running import simulate
+from outpace.record import folder as files
+from outpace.report import is_report
+from outpace.support.yaml_files import read_yaml
+
+LATENCY_S, BANDWIDTH, PUSH_S, PULL_S = 1e-3, 1e8, 2e-3, 1e-3
+ITERATIONS = 60
+MODEL = {"task": {"kind": "timing", "parameters": 50_000}, "workers": 4, "servers": 2}
+RUN = {
+    **MODEL,
+    "compute": {"kind": "lognormal", "mean_s": 0.1, "cv": 0.2},
+    "network": {"latency_s": LATENCY_S, "bandwidth_bytes_per_s": BANDWIDTH, "log": True},
+    "push_time": {"kind": "constant", "mean_s": PUSH_S},
+    "pull_time": {"kind": "constant", "mean_s": PULL_S},
+    "judge_time": {"kind": "constant", "mean_s": 1e-6},
+    "sync": {"kind": "bsp"},
+    "stop": {"iterations": ITERATIONS},
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A run as if it had been real, and a simulated one."""
+    here = tmp_path_factory.mktemp("runs")
+    simulate(RUN, here / "real")
+    shutil.copytree(here / "real", here / "simulated")
+    link = {"latency_s": LATENCY_S, "bandwidth": BANDWIDTH}
+    as_real(here / "real", **link, push_s=PUSH_S, pull_s=PULL_S)
+    return here
+
+
+@pytest.mark.parametrize("which", ["real", "simulated"])
+def test_the_laws_of_a_run_are_found_in_its_folder(runs, tmp_path, capsys, which):
+    out = tmp_path / "cluster.yaml"
+    assert outpace("calibrate", str(runs / which), "-o", str(out)) == 0
+    found = read_yaml(out)
+    n = 4 * ITERATIONS
+    assert found["compute"]["kind"] == "lognormal"
+    assert found["compute"]["mean_s"] == pytest.approx(0.1, rel=4 * 0.2 / math.sqrt(n))
+    assert found["compute"]["cv"] == pytest.approx(0.2, rel=4 / math.sqrt(2 * n))
+    assert found["network"]["latency_s"] == pytest.approx(LATENCY_S, rel=0.01)
+    assert found["network"]["bandwidth_bytes_per_s"] == pytest.approx(BANDWIDTH, rel=0.05)
+    assert found["push_time"]["mean_s"] == pytest.approx(PUSH_S, rel=0.01)
+    assert found["pull_time"]["mean_s"] == pytest.approx(PULL_S, rel=0.01)
+    assert "update_time" not in found
+    assert (found["calibrated"]["workers"], found["calibrated"]["servers"]) == (4, 2)
+    assert is_report(tmp_path / "cluster.html")
+    said = capsys.readouterr().out
+    assert "lognormal, mean" in said
+    assert "place 4 of 4" in said
+
+
+def test_what_was_calibrated_on_bsp_predicts_another_strategy(runs, tmp_path):
+    out = tmp_path / "cluster.yaml"
+    assert outpace("calibrate", str(runs / "real"), "-o", str(out)) == 0
+    # The difference of two means of n run times: √2 standard errors. With ASP a worker waits for
+    # nobody, so that its time is the sum of its run times.
+    changes = {"sync": {"kind": "asp"}, "stop": {"iterations": 400}}
+    truth = simulate({**RUN, **changes}).summary["virtual_time_s"]
+    predicted = simulate({**MODEL, **changes, "include": str(out)}).summary["virtual_time_s"]
+    error = 0.2 * math.sqrt(1 / (4 * ITERATIONS) + 2 / 400)
+    assert predicted == pytest.approx(truth, rel=4 * error)
+
+
+def test_run_times_that_no_law_describes_are_replayed_by_any_number_of_workers(tmp_path):
+    times = tmp_path / "times.csv"
+    levels = [1.0, 1.0, 5.0, 9.0]  # in all workers alike, so they are slow together
+    rows = [f"{w},{i},{levels[i * 7 % 4] + 0.01 * w}\n" for w in range(3) for i in range(40)]
+    times.write_text("worker,iteration,seconds\n" + "".join(rows))
+    law = {"kind": "trace", "path": str(times)}
+    config = {**MODEL, "workers": 3, "sync": {"kind": "bsp"}, "stop": {"iterations": 40}}
+    simulate({**config, "compute": law}, tmp_path / "run")
+    out = tmp_path / "cluster.yaml"
+    assert outpace("calibrate", str(tmp_path / "run"), "-o", str(out)) == 0
+    assert read_yaml(out)["compute"]["path"] == "cluster.run-times.parquet"
+    again = simulate({**config, "include": str(out)}).summary["virtual_time_s"]
+    assert again == pytest.approx(sum(levels) * 10 + 0.02 * 40)
+    with pytest.warns(RuntimeWarning, match="describes 3 workers, and the run has 8"):
+        simulate({**config, "include": str(out), "workers": 8, "stop": {"iterations": 60}})
+
+
+def damaged(folder):
+    (folder / files.TRACE).write_bytes(b"PAR1 no more")
+
+
+def without_timing(folder):
+    (folder / files.TIMING).unlink()
+
+
+def without_probe(folder):
+    table = pq.read_table(folder / files.TIMING)
+    chosen = [what != "probe" for what in table["what"].to_pylist()]
+    pq.write_table(table.filter(chosen), folder / files.TIMING)
+
+
+def with_cut_offs(folder):
+    files.write_config(folder, {**files.read_config(folder), "sync": {"kind": "cutoff"}})
+
+
+def without_summary(folder):
+    (folder / files.SUMMARY).unlink()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (damaged, "trace.parquet: "),
+        (without_timing, "timing.parquet: there is no such file"),
+        (without_probe, "no probe of the network"),
+        (with_cut_offs, "workers were cut off"),
+        (without_summary, "is not the folder of a run"),
+    ],
+)
+def test_a_run_that_does_not_say_enough_is_refused_in_a_line(runs, tmp_path, capsys, change, words):
+    shutil.copytree(runs / "real", tmp_path / "run")
+    change(tmp_path / "run")
+    message = refused(capsys, "calibrate", str(tmp_path / "run"), "-o", str(tmp_path / "c.yaml"))
+    assert words in message
+    assert len(message.splitlines()) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_runs_that_cannot_be_calibrated_are_refused(runs, tmp_path, capsys):
+    short = {**RUN, "stop": {"iterations": 19}, "network": None}
+    simulate(short, tmp_path / "short")
+    simulate({**short, "stop": {"iterations": 20}, "network": {}}, tmp_path / "silent")
+    simulate({**short, "stop": {"iterations": 20}, "workers": 3}, tmp_path / "other")
+    out = tmp_path / "c.yaml"
+    for names, words in (
+        (["short"], "it has 19 iterations, and a calibration needs at least 20"),
+        (["silent"], "no times of messages; simulate it with network.log=true"),
+        ([str(runs / "simulated"), "other"], "workers is 3 instead of 4"),
+        (["other", "other"], "the run is named twice"),
+        (["gone"], "there is no such folder"),
+    ):
+        folders = [str(tmp_path / name) for name in names]
+        message = refused(capsys, "calibrate", *folders, "-o", str(out))
+        assert words in message
+        assert len(message.splitlines()) == 1
+    out.write_text("mine: 1\n")
+    refusal = refused(capsys, "calibrate", str(tmp_path / "other"), "-o", str(out))
+    assert "was not written by outpace calibrate" in refusal
+    assert out.read_text() == "mine: 1\n"

@@ -1,0 +1,118 @@
+"""Gives the folder of a simulated run what a real run's folder has: known laws, real files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from outpace.record import folder as files
+from outpace.record.timing import SCHEMA, Sampling, schema_of
+
+AHEAD_NS = 5 * 10**9  # of the servers' clocks
+SIZES = (1_000, 30_000, 250_000, 2_000_000)
+
+
+def as_real(
+    folder: Path, *, latency_s: float, bandwidth: float, push_s: float, pull_s: float
+) -> None:
+    """Write timing.parquet for a simulated run with network.log and constant service times.
+
+    Requests and answers are those of the run, one message for a push and its pull. A probe of exact
+    times stands before them.
+
+    Args:
+        push_s, pull_s: The run's push_time and pull_time.
+    """
+    config = files.read_config(folder)
+    rows = [
+        _probe(worker, server, number, latency_s, bandwidth)
+        for worker in range(config["workers"])
+        for server in range(config["servers"])
+        for number in range(2 * len(SIZES))
+    ]
+    rows += _requests(folder, round(push_s * 1e9), round(pull_s * 1e9))
+    schema = schema_of(Sampling.of_run(config["workers"], config["servers"]))
+    table = pa.Table.from_pylist(rows, schema=SCHEMA).replace_schema_metadata(schema.metadata)
+    pq.write_table(table, folder / files.TIMING)
+    summary = files.read_summary(folder)
+    summary["wall_time_s"] = summary.pop("virtual_time_s")
+    (folder / files.SUMMARY).write_text(json.dumps(summary))
+
+
+def _probe(worker: int, server: int, number: int, latency_s: float, bandwidth: float) -> Any:
+    size = SIZES[number % len(SIZES)]
+    transit = round((latency_s + size / bandwidth) * 1e9)
+    sent = -(10**9) + 10**7 * number
+    return _row("probe", worker, server, number, size, size, sent, sent + transit, 0, 0, 0, transit)
+
+
+def _row(what, worker, server, iteration, size, answer, sent, received, served, held, pull, back):
+    done = received + served
+    begin = done + held
+    answered = begin + pull
+    server_side = {
+        "received_after_ns": received,
+        "received_first_ns": received,
+        "received_ns": received,
+        "begun_ns": received,
+        "done_ns": done,
+        "released_ns": begin,
+        "answer_begun_ns": begin,
+        "answered_ns": answered,
+        "answered_end_ns": answered,
+    }
+    return {
+        "what": what,
+        "worker": worker,
+        "server": server,
+        "iteration": iteration,
+        "sent_bytes": size,
+        "answer_bytes": answer,
+        "sent_ns": sent,
+        "sent_end_ns": sent,
+        "arrived_after_ns": answered + back,
+        "arrived_first_ns": answered + back,
+        "arrived_ns": answered + back,
+        **{name: time + AHEAD_NS for name, time in server_side.items()},
+    }
+
+
+def _requests(folder: Path, push_ns: int, pull_ns: int) -> list[dict[str, Any]]:
+    messages = pq.read_table(folder / files.MESSAGES).to_pylist()
+    trace = pq.read_table(folder / files.TRACE).to_pylist()
+    settled, released = (
+        {
+            (row["worker"], row["shard"], row["iteration"]): row[name]
+            for row in trace
+            if row["event"] == event
+        }
+        for event, name in (("push", "start_ns"), ("pull", "end_ns"))
+    )
+    found: dict[tuple[int, int], dict[str, list[Any]]] = {}
+    for message in messages:
+        to_server = message["kind"] == "push"
+        worker, server = message["sender"], message["receiver"]
+        if message["kind"] == "reply":
+            worker, server = server, worker
+        elif not to_server:
+            continue
+        key = int(worker.partition("-")[2]), int(server.partition("-")[2])
+        found.setdefault(key, {"push": [], "reply": []})[message["kind"]].append(message)
+    rows = []
+    for (worker, server), each in found.items():
+        for n, (push, reply) in enumerate(zip(each["push"], each["reply"], strict=True)):
+            done = settled[worker, server, n]
+            row = _row(
+                "push", worker, server, n, push["size_bytes"], reply["size_bytes"],
+                push["requested_ns"], push["delivered_ns"], done - push["delivered_ns"],
+                reply["requested_ns"] - pull_ns - done, pull_ns,
+                reply["delivered_ns"] - reply["requested_ns"],
+            )  # fmt: skip
+            row["begun_ns"] = done - push_ns + AHEAD_NS
+            row["released_ns"] = released[worker, server, n] + AHEAD_NS
+            rows.append(row)
+    return rows
