@@ -156,7 +156,7 @@ def test_pairs_that_differ_have_links_of_their_own():
 
 
 def requests(rows):
-    """rows: worker, server, iteration, received_after, received, begun, done, released, answered."""
+    """rows: three numbers; received after, received, begun, done, released, answered."""
     columns = [np.array(column, dtype=np.float64) for column in zip(*rows, strict=True)]
     worker, server, iteration, after, received, begun, done, released, answered = columns
     ints = [column.astype(np.int64) for column in (worker, server, iteration)]
