@@ -59,15 +59,8 @@ def attach(model: ModelT, optimizer: OptimizerT) -> tuple[ModelT, OptimizerT]:
         return model, optimizer
     if HERE.worker is not None:
         raise ConfigError("outpace.attach was called already: one model per script")
-    from outpace.real.node.member import report_failure
-    from outpace.real.node.script.attach import attached
-
-    try:
-        HERE.worker = attached(HERE.link, HERE.number, HERE.experiment, model, optimizer)
-    except Exception as error:
-        if HERE.outside:  # otherwise the process that runs the script reports the error
-            report_failure(HERE.link, error)
-        raise
+    assert HERE.attach is not None
+    HERE.worker = HERE.attach(model, optimizer)
     HERE.worker.start()
     return model, optimizer
 
@@ -219,7 +212,7 @@ def _require_kinds(model: object, optimizer: object) -> None:
 
 def _in_a_run() -> bool:
     """True if this process is part of a run. Raises ConfigError if this cannot be decided."""
-    if HERE.link is None and not HERE.looked:
+    if HERE.attach is None and not HERE.looked:
         HERE.looked = True
         place = _place()
         if CONNECT in os.environ:
@@ -232,7 +225,7 @@ def _in_a_run() -> bool:
                 f"this is process {place[0]} of {place[1]}, but {CONNECT} is not set: start "
                 "`outpace serve` and set it to the file that it writes"
             )
-    return HERE.link is not None
+    return HERE.attach is not None
 
 
 def _say_errors_in_words() -> None:

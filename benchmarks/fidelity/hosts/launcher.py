@@ -16,9 +16,10 @@ from typing import Any, Final
 
 from benchmarks.fidelity.hosts import relay
 
+from outpace.engine.output import OnOutput
 from outpace.errors import ConfigError
 from outpace.real.net.clock import RealClock
-from outpace.real.process.launcher import MakeLauncher, OnExit, OnOutput, Role
+from outpace.real.process.launcher import MakeLauncher, OnExit, Role
 from outpace.real.process.local import LocalLauncher
 
 _NEEDS: Final = ("ip", "tc")

@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     signal.signal(signal.SIGTERM, _as_interrupt)
     given = list(sys.argv[1:] if arguments is None else arguments)
     cut = given.index("--") if "--" in given else len(given)
-    if given[cut + 1 :] and given[:1] != ["run"]:
+    if given[cut + 1 :] and given[:1] not in (["run"], ["simulate"], ["compare"]):
         given = given[:cut] + given[cut + 1 :]  # -- means nothing special to other commands
         cut = len(given)
     said = set[str]()  # by variants of a comparison, which have a cluster in common

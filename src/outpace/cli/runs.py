@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from outpace.real.run import Outside
 
 _Config = Annotated[Path, typer.Argument(metavar="CONFIG", help="A YAML file.")]
+_ConfigOrScript = Annotated[
+    Path, typer.Argument(metavar="CONFIG|SCRIPT", help="A YAML file, or a training script.")
+]
 _Insecure = Annotated[
     bool, typer.Option("--insecure", help="Without encryption; on the loopback interface only.")
 ]
@@ -36,7 +39,8 @@ _Insecure = Annotated[
 
 @app.command()
 def simulate(
-    config: _Config,
+    context: typer.Context,
+    config: _ConfigOrScript,
     overrides: Overrides = None,
     workers: Workers = None,
     servers: Servers = None,
@@ -46,17 +50,16 @@ def simulate(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Run one experiment in virtual time, with real gradients."""
-    from outpace.experiment.running import simulate as simulate_one
-    from outpace.support.yaml_files import read_yaml
+    """Run one experiment in virtual time, with real gradients.
 
-    if config.suffix == ".py":
-        raise ConfigError(
-            f"{config}: a script cannot be simulated; run it for real: outpace run {config}"
-        )
+    A script (.py) calls outpace.attach; its own arguments come after --, as in
+    outpace simulate train.py --workers 16 compute.kind=exponential compute.mean_s=0.2 -- --epochs 2
+    """
+    from outpace.experiment.running import simulate as simulate_one
+
     given = with_options(overrides, workers, servers, seed)
-    data = _with_cluster(read_yaml(config), cluster)
-    experiment = _experiment(data, given, str(config), config.parent)
+    data, base = _source("simulate", config, context.obj, given)
+    experiment = _experiment(_with_cluster(data, cluster), given, str(config), base)
     output = Output(quiet, as_json)
     with folder_for(out, config) as folder:
         with _said_on_failure(output, folder), output.of_run(), output.progress_bars() as bar:
@@ -144,9 +147,7 @@ def compare(
 @app.command()
 def run(
     context: typer.Context,
-    config: Annotated[
-        Path, typer.Argument(metavar="CONFIG|SCRIPT", help="A YAML file, or a training script.")
-    ],
+    config: _ConfigOrScript,
     overrides: Overrides = None,
     workers: Workers = None,
     servers: Servers = None,
@@ -162,27 +163,11 @@ def run(
     outpace run train.py --workers 4 sync.kind=ssp sync.staleness=3 -- --epochs 2
     """
     from outpace.experiment.sources import without_include
-    from outpace.support.yaml_files import read_yaml
 
     output = Output(quiet, as_json)
-    arguments: Sequence[str] = context.obj or ()
-    if config.suffix == ".py":
-        if not config.is_file():
-            raise ConfigError(f"{config}: there is no such script")
-        if workers is None and not any(o.startswith("workers=") for o in overrides or ()):
-            raise ConfigError(
-                f"{config}: the number of workers is missing: outpace run {config} --workers N"
-            )
-        data, folder = _script(str(config), arguments), Path.cwd()
-    elif arguments:
-        raise ConfigError(
-            f"arguments after -- are for a script, and {config} is not a script (.py); remove them"
-        )
-    else:
-        data, folder = without_include(read_yaml(config), output.log), config.parent
-    experiment = _experiment(
-        data, with_options(overrides, workers, servers, seed), str(config), folder
-    )
+    given = with_options(overrides, workers, servers, seed)
+    data, base = _source("run", config, context.obj, given)
+    experiment = _experiment(without_include(data, output.log), given, str(config), base)
     _run(experiment, str(config), out, insecure, output)
 
 
@@ -214,6 +199,35 @@ def serve(
         _script("-", ()), with_options(overrides, workers, servers, seed), "serve", Path.cwd()
     )
     _run(experiment, "serve", out, insecure, Output(quiet, as_json), Outside(host, connect))
+
+
+def _source(
+    command: str, config: Path, arguments: Sequence[str] | None, overrides: Sequence[str]
+) -> tuple[dict[str, Any], Path]:
+    """Return the data of a YAML file or for a script, and the folder that paths in it start from.
+
+    Args:
+        arguments: those after --, for a script.
+
+    Raises:
+        ConfigError: if the file cannot be read, or the script's workers are not counted.
+    """
+    from outpace.support.yaml_files import read_yaml
+
+    if config.suffix != ".py":
+        if arguments:
+            raise ConfigError(
+                f"arguments after -- are for a script, and {config} is not a script (.py); remove "
+                "them"
+            )
+        return read_yaml(config), config.parent
+    if not config.is_file():
+        raise ConfigError(f"{config}: there is no such script")
+    if not any(override.startswith("workers=") for override in overrides):
+        raise ConfigError(
+            f"{config}: the number of workers is missing: outpace {command} {config} --workers N"
+        )
+    return _script(str(config), arguments or ()), Path.cwd()
 
 
 def _script(path: str, arguments: Sequence[str]) -> dict[str, Any]:

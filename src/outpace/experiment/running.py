@@ -10,6 +10,7 @@ from typing import Any
 from outpace.cluster.observed import Measured
 from outpace.config.experiment import SERVICE_TIMES, Experiment
 from outpace.engine.control import ControlFunction
+from outpace.engine.output import print_line
 from outpace.errors import ConfigError
 from outpace.experiment.results import RecordedRun, Result, sink_for, timing_sink_for
 from outpace.experiment.sources import ExperimentLike, TaskLike, as_experiment
@@ -25,6 +26,8 @@ from outpace.record.trace import Trace
 from outpace.simulation.measured import calibrated
 from outpace.simulation.network.links import MessageLog
 from outpace.simulation.peers import PeerSimulation
+from outpace.simulation.scripts.making import simulation_of_script
+from outpace.simulation.scripts.runs import ScriptRun
 from outpace.simulation.servers import Simulation
 from outpace.simulation.virtual import Progress, one_thread_own_randomness
 from outpace.support.notices import warn
@@ -88,6 +91,7 @@ def simulate(
         simulation = _simulation(
             experiment,
             trace,
+            None if out is None else out / SCRIPT_FILES,
             progress=progress,
             message_log=log,
             tie_seed=tie_seed,
@@ -102,6 +106,8 @@ def simulate(
             warn(warning)
 
         trackers = trackers_of(experiment, tracking, out, warn_of)
+        if isinstance(simulation, ScriptRun):
+            simulation.warn = warn_of
         return RecordedRun(
             simulation.experiment,
             simulation,
@@ -212,13 +218,15 @@ def run(
 
 
 def _simulation(
-    experiment: Experiment, trace: Trace, **options: Any
+    experiment: Experiment, trace: Trace, files: Path | None = None, **options: Any
 ) -> Simulation | PeerSimulation:
     """Return the run of this experiment, with measured run times if it asks for them.
 
-    options: of `VirtualRun`.
+    files: the folder for files of scripts. options: of `VirtualRun`.
     """
     experiment.load_user_code()
+    if isinstance(experiment.task, Script):
+        return simulation_of_script(experiment, trace, files, print_line, **options)
     workload = experiment.task.workload(experiment.workers, experiment.batch_size, experiment.seed)
     experiment = calibrated(experiment, workload)
     kind = Simulation if experiment.peers is None else PeerSimulation

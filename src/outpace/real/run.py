@@ -19,6 +19,7 @@ from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
 from outpace.engine.control import ControlFunction
 from outpace.engine.cut_offs import cut_off_rule
+from outpace.engine.output import print_line
 from outpace.errors import ConfigError, DivergenceError, OutpaceError
 from outpace.predict.interface import Model, Rule
 from outpace.real.control import RealControl
@@ -33,7 +34,6 @@ from outpace.real.node.member import COORDINATOR, CoordinatorLink
 from outpace.real.node.server import serve
 from outpace.real.process.launcher import MakeLauncher, Role
 from outpace.real.process.local import LocalLauncher
-from outpace.real.process.output import print_line
 from outpace.real.process.rendezvous import write_rendezvous
 from outpace.real.process.suspending import suspended_together
 from outpace.real.training import Training, script_used

@@ -38,6 +38,11 @@ def calibrated(experiment: Experiment, workload: Workload) -> Experiment:
     )
 
 
+def known_times(experiment: Experiment, compute: Measured) -> tuple[float, ...] | None:
+    """Return the run times that were measured before for an experiment like this one, if any."""
+    return _MEASURED.get(_key(experiment, compute))
+
+
 def remember(experiment: Experiment) -> None:
     """Let experiments like this one use its measured run times, instead of measuring anew."""
     compute = experiment.compute

@@ -86,7 +86,7 @@ class Computing:
     def must_stop(self, iteration: int) -> bool:
         return iteration >= self._last
 
-    async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block]:
+    async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
         kernel = self._kernel
         duration_s = self._run_time(self.worker, iteration, kernel.now)
         due = kernel.now + nanoseconds(duration_s)

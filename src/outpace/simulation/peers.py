@@ -6,7 +6,6 @@ version of the common model is evaluated; if there is none, the mean of the work
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 
@@ -14,6 +13,7 @@ from outpace.blocks.block import Block
 from outpace.cluster.paths import Paths
 from outpace.config.experiment import Experiment
 from outpace.kernel import Future
+from outpace.optim import Optimizer
 from outpace.simulation.collective.all_reduces import SimulatedAllReduces, SimulatedReduction
 from outpace.simulation.collective.exchanges import SimulatedExchange, SimulatedExchanges
 from outpace.simulation.collective.meetings import SimulatedMeeting, SimulatedMeetings
@@ -31,6 +31,7 @@ from outpace.sync.peers.parameters import (
     Common,
     Own,
     Replica,
+    Replicas,
     SharedModel,
     average,
     replicas,
@@ -45,17 +46,10 @@ class PeerSimulation(VirtualRun):
         sync = experiment.peers
         assert sync is not None
         (initial,) = workload.initial_parameters()
-        new_block = partial(parameter_block, initial, layers=self._layers_of[0])
-        block = new_block(sync.common_optimizer(self._optimizer))
-        own_block = partial(new_block, self._optimizer)
-        self.model = SharedModel(
-            block,
-            experiment.workers,
-            self._committed,
-            replicas(sync, self._optimizer, own_block),
-        )
-        self._own: dict[int, ParameterBlock] = defaultdict(own_block)  # by worker
-        self._strategy = sync
+        self._initial, self._strategy = initial, sync
+        block = self._common_block()
+        self.model = SharedModel(block, experiment.workers, self._committed, self._replicas())
+        self._own: dict[int, ParameterBlock] = {}  # by worker
         # By all-reduce: the versions of the common model at which its gradients were computed.
         self._computed_at: dict[int, list[int]] = {}
         self._steps = 0  # of workers on parameters of their own
@@ -74,15 +68,40 @@ class PeerSimulation(VirtualRun):
             experiment.workers,
             partial(block.new_sum, experiment.workers),
             self._averaged,
+            self._exact,
         )
         self._exchanges = SimulatedExchanges(
             self.kernel, route, initial.nbytes, self._average, self._averaged
         )
         self.meetings = SimulatedMeetings(self.kernel, experiment.workers)
         self._control = SimulationControl(self, [], [])
-        self.contexts = [SimulatedPeer(self, worker) for worker in range(experiment.workers)]
+        self.contexts = [self._context(worker) for worker in range(experiment.workers)]
         for context in self.contexts:
             self.kernel.spawn(self._train(context), worker_name(context.worker))
+
+    # -- where a script's run differs ---------------------------------------------------
+
+    _exact = 0  # elements at the end of a value that are not rounded on their way
+
+    def _common_block(self) -> ParameterBlock:
+        """Return the block of the common model."""
+        return self._new_block(self._strategy.common_optimizer(self._optimizer))
+
+    def _new_own(self, worker: int) -> ParameterBlock:
+        """Make the block of the model that this worker alone changes."""
+        return self._new_block(self._optimizer)
+
+    def _replicas(self) -> Replicas | None:
+        """Return how replicas take steps; None if the strategy has none."""
+        return replicas(self._strategy, self._optimizer, partial(self._new_block, self._optimizer))
+
+    def _new_block(self, optimizer: Optimizer) -> ParameterBlock:
+        return parameter_block(self._initial, optimizer, layers=self._layers_of[0])
+
+    def _context(self, worker: int) -> SimulatedPeer:
+        return SimulatedPeer(self, worker)
+
+    # -- the run ------------------------------------------------------------------------
 
     async def _train(self, context: SimulatedPeer) -> None:
         await self._strategy.train(context)
@@ -106,10 +125,16 @@ class PeerSimulation(VirtualRun):
 
     def own(self, worker: int) -> Own:
         """Return the model that this worker alone changes."""
-        return Own(self._own[worker], worker, self._stepped)
+        return Own(self.own_block(worker), worker, self._stepped)
+
+    def own_block(self, worker: int) -> ParameterBlock:
+        """Return the block of the model that this worker alone changes."""
+        if worker not in self._own:
+            self._own[worker] = self._new_own(worker)
+        return self._own[worker]
 
     def join(
-        self, worker: int, value: Block, weight: int, versions: Sequence[int]
+        self, worker: int, value: Block | None, weight: int, versions: Sequence[int]
     ) -> SimulatedReduction:
         """Let this worker join its next all-reduce.
 
@@ -189,11 +214,12 @@ class SimulatedPeer(Computing):
     def own(self) -> Own:
         return self._simulation.own(self.worker)
 
-    async def compute(self, at: Parameters, iteration: int) -> Block:
+    async def compute(self, at: Parameters, iteration: int) -> Block | None:
         self._computing_since = self._kernel.now
-        if isinstance(at, Common | Replica):
-            self._versions.append(at.version)
+        version = at.version if isinstance(at, Common | Replica) else None
         (gradient,) = await self.execute([at.read()], iteration)
+        if version is not None and gradient is not None:
+            self._versions.append(version)
         # An all-reduce that ends at this instant has ended when the program looks.
         over = Future[None](self._kernel, "the end of this instant")
         self._kernel.call_at(self._kernel.now, over.set, late=True)
@@ -209,7 +235,6 @@ class SimulatedPeer(Computing):
         return self._computed + (0 if since is None else self._kernel.now - since)
 
     def begin_all_reduce(self, value: Block | None, weight: int = 1) -> SimulatedReduction:
-        assert value is not None  # a gradient that cannot be used ends a simulation
         self._computed, self.joined_after = 0, self._iteration
         versions, self._versions = self._versions, []
         return self._simulation.join(self.worker, value, weight, versions)

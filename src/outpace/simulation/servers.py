@@ -7,13 +7,15 @@ laws of the cluster. Nothing here decides about synchronization.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 import numpy as np
 
 from outpace.blocks.block import Block
 from outpace.config.experiment import SERVICE_TIMES, Experiment
 from outpace.engine.cut_offs import cut_off_rule
-from outpace.engine.servers import scheduler_shard, server_program, worker_program
+from outpace.engine.servers import AbortableProgram, scheduler_shard, server_program, worker_program
 from outpace.predict.interface import Model, Rule
 from outpace.predict.models import Fitting, FittingAtOnce
 from outpace.predict.recorded.table import Seconds
@@ -25,7 +27,7 @@ from outpace.simulation.service_times import TimedServerNode
 from outpace.simulation.virtual import VirtualRun
 from outpace.support.notices import warn
 from outpace.sync.messages import SCHEDULER, server_name, worker_name
-from outpace.sync.parameter_block import parameter_block
+from outpace.sync.parameter_block import ParameterBlock, parameter_block
 from outpace.sync.programs.cutoff import cut_off
 from outpace.sync.programs.parameter_server import parameter_server
 from outpace.sync.shard import Shard
@@ -40,7 +42,7 @@ class Simulation(VirtualRun):
         self._shards = [
             Shard(
                 server,
-                parameter_block(block, self._optimizer, layers=self._layers_of[server]),
+                self._block(server, block),
                 experiment.workers,
                 self._followed[server].policy,
                 self.recorder,
@@ -100,7 +102,19 @@ class Simulation(VirtualRun):
             self.kernel.spawn(ends, SCHEDULER, daemon=True)
         train = worker_program(experiment)
         for index in range(experiment.workers):
-            self.kernel.spawn(train(WorkerNode(self, index, servers)), worker_name(index))
+            self.kernel.spawn(self._train(train, index, servers), worker_name(index))
+
+    # -- where a script's run differs ----------------------------------------------
+
+    def _block(self, server: int, initial: Block) -> ParameterBlock:
+        """Return the parameters of a server."""
+        return parameter_block(initial, self._optimizer, layers=self._layers_of[server])
+
+    def _train(
+        self, train: AbortableProgram, worker: int, servers: Sequence[str]
+    ) -> Coroutine[Any, Any, None]:
+        """Return the program of a worker."""
+        return train(WorkerNode(self, worker, servers))
 
     def _rule(self, settings: CutOffSettings) -> Rule:
         """Return the rule that says when iterations are cut off."""

@@ -82,7 +82,7 @@ class VirtualRun(ABC):
             machines=experiment.machines,
             seed=experiment.seed,
         )
-        self.gradients = Gradients(experiment, workload, self._computed, self._share)
+        self.gradients = self._gradients_of(experiment, workload)
         self._total = experiment.workers * (experiment.stop.iterations or 0)
         self._done = 0
         self._evaluated_at: Any = None  # `_changes` at the last evaluation
@@ -94,6 +94,10 @@ class VirtualRun(ABC):
             self.kernel.spawn(self._evaluate_every(period_s), "evaluation", daemon=True)
 
     # -- for subclasses ----------------------------------------------------------
+
+    def _gradients_of(self, experiment: Experiment, workload: Workload) -> Gradients:
+        """Return what computes gradients and evaluations."""
+        return Gradients(experiment, workload, self._computed, self._share)
 
     @abstractmethod
     def _set_up(self, experiment: Experiment, workload: Workload) -> None:

@@ -25,6 +25,7 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any, Final
 
+from outpace.errors import ConfigError
 from outpace.support.room import require_short_temporary_folder
 
 _PRELOAD: Final = "outpace.support.preload"
@@ -54,6 +55,15 @@ def start(name: str, target: Callable[..., None], *arguments: Any) -> ForkServer
         _start_fork_server()
         process.start()
     return process
+
+
+def require_forking() -> None:
+    """Raise ConfigError if this platform cannot fork processes."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        raise ConfigError(
+            f"this platform ({sys.platform}) cannot fork processes, which the scripts of workers "
+            "need: use Linux or macOS"
+        )
 
 
 def preload(module: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -11,18 +12,18 @@ from typing import Any, Final
 class Place:
     """The place of this process in a run.
 
-    `link` and `experiment` are objects of `outpace.real`, once there is a run. `worker` carries out
-    what the script asks for: start, step, log, untimed, abortable, leave.
+    Attributes:
+        attach: makes the worker of a model and its optimizer; None: there is no run.
+        worker: what `attach` has made; an object of `outpace.real` or `outpace.simulation`.
+    files: Path | None = None  # the folder for files of this worker's script, if the run has one
     """
 
     number: int = 0
     workers: int = 1
-    link: Any = None
-    experiment: Any = None
-    worker: Any = None  # set by `attach`
+    attach: Callable[[Any, Any], Any] | None = None
+    worker: Any = None
     files: Path | None = None  # the folder for files of this worker's script, if the run has one
     looked: bool = False  # True once the environment has been read
-    outside: bool = False  # True if Outpace did not start this process
 
 
 CONNECT: Final = "OUTPACE_CONNECT"  # the file in which a worker finds its run

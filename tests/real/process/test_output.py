@@ -9,9 +9,9 @@ import sys
 import pytest
 from tests.support.paths import SCRIPTS
 
+from outpace.engine.output import Output, print_line
 from outpace.experiment.running import run
 from outpace.real.net.clock import RealClock
-from outpace.real.process.output import Output, print_line
 from outpace.record import folder as files
 
 TALKS = SCRIPTS / "talks.py"

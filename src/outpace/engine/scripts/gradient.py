@@ -9,7 +9,8 @@ import torch
 
 from outpace.blocks.block import Pieces, parameters_digest, parts
 from outpace.blocks.sums import Gradient, all_finite
-from outpace.engine.scripts.model import ScriptModel, gradient_of
+from outpace.engine.scripts.layout import gradient_of
+from outpace.engine.scripts.model import ScriptModel
 from outpace.errors import DivergenceError
 
 _COMPARED: Final = 16  # iterations in which a worker's first gradient is awaited

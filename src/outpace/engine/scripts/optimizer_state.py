@@ -12,7 +12,9 @@ from typing import Any, Final
 import torch
 
 from outpace.errors import ConfigError
+from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import Groups, State
+from outpace.sync import PeerStrategy
 
 
 def lengths_of(groups: Groups) -> dict[int, int]:
@@ -21,7 +23,7 @@ def lengths_of(groups: Groups) -> dict[int, int]:
 
 
 def joined(
-    states: Sequence[Mapping[int, State]],
+    states: Sequence[OptimizerState],
     places: Sequence[Groups],
     parameters: Sequence[torch.Tensor],
 ) -> dict[int, State]:
@@ -33,7 +35,7 @@ def joined(
     Args:
         places: for each block, the pieces of parameters in it; see `ScriptModel.places`.
     """
-    owners: dict[int, list[State | None]] = {}
+    owners: dict[int, list[Mapping[str, Any] | None]] = {}
     for state, groups in zip(states, places, strict=True):
         for number in lengths_of(groups):
             owners.setdefault(number, []).append(state.get(number))
@@ -70,6 +72,19 @@ def cut(
     return found
 
 
+def require_loadable(strategy: PeerStrategy, iteration: int) -> None:
+    """Raise ConfigError if a state, loaded now, would make the workers' parameters differ.
+
+    Args:
+        iteration: of the worker, which has taken as many steps.
+    """
+    if strategy.uses_replica and iteration > 0:
+        raise ConfigError(
+            f"with sync.kind={strategy.kind}, optimizer.load_state_dict must be called before the "
+            "first step: later, each worker would use the state from another commit on"
+        )
+
+
 # Values with no dimension are numbers of the whole parameter, unless it has no dimension either.
 _NUMBERS: Final = ("step", "mu_product", "eta", "mu")
 
@@ -102,7 +117,7 @@ def _whole(values: Sequence[Any], parameter: torch.Tensor) -> Any:
     return torch.cat(list(values)).reshape(parameter.shape).to(parameter.device)
 
 
-def _kinds(state: State) -> list[tuple[str, bool]]:
+def _kinds(state: Mapping[str, Any]) -> list[tuple[str, bool]]:
     return [(name, isinstance(value, torch.Tensor)) for name, value in state.items()]
 
 

@@ -10,6 +10,7 @@ import torch
 
 from outpace.blocks.block import Block, whole
 from outpace.config.experiment import Experiment
+from outpace.engine.scripts.misuse import other_parameters
 from outpace.engine.scripts.same_gradients import SameGradients
 from outpace.errors import ConfigError
 from outpace.real.collective.group import backend_for
@@ -121,10 +122,7 @@ class Reports:
         for name in workers[1:]:
             join = joined[name]
             if join.layout != first.layout or join.layers != first.layers:
-                raise ConfigError(
-                    f"{name} trains other parameters than worker-0: "
-                    f"{_difference(join.layout, first.layout)}"
-                )
+                raise other_parameters(name, join.layout, first.layout)
             if join.state != first.state:
                 raise ConfigError(
                     f"{name}'s optimizer begins with another state than worker-0's: load the same "
@@ -215,10 +213,3 @@ class Reports:
             self._timing.add(table)
         except ValueError as error:
             self._listener.refuse(name, f"its times cannot be read: {error}")
-
-
-def _difference(this: str, that: str) -> str:
-    """Show where two layouts begin to differ."""
-    place = next((n for n, (a, b) in enumerate(zip(this, that, strict=False)) if a != b), 0)
-    low = max(0, place - 60)
-    return f"...{this[low : place + 60]!r} where worker-0 has {that[low : place + 60]!r}"

@@ -18,10 +18,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+from outpace.engine.output import OnOutput
 from outpace.real.net.clock import RealClock
 
 OnExit: TypeAlias = Callable[[str, str], None]  # name, how it ended: "ended with exit code 1"
-OnOutput: TypeAlias = Callable[[str, str, bool], None]  # name, line, is it standard error
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from typing import Any, Final
 
+from outpace.engine.output import OnOutput, Output, print_into
 from outpace.errors import ConfigError
 from outpace.real.net.clock import RealClock
 from outpace.real.net.zeromq.transport import LOOPBACK
-from outpace.real.process.launcher import OnExit, OnOutput, Role
-from outpace.real.process.output import Output, print_into
+from outpace.real.process.launcher import OnExit, Role
 from outpace.support import forking
 
 _LEFT_ALONE_S: Final = 1.0

@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import torch
 
 from outpace.config.experiment import Experiment
 from outpace.config.reading import experiment_from, to_plain
 from outpace.errors import ConfigError
 from outpace.real.net.transport import Keys, Session
-from outpace.real.node.member import CoordinatorLink
+from outpace.real.node.member import CoordinatorLink, report_failure
+from outpace.real.node.script.attach import Attached, attached
 from outpace.support.place import CONNECT, HERE
 from outpace.sync.messages import worker_name
 
@@ -99,9 +101,16 @@ def join_from_file(path: str, place: tuple[int, int] | None) -> None:
         )
     name = worker_name(number)
     session = replace(found.session, keys=found.workers.get(name))
-    HERE.link = CoordinatorLink(name, found.endpoint, found.key, session)
-    HERE.outside = True
-    HERE.number, HERE.workers, HERE.experiment = number, total, experiment
+    link = CoordinatorLink(name, found.endpoint, found.key, session)
+
+    def attach(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Attached:
+        try:
+            return attached(link, number, experiment, model, optimizer)
+        except Exception as error:  # no other process reports it
+            report_failure(link, error)
+            raise
+
+    HERE.attach, HERE.number, HERE.workers = attach, number, total
     HERE.files = Path(found.files) / name if found.files else None
 
 

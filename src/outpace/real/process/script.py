@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.running import run_as_main
 from outpace.real.node.member import CoordinatorLink, report_failure
+from outpace.real.node.script.attach import attached
 from outpace.support.place import HERE
 from outpace.sync.messages import worker_name
 from outpace.tasks import Script
@@ -24,7 +26,7 @@ def run_script(
     """
     task = experiment.task
     assert isinstance(task, Script)
-    HERE.link, HERE.experiment = link, experiment
+    HERE.attach = partial(attached, link, number, experiment)
     HERE.number, HERE.workers = number, experiment.workers
     HERE.files = None if files is None else files / worker_name(number)
     problem = run_as_main(task, number, experiment.seed)

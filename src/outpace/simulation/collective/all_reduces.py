@@ -24,7 +24,8 @@ from outpace.sync.peers.context import Reduced
 class SimulatedAllReduces:
     """The all-reduces of a run: the n-th that a worker joins is the n-th of all workers.
 
-    `new_sum` makes an empty sum; `ended` is called when a worker has its result.
+    `new_sum` makes an empty sum; `ended` is called when a worker has its result. The last `exact`
+    elements of a value are not rounded.
     """
 
     def __init__(
@@ -36,23 +37,24 @@ class SimulatedAllReduces:
         workers: int,
         new_sum: Callable[[], BlockSum],
         ended: Callable[[SimulatedReduction], None],
+        exact: int = 0,
     ) -> None:
         self._kernel, self._route, self._pattern = kernel, route, pattern
         self._wire: Wire = wire
-        self._new_sum = new_sum if wire == "full" else lambda: RoundedSum(new_sum())
+        self._new_sum = new_sum if wire == "full" else lambda: RoundedSum(new_sum(), exact)
         self._ended = ended
         self._live = set(range(workers))
         self._joined = [0] * workers  # number of all-reduces, by worker
         self._joining: dict[int, _AllReduce] = {}  # by number; not begun
 
-    def join(self, worker: int, value: Block, weight: int) -> SimulatedReduction:
-        """Let a worker join its next all-reduce; return its part."""
+    def join(self, worker: int, value: Block | None, weight: int) -> SimulatedReduction:
+        """Let a worker join its next all-reduce; return its part. value: None: it has none."""
         number = self._joined[worker]
         self._joined[worker] += 1
         whole = self._joining.get(number)
         if whole is None:
             whole = self._joining[number] = _AllReduce(number, self._new_sum)
-        nbytes = bytes_on_the_wire(value, self._wire)
+        nbytes = 0 if value is None else bytes_on_the_wire(value, self._wire)
         arrived: Future[None] = Future(self._kernel, f"the result of all-reduce {number}")
         part = whole.parts[worker] = SimulatedReduction(
             worker, weight, nbytes, self._kernel.now, self._kernel, whole, value, arrived
@@ -94,9 +96,13 @@ class _AllReduce:
         """Return the result, made once. Raises the errors of computing a gradient."""
         if self._reduced is None:
             total = self._new_sum()
+            weight = 0
             for worker, part in sorted(self.parts.items()):
-                total.add(worker, value_of(part.give()))
-            self._reduced = Reduced(total, sum(part.weight for part in self.parts.values()))
+                value = part.give()
+                if value is not None:
+                    total.add(worker, value_of(value))
+                    weight += part.weight
+            self._reduced = Reduced(total, weight)
         return self._reduced
 
 

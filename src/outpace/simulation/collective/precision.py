@@ -19,13 +19,17 @@ from outpace.sync import Wire
 _BYTES: Final = 2  # of a number in bfloat16
 
 
-def rounded(value: Value) -> Value:
+def rounded(value: Value, exact: int = 0) -> Value:
     """Round each number in place to the nearest in bfloat16, ties to even; return the value.
 
     The dtype stays. A float64 is rounded to float32 first.
+
+    Args:
+        exact: number of elements at the end of a tensor that are not rounded.
     """
     for part in parts(value):
-        part.copy_(part.to(torch.bfloat16))
+        changed = part[: part.numel() - exact]
+        changed.copy_(changed.to(torch.bfloat16))
     return value
 
 
@@ -37,15 +41,20 @@ def bytes_on_the_wire(block: Block, wire: Wire) -> int:
 
 
 class RoundedSum(BlockSum):
-    """A sum of values that travel in bfloat16. The mean, a quotient, is not rounded again."""
+    """A sum of values that travel in bfloat16. The mean, a quotient, is not rounded again.
 
-    def __init__(self, exact: BlockSum) -> None:
+    Args:
+        full: adds the values up.
+        exact: see `rounded`.
+    """
+
+    def __init__(self, full: BlockSum, exact: int = 0) -> None:
         super().__init__()
-        self._exact = exact
+        self._full, self._exact = full, exact
 
     def add(self, worker: int, gradient: Value) -> None:
         self.count += 1
-        self._exact.add(worker, rounded(gradient))
+        self._full.add(worker, rounded(gradient, self._exact))
 
     def total(self) -> Value:
-        return rounded(self._exact.total())
+        return rounded(self._full.total(), self._exact)

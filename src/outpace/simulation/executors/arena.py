@@ -32,7 +32,7 @@ class Arena:
         pages = -(-sum(lengths) * dtype.itemsize // mmap.PAGESIZE)
         self._slot_bytes = pages * mmap.PAGESIZE
         size = self._slot_bytes * slots
-        self._file = _anonymous_file(size) if file is None else file
+        self._file = anonymous_file(size) if file is None else file
         self._memory = mmap.mmap(self._file, size)
 
     def blocks(self, slot: int) -> list[torch.Tensor]:
@@ -62,7 +62,8 @@ def _attached(lengths: tuple[int, ...], dtype: torch.dtype, slots: int, file: An
     return Arena(lengths, dtype, slots, file.detach())
 
 
-def _anonymous_file(size: int) -> int:
+def anonymous_file(size: int) -> int:
+    """Return the descriptor of a file of that size, in bytes, that has no name."""
     if sys.platform == "linux":
         file = os.memfd_create("outpace")
     else:

@@ -92,6 +92,16 @@ class SharedModel:
         """Number of commits."""
         return self.newest.number
 
+    def optimizer_state(self) -> OptimizerState:
+        """Return a copy of what the optimizer remembers between steps."""
+        return self._block.optimizer_state()
+
+    def load_optimizer_state(self, state: OptimizerState) -> None:
+        """Replace what the optimizer remembers, before any worker has a newer version."""
+        self._block.load_optimizer_state(state)
+        if self.newest.state is not None:
+            self.newest.state = self._block.optimizer_state()
+
     def commit(
         self, gradient: Value, divisor: float, gradients: int, factor: float = 1.0
     ) -> _Version:

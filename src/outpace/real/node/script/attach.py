@@ -23,6 +23,7 @@ import torch
 import zmq.utils.garbage  # noqa: F401  # its atexit handler must run after ours
 
 from outpace.config.experiment import Experiment
+from outpace.engine.scripts.misuse import require_log, require_step
 from outpace.engine.scripts.model import ScriptModel
 from outpace.engine.scripts.running import RunOver
 from outpace.engine.scripts.takeover import take_over
@@ -80,18 +81,9 @@ class Attached:
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Pass on the model's gradients; return when the model has the next parameters."""
-        if self._left:
-            raise RunError(f"{self.process.name} has left the run: it cannot take another step")
-        if self._is_copy:
-            raise RunError(
-                f"a process that {self.process.name} has forked is no worker: only the process "
-                "that called outpace.attach can take steps"
-            )
-        if self._is_untimed:
-            raise ConfigError(
-                f"{self.process.name} called optimizer.step() in outpace.untimed(): a step is part "
-                "of an iteration, so only what comes before or after it can be untimed"
-            )
+        require_step(
+            self.process.name, left=self._left, copy=self._is_copy, untimed=self._is_untimed
+        )
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -106,11 +98,7 @@ class Attached:
 
     def log(self, values: Mapping[str, float]) -> None:
         """See `outpace.log`; values: by column of metrics.parquet. Also after `outpace.finish`."""
-        if self._is_copy:
-            raise RunError(
-                f"a process that {self.process.name} has forked is no worker: only the process "
-                "that called outpace.attach can log; return the numbers to it"
-            )
+        require_log(self.process.name, copy=self._is_copy)
         self.process.log(self._trainer.iteration, values)
 
     @contextmanager

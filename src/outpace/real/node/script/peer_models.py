@@ -10,7 +10,7 @@ import torch
 from outpace.blocks.block import Block, Value
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.buffers import AveragedBuffers
-from outpace.errors import ConfigError
+from outpace.engine.scripts.optimizer_state import require_loadable
 from outpace.optim.torch_optimizers import State
 from outpace.real.node.peer import PeerWorker
 from outpace.real.node.script.parameters import (
@@ -74,12 +74,7 @@ class ScriptModels:
 
     def require_loadable(self) -> None:
         """Raise ConfigError if a state, loaded now, would make the workers' parameters differ."""
-        if self.holds_state and self.trainer.iteration > 0:
-            raise ConfigError(
-                f"with sync.kind={self._strategy.kind}, optimizer.load_state_dict must be called "
-                "before the first step: later, each worker would use the state from another "
-                "commit on"
-            )
+        require_loadable(self._strategy, self.trainer.iteration)
 
     def load_state(self) -> None:
         """Replace the state that is held by that of the script's optimizer."""

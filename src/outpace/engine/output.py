@@ -1,7 +1,7 @@
 """Collect what the processes of a run print, and print it in whole lines with their names.
 
 Several processes that write to one terminal mix their lines and break the picture of the run. So
-each writes into pipes of its own, and this process reads them while its clock waits.
+each writes into pipes of its own, and this process reads them.
 """
 
 from __future__ import annotations
@@ -12,25 +12,35 @@ import sys
 from collections.abc import Callable
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from typing import Final
+from typing import Any, Final, Protocol, TypeAlias
 
-from outpace.real.net.clock import RealClock
-from outpace.real.process.launcher import OnOutput
 from outpace.support.streams import write_line
+
+OnOutput: TypeAlias = Callable[[str, str, bool], None]  # name, line, is it standard error
 
 _READ_BYTES: Final = 1 << 16
 _LONGEST: Final = 1 << 20  # bytes without an end of line that are kept
 
 
+class Watcher(Protocol):
+    """What notices that there is something to read, such as the clock of a real run."""
+
+    def watch(self, socket: int, handler: Callable[[], None]) -> Any:
+        """Call the handler whenever this file descriptor has something to read."""
+
+    def forget(self, socket: int) -> None:
+        """Watch this file descriptor no longer."""
+
+
 class OutputStream:
     """A pipe. `say` is called with each line that is written into it."""
 
-    def __init__(self, clock: RealClock, say: Callable[[str], None]) -> None:
-        self._clock, self._say = clock, say
+    def __init__(self, watcher: Watcher, say: Callable[[str], None]) -> None:
+        self._watcher, self._say = watcher, say
         self._end, self.for_child = Pipe(duplex=False)
         self._rest = b""
         os.set_blocking(self._end.fileno(), False)
-        clock.watch(self._end.fileno(), self.take)
+        watcher.watch(self._end.fileno(), self.take)
 
     def take(self) -> None:
         """Read all that is there, without waiting."""
@@ -51,7 +61,7 @@ class OutputStream:
     def close(self) -> None:
         """Close the pipe; the last line need not have an end."""
         if not self._end.closed:
-            self._clock.forget(self._end.fileno())
+            self._watcher.forget(self._end.fileno())
             self._end.close()
             if self._rest:
                 self._say(_text(self._rest))
@@ -60,9 +70,9 @@ class OutputStream:
 class Output:
     """The standard output and standard error of one process."""
 
-    def __init__(self, clock: RealClock, name: str, show: OnOutput) -> None:
-        self._out = OutputStream(clock, lambda line: show(name, line, False))
-        self._err = OutputStream(clock, lambda line: show(name, line, True))
+    def __init__(self, watcher: Watcher, name: str, show: OnOutput) -> None:
+        self._out = OutputStream(watcher, lambda line: show(name, line, False))
+        self._err = OutputStream(watcher, lambda line: show(name, line, True))
 
     @property
     def for_process(self) -> tuple[Connection, Connection]:

@@ -1,0 +1,46 @@
+"""Errors for what scripts must not do, the same in every runtime."""
+
+from __future__ import annotations
+
+from outpace.errors import ConfigError, RunError
+
+
+def require_step(worker: str, *, left: bool, copy: bool, untimed: bool) -> None:
+    """Raise RunError or ConfigError unless the script may call `optimizer.step()` now.
+
+    Args:
+        left: the worker has left the run.
+        copy: this is a process that the worker's has forked.
+        untimed: the script is in `outpace.untimed`.
+    """
+    if left:
+        raise RunError(f"{worker} has left the run: it cannot take another step")
+    if copy:
+        raise RunError(
+            f"a process that {worker} has forked is no worker: only the process that called "
+            "outpace.attach can take steps"
+        )
+    if untimed:
+        raise ConfigError(
+            f"{worker} called optimizer.step() in outpace.untimed(): a step is part of an "
+            "iteration, so only what comes before or after it can be untimed"
+        )
+
+
+def require_log(worker: str, *, copy: bool) -> None:
+    """Raise RunError if the script must not call `outpace.log` here."""
+    if copy:
+        raise RunError(
+            f"a process that {worker} has forked is no worker: only the process that called "
+            "outpace.attach can log; return the numbers to it"
+        )
+
+
+def other_parameters(worker: str, layout: str, first: str) -> ConfigError:
+    """Return the error for a worker whose model is not that of worker 0, by their layouts."""
+    place = next((n for n, (a, b) in enumerate(zip(layout, first, strict=False)) if a != b), 0)
+    part = slice(max(0, place - 60), place + 60)
+    return ConfigError(
+        f"{worker} trains other parameters than worker-0: ...{layout[part]!r} where worker-0 has "
+        f"{first[part]!r}"
+    )

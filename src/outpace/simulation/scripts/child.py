@@ -1,0 +1,431 @@
+"""A user's script in the process of a virtual worker.
+
+The simulation decides when the script continues: `optimizer.step()` hands the gradient over and
+blocks until the simulation sends the next parameters. Between these moments the script computes,
+beside the scripts of other workers. Nothing that it does depends on how long that takes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+from outpace.blocks.block import parameters_digest
+from outpace.blocks.sums import all_finite
+from outpace.config.experiment import Experiment
+from outpace.engine.output import print_into
+from outpace.engine.scripts.buffers import AveragedBuffers
+from outpace.engine.scripts.gradient import (
+    FirstGradient,
+    flat_gradient,
+    is_skipped,
+    require_finite_parameters,
+)
+from outpace.engine.scripts.misuse import require_log, require_step
+from outpace.engine.scripts.model import ScriptModel
+from outpace.engine.scripts.optimizer_state import joined, require_loadable
+from outpace.engine.scripts.running import RunOver, run_as_main
+from outpace.engine.scripts.takeover import take_over
+from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError
+from outpace.optim.python import PythonOptimizer
+from outpace.optim.torch_optimizers import KNOWN, is_known, require_known
+from outpace.simulation.scripts.files import Written
+from outpace.simulation.scripts.messages import (
+    Attached,
+    Begin,
+    Computes,
+    Ended,
+    FinalParameters,
+    FromScript,
+    Go,
+    Gradient,
+    Left,
+    LoadState,
+    Logged,
+    Over,
+    Slots,
+    States,
+    Stepped,
+    ToScript,
+    WantState,
+    fill,
+)
+from outpace.support.place import HERE
+from outpace.sync.messages import worker_name
+from outpace.tasks import Script
+from outpace.tasks.abort_points import Computation
+
+
+class SimulatedScript:
+    """The worker in the script's process: what `outpace.attach` returns control through.
+
+    Args:
+        pipe: to the simulation.
+    """
+
+    def __init__(
+        self,
+        pipe: Connection,
+        slots: Slots,
+        number: int,
+        experiment: Experiment,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+    ) -> None:
+        self._pipe, self._slots, self._number = pipe, slots, number
+        self._name, self._experiment = worker_name(number), experiment
+        script = self._script = ScriptModel(model, optimizer)
+        script.settings()  # raises if a setting cannot be sent
+        _require_known_optimizer(script, experiment)
+        peers = experiment.peers
+        averages = peers is not None and peers.buffers == "average"
+        self._buffers = AveragedBuffers(script, averages)
+        self._keeps_buffers = experiment.cut_off is not None
+        self._before = torch.empty(0)  # the model buffers when the present step began
+        self._slices: list[slice] = []
+        self._iteration = 0
+        self._left = self._has_loaded = False
+        self._read_digest: str | None = None  # of the state that was read since the last step
+        self._pid = os.getpid()  # a process that the script forks has a copy of this object
+        self._abortable = self._untimed = 0  # contexts that the script is in
+        self._hook: torch.utils.hooks.RemovableHandle | None = None
+        self._clock = _Stopwatch()
+        self._told: tuple[int, str] | None = None
+        self._first = FirstGradient(self._tell_first, wanted=experiment.workers > 1)
+        take_over(optimizer, self.step, self.whole_state, self.loading_state)
+
+    @property
+    def _is_copy(self) -> bool:
+        """True in a process that the script has forked."""
+        return os.getpid() != self._pid
+
+    def start(self) -> None:
+        """Tell the simulation what the script trains; return when the first step may begin."""
+        script, number = self._script, self._number
+        flat = script.flat().cpu()
+        has_state = script.has_taken_steps()
+        self._send(
+            Attached(
+                layout=script.layout,
+                layers=script.layers,
+                dtype=script.dtype,
+                optimizer=type(script.optimizer).__name__,
+                settings=script.settings(),
+                numbers=_numbers(script),
+                members=script.members,
+                state=script.state_within(slice(0, flat.numel())) if has_state else {},
+                state_digest=script.state_digest(),
+                digest=parameters_digest([flat]),
+                parameters=flat if number == 0 else None,
+                averaged=self._buffers.read(flat),
+                buffers=script.read_buffers(),
+            )
+        )
+        begin = self._receive()
+        assert isinstance(begin, Begin)
+        self._slots.open(begin.elements, script.dtype)
+        self._slices = begin.slices
+        if number != 0:
+            script.load_buffers(begin.buffers)
+        script.optimizer.state.clear()
+        self._continue()
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Hand over the gradient in the model; return when the model has the next parameters."""
+        untimed = self._untimed > 0
+        require_step(self._name, left=self._left, copy=self._is_copy, untimed=untimed)
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        computed_s = self._clock.read()
+        self._unhook()
+        script = self._script
+        self._read_digest = None
+        if self._has_loaded:
+            self._has_loaded = False
+            script.optimizer.state.clear()
+        flat = self._gradient()
+        self._told = None
+        self._first.look(self._iteration, flat if isinstance(flat, torch.Tensor) else None)
+        kind = Gradient.READY if isinstance(flat, torch.Tensor) else flat
+        self._send(Stepped(kind, script.settings(), script.unused, computed_s, self._told))
+        self._continue()
+        return loss
+
+    def _gradient(self) -> torch.Tensor | Gradient:
+        """Put the gradient into its slot and return it, or return why there is none."""
+        script = self._script
+        if is_skipped(script.optimizer):
+            return Gradient.SKIPPED
+        flat = flat_gradient(script)
+        if not all_finite(flat):
+            require_finite_parameters(script, self._name, self._iteration)
+            if self._experiment.non_finite == "stop":
+                raise DivergenceError(
+                    f"the gradient of {self._name} is not finite in its iteration "
+                    f"{self._iteration}; try a smaller learning rate"
+                )
+            return Gradient.NOT_FINITE
+        fill(self._slots.gradient, [flat, self._buffers.read(flat)])
+        return flat
+
+    def _tell_first(self, iteration: int, digest: str) -> None:
+        self._told = iteration, digest
+
+    def _continue(self) -> None:
+        """Wait for the next parameters, and load them into the model."""
+        message = self._receive()
+        if isinstance(message, Over):
+            self._exit(message)
+        assert isinstance(message, Go)
+        script = self._script
+        if self._keeps_buffers:
+            if message.discard:
+                script.load_buffers(self._before)
+            else:
+                self._before = script.read_buffers()
+        self._load()
+        self._iteration = message.iteration
+        self._hook = register_module_forward_pre_hook(self._forward)
+        self._clock.start()
+
+    def _load(self) -> None:
+        """Load the parameters, and averaged model buffers, from their slot."""
+        slot, size = self._slots.parameters, sum(self._script.layers)
+        self._script.load([slot[:size]])
+        self._buffers.load(slot[size : size + self._buffers.elements])
+
+    def _forward(self, *_: Any) -> None:
+        """Tell the simulation about the first forward pass with gradients."""
+        if self._is_copy or self._untimed:
+            return
+        if not torch.is_grad_enabled():
+            self._clock.evaluates()
+            return
+        self._unhook()
+        self._clock.computes()
+        self._send(Computes(self._abortable > 0))
+
+    def _unhook(self) -> None:
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+
+    # -- the end ---------------------------------------------------------------------------
+
+    def leave(self, *, fetch: bool = False) -> None:
+        """Leave the run, so that no worker waits for this one. fetch: see `outpace.finish`."""
+        if self._left or self._is_copy:
+            return
+        self._leave(fetch)
+        if fetch:
+            message = self._receive()
+            if isinstance(message, Over):
+                self._exit(message)
+            assert isinstance(message, FinalParameters)
+            self._load()
+
+    def _leave(self, fetch: bool) -> None:
+        self._left = True
+        self._unhook()
+        self._send(Left(fetch, self._script.read_buffers()))
+
+    def _exit(self, over: Over) -> NoReturn:
+        """Exit the script because the run is over."""
+        if not self._left:
+            self._leave(fetch=False)
+        if not over.reason:
+            raise RunOver("outpace: the run was ended early")
+        print(f"outpace: {over.reason}; the script of {self._name} ends here", file=sys.stderr)  # noqa: T201
+        raise RunOver(0)
+
+    def end(self, error: Exception | None) -> None:
+        """Leave the run at the end of the script."""
+        if error is None and not self._is_copy:
+            self.leave()
+
+    # -- the state of the optimizer ----------------------------------------------------------
+
+    @contextmanager
+    def whole_state(self) -> Iterator[None]:
+        """Put the whole state, which the simulation has, into the script's optimizer."""
+        optimizer, script = self._script.optimizer, self._script
+        if self._has_loaded:
+            yield
+            return
+        if self._is_copy:
+            raise RunError(
+                f"the optimizer's state can be fetched only by {self._name} itself, not by "
+                "processes that it forks: call optimizer.state_dict() there"
+            )
+        self._send(WantState())
+        message = self._receive()
+        assert isinstance(message, States)
+        places = [script.places(part) for part in self._slices]
+        before, optimizer.state = optimizer.state, defaultdict(dict)
+        for number, values in joined(message.states, places, script.parameters).items():
+            optimizer.state[script.parameters[number]] = values
+        self._read_digest = script.state_digest()
+        try:
+            yield
+        finally:
+            optimizer.state = before
+
+    @contextmanager
+    def loading_state(self) -> Iterator[None]:
+        """Hand the state that the script loads in this context to where the steps are taken.
+
+        Raises:
+            ConfigError: if the state can no longer be replaced.
+        """
+        peers = self._experiment.peers
+        if peers is not None and not self._left:
+            require_loadable(peers, self._iteration)
+        yield
+        if self._left or self._is_copy:
+            return
+        if self._read_digest == self._script.state_digest():  # as it was read: it changes nothing
+            self._script.optimizer.state.clear()
+            return
+        self._has_loaded = True
+        self._read_digest = None
+        self._send(LoadState(self._script.state_within(slice(0, sum(self._script.layers)))))
+
+    # -- contexts and notes of the script --------------------------------------------------------
+
+    @contextmanager
+    def abortable(self) -> Iterator[Computation]:
+        """See `outpace.abortable`. The block always runs to its end, whatever the strategy does."""
+        self._abortable += 1
+        yield Computation()
+        self._abortable -= 1
+
+    @contextmanager
+    def untimed(self) -> Iterator[None]:
+        """See `outpace.untimed`."""
+        self._untimed += 1
+        with self._clock.paused():
+            yield
+        self._untimed -= 1
+
+    def log(self, values: dict[str, float]) -> None:
+        """See `outpace.log`; also after `outpace.finish`."""
+        require_log(self._name, copy=self._is_copy)
+        self._send(Logged(values))
+
+    # -- messages --------------------------------------------------------------------------------
+
+    def _send(self, message: FromScript) -> None:
+        try:
+            self._pipe.send(message)
+        except ConnectionError:
+            os._exit(1)  # the simulation is over
+
+    def _receive(self) -> ToScript:
+        try:
+            message: ToScript = self._pipe.recv()
+        except (EOFError, ConnectionError):
+            os._exit(1)  # the simulation is over
+        return message
+
+
+class _Stopwatch:
+    """Measures how long the script computes a gradient.
+
+    The time between a step and the next forward pass counts, because data is loaded then, unless
+    the script has evaluated in it.
+    """
+
+    def __init__(self) -> None:
+        self._started = self._left_out = 0.0
+        self._has_evaluated = False
+
+    def start(self) -> None:
+        self._started, self._left_out, self._has_evaluated = time.perf_counter(), 0.0, False
+
+    def evaluates(self) -> None:
+        self._has_evaluated = True
+
+    def computes(self) -> None:
+        if self._has_evaluated:
+            self.start()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        since = time.perf_counter()
+        yield
+        self._left_out += time.perf_counter() - since
+
+    def read(self) -> float:
+        return time.perf_counter() - self._started - self._left_out
+
+
+def _numbers(script: ScriptModel) -> list[tuple[int, str]]:
+    """Return (group, name) of each setting that is a number."""
+    return [
+        (group, name)
+        for group in range(len(script.groups))
+        for name, value in script.optimizer.defaults.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    ]
+
+
+def _require_known_optimizer(script: ScriptModel, experiment: Experiment) -> None:
+    """Raise ConfigError unless the simulation can take the steps of the script's optimizer."""
+    kind = type(script.optimizer)
+    if isinstance(experiment.optimizer, PythonOptimizer):
+        if experiment.peers is not None:
+            raise ConfigError(
+                "optimizer: without servers the script's own takes the steps: leave it out"
+            )
+    elif not is_known(kind):
+        if experiment.peers is None:
+            require_known(kind)
+        raise ConfigError(
+            f"outpace.attach: in virtual time, steps of {kind.__name__} cannot be taken without "
+            f"servers: use one of torch's {', '.join(sorted(KNOWN))}"
+        )
+
+
+def run_script(
+    number: int,
+    pipe: Connection,
+    slots: Slots,
+    experiment: Experiment,
+    files: Path | None,
+    output: tuple[Connection, Connection],
+) -> None:
+    """Run the script of worker `number` like `python script arguments`; the target of a process.
+
+    Args:
+        files: the folder for files of all workers' scripts, see `outpace.output_dir`.
+    """
+    print_into(*output)
+    task = experiment.task
+    assert isinstance(task, Script)
+    HERE.attach = partial(SimulatedScript, pipe, slots, number, experiment)
+    HERE.number, HERE.workers = number, experiment.workers
+    HERE.files = None if files is None else files / worker_name(number)
+    written = Written()
+    written.watch()
+    problem = run_as_main(task, number, experiment.seed)
+    if HERE.worker is not None:
+        HERE.worker.end(problem)
+    error: tuple[type[OutpaceError], str] | None = None
+    if problem is not None:
+        error = type(problem) if isinstance(problem, OutpaceError) else RunError, str(problem)
+    with contextlib.suppress(ConnectionError):
+        pipe.send(Ended(error, written.paths))

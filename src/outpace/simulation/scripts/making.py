@@ -1,0 +1,54 @@
+"""Makes the run of a script in virtual time."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from outpace.cluster.observed import Measured
+from outpace.config.experiment import Experiment
+from outpace.engine.output import OnOutput
+from outpace.errors import ConfigError
+from outpace.record.trace import Trace
+from outpace.simulation.scripts.measuring import with_measured_times
+from outpace.simulation.scripts.runs import ScriptPeerSimulation, ScriptSimulation
+from outpace.simulation.scripts.workers import ScriptWorkers
+from outpace.simulation.scripts.workload import ScriptWorkload
+from outpace.tasks import Script
+
+
+def simulation_of_script(
+    experiment: Experiment, trace: Trace, files: Path | None, show: OnOutput, **options: Any
+) -> ScriptSimulation | ScriptPeerSimulation:
+    """Start the scripts of all workers, and return their run once all have attached.
+
+    Without a law of run times, they are measured first: see `with_measured_times`.
+
+    Args:
+        files: the folder for files of the scripts; None: the run keeps none.
+        show: called with each line that the scripts print.
+        options: of `VirtualRun`.
+
+    Raises:
+        ConfigError: if the script does not fit the run, or not into the memory.
+        RunError: if a script fails before it attaches.
+    """
+    task = experiment.task
+    assert isinstance(task, Script)
+    path = Path(task.path)
+    if not path.is_file():
+        raise ConfigError(f"there is no script {path}")
+    # Absolute, because processes start in the folder in which the fork server was started.
+    task = dataclasses.replace(task, path=str(path.absolute()))
+    experiment = dataclasses.replace(
+        experiment, task=task, compute=experiment.compute or Measured()
+    )
+    experiment = with_measured_times(experiment)
+    workers = ScriptWorkers(experiment, None if files is None else files.absolute(), show)
+    try:
+        kind = ScriptSimulation if experiment.peers is None else ScriptPeerSimulation
+        return kind(experiment, ScriptWorkload(workers), trace, **options)
+    except BaseException:
+        workers.close()
+        raise

@@ -1,0 +1,86 @@
+"""Run times of a script's steps, measured on this computer before a run in virtual time.
+
+A process of its own runs the script as worker 0, alone, and takes the first steps without changing
+the parameters. It is then ended; what it prints is discarded, and files that it writes until then
+are written again by the run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from outpace.cluster.observed import Measured
+from outpace.config.experiment import Experiment
+from outpace.errors import ConfigError
+from outpace.optim.step import OptimizerState
+from outpace.optim.torch_optimizers import State
+from outpace.simulation.measured import known_times, remember
+from outpace.simulation.scripts.workers import ScriptWorkers
+
+_WARM_UP: Final = 3  # steps
+_LEAST: Final = 3  # steps that must be measured, if the script has fewer than are asked for
+
+
+def with_measured_times(experiment: Experiment) -> Experiment:
+    """Return the experiment with its run times measured, if its configuration asks for that.
+
+    They are measured once in a process for each script, with its arguments and seed.
+
+    Raises:
+        ConfigError: if the script takes too few steps.
+        RunError: if the script fails.
+    """
+    compute = experiment.compute
+    if not isinstance(compute, Measured) or compute.seconds:
+        return experiment
+    seconds = known_times(experiment, compute)
+    if seconds is None:
+        seconds = _measured(experiment, compute.samples)
+    measured = dataclasses.replace(
+        experiment, compute=dataclasses.replace(compute, seconds=seconds)
+    )
+    remember(measured)
+    return measured
+
+
+def _measured(experiment: Experiment, samples: int) -> tuple[float, ...]:
+    workers = ScriptWorkers(experiment, None, lambda *_: None, alone=True)
+    try:
+        (process,) = workers.processes
+        process.host = _NoRun()
+        flat = workers.attached[0].parameters
+        assert flat is not None
+        values = [flat, workers.attached[0].averaged]
+        workers.begin(workers.attached[0].averaged.numel(), [slice(0, flat.numel())])
+        seconds: list[float] = []
+        while len(seconds) < _WARM_UP + samples:
+            if process.go(values, len(seconds)) is None:
+                break
+            step = process.finish_step()
+            if step is None:
+                break
+            seconds.append(step.what.computed_s)
+    finally:
+        workers.close()
+    if len(seconds) < _WARM_UP + _LEAST:
+        raise ConfigError(
+            f"compute: the script took {len(seconds)} steps, too few to measure how long one "
+            f"takes ({_WARM_UP + _LEAST} are needed): name a law, such as compute.kind=constant "
+            "compute.mean_s=0.1"
+        )
+    return tuple(seconds[_WARM_UP:])
+
+
+class _NoRun:
+    """Takes the place of a run while steps are measured. Implements `Host`."""
+
+    def logged(self, worker: int, values: Mapping[str, float]) -> None:
+        pass
+
+    def optimizer_state(self, worker: int) -> Sequence[OptimizerState]:
+        return [{}]
+
+    def load_optimizer_state(self, worker: int, state: Mapping[int, State]) -> None:
+        pass

@@ -1,0 +1,232 @@
+"""What the simulation and a script's process tell each other.
+
+They are processes of one run on one machine, so messages are pickled objects in a pipe. Parameters
+and gradients lie in shared memory (`Slots`), written by one side while the other waits.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from multiprocessing.reduction import DupFd
+from typing import Any, TypeAlias
+
+import torch
+
+from outpace.errors import OutpaceError
+from outpace.optim.step import OptimizerState
+from outpace.optim.torch_optimizers import State
+from outpace.simulation.executors.arena import anonymous_file
+
+# -- from the script's process ---------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """The script has called `outpace.attach`, and waits for `Begin`.
+
+    Attributes:
+        layout, layers: see `ScriptModel`.
+        dtype: of the parameters.
+        optimizer: name of the optimizer's class.
+        settings: of the optimizer's groups.
+        numbers: (group, name) of each setting that is a number and has a default.
+        members: for each group, the numbers of its parameters.
+        state: the state with which the optimizer begins, by number of the parameter; empty if it
+            has not taken steps.
+        state_digest: of that state; empty if it has not taken steps.
+        digest: of the parameters.
+        parameters: only from worker 0; shape (parameters,).
+        averaged: the model buffers that workers average, as one vector.
+        buffers: those of `ScriptModel.read_buffers`.
+    """
+
+    layout: str
+    layers: list[int]
+    dtype: torch.dtype
+    optimizer: str
+    settings: list[dict[str, Any]]
+    numbers: list[tuple[int, str]]
+    members: list[list[int]]
+    state: Mapping[int, State]
+    state_digest: str
+    digest: str
+    parameters: torch.Tensor | None
+    averaged: torch.Tensor
+    buffers: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Computes:
+    """The script has begun a forward pass with gradients. abortable: in `outpace.abortable`."""
+
+    abortable: bool
+
+
+class Gradient(Enum):
+    """What a step of the script has for the strategy."""
+
+    READY = "ready"  # in the slot
+    SKIPPED = "skipped"  # GradScaler skips the step
+    NOT_FINITE = "not finite"
+
+
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """The script has called `optimizer.step()`, and waits for `Go` or `Over`.
+
+    Attributes:
+        settings: of the optimizer's groups in this step.
+        unused: numbers of the parameters without a gradient.
+        computed_s: seconds since `Go`, without untimed ones.
+        first: iteration and digest of the worker's first gradient; see `FirstGradient`.
+    """
+
+    gradient: Gradient
+    settings: list[dict[str, Any]]
+    unused: list[int]
+    computed_s: float
+    first: tuple[int, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """The script has called `outpace.log`; see `outpace.record.logged.checked`."""
+
+    values: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class WantState:
+    """The script saves the state of its optimizer: it waits for `States`."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadState:
+    """The script has loaded a state into its optimizer."""
+
+    state: Mapping[int, State]
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """The script takes no more steps.
+
+    Attributes:
+        fetch: True if it waits for `FinalParameters`.
+        buffers: as in `Attached`.
+    """
+
+    fetch: bool
+    buffers: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The script has ended.
+
+    Attributes:
+        error: how it failed; its type and its text.
+        written: files that it has opened to write to them.
+    """
+
+    error: tuple[type[OutpaceError], str] | None
+    written: frozenset[str] = frozenset()
+
+
+FromScript: TypeAlias = (
+    Attached | Computes | Stepped | Logged | WantState | LoadState | Left | Ended
+)
+
+# -- from the simulation ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The run begins.
+
+    Attributes:
+        elements: of a slot.
+        slices: of the flat parameters, one for each server.
+        buffers: worker 0's, which all begin with.
+    """
+
+    elements: int
+    slices: list[slice]
+    buffers: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """The parameters are in the slot: continue with the next gradient.
+
+    discard: the last step was cut off; put the model buffers back.
+    """
+
+    iteration: int
+    discard: bool
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """The state of the optimizer: of the pieces of parameters in each slice."""
+
+    states: Sequence[OptimizerState]
+
+
+@dataclass(frozen=True, slots=True)
+class FinalParameters:
+    """All workers have left; the parameters are in the slot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """The run is over: exit the script. reason: to be printed; empty if it was ended early."""
+
+    reason: str
+
+
+ToScript: TypeAlias = Begin | Go | States | FinalParameters | Over
+
+
+@dataclass(slots=True)
+class Slots:
+    """Shared memory for the parameters and the gradient of one worker.
+
+    Its size is known once the script has attached; pickled for a process that is being started, it
+    stays the same memory.
+    """
+
+    file: int = field(default_factory=lambda: anonymous_file(0))
+    parameters: torch.Tensor = field(init=False)
+    gradient: torch.Tensor = field(init=False)
+
+    def open(self, elements: int, dtype: torch.dtype) -> None:
+        """Give each slot this size; both sides call it, the simulation first."""
+        size = 2 * elements * dtype.itemsize
+        if os.fstat(self.file).st_size < size:
+            os.ftruncate(self.file, size)
+        memory = torch.frombuffer(mmap.mmap(self.file, size), dtype=dtype)
+        self.parameters, self.gradient = memory[:elements], memory[elements:]
+
+    def close(self) -> None:
+        """Give the memory up; it is freed with the last view."""
+        os.close(self.file)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _inherited, (DupFd(self.file),)
+
+
+def _inherited(file: Any) -> Slots:
+    return Slots(file.detach())
+
+
+def fill(slot: torch.Tensor, pieces: Sequence[torch.Tensor]) -> None:
+    """Copy consecutive vectors into a slot, from its beginning."""
+    place = 0
+    for piece in pieces:
+        slot[place : place + piece.numel()].copy_(piece)
+        place += piece.numel()

@@ -1,0 +1,130 @@
+"""The contexts of workers whose gradients a user's script computes, in virtual time."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+
+from outpace.blocks.block import Block, Deferred, StepSettings
+from outpace.simulation.nodes import Computing, WorkerNode
+from outpace.simulation.peers import SimulatedPeer
+from outpace.simulation.scripts.blocks import Tail
+from outpace.simulation.scripts.messages import Computes, Gradient, Stepped
+from outpace.simulation.scripts.process import ScriptProcess, Step, StepGradient
+from outpace.support.units import nanoseconds, seconds
+from outpace.sync.messages import Message, Push
+from outpace.sync.peers.context import Parameters
+from outpace.sync.programs.context import Stopped
+
+
+class ScriptLeft(Exception):  # no error: the script has taken its last step
+    """Ends the program of a worker whose script takes no more steps."""
+
+
+class ScriptComputing(Computing, ABC):
+    """The part of a worker's context that is about its gradients.
+
+    When an iteration begins, the script gets the parameters. The simulation then waits until the
+    script begins a forward pass, because it may end instead. When the virtual time of the
+    iteration has passed, the simulation waits for the end of the script's step. In between, the
+    scripts of all workers compute side by side.
+    """
+
+    process: ScriptProcess
+    note: Callable[[int, Stepped], None]  # called with worker and step at the end of each step
+
+    async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
+        duration_s = self._run_time(self.worker, iteration, self._kernel.now)
+        self._begin(parameters, iteration)
+        await self._kernel.sleep(duration_s)
+        return self._end()
+
+    def _begin(self, parameters: Sequence[Block], iteration: int) -> Computes:
+        found = self.process.go(parameters, iteration)
+        if found is None:
+            raise ScriptLeft
+        return found
+
+    def _end(self) -> Sequence[Block | None]:
+        step = self.process.finish_step()
+        if step is None:
+            raise ScriptLeft
+        self._has_computed()
+        self.note(self.worker, step.what)
+        if step.what.gradient is not Gradient.READY:
+            self._recorder.gradient_unusable()
+        return self._blocks(step)
+
+    @abstractmethod
+    def _blocks(self, step: Step) -> Sequence[Block | None]:
+        """Return the gradient of a step in blocks; None in place of each if there is none."""
+
+
+class ScriptWorkerNode(ScriptComputing, WorkerNode):
+    """The context of a worker's program in a run with servers.
+
+    Args:
+        slices: of the flat parameters, one for each server.
+    """
+
+    slices: Sequence[slice]
+    _settings: StepSettings
+
+    def send(self, to: str, *messages: Message) -> None:
+        for message in messages:
+            if isinstance(message, Push) and message.gradient is not None:
+                message.settings = self._settings
+        super().send(to, *messages)
+
+    async def execute_until(
+        self, parameters: Sequence[Block], iteration: int, ends_it: Callable[[Message], bool]
+    ) -> Sequence[Block | None] | Stopped:
+        kernel, started = self._kernel, self._kernel.now
+        duration = nanoseconds(self._run_time(self.worker, iteration, started))
+        due = started + duration
+        if not self._begin(parameters, iteration).abortable:
+            await kernel.sleep(seconds(duration))  # as for real: it computes to the end
+            return self._end()
+        while message := await self.mailbox.get_within(seconds(max(0, due - kernel.now))):
+            if ends_it(message):  # the script goes on to its step, which is then discarded
+                self._run.finished_step()
+                layers = self._run.layers  # a real worker stops between two layers
+                return Stopped((kernel.now - started) * layers // max(1, duration) / layers)
+        return self._end()
+
+    def _blocks(self, step: Step) -> Sequence[Block | None]:
+        self._settings = StepSettings(step.what.settings, step.what.unused)
+        if step.gradient is None:
+            return [None] * len(self.slices)
+        return step.gradient.blocks(self.slices)
+
+
+class ScriptPeer(ScriptComputing, SimulatedPeer):
+    """The context of a worker's program in a run without servers."""
+
+    tail: Tail
+    has_left = False
+
+    def must_stop(self, iteration: int) -> bool:
+        return self.has_left or super().must_stop(iteration)
+
+    async def compute(self, at: Parameters, iteration: int) -> Block | None:
+        try:
+            return await super().compute(at, iteration)
+        except ScriptLeft:
+            self.has_left, self._computing_since = True, None
+            return None
+
+    def _blocks(self, step: Step) -> Sequence[Block | None]:
+        if step.gradient is None:
+            return [None]
+        size = self.tail.size + self.tail.elements
+        made = partial(_with_tail, self.tail, step.gradient, step.what)
+        return [Deferred(size, step.gradient.dtype, made)]
+
+
+def _with_tail(tail: Tail, gradient: StepGradient, step: Stepped) -> torch.Tensor:
+    return tail.behind(gradient.read(), step)

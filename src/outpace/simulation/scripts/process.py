@@ -1,0 +1,294 @@
+"""The process of a virtual worker's script, as the simulation sees it."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import Pipe
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import torch
+
+from outpace.blocks.block import Block, Deferred, parts
+from outpace.config.experiment import Experiment
+from outpace.engine.output import Output
+from outpace.errors import RunError
+from outpace.optim.step import OptimizerState
+from outpace.optim.torch_optimizers import State
+from outpace.simulation.scripts.child import run_script
+from outpace.simulation.scripts.messages import (
+    Attached,
+    Begin,
+    Computes,
+    Ended,
+    FinalParameters,
+    FromScript,
+    Go,
+    Gradient,
+    Left,
+    LoadState,
+    Logged,
+    Over,
+    Slots,
+    States,
+    Stepped,
+    WantState,
+    fill,
+)
+from outpace.support import forking
+from outpace.support.notices import warn
+from outpace.sync.messages import worker_name
+
+_GRACE_S: Final = 2.0  # for a process to end before it is killed
+_SILENT_S: Final = 120.0  # without a message, until that is said
+
+
+class Host(Protocol):
+    """The run that the scripts take part in, as their processes need it."""
+
+    def logged(self, worker: int, values: Mapping[str, float]) -> None:
+        """Keep what a script logs now."""
+
+    def optimizer_state(self, worker: int) -> Sequence[OptimizerState]:
+        """Return the present state of the optimizer that takes this worker's steps, by block."""
+
+    def load_optimizer_state(self, worker: int, state: Mapping[int, State]) -> None:
+        """Replace the state of the optimizer, by number of the parameter."""
+
+
+class StepGradient:
+    """The gradient of a step. It lies in the slot of the process until it is read.
+
+    Args:
+        slot: the gradient; overwritten in the next step.
+    """
+
+    def __init__(self, slot: torch.Tensor) -> None:
+        self._slot: torch.Tensor | None = slot
+        self._flat: torch.Tensor
+        self.dtype = slot.dtype
+
+    def take(self) -> None:
+        """Copy the gradient out of the slot, which is about to be overwritten."""
+        if self._slot is not None:
+            self._flat, self._slot = self._slot.clone(), None
+
+    def blocks(self, slices: Sequence[slice]) -> list[Block]:
+        """Return a block for each slice, to be read at most once."""
+        return [
+            Deferred(part.stop - part.start, self.dtype, partial(self._part, part))
+            for part in slices
+        ]
+
+    def read(self) -> torch.Tensor:
+        """Return the whole content of the slot."""
+        self.take()
+        return self._flat
+
+    def _part(self, part: slice) -> torch.Tensor:
+        return self.read()[part]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step of the script, at its end. gradient: None if the script has none that can be used."""
+
+    what: Stepped
+    gradient: StepGradient | None
+
+
+class ScriptProcess:
+    """Starts the script of one worker, and exchanges messages with it.
+
+    Every method that waits for the script raises what the script raised, as ConfigError or
+    RunError with the number of the worker.
+
+    Args:
+        files: the folder for files of all workers' scripts.
+    """
+
+    def __init__(
+        self,
+        worker: int,
+        experiment: Experiment,
+        files: Path | None,
+        output: Output,
+        has_reader: Callable[[], None],
+    ) -> None:
+        self.worker, self._name = worker, worker_name(worker)
+        self._slots, self._has_reader = Slots(), has_reader
+        self._pipe, theirs = Pipe()
+        self._output = output
+        with theirs:
+            self._process: ForkServerProcess = forking.start(
+                self._name,
+                run_script,
+                worker,
+                theirs,
+                self._slots,
+                experiment,
+                files,
+                output.for_process,
+            )
+        output.started()
+        self.host: Host
+        self.step: Stepped | None = None  # the last one
+        self.has_left = False
+        self.buffers = torch.empty(0)  # model buffers, as bytes
+        self.ended: Ended | None = None
+        self._ahead: Stepped | None = None  # arrived before it was asked for
+        self._is_computing = self._waits_for_final = self._is_stopped = False
+        self._gradient: weakref.ref[StepGradient] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    # -- before the run ------------------------------------------------------------------
+
+    def attached(self) -> Attached:
+        """Return what the script trains, once it has called `outpace.attach`."""
+        message = self._receive()
+        assert isinstance(message, Attached)
+        self.buffers = message.buffers
+        return message
+
+    def begin(self, elements: int, dtype: torch.dtype, slices: list[slice], buffers: Any) -> None:
+        """Begin the run; see `Begin`."""
+        self._slots.open(elements, dtype)
+        self._pipe.send(Begin(elements, slices, buffers))
+
+    # -- steps ---------------------------------------------------------------------------
+
+    def go(self, parameters: Sequence[Block], iteration: int) -> Computes | None:
+        """Let the script continue; return when it computes, or None if it leaves the run.
+
+        A last step whose end was not awaited was cut off.
+        """
+        discard = self._is_computing
+        if discard and self._stepped() is None:
+            return None
+        held = None if self._gradient is None else self._gradient()
+        if held is not None:
+            held.take()
+        fill(self._slots.parameters, [piece for block in parameters for piece in parts(block)])
+        self._pipe.send(Go(iteration, discard))
+        self._is_computing = True
+        message = self._receive()
+        if isinstance(message, Left):
+            return None
+        if isinstance(message, Stepped):  # a step without a forward pass
+            self._ahead = message
+            return Computes(abortable=False)
+        assert isinstance(message, Computes)
+        return message
+
+    def finish_step(self) -> Step | None:
+        """Return the step that the script is in, at its end; None if it leaves the run instead."""
+        stepped = self._stepped()
+        if stepped is None:
+            return None
+        if stepped.gradient is not Gradient.READY:
+            return Step(stepped, None)
+        gradient = StepGradient(self._slots.gradient)
+        self._gradient = weakref.ref(gradient)
+        return Step(stepped, gradient)
+
+    def _stepped(self) -> Stepped | None:
+        message, self._ahead = self._ahead or self._receive(), None
+        self._is_computing = False
+        if isinstance(message, Left):
+            return None
+        assert isinstance(message, Stepped)
+        self.step = message
+        return message
+
+    # -- the end ---------------------------------------------------------------------------
+
+    def stop(self, reason: str) -> None:
+        """Make a script that waits for its next step exit. reason: is printed."""
+        if not self.has_left and not self._is_computing:
+            self._pipe.send(Over(reason))
+            self._is_stopped = True
+
+    def end(self, parameters: Sequence[Block], reason: str) -> None:
+        """Let the script end, and wait for that.
+
+        Args:
+            parameters: the final ones, for a script that waits for them.
+            reason: why a script that still trains ends here.
+        """
+        if self._is_computing and not self.has_left:
+            self._stepped()
+        if self._waits_for_final:
+            fill(self._slots.parameters, [piece for block in parameters for piece in parts(block)])
+            self._pipe.send(FinalParameters())
+        elif not (self.has_left or self._is_stopped):
+            self._pipe.send(Over(reason))
+        while self.ended is None:
+            self._receive()
+
+    def close(self) -> None:
+        """End the process, whatever it does. Idempotent."""
+        if self._pipe.closed:
+            return
+        self._pipe.close()
+        if self.ended is not None:
+            self._process.join(_GRACE_S)
+        self._process.terminate()
+        self._process.join(_GRACE_S)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+        self._process.close()
+        self._slots.close()
+
+    # -- messages ----------------------------------------------------------------------------
+
+    def _receive(self) -> FromScript:
+        """Return the next message that the caller has to handle; handle the others."""
+        while True:
+            message = self._next()
+            if isinstance(message, Logged):
+                self.host.logged(self.worker, message.values)
+            elif isinstance(message, WantState):
+                self._pipe.send(States(self.host.optimizer_state(self.worker)))
+            elif isinstance(message, LoadState):
+                self.host.load_optimizer_state(self.worker, message.state)
+            elif isinstance(message, Ended):
+                self.ended, self.has_left = message, True
+                if message.error is not None:
+                    kind, text = message.error
+                    raise kind(text)
+                return message
+            else:
+                if isinstance(message, Left):
+                    self.has_left, self._waits_for_final = True, message.fetch
+                    self.buffers = message.buffers
+                return message
+
+    def _next(self) -> FromScript:
+        since = time.monotonic()
+        is_told = False
+        while not self._pipe.poll(1.0):
+            self._has_reader()
+            if not is_told and time.monotonic() - since > _SILENT_S:
+                is_told = True
+                warn(
+                    f"the script of {self._name} has not come to its next step for "
+                    f"{_SILENT_S:.0f} s; if it waits for another worker outside of outpace, in a "
+                    "barrier for instance, it waits without end: interrupt it (Ctrl-C)"
+                )
+        try:
+            message: FromScript = self._pipe.recv()
+        except (EOFError, ConnectionError):
+            self._process.join(_GRACE_S)
+            how = forking.how_it_ended(self._process)
+            raise RunError(f"the process of {self._name}'s script {how}") from None
+        return message

@@ -1,0 +1,276 @@
+"""Runs of a user's script in virtual time, with and without servers."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any
+
+import torch
+
+from outpace.blocks.block import Block
+from outpace.config.experiment import Experiment
+from outpace.engine.scripts.layout import places_of
+from outpace.engine.scripts.optimizer_state import cut
+from outpace.engine.scripts.same_gradients import SameGradients
+from outpace.engine.servers import AbortableProgram, has_scheduler
+from outpace.optim.python import PythonOptimizer
+from outpace.optim.step import OptimizerState
+from outpace.optim.torch_optimizers import State
+from outpace.simulation.executors.gradients import Gradients
+from outpace.simulation.peers import PeerSimulation, SimulatedPeer
+from outpace.simulation.scripts.blocks import (
+    ScriptBlock,
+    ScriptReplicas,
+    Settings,
+    Tail,
+    optimizer_of,
+)
+from outpace.simulation.scripts.messages import Gradient, Stepped
+from outpace.simulation.scripts.nodes import ScriptLeft, ScriptPeer, ScriptWorkerNode
+from outpace.simulation.scripts.process import ScriptProcess
+from outpace.simulation.scripts.workload import ScriptWorkload
+from outpace.simulation.servers import Simulation
+from outpace.simulation.virtual import VirtualRun
+from outpace.support import notices
+from outpace.sync.messages import SCHEDULER, Leave, worker_name
+from outpace.sync.parameter_block import ParameterBlock, parameter_block
+from outpace.tasks import Workload
+
+
+class ScriptRun(VirtualRun):
+    """The part of a run of scripts that does not depend on servers. Implements `Host`.
+
+    The scripts evaluate their model themselves: the metrics are what they log.
+    """
+
+    _workload: ScriptWorkload
+    warn: Callable[[str], None] = staticmethod(notices.warn)  # takes warnings about the training
+
+    def _gradients_of(self, experiment: Experiment, workload: Workload) -> Gradients:
+        self._reached_target = False
+        self._unusable: set[int] = set()  # workers whose unusable gradients were noted
+        names = [worker_name(worker) for worker in range(experiment.workers)]
+        self._first_gradients = SameGradients(names, lambda text: self.warn(text))
+        for process in self._processes:
+            process.host = self
+        return ScriptGradients(self._workload)  # type: ignore[return-value]
+
+    @property
+    def _processes(self) -> Sequence[ScriptProcess]:
+        return self._workload.workers.processes
+
+    def run(self) -> None:
+        super().run()
+        why = "stop.target_accuracy is reached" if self._reached_target else ""
+        if not why and self.experiment.stop.virtual_time_s is not None:
+            why = "stop.virtual_time_s is reached"
+        for process in self._processes:
+            process.end(self._values(process.worker), why)
+
+    def _evaluate(self) -> None:
+        """Do nothing: a script evaluates its model itself."""
+
+    @abstractmethod
+    def _values(self, worker: int) -> Sequence[Block]:
+        """Return what the script of a worker loads at the end of the run."""
+
+    def note_step(self, worker: int, step: Stepped) -> None:
+        """Take what the end of a step says beside its gradient."""
+        if step.first is not None:
+            self._first_gradients.add(worker_name(worker), *step.first)
+        if step.gradient is Gradient.NOT_FINITE and worker not in self._unusable:
+            self._unusable.add(worker)
+            notices.warn(
+                f"a gradient of {worker_name(worker)} is not finite: it is not used, nor are "
+                "later ones like it"
+            )
+
+    def left(self, worker: int) -> None:
+        """Note that a worker has left the run; end its script if it still trains."""
+        self._first_gradients.has_left(worker_name(worker))
+        self._processes[worker].stop("stop.iterations is reached")
+
+    # -- what scripts ask for --------------------------------------------------------------
+
+    @abstractmethod
+    def optimizer_state(self, worker: int) -> Sequence[OptimizerState]:
+        """See `Host`."""
+
+    @abstractmethod
+    def load_optimizer_state(self, worker: int, state: Mapping[int, State]) -> None:
+        """See `Host`."""
+
+    def logged(self, worker: int, values: Mapping[str, float]) -> None:
+        """Add a point to the metrics; end the run if it reaches the target."""
+        iteration = self.totals.iterations.get(worker, 0)
+        found = self.metrics.log(
+            self.kernel.now,
+            worker,
+            iteration,
+            values,
+            updates=self.updates,
+            gradients=self.totals.applied,
+        )
+        target = self.experiment.stop.target_accuracy
+        if target is not None and (found.accuracy or 0.0) >= target and not self._reached_target:
+            self._reached_target = True
+            self.kernel.stop()
+
+
+class ScriptGradients:
+    """Takes the place of `Gradients`: the processes of the scripts compute the gradients."""
+
+    def __init__(self, workload: ScriptWorkload) -> None:
+        self._workload, self._workers = workload, workload.workers
+
+    def start(self) -> None:
+        averaged = self._workload.first.averaged.numel()
+        self._workers.begin(averaged, self._workload.slices)
+
+    def close(self) -> None:
+        self._workers.close()
+
+    def describe(self) -> dict[str, object]:
+        return {"kind": "scripts", "processes": len(self._workers.attached)}
+
+
+class ScriptSimulation(ScriptRun, Simulation):
+    """A run of a script with servers."""
+
+    def _set_up(self, experiment: Experiment, workload: Workload) -> None:
+        first = self._workload.first
+        self._places = [
+            places_of(first.members, first.layers, part) for part in self._workload.slices
+        ]
+        self._blocks: list[ParameterBlock] = []
+        super()._set_up(experiment, workload)
+        if first.state:
+            self.load_optimizer_state(0, first.state)
+
+    def _block(self, server: int, initial: Block) -> ParameterBlock:
+        first, optimizer = self._workload.first, self.experiment.optimizer
+        if isinstance(optimizer, PythonOptimizer):
+            made = optimizer.of_groups(self._places[server], first.settings)
+        else:
+            made = optimizer_of(first, self._workload.slices[server])
+        block = parameter_block(initial, made, layers=self._layers_of[server])
+        self._blocks.append(block)
+        return block
+
+    async def _train(self, train: AbortableProgram, worker: int, servers: Sequence[str]) -> None:
+        node = ScriptWorkerNode(self, worker, servers)
+        node.process, node.note = self._processes[worker], self.note_step
+        node.slices = self._workload.slices
+        try:
+            await train(node)
+        except ScriptLeft:  # the program sends nothing more
+            for name in [*servers, *[SCHEDULER] * has_scheduler(self.experiment)]:
+                node.send(name, Leave(worker))
+        self.left(worker)
+
+    def _values(self, worker: int) -> Sequence[Block]:
+        return self.parameters()
+
+    def optimizer_state(self, worker: int) -> Sequence[OptimizerState]:
+        """Return a copy of the state that each server has now."""
+        return [block.optimizer_state() for block in self._blocks]
+
+    def load_optimizer_state(self, worker: int, state: Mapping[int, State]) -> None:
+        """Give the servers the state that worker 0 has loaded."""
+        if worker == 0:
+            starts = self._workload.starts
+            for block, places, part in zip(
+                self._blocks, self._places, self._workload.slices, strict=True
+            ):
+                block.load_optimizer_state(cut(state, places, part, starts))
+
+
+class ScriptPeerSimulation(ScriptRun, PeerSimulation):
+    """A run of a script without servers."""
+
+    def _set_up(self, experiment: Experiment, workload: Workload) -> None:
+        first, strategy = self._workload.first, experiment.peers
+        assert strategy is not None
+        self._tail = Tail(
+            size=self._workload.size,
+            tensors=len(first.layers),
+            numbers=first.numbers if strategy.uses_replica else (),
+            buffers=first.averaged.numel(),
+        )
+        self._exact = 0 if strategy.has_own else self._tail.elements
+        super()._set_up(experiment, workload)
+
+    @cached_property
+    def _first_value(self) -> torch.Tensor:
+        """The parameters that training starts from, followed by the averaged model buffers."""
+        first = self._workload.first
+        assert first.parameters is not None
+        return torch.cat([first.parameters, first.averaged])
+
+    def _settings_of(self, worker: int) -> Settings:
+        step = self._processes[worker].step
+        return self._workload.first.settings if step is None else step.settings
+
+    def _common_settings(self) -> Settings:
+        """Return the settings of the first worker that still trains."""
+        training = (process.worker for process in self._processes if not process.has_left)
+        return self._settings_of(next(training, 0))
+
+    def _new_script_block(self, settings: Callable[[], Settings]) -> ScriptBlock:
+        whole = slice(0, self._workload.size)
+        optimizer = optimizer_of(self._workload.first, whole)
+        block = ScriptBlock(self._first_value, optimizer, self._tail, settings)
+        if self._workload.first.state:
+            block.load_optimizer_state(self._workload.first.state)
+        return block
+
+    def _common_block(self) -> ParameterBlock:
+        strategy = self._strategy
+        if strategy.has_common and strategy.has_own:  # an outer optimizer of the strategy
+            return parameter_block(self._first_value, strategy.common_optimizer(self._optimizer))
+        return self._new_script_block(self._common_settings)
+
+    def _new_own(self, worker: int) -> ParameterBlock:
+        return self._new_script_block(partial(self._settings_of, worker))
+
+    def _replicas(self) -> Any:
+        if not self._strategy.uses_replica:
+            return None
+        return ScriptReplicas(
+            self._workload.first,
+            self._tail,
+            partial(self._new_script_block, self._common_settings),
+            self._common_settings,
+        )
+
+    def _context(self, worker: int) -> SimulatedPeer:
+        peer = ScriptPeer(self, worker)
+        peer.process, peer.note, peer.tail = self._processes[worker], self.note_step, self._tail
+        return peer
+
+    def _leave(self, worker: int) -> None:
+        super()._leave(worker)
+        self.left(worker)
+
+    def parameters(self) -> list[Block]:
+        (value,) = super().parameters()
+        assert isinstance(value, torch.Tensor)
+        return [value[: self._workload.size]]
+
+    def _values(self, worker: int) -> Sequence[Block]:
+        return super().parameters()
+
+    def optimizer_state(self, worker: int) -> Sequence[OptimizerState]:
+        """Return a copy of the state with which this worker's steps are taken."""
+        if self._strategy.has_own:
+            return [self.own_block(worker).optimizer_state()]
+        return [self.model.optimizer_state()]
+
+    def load_optimizer_state(self, worker: int, state: Mapping[int, State]) -> None:
+        """Replace that state. Of a model that is common to all workers, worker 0's counts."""
+        if self._strategy.has_own:
+            self.own_block(worker).load_optimizer_state(state)
+        elif worker == 0:
+            self.model.load_optimizer_state(state)

@@ -1,0 +1,133 @@
+"""The scripts of all virtual workers of a run, each in a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from outpace.config.experiment import Experiment
+from outpace.engine.output import OnOutput, Output
+from outpace.engine.scripts.misuse import other_parameters
+from outpace.errors import ConfigError
+from outpace.simulation.scripts.memory import free_bytes, own_bytes
+from outpace.simulation.scripts.messages import Attached
+from outpace.simulation.scripts.output import OutputThread
+from outpace.simulation.scripts.process import ScriptProcess
+from outpace.support.forking import preload, require_forking
+from outpace.support.streams import OutputClosed
+from outpace.sync.messages import worker_name
+
+_COPIES: Final = 5  # of the parameters: two slots, the gradient, and two in the simulation
+
+
+class ScriptWorkers:
+    """Starts the script of each worker and waits until all have called `outpace.attach`.
+
+    Args:
+        files: the folder for files of the scripts; None: the run keeps none.
+        show: called with each line that the scripts print.
+        alone: start only the script of worker 0.
+
+    Attributes:
+        processes: by worker.
+        attached: what each has attached, by worker.
+
+    Raises:
+        ConfigError: if the scripts do not fit the run, or not into the memory.
+        RunError: if a script fails.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        files: Path | None,
+        show: OnOutput,
+        *,
+        alone: bool = False,
+    ) -> None:
+        require_forking()
+        # Making a torch optimizer imports it, which takes two seconds of each process.
+        preload("torch._dynamo")
+        preload("outpace.simulation.scripts.child")
+        self._output = OutputThread()
+        self._outputs: list[Output] = []
+        self.processes: list[ScriptProcess] = []
+        workers = 1 if alone else experiment.workers
+        self._show: OnOutput = partial(_without_name, show) if workers == 1 else show
+        try:
+            first = self._start(0, experiment, files)
+            self.attached = [first.attached()]
+            _require_memory(first, self.attached[0], workers)
+            for worker in range(1, workers):
+                self._start(worker, experiment, files)
+            for process in self.processes[1:]:
+                self.attached.append(process.attached())
+                _require_fit(process.worker, self.attached[-1], self.attached[0], experiment)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, worker: int, experiment: Experiment, files: Path | None) -> ScriptProcess:
+        output = Output(self._output, worker_name(worker), self._show)
+        self._outputs.append(output)
+        process = ScriptProcess(worker, experiment, files, output, self._require_reader)
+        self.processes.append(process)
+        return process
+
+    def _require_reader(self) -> None:
+        """Raise OutputClosed if nothing reads what the scripts print any more."""
+        if self._output.closed:
+            raise OutputClosed
+
+    def begin(self, averaged: int, slices: Sequence[slice]) -> None:
+        """Tell all scripts that the run begins.
+
+        Args:
+            averaged: number of elements of model buffers that travel with the parameters.
+            slices: of the flat parameters, one for each server.
+        """
+        first = self.attached[0]
+        elements = sum(first.layers) + averaged
+        for process in self.processes:
+            process.begin(elements, first.dtype, list(slices), first.buffers)
+
+    def close(self) -> None:
+        """End all processes. Idempotent."""
+        for process in self.processes:
+            process.close()
+        self._output.close()
+        for output in self._outputs:
+            output.close()
+        self._outputs.clear()
+
+
+def _without_name(show: OnOutput, _: str, line: str, error: bool) -> None:
+    show("", line, error)
+
+
+def _require_memory(first: ScriptProcess, attached: Attached, workers: int) -> None:
+    """Raise ConfigError if the other workers' processes do not fit into the memory."""
+    own, free = own_bytes(first.pid), free_bytes()
+    if own is None or free is None or workers == 1:
+        return
+    each = own + _COPIES * sum(attached.layers) * attached.dtype.itemsize
+    if each * (workers - 1) > free:
+        raise ConfigError(
+            f"workers: {workers} scripts need at least {workers * each / 1e9:.1f} GB, because the "
+            f"process of worker-0 has {own / 1e6:.0f} MB for itself alone after outpace.attach, "
+            f"and {free / 1e9:.1f} GB are free: have at most {1 + free // each} workers"
+        )
+
+
+def _require_fit(worker: int, other: Attached, first: Attached, experiment: Experiment) -> None:
+    """Raise ConfigError unless this worker trains what worker 0 trains."""
+    name = worker_name(worker)
+    if other.layout != first.layout:
+        raise other_parameters(name, other.layout, first.layout)
+    if experiment.peers is not None and other.state_digest != first.state_digest:
+        raise ConfigError(
+            f"{name}'s optimizer begins with another state than worker-0's: load the same "
+            "checkpoint into the optimizer of every worker, before outpace.attach"
+        )

@@ -1,0 +1,87 @@
+"""A user's script in virtual time does what it does for real."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from tests.support.paths import SCRIPTS
+
+from outpace.experiment.results import Result
+from outpace.experiment.running import run, simulate
+
+STEP_S = 0.25
+TASK = {"kind": "script", "path": str(SCRIPTS / "trains.py")}
+BASE: dict[str, Any] = {"task": TASK, "workers": 3, "seed": 4, "sync": {"kind": "bsp"}}
+LAW = {"kind": "constant", "mean_s": STEP_S}
+STEPS = 8  # of each worker: two epochs of 96 samples, 3 workers, batches of 8
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch):
+    """Let scripts of runs without a folder write their files elsewhere."""
+    monkeypatch.chdir(tmp_path)
+
+
+def simulated(out: Any = None, **changes: Any) -> Result:
+    return simulate({**BASE, "compute": LAW, **changes}, out)
+
+
+@pytest.mark.parametrize(
+    ("sync", "servers"),
+    [({"kind": "bsp"}, 2), ({"kind": "local-sgd", "every": 3}, 1)],
+    ids=["bsp", "local-sgd"],
+)
+def test_virtual_and_real_runs_end_with_bitwise_equal_parameters(sync, servers, tmp_path):
+    changes = {"sync": sync, "servers": servers}
+    virtual = simulated(tmp_path / "virtual", **changes)
+    real = run({**BASE, **changes, "deterministic": True}, tmp_path / "real")
+    assert virtual.summary["parameters_digest"] == real.summary["parameters_digest"]
+    for key in ("gradients_applied", "iterations", "train_loss", "accuracy"):
+        assert virtual.summary[key] == real.summary[key]
+    assert virtual.parameters.keys() == real.parameters.keys()
+    saved = [
+        torch.load(tmp_path / kind / "files" / "worker-1" / "end.pt", weights_only=True)
+        for kind in ("virtual", "real")
+    ]
+    for one, other in zip(*(each["model"].values() for each in saved), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_times_are_those_of_the_law_and_evaluation_takes_none():
+    result = simulated()
+    assert result.summary["virtual_time_s"] == STEPS * STEP_S
+    assert result.summary["iterations"] == [STEPS] * 3
+    logged = result.metrics.to_pylist()
+    assert [row["time_s"] for row in logged if row["worker"] == 1] == [1.0, 2.0]
+    assert [row["rate"] for row in logged if row["worker"] == 1] == [0.05, 0.025]
+
+
+def test_one_seed_and_law_give_one_result():
+    law = {"kind": "exponential", "mean_s": STEP_S}
+    first, again, other = (simulated(compute=law, seed=seed) for seed in (4, 4, 5))
+    for key in ("parameters_digest", "trace_digest"):
+        assert first.summary[key] == again.summary[key] != other.summary[key]
+
+
+@pytest.mark.parametrize(
+    "sync",
+    [
+        {"kind": "asp"},
+        {"kind": "ssgd"},
+        {"kind": "hpsgd"},
+        {"kind": "gossip"},
+        {"kind": "diloco", "every": 3},
+        {"kind": "cutoff", "model": "fixed", "share": 2 / 3},
+    ],
+    ids=lambda sync: sync["kind"],
+)
+def test_every_strategy_trains_the_script(sync):
+    law = {"kind": "lognormal", "mean_s": STEP_S, "cv": 0.4}
+    task = {**TASK, "arguments": ["--optimizer", "adamw", "--epochs", "6"]}
+    result = simulated(sync=sync, compute=law, task=task)
+    assert result.summary["status"] == "complete"
+    assert result.summary["iterations"] == [3 * STEPS] * 3  # also cut off: nothing is abortable
+    assert (result.summary["gradients_applied"] < 9 * STEPS) == (sync["kind"] == "cutoff")
+    assert result.summary["accuracy"] > 0.6
