@@ -218,6 +218,23 @@ class RecordedRun:
             files.write_summary(self.out, self._summary("partial", 0.0, _KILLED))
 
     def _finish(self, status: str, host_s: float, error: str | None) -> Result:
+        """Complete the folder, and then the trackers, which may take long."""
+        try:
+            result = self._written(status, host_s, error)
+        except RunError:
+            self.trackers.finish("failed")
+            raise
+        known = len(self.warnings)
+        self.trackers.finish(status)
+        if len(self.warnings) > known:
+            result.summary["warnings"] = list(self.warnings)
+            if self.out is not None:
+                with contextlib.suppress(OSError):  # the disk is full: the summary stays as it is
+                    files.write_summary(self.out, result.summary)
+        return result
+
+    def _written(self, status: str, host_s: float, error: str | None) -> Result:
+        """Return the result, and complete the folder. Raises RunError if it cannot be completed."""
         with _uninterrupted():
             try:
                 return self._complete(status, host_s, error)
@@ -225,13 +242,10 @@ class RecordedRun:
                 reason = f"cannot complete the folder {self.out}: {fault}"
                 if error is not None:  # the run had failed before
                     reason = f"{error}; {reason}"
-                status = "failed"
                 if self.out is not None:
                     with contextlib.suppress(OSError):
-                        files.correct_summary(self.out, self._summary(status, host_s, reason))
+                        files.correct_summary(self.out, self._summary("failed", host_s, reason))
                 raise RunError(reason) from fault
-            finally:  # last, because a tracker may take long
-                self.trackers.finish(status)
 
     def _complete(self, status: str, host_s: float, error: str | None) -> Result:
         self.engine.close()

@@ -14,7 +14,7 @@ from outpace.engine.output import print_line
 from outpace.errors import ConfigError
 from outpace.experiment.results import RecordedRun, Result, sink_for, timing_sink_for
 from outpace.experiment.sources import ExperimentLike, TaskLike, as_experiment
-from outpace.experiment.tracking import Tracking, require_packages, trackers_of
+from outpace.experiment.tracking import Tracking, require_usable, trackers_of
 from outpace.real.net.zeromq.transport import LOOPBACK
 from outpace.real.process.launcher import MakeLauncher
 from outpace.real.run import LEASE_S, Outside, RealRun
@@ -36,7 +36,7 @@ from outpace.tasks import GivenTask, Script
 
 def check(experiment: Experiment) -> None:
     """Raise ConfigError if the task cannot be made, cut or trained, without running it."""
-    require_packages(experiment)
+    require_usable(experiment)
     with one_thread_own_randomness():
         _simulation(experiment, Trace(MemorySink())).close()
 
@@ -81,7 +81,7 @@ def simulate(
     """
     experiment = as_experiment(experiment, task, changes)
     out = None if out is None else Path(out)
-    require_packages(experiment)
+    require_usable(experiment)
     tracking = Tracking.of(tracker, out)
     sink = sink_for(out)
     trace = Trace(sink)
@@ -166,7 +166,7 @@ def run(
             "task={'kind': 'python', 'target': 'my_task.py:make_task'}"
         )
     out = None if out is None else Path(out)
-    require_packages(experiment)
+    require_usable(experiment)
     tracking = Tracking.of(tracker, out)
     with one_thread_own_randomness():
         experiment = _without_ignored(experiment, log)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from outpace.config.experiment import Experiment
-from outpace.config.trackers import Mlflow, TensorBoard, TrackerKind
+from outpace.config.trackers import Mlflow, TensorBoard, TrackerKind, Wandb
 from outpace.errors import ConfigError
 from outpace.record.trackers import mlflow, tensorboard, wandb
 from outpace.record.trackers.beside import Beside
@@ -44,14 +44,19 @@ class Tracking:
         return Tracking("run" if out is None else out.absolute().name, tuple(given))
 
 
-def require_packages(experiment: Experiment) -> None:
-    """Raise ConfigError if a tracker of the configuration needs a package that is missing."""
+def require_usable(experiment: Experiment) -> None:
+    """Raise ConfigError if a tracker of the configuration lacks its package or an account."""
     for place, tracker in enumerate(experiment.trackers):
         package = _PACKAGES[tracker.kind]
         if find_spec(package) is None:
             raise ConfigError(
                 f"trackers[{place}]: the kind {tracker.kind} needs the package {package}, which is "
                 f"not installed: pip install {package}"
+            )
+        if isinstance(tracker, Wandb) and not wandb.is_logged_in(tracker.mode):
+            raise ConfigError(
+                f"trackers[{place}]: Weights & Biases knows no account here: run `wandb login`, "
+                "set WANDB_API_KEY, or set mode: offline"
             )
 
 

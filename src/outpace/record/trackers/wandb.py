@@ -6,6 +6,7 @@ always increase, so nothing is dropped.
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,6 +27,15 @@ class WandbRun:
 
     def finish(self, status: str) -> None:
         self._run.finish(exit_code=0 if status == "complete" else 1)
+
+
+def is_logged_in(mode: str | None) -> bool:
+    """True if there is a key of an account, or the mode needs none. Asks no questions."""
+    if (mode or os.environ.get("WANDB_MODE", "online")) != "online":
+        return True
+    import wandb
+
+    return bool(wandb.login(prompt=False, verify=False))
 
 
 def begin(
