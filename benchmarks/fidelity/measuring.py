@@ -17,6 +17,7 @@ from benchmarks.fidelity.setups import BSP, Plain, Setup
 import outpace
 from outpace.errors import RunError
 from outpace.experiment.results import Result
+from outpace.support.yaml_files import read_yaml
 
 RunReal: TypeAlias = Callable[[Plain, Path], Result]
 
@@ -91,7 +92,8 @@ def measure(
                     [
                         _predicted(setup, _without_law(setup.experiment(name, 1000 + n)), cluster)
                         for n in range(plan.draws)
-                    ]
+                    ],
+                    _share(setup, cluster),
                 )
             yield outcome(CALIBRATED, CALIBRATED, *drawn[name])
 
@@ -114,6 +116,14 @@ def _real(
 def _predicted(setup: Setup, experiment: Plain, cluster: Path | None = None) -> Quantities:
     include = {} if cluster is None else {"include": str(cluster.resolve())}
     return quantities(outpace.simulate(experiment | include), setup.loss)
+
+
+def _share(setup: Setup, cluster: Path) -> float:
+    """Return the gradients of a predicted run by those of the run that was calibrated on."""
+    said = read_yaml(cluster).get("calibrated", {})
+    calibrated = said.get("iterations", 0) * said.get("workers", 0)
+    predicted = setup.base["stop"]["iterations"] * setup.base["workers"]
+    return float(predicted / calibrated) if calibrated else 0.0
 
 
 def _without_law(experiment: Plain) -> Plain:

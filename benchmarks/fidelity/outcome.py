@@ -103,10 +103,14 @@ class Outcome:
         return asdict(self)
 
 
-def over_seeds(found: Sequence[Quantities]) -> tuple[Quantities, Quantities, Quantities]:
+def over_seeds(
+    found: Sequence[Quantities], share: float = 0.0
+) -> tuple[Quantities, Quantities, Quantities]:
     """Return mean, low and high end of the interval that holds a further run with 90 %.
 
-    Student's t for one more value of a normal law of which len(found) values are known.
+    Student's t for one more value of a normal law of which len(found) values are known. The law
+    itself was calibrated on a run, which scatters like a run of that length: this adds `share`, the
+    gradients of a predicted run by those of the run that was calibrated on, to the variance.
     """
     n = len(found)
     mean: Quantities = {}
@@ -119,7 +123,7 @@ def over_seeds(found: Sequence[Quantities]) -> tuple[Quantities, Quantities, Qua
             continue
         mean[name] = centre = statistics.fmean(values)
         if n > 1:
-            reach = float(student.ppf((1 + LEVEL) / 2, n - 1)) * math.sqrt(1 + 1 / n)
+            reach = float(student.ppf((1 + LEVEL) / 2, n - 1)) * math.sqrt(1 + 1 / n + share)
             reach *= statistics.stdev(values)
             low[name], high[name] = centre - reach, centre + reach
     return mean, low, high

@@ -88,21 +88,21 @@ def sleeping(mb: float, quick: bool) -> Setup:
         "servers": 2,
         "compute": _law(mean_s, 3 if quick else 8),
     }
-    return Setup("a", f"{mb:g} MB", base, {}, 1.5, known_law=True)
+    return Setup("a", f"{mb:g} MB", base, _calibration(quick), 1.5, known_law=True)
 
 
 def computing(quick: bool) -> Setup:
     """Part (b): the gradients take the time that they take; 2 workers, 1 server."""
     base = {
         "task": {"kind": "digits-cnn"},
-        "batch_size": 16 if quick else 256,
+        "batch_size": 16 if quick else 128,
         "optimizer": {"lr": 0.05},
         "workers": 2,
         "servers": 1,
         "evaluate": {"every_s": 1.0, "samples": 200},
-        "stop": {"iterations": 4 if quick else 300},
+        "stop": {"iterations": 4 if quick else 200},
     }
-    return Setup("b", "real compute", base, {}, 1.0, known_law=False)
+    return Setup("b", "real compute", base, _calibration(quick), 1.0, known_law=False)
 
 
 def hosts(quick: bool) -> Setup:
@@ -125,7 +125,7 @@ def hosts(quick: bool) -> Setup:
             }
         },
     }
-    return Setup("c", "hosts", base, {}, 1.5, known_law=True, network=network)
+    return Setup("c", "hosts", base, _calibration(quick), 1.5, known_law=True, network=network)
 
 
 def links(setup: Setup) -> list[Link]:
@@ -158,6 +158,11 @@ def chosen(named: Sequence[str], setup: Setup, *, quick: bool = False) -> list[s
         raise ValueError(f"no strategy {', '.join(unknown)}; known: {', '.join(known)}")
     found = [each for each in known if any(name.lower() in each.lower() for name in named)]
     return found if BSP in found else [BSP, *found]
+
+
+def _calibration(quick: bool) -> Plain:
+    """Return the keys in which the run differs that is calibrated on: it needs 20 iterations."""
+    return {"stop": {"iterations": 25}} if quick else {}
 
 
 def _law(mean_s: float, workers: int) -> Plain:

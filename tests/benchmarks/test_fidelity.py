@@ -75,6 +75,9 @@ def test_an_interval_holds_a_further_value():
     reach = 6.3138 * 2**0.5 * 1.5**0.5
     assert (low[TOTAL], high[TOTAL]) == pytest.approx((10 - reach, 10 + reach), rel=1e-4)
     assert mean[LOSS] is None
+    _, _, calibrated_on_as_much = over_seeds([{TOTAL: 9.0}, {TOTAL: 11.0}], share=1.0)
+    reach = 6.3138 * 2**0.5 * 2.5**0.5
+    assert calibrated_on_as_much[TOTAL] == pytest.approx(10 + reach, rel=1e-4)
 
 
 def test_outcomes_are_read_as_they_were_written():
