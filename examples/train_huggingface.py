@@ -32,6 +32,11 @@ class OutpaceTrainer(Trainer):
     def _get_train_sampler(self, dataset=None):
         return outpace.sampler(self.train_dataset, seed=self.args.seed)
 
+    def log(self, logs, *arguments, **more):
+        super().log(logs, *arguments, **more)
+        if "loss" in logs and outpace.rank() == 0:
+            outpace.log(loss=logs["loss"])  # a mean over the last steps
+
 
 class Text(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
     """Sequences of LENGTH characters of the source of argparse; any other text would do."""

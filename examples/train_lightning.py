@@ -39,6 +39,9 @@ class Digits(pl.LightningModule):
     def train_dataloader(self) -> DataLoader[tuple[torch.Tensor, ...]]:
         return DataLoader(self.data, batch_size=32, sampler=outpace.sampler(self.data))
 
+    def on_train_epoch_end(self) -> None:
+        outpace.log(loss=self.losses[-1])
+
 
 def main() -> None:
     parser = argparse.ArgumentParser()

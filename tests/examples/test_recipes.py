@@ -64,6 +64,7 @@ def test_the_workers_of_a_recipe_train_on_data_of_their_own(tmp_path, capfd, nam
     assert summary["warnings"] == []  # not that the workers computed the same gradient
     one, other = summary["iterations"]
     assert one == other > 20
+    assert summary["train_loss"] == pytest.approx(last, abs=5e-4)  # that worker 0 logged
 
 
 def test_the_code_on_the_page_of_the_recipes_is_that_of_the_examples():
