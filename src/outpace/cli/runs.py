@@ -70,12 +70,17 @@ def simulate(
 
 @app.command()
 def compare(
-    config: _Config,
+    context: typer.Context,
+    config: _ConfigOrScript,
     overrides: Overrides = None,
     workers: Workers = None,
     servers: Servers = None,
     seed: Seed = None,
     cluster: Cluster = None,
+    variants_of: Annotated[
+        Path | None,
+        typer.Option("--variants", help="A YAML file; only its list `variants` is read."),
+    ] = None,
     out: Out = None,
     seeds: Annotated[
         int | None,
@@ -96,14 +101,26 @@ def compare(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Run the variants of an experiment on the same seeds and data, and compare them."""
+    """Run the variants of an experiment on the same seeds and data, and compare them.
+
+    A script (.py) needs --variants; its own arguments come after --, as in
+    outpace compare train.py --workers 16 --variants strategies.yaml -- --epochs 2
+    """
     from outpace.experiment.compared import compared
     from outpace.experiment.comparison import compare as compare_all
     from outpace.experiment.comparison import seeds_from, variants_from
-    from outpace.support.yaml_files import read_yaml, with_overrides
+    from outpace.support.yaml_files import with_overrides
 
-    data = _with_cluster(read_yaml(config), cluster)
-    data = with_overrides(data, with_options(overrides, workers, servers, seed))
+    given = with_options(overrides, workers, servers, seed)
+    data, base = _source("compare", config, context.obj, given)
+    data = with_overrides(_with_cluster(data, cluster), given)
+    if variants_of is not None:
+        data, base = {**data, "variants": _variants(variants_of)}, variants_of.parent
+    elif config.suffix == ".py":
+        raise ConfigError(
+            f"{config}: the variants to compare are missing: outpace compare {config} --variants "
+            "FILE, a YAML file with a list `variants`"
+        )
     goals = {"accuracy": target_accuracy, "loss": target_loss}
     target = {key: value for key, value in goals.items() if value is not None}
     if target:
@@ -113,7 +130,7 @@ def compare(
     if resume and out is None:
         raise ConfigError("--resume needs --out, the folder of the comparison to go on with")
     count = seeds_from(data, str(config))
-    variants = variants_from(data, str(config), config.parent)
+    variants = variants_from(data, str(variants_of or config), base)
     output = Output(quiet, as_json)
     with folder_for(out, config) as folder:
         try:
@@ -227,7 +244,20 @@ def _source(
         raise ConfigError(
             f"{config}: the number of workers is missing: outpace {command} {config} --workers N"
         )
-    return _script(str(config), arguments or ()), Path.cwd()
+    return _script(str(config.absolute()), arguments or ()), Path.cwd()
+
+
+def _variants(path: Path) -> Any:
+    """Return the variants in a YAML file. Raises ConfigError if it has none."""
+    from outpace.support.yaml_files import read_yaml
+
+    data = read_yaml(path)
+    if not data.get("variants"):
+        raise ConfigError(
+            f"{path} has no variants: give it a list such as variants: [{{name: BSP, sync: {{kind: "
+            "bsp}}, {name: ASP, sync: {kind: asp}}]"
+        )
+    return data["variants"]
 
 
 def _script(path: str, arguments: Sequence[str]) -> dict[str, Any]:

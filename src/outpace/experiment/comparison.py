@@ -18,6 +18,7 @@ from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError, OutpaceError, RunError
 from outpace.experiment.beside import simulate_beside
 from outpace.experiment.compared import Comparison, Row, Variant, compared
+from outpace.experiment.overwriting import overwritten
 from outpace.experiment.running import check, simulate
 from outpace.experiment.sources import TaskLike, as_experiment, source_of
 from outpace.experiment.tracking import Tracking
@@ -28,7 +29,7 @@ from outpace.simulation.executors.processes import cores
 from outpace.simulation.measured import remember
 from outpace.simulation.virtual import Progress
 from outpace.support.notices import warn, warnings_to
-from outpace.tasks import GivenTask
+from outpace.tasks import GivenTask, Script
 
 __all__ = ["compare", "seeds_from", "variants_from"]
 
@@ -115,6 +116,8 @@ def compare(
         rows = Comparison(run.row(ended[run]) for run in runs if run in ended)
         if rows:
             _write(rows, out)
+    for warning in overwritten(rows):
+        warn(warning)
     return rows
 
 
@@ -210,7 +213,7 @@ def _carried_out(
 ) -> Iterator[tuple[_Run, str | None]]:
     """Run and yield the runs as they end, each with its error or None."""
     alone = any(
-        isinstance(run.experiment.compute, Measured)
+        isinstance(run.experiment.compute, Measured | None)
         or isinstance(run.experiment.executor, Processes)
         for run in runs
     )
@@ -218,6 +221,8 @@ def _carried_out(
         processes = 1  # the task cannot go to another process
     if tracker is not None:
         processes = 1  # its objects cannot go to another process
+    if any(isinstance(run.experiment.task, Script) for run in runs):
+        processes = 1  # the processes of its workers use all cores
     most = min(len(runs), processes or (1 if alone else cores()))
     warned: set[str] = set()
 
@@ -310,6 +315,9 @@ def _as_configured(found: Experiment, wanted: Experiment) -> Experiment:
     The runs that are still to be made then use the same run times.
     """
     compute = wanted.compute
+    if compute is None and isinstance(found.compute, Measured):  # of a script
+        remember(found)
+        return dataclasses.replace(found, compute=None)
     if isinstance(compute, Measured) and isinstance(found.compute, Measured):
         remember(found)
         return dataclasses.replace(

@@ -26,7 +26,7 @@ from outpace.record.trace import Trace
 from outpace.simulation.measured import calibrated
 from outpace.simulation.network.links import MessageLog
 from outpace.simulation.peers import PeerSimulation
-from outpace.simulation.scripts.making import simulation_of_script
+from outpace.simulation.scripts.making import require_script, simulation_of_script
 from outpace.simulation.scripts.runs import ScriptRun
 from outpace.simulation.servers import Simulation
 from outpace.simulation.virtual import Progress, one_thread_own_randomness
@@ -35,8 +35,15 @@ from outpace.tasks import GivenTask, Script
 
 
 def check(experiment: Experiment) -> None:
-    """Raise ConfigError if the task cannot be made, cut or trained, without running it."""
+    """Raise ConfigError if the task cannot be made, cut or trained, without running it.
+
+    A script is only looked for.
+    """
     require_usable(experiment)
+    if isinstance(experiment.task, Script):
+        experiment.load_user_code()
+        require_script(experiment.task)
+        return
     with one_thread_own_randomness():
         _simulation(experiment, Trace(MemorySink())).close()
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 import torch
+from tests.support.command import outpace
 from tests.support.paths import SCRIPTS
 
 from outpace.experiment.results import Result
 from outpace.experiment.running import run, simulate
+from outpace.support.yaml_files import read_yaml
 
 STEP_S = 0.25
 TASK = {"kind": "script", "path": str(SCRIPTS / "trains.py")}
@@ -85,3 +88,27 @@ def test_every_strategy_trains_the_script(sync):
     assert result.summary["iterations"] == [3 * STEPS] * 3  # also cut off: nothing is abortable
     assert (result.summary["gradients_applied"] < 9 * STEPS) == (sync["kind"] == "cutoff")
     assert result.summary["accuracy"] > 0.6
+
+
+def test_compare_runs_a_script_under_the_variants_of_a_file(tmp_path, capsys):
+    script = tmp_path / "writes.py"
+    script.write_text(
+        f"import runpy\nrunpy.run_path({TASK['path']!r})\nopen('log.txt', 'a').write('x')\n"
+    )
+    variants = tmp_path / "variants.yaml"
+    variants.write_text(
+        "workers: 5\nvariants:\n  - {name: BSP, sync: {kind: bsp}}\n"
+        "  - {name: ASP, sync: {kind: asp}, compute: {kind: constant, mean_s: 0.5}}\n"
+    )
+    given = [str(script), "--workers", "2", "--variants", str(variants), "--out", "out", "--json"]
+    law = "compute={kind: measured, samples: 3}"
+    assert outpace("compare", *given, law, "--", "--epochs", "1") == 0
+    printed = capsys.readouterr()
+    assert [entry["name"] for entry in json.loads(printed.out)] == ["BSP", "ASP"]
+    bsp, asp = (tmp_path / "out" / name for name in ("BSP", "ASP"))
+    assert json.loads((bsp / "summary.json").read_text())["iterations"] == [6, 6]
+    assert json.loads((asp / "summary.json").read_text())["virtual_time_s"] == 3.0
+    law = read_yaml(bsp / "config.yaml")["compute"]
+    assert (law["kind"], len(law["seconds"])) == ("measured", 3)
+    assert "the scripts of BSP, ASP wrote the same files" in printed.err
+    assert "log.txt" in printed.err

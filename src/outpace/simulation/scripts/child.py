@@ -61,6 +61,8 @@ from outpace.simulation.scripts.messages import (
     ToScript,
     WantState,
     fill,
+    receive,
+    send,
 )
 from outpace.support.place import HERE
 from outpace.sync.messages import worker_name
@@ -131,6 +133,7 @@ class SimulatedScript:
                 parameters=flat if number == 0 else None,
                 averaged=self._buffers.read(flat),
                 buffers=script.read_buffers(),
+                used=script.used(),
             )
         )
         begin = self._receive()
@@ -330,13 +333,13 @@ class SimulatedScript:
 
     def _send(self, message: FromScript) -> None:
         try:
-            self._pipe.send(message)
+            send(self._pipe, message)
         except ConnectionError:
             os._exit(1)  # the simulation is over
 
     def _receive(self) -> ToScript:
         try:
-            message: ToScript = self._pipe.recv()
+            message: ToScript = receive(self._pipe)
         except (EOFError, ConnectionError):
             os._exit(1)  # the simulation is over
         return message
@@ -428,4 +431,4 @@ def run_script(
     if problem is not None:
         error = type(problem) if isinstance(problem, OutpaceError) else RunError, str(problem)
     with contextlib.suppress(ConnectionError):
-        pipe.send(Ended(error, written.paths))
+        send(pipe, Ended(error, written.paths))

@@ -18,6 +18,14 @@ from outpace.simulation.scripts.workload import ScriptWorkload
 from outpace.tasks import Script
 
 
+def require_script(task: Script) -> Path:
+    """Return the path of the script. Raises ConfigError if there is none."""
+    path = Path(task.path)
+    if not path.is_file():
+        raise ConfigError(f"there is no script {path}")
+    return path
+
+
 def simulation_of_script(
     experiment: Experiment, trace: Trace, files: Path | None, show: OnOutput, **options: Any
 ) -> ScriptSimulation | ScriptPeerSimulation:
@@ -36,11 +44,8 @@ def simulation_of_script(
     """
     task = experiment.task
     assert isinstance(task, Script)
-    path = Path(task.path)
-    if not path.is_file():
-        raise ConfigError(f"there is no script {path}")
     # Absolute, because processes start in the folder in which the fork server was started.
-    task = dataclasses.replace(task, path=str(path.absolute()))
+    task = dataclasses.replace(task, path=str(require_script(task).absolute()))
     experiment = dataclasses.replace(
         experiment, task=task, compute=experiment.compute or Measured()
     )

@@ -2,15 +2,20 @@
 
 They are processes of one run on one machine, so messages are pickled objects in a pipe. Parameters
 and gradients lie in shared memory (`Slots`), written by one side while the other waits.
+
+Messages are pickled here: a pipe's own `send` would put their tensors into shared memory, which is
+gone if the sender has ended before they are read.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from multiprocessing.connection import Connection
 from multiprocessing.reduction import DupFd
 from typing import Any, TypeAlias
 
@@ -41,7 +46,7 @@ class Attached:
         digest: of the parameters.
         parameters: only from worker 0; shape (parameters,).
         averaged: the model buffers that workers average, as one vector.
-        buffers: those of `ScriptModel.read_buffers`.
+        buffers, used: see `ScriptModel`.
     """
 
     layout: str
@@ -57,6 +62,7 @@ class Attached:
     parameters: torch.Tensor | None
     averaged: torch.Tensor
     buffers: torch.Tensor
+    used: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,3 +236,13 @@ def fill(slot: torch.Tensor, pieces: Sequence[torch.Tensor]) -> None:
     for piece in pieces:
         slot[place : place + piece.numel()].copy_(piece)
         place += piece.numel()
+
+
+def send(pipe: Connection, message: FromScript | ToScript) -> None:
+    """Send a message. Raises ConnectionError if the other side has ended."""
+    pipe.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
+
+
+def receive(pipe: Connection) -> Any:
+    """Return the next message. Raises EOFError or ConnectionError if the other side has ended."""
+    return pickle.loads(pipe.recv_bytes())

@@ -39,6 +39,8 @@ from outpace.simulation.scripts.messages import (
     Stepped,
     WantState,
     fill,
+    receive,
+    send,
 )
 from outpace.support import forking
 from outpace.support.notices import warn
@@ -162,7 +164,7 @@ class ScriptProcess:
     def begin(self, elements: int, dtype: torch.dtype, slices: list[slice], buffers: Any) -> None:
         """Begin the run; see `Begin`."""
         self._slots.open(elements, dtype)
-        self._pipe.send(Begin(elements, slices, buffers))
+        send(self._pipe, Begin(elements, slices, buffers))
 
     # -- steps ---------------------------------------------------------------------------
 
@@ -178,7 +180,7 @@ class ScriptProcess:
         if held is not None:
             held.take()
         fill(self._slots.parameters, [piece for block in parameters for piece in parts(block)])
-        self._pipe.send(Go(iteration, discard))
+        send(self._pipe, Go(iteration, discard))
         self._is_computing = True
         message = self._receive()
         if isinstance(message, Left):
@@ -214,7 +216,7 @@ class ScriptProcess:
     def stop(self, reason: str) -> None:
         """Make a script that waits for its next step exit. reason: is printed."""
         if not self.has_left and not self._is_computing:
-            self._pipe.send(Over(reason))
+            send(self._pipe, Over(reason))
             self._is_stopped = True
 
     def end(self, parameters: Sequence[Block], reason: str) -> None:
@@ -228,9 +230,9 @@ class ScriptProcess:
             self._stepped()
         if self._waits_for_final:
             fill(self._slots.parameters, [piece for block in parameters for piece in parts(block)])
-            self._pipe.send(FinalParameters())
+            send(self._pipe, FinalParameters())
         elif not (self.has_left or self._is_stopped):
-            self._pipe.send(Over(reason))
+            send(self._pipe, Over(reason))
         while self.ended is None:
             self._receive()
 
@@ -258,7 +260,7 @@ class ScriptProcess:
             if isinstance(message, Logged):
                 self.host.logged(self.worker, message.values)
             elif isinstance(message, WantState):
-                self._pipe.send(States(self.host.optimizer_state(self.worker)))
+                send(self._pipe, States(self.host.optimizer_state(self.worker)))
             elif isinstance(message, LoadState):
                 self.host.load_optimizer_state(self.worker, message.state)
             elif isinstance(message, Ended):
@@ -286,7 +288,7 @@ class ScriptProcess:
                     "barrier for instance, it waits without end: interrupt it (Ctrl-C)"
                 )
         try:
-            message: FromScript = self._pipe.recv()
+            message: FromScript = receive(self._pipe)
         except (EOFError, ConnectionError):
             self._process.join(_GRACE_S)
             how = forking.how_it_ended(self._process)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import torch
 
@@ -38,6 +39,8 @@ from outpace.sync.messages import SCHEDULER, Leave, worker_name
 from outpace.sync.parameter_block import ParameterBlock, parameter_block
 from outpace.tasks import Workload
 
+_MOST_FILES: Final = 100  # in the summary
+
 
 class ScriptRun(VirtualRun):
     """The part of a run of scripts that does not depend on servers. Implements `Host`.
@@ -68,6 +71,17 @@ class ScriptRun(VirtualRun):
             why = "stop.virtual_time_s is reached"
         for process in self._processes:
             process.end(self._values(process.worker), why)
+
+    def used_by_script(self) -> dict[str, Any]:
+        return self._workload.first.used
+
+    def times(self, host_s: float) -> dict[str, Any]:
+        ended = (process.ended for process in self._processes)
+        written = {path for each in ended if each is not None for path in each.written}
+        own = self._workload.workers.files
+        if own is not None:
+            written = {path for path in written if not Path(path).is_relative_to(own)}
+        return {**super().times(host_s), "files_written": sorted(written)[:_MOST_FILES]}
 
     def _evaluate(self) -> None:
         """Do nothing: a script evaluates its model itself."""

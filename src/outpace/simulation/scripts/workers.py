@@ -31,6 +31,7 @@ class ScriptWorkers:
         alone: start only the script of worker 0.
 
     Attributes:
+        files: as given.
         processes: by worker.
         attached: what each has attached, by worker.
 
@@ -53,6 +54,7 @@ class ScriptWorkers:
         preload("outpace.simulation.scripts.child")
         self._output = OutputThread()
         self._outputs: list[Output] = []
+        self.files = files
         self.processes: list[ScriptProcess] = []
         workers = 1 if alone else experiment.workers
         self._show: OnOutput = partial(_without_name, show) if workers == 1 else show
