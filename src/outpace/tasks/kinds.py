@@ -73,7 +73,7 @@ _PROBED: set[tuple[object, ...]] = set()  # tasks tried already: `compare` makes
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A user's training script that calls `outpace.attach`; for real runs only.
+    """A user's training script that calls `outpace.attach`.
 
     Attributes:
         path: path of the script; "-" if its workers are not started by Outpace.
@@ -90,10 +90,7 @@ class Script:
 
     def workload(self, workers: int, batch_size: int, seed: int) -> Workload:
         """Always raises ConfigError."""
-        raise ConfigError(
-            f"task: the script {self.path} can only be run for real (outpace run); "
-            "to try strategies on its model in virtual time, make a python task of it"
-        )
+        raise ConfigError(f"task: the script {self.path} computes its gradients in its own process")
 
 
 TaskKind: TypeAlias = (
