@@ -1,4 +1,4 @@
-"""Settings of all tests: Hypothesis, Ctrl-C, garbage, torch threads."""
+"""Settings of all tests: Hypothesis, Ctrl-C, garbage, torch threads, the probe of real runs."""
 
 import gc
 import signal
@@ -8,12 +8,17 @@ import torch
 from hypothesis import HealthCheck, settings
 from tests.support.warm import Warm
 
+from outpace.real.net import probes
+
 # `make test` tries the same examples everywhere, so that it cannot fail by chance. `make soak`
 # (--hypothesis-profile soak) tries others, and more of them where a test does not say how many.
 _COMMON = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("outpace", _COMMON, derandomize=True)
 settings.register_profile("soak", _COMMON, derandomize=False, max_examples=300)
 settings.load_profile("outpace")
+
+# Hundreds of real runs would spend a minute with it.
+probes.PROBE_S = 0.02
 
 # A shell ignores Ctrl-C in what it starts in the background, and so would the commands under test.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

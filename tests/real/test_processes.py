@@ -235,6 +235,8 @@ def test_an_interrupted_run_ends_in_order(start, how):
     assert summary["error"] == "interrupted"
     assert summary["wall_time_s"] > 0
     assert min(summary["iterations"]) > 0
+    times = pq.read_table(command.out / "timing.parquet").column("what").to_pylist()
+    assert {"probe", "push", "compute"} <= set(times)
 
 
 @linux

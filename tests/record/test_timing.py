@@ -111,12 +111,12 @@ def test_reading_gives_the_rows_and_which_iterations_they_are_of(tmp_path):
     timing = Timing(batches.append)
     timing.add(np.array([row(COMPUTE, 0, -1, 3, sent_ns=-5, arrived_ns=5)]))
     timing.flush()
-    schema = schema_of(Sampling(128))
+    schema = schema_of(Sampling(128, 16))
     pq.write_table(table_of(batches).cast(schema), tmp_path / "timing.parquet")
     table = read_timing(tmp_path)
     assert table.column("sent_ns").to_pylist() == [-5]
     assert table.column("what").to_pylist() == ["compute"]
-    assert sampling_of(table) == Sampling(128)
+    assert sampling_of(table) == Sampling(128, 16)
 
 
 def test_a_folder_without_times_is_one_clear_error(tmp_path):

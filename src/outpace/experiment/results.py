@@ -25,7 +25,7 @@ from outpace.engine.servers import scheduler_number
 from outpace.errors import ConfigError, OutpaceError, RunError
 from outpace.experiment import display
 from outpace.predict.models import save as save_run_time_model
-from outpace.real.net.probes import PROBE_S, SIZES
+from outpace.real.net import probes
 from outpace.record import folder as files
 from outpace.record.curves import curve_of
 from outpace.record.sinks import MemorySink, ParquetSink
@@ -135,7 +135,7 @@ def sink_for(out: Path | None) -> MemorySink | ParquetSink:
 def timing_sink_for(experiment: Experiment, out: Path | None) -> MemorySink | ParquetSink:
     """Return the sink for the times of a real run with this folder."""
     sampling = Sampling.of_run(experiment.workers, experiment.servers_in_run)
-    probe = {"sizes": SIZES, "at_most_s": PROBE_S} if experiment.probe else None
+    probe = {"sizes": probes.SIZES, "at_most_s": probes.PROBE_S} if experiment.probe else None
     schema = schema_of(sampling, probe)
     if out is None:
         return MemorySink(schema)

@@ -55,8 +55,8 @@ the value. An `exchange` has sent_ns (the worker asks for a partner), begun_ns (
 ways.
 
 A null is unknown: there was no answer, or the run ended before it. Of long runs some iterations
-are left out (but no `probe` and no `untimed`), see `Sampling`; the metadata of the file (key
-`outpace.timing`, JSON) say which.
+are left out, and so are some if they are short (but no `probe` and no `untimed`), see `Sampling`;
+the metadata of the file (key `outpace.timing`, JSON) say how many.
 """
 
 from __future__ import annotations
@@ -112,35 +112,46 @@ _OF_WORKERS: Final = [_SENT, _SENT + 1, *range(_OF_SERVERS[-1] + 1, WIDTH)]
 _METADATA: Final = b"outpace.timing"
 _BLOCK: Final = 64  # consecutive iterations that are recorded together
 _ROWS_IN_FULL: Final = 1 << 15  # of requests, all processes together
+# Iterations per second that a worker records, and all workers together. Recording one takes a
+# worker and a server some 10 microseconds each, so this is about 1 % of a server's time.
+_MOST_PER_S, _LEAST_PER_S, _PER_S = 256, 16, 1024
 _JOINED_AT_ONCE: Final = 1 << 13  # rows that wait before they are joined
 _MOST_WAITING: Final = 1 << 16  # rows that wait for the other process's
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """The iterations of a run that are recorded, in blocks of 64 consecutive ones.
+    """The iterations of a run that are recorded.
 
     All below `all_until`, L. From there on, of the blocks of 64 iterations in L to 2 L those whose
     number is a multiple of 2, in 2 L to 4 L of 4, and so on: L/2 iterations each time that the run
-    is twice as long. Every process can tell whether the others record an iteration.
+    is twice as long.
+
+    Of these, a worker leaves out more if its iterations are short: it records blocks of 16, after
+    the first 256 iterations at most `most_per_s` iterations per second.
     """
 
     all_until: int
+    most_per_s: int
 
     @staticmethod
     def of_run(workers: int, servers: int) -> Sampling:
         """Return the sampling for this number of workers and servers."""
         pairs = workers * max(1, servers)
-        return Sampling(max(_BLOCK, _ROWS_IN_FULL // pairs // _BLOCK * _BLOCK))
+        all_until = max(_BLOCK, _ROWS_IN_FULL // pairs // _BLOCK * _BLOCK)
+        return Sampling(all_until, max(_LEAST_PER_S, min(_MOST_PER_S, _PER_S // workers)))
 
     def recorded(self, iteration: int) -> bool:
-        """True if this iteration is recorded."""
+        """True if this iteration is recorded, unless iterations are short."""
         if iteration < self.all_until:
             return True
         return iteration // _BLOCK % self.one_of(iteration) == 0
 
     def one_of(self, iteration: int) -> int:
-        """Return how many iterations near this one there are for each that is recorded."""
+        """Return how many iterations near this one there are for each that `recorded` is true of.
+
+        Where iterations are short there are more: see which numbers are missing.
+        """
         return 1 << (iteration // self.all_until).bit_length()
 
 
@@ -234,6 +245,7 @@ def schema_of(sampling: Sampling, probe: Mapping[str, Any] | None = None) -> pa.
     known = {
         "version": 1,
         "all_iterations_until": sampling.all_until,
+        "most_per_s": sampling.most_per_s,
         "then": "blocks of 64 iterations: of n * all_iterations_until to 2 n * "
         "all_iterations_until the blocks whose number is a multiple of 2 n (n = 1, 2, 4, ...)",
         "probe": None if probe is None else dict(probe),
@@ -245,7 +257,7 @@ def sampling_of(table: pa.Table) -> Sampling:
     """Return which iterations a table of `read_timing` has. Raises Unreadable."""
     try:
         known = json.loads((table.schema.metadata or {})[_METADATA])
-        return Sampling(int(known["all_iterations_until"]))
+        return Sampling(int(known["all_iterations_until"]), int(known["most_per_s"]))
     except (LookupError, TypeError, ValueError):
         raise Unreadable(f"{TIMING}: its metadata do not say which iterations it has") from None
 

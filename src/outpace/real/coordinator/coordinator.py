@@ -33,6 +33,7 @@ from outpace.real.coordinator.reports import Reports
 from outpace.real.coordinator.waiting import Announcements
 from outpace.real.coordinator.with_servers import SchedulerResources, WithServers
 from outpace.real.coordinator.without_servers import WithoutServers
+from outpace.real.net import probes
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import (
@@ -45,7 +46,6 @@ from outpace.real.net.messages import (
     StopRun,
     TrainingDone,
 )
-from outpace.real.net.probes import PROBE_S
 from outpace.real.net.sparse_log import Log
 from outpace.real.net.transport import Handlers, Session, Transport
 from outpace.real.net.zeromq.transport import LOOPBACK, ZeroMQTransport
@@ -228,7 +228,7 @@ class Coordinator:
 
     async def _probe(self) -> None:
         """Have each worker in turn measure the way to the servers."""
-        until = self.clock.now + nanoseconds(PROBE_S)
+        until = self.clock.now + nanoseconds(probes.PROBE_S)
         for n, name in enumerate(self.workers):
             budget = (until - self.clock.now) // (len(self.workers) - n)
             if budget <= 0:

@@ -40,17 +40,22 @@ class RealClock:
     Attributes:
         idle_ns: the clock found nothing to read then, or stopped waiting then because something
             came. The sockets set the others for the message that is being handled: its first piece
-            was read at first_ns, its last piece at read_ns, and that piece came after after_ns. All
-            are values of time.monotonic_ns().
+            was read at first_ns, its last piece at read_ns, and its socket was empty at empty_ns.
+            All are values of time.monotonic_ns().
     """
 
     def __init__(self, origin: int | None = None) -> None:
         self.origin = time.monotonic_ns() if origin is None else origin
         self.stood_still_s = 0.0  # longest time by which a wait was too long
-        self.idle_ns = self.after_ns = self.first_ns = self.read_ns = time.monotonic_ns()
+        self.idle_ns = self.empty_ns = self.first_ns = self.read_ns = time.monotonic_ns()
         self._poller = zmq.Poller()
         self._signals: list[Callable[[], object]] = []  # handlers of signals that have come
         self._handlers: dict[Readable, Callable[[], None]] = {}
+
+    @property
+    def after_ns(self) -> int:
+        """The last piece of the message that is being handled came after this time."""
+        return max(self.idle_ns, self.empty_ns)
 
     @property
     def now(self) -> Time:

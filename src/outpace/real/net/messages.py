@@ -70,7 +70,8 @@ class BlockPiece(WireMessage, tag="more"):
 class WirePush(WireMessage, tag="push"):
     """Push. `settings` and `unused` are those of its StepSettings.
 
-    coin: the coin of the Pull that comes right after this push, if one does.
+    coin: the coin of the Pull that comes right after this push, if one does. timed: the server
+    records the times of this request, as the worker does.
     """
 
     worker: Index
@@ -81,6 +82,7 @@ class WirePush(WireMessage, tag="push"):
     settings: list[dict[str, Any]] | None = None
     unused: list[Index] = msgspec.field(default_factory=list)
     skipped: bool = False
+    timed: bool = False
 
 
 class WireReply(WireMessage, tag="reply"):

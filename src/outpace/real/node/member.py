@@ -37,7 +37,6 @@ from outpace.real.net.wire import WireError
 from outpace.real.net.zeromq.transport import ZeroMQTransport
 from outpace.real.node.timing import TimingRows
 from outpace.record.recorder import Recorder
-from outpace.record.timing import Sampling
 from outpace.record.trace import Table, TraceRows
 from outpace.support.units import nanoseconds
 from outpace.support.version import __version__
@@ -48,7 +47,6 @@ REPORT_EVERY_S: Final = 0.25
 _LAST_MESSAGES_S: Final = 60.0  # to deliver the last messages over a slow connection
 _REACH_S: Final = 60.0  # to reach the coordinator, which may be busy with its task
 _LONGEST_TEXT: Final = 10_000
-_NOTHING: Final = Sampling(1)  # of a process that only reports that it cannot be set up
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 BodyT = TypeVar("BodyT", bound=msgspec.Struct)
@@ -75,7 +73,7 @@ def boot_id() -> str:
 class Member:
     """A process of a run; subclasses spawn the work in its kernel."""
 
-    def __init__(self, link: CoordinatorLink, sampling: Sampling = _NOTHING) -> None:
+    def __init__(self, link: CoordinatorLink) -> None:
         self.name = link.name
         self.clock = RealClock()
         self.transport: Transport = ZeroMQTransport(
@@ -85,7 +83,7 @@ class Member:
         self.orders = Mailbox[WireMessage](self.kernel, f"the coordinator's orders to {link.name}")
         self._rows = TraceRows(self._send_rows)
         self.recorder = Recorder(self._rows, self._updated)
-        self.timing = TimingRows(self.clock, sampling)
+        self.timing = TimingRows(self.clock)
         self.stopped: StopRun | None = None  # set when the coordinator stops the run
         self.closed = self._has_started = False
         self._reported = b""

@@ -243,24 +243,18 @@ class PeerWorker(WorkerProcess):
             self.recorder.gradients_applied(part.weight, stale)
         self.recorder.totals.bytes_sent += part.bytes_sent
         self._averaged(part)
-        span = self._joined_after, part.joined, self.now
-        self.timing.span(ALL_REDUCE, self.worker, *span, inner=part.span, sent_bytes=part.nbytes)
+        if self.is_recorded(iteration := self._joined_after):
+            when = part.joined, self.now, part.span
+            self.timing.span(ALL_REDUCE, self.worker, iteration, *when, sent_bytes=part.nbytes)
 
     def _exchanged(self, pair: PendingExchange) -> None:
         self.recorder.totals.messages += 2
         self.recorder.totals.bytes_sent += 2 * pair.nbytes
         self._averaged(pair)
-        self.timing.span(
-            EXCHANGE,
-            self.worker,
-            self._joined_after,
-            pair.joined,
-            self.now,
-            inner=pair.span,
-            sent_bytes=pair.nbytes,
-            answer_bytes=pair.nbytes,
-            partner=pair.members[1],
-        )
+        if self.is_recorded(iteration := self._joined_after):
+            when = pair.joined, self.now, pair.span
+            sizes, partner = (pair.nbytes, pair.nbytes), pair.members[1]
+            self.timing.span(EXCHANGE, self.worker, iteration, *when, *sizes, partner=partner)
 
     def _averaged(self, average: PendingReduction | PendingExchange) -> None:
         joined, ended = average.joined, average.ended

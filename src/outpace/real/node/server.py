@@ -45,7 +45,7 @@ from outpace.real.net.zeromq.transport import LOOPBACK
 from outpace.real.node.member import CoordinatorLink, Member
 from outpace.real.node.optimizer_state import bytes_due, entries_of, state_from
 from outpace.real.node.timing import ServiceTimes, TimedShard
-from outpace.record.timing import PULL, PUSH, Sampling
+from outpace.record.timing import PULL, PUSH
 from outpace.support.units import Time
 from outpace.sync import Policy
 from outpace.sync.conditions import Conditioned
@@ -79,7 +79,7 @@ class Server(Member):
         keys: dict[str, str],
         address: str = LOOPBACK,
     ) -> None:
-        super().__init__(link, Sampling.of_run(experiment.workers, experiment.servers_in_run))
+        super().__init__(link)
         self.index = index
         self._times = ServiceTimes(self.timing, index)
         self._experiment = experiment
@@ -230,8 +230,9 @@ class Server(Member):
             return
         worker, iteration = received.worker, received.iteration
         if isinstance(received, Pull):
-            self._times.received(PULL, worker, iteration, 0, pulls=True)
-        else:
+            if self._times.knows(worker, iteration):
+                self._times.received(PULL, worker, iteration, 0, pulls=True)
+        elif received.timed:
             size, pulls = 0 if block is None else block.nbytes, received.coin is not None
             self._times.received(PUSH, worker, iteration, size, pulls=pulls)
 
@@ -336,9 +337,10 @@ class Server(Member):
             block = message.parameters
             self._turns.answered(message.worker, message.iteration)
             totals.bytes_sent += block.nbytes
-            began = monotonic_ns()
+            began = monotonic_ns() if self._times.count else 0
             self.listener.send(to, wire_reply(message, block), block)
-            self._times.answered(message.worker, message.iteration, block.nbytes, began)
+            if began:
+                self._times.answered(message.worker, message.iteration, block.nbytes, began)
 
 
 def serve(*arguments: Any) -> None:

@@ -7,6 +7,7 @@ begin later. A row of a request is made by two processes; each knows its own col
 from __future__ import annotations
 
 from array import array
+from collections import deque
 from time import monotonic_ns
 from typing import Final
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from outpace.blocks.block import Value
 from outpace.real.net.clock import RealClock
-from outpace.record.timing import PROBE, SCHEMA, UNTIMED, WIDTH, Sampling
+from outpace.record.timing import PROBE, SCHEMA, WIDTH, Sampling
 from outpace.record.trace import NONE, Table
 from outpace.support.units import Time
 from outpace.sync.messages import Message, Pull, Push, Reply
@@ -31,11 +32,43 @@ _UNSENT: Final = (NONE, NONE)
 _UNHANDLED: Final = (NONE,) * (WIDTH - _BEGUN)
 
 
+_BLOCK: Final = 16  # consecutive iterations that are recorded together
+_CREDIT: Final = 256  # iterations that are recorded however short they are
+_KNOWN: Final = 8  # earlier blocks of which is known that they are recorded
+
+
+class Recorded:
+    """Decides which iterations a worker records; see `Sampling`. Call it often, it is cheap."""
+
+    def __init__(self, sampling: Sampling) -> None:
+        self._sampling = sampling
+        self._block, self._is = -1, False  # the last block, and whether it is recorded
+        self._earlier: deque[int] = deque(maxlen=_KNOWN)  # blocks that are
+        self._interval = 1_000_000_000 // sampling.most_per_s
+        self._next = 0  # when the next block may be recorded
+
+    def __call__(self, iteration: int) -> bool:
+        """True if the iteration is recorded."""
+        block = iteration // _BLOCK
+        if block == self._block:
+            return self._is
+        if block < self._block:
+            return block in self._earlier
+        now = monotonic_ns()
+        self._block = block
+        self._is = now >= self._next and self._sampling.recorded(iteration)
+        if self._is:
+            earliest = now - (_CREDIT - _BLOCK) * self._interval
+            self._next = max(self._next, earliest) + _BLOCK * self._interval
+            self._earlier.append(block)
+        return self._is
+
+
 class TimingRows:
     """Rows of SCHEMA on their way to the coordinator."""
 
-    def __init__(self, clock: RealClock, sampling: Sampling) -> None:
-        self.clock, self.recorded = clock, sampling.recorded
+    def __init__(self, clock: RealClock) -> None:
+        self.clock = clock
         self._rows = array("q")
         self.add = self._rows.extend  # takes the numbers of one row
 
@@ -55,8 +88,6 @@ class TimingRows:
 
         inner: begun_ns and done_ns.
         """
-        if what != UNTIMED and not self.recorded(iteration):
-            return
         origin = self.clock.origin
         begun, done = (time if time == NONE else time + origin for time in inner)
         head = what, worker, -1, partner, iteration, sent_bytes, answer_bytes, began + origin
@@ -80,7 +111,6 @@ class RequestTimes:
 
     def __init__(self, rows: TimingRows, worker: int) -> None:
         self._rows, self._clock, self._worker = rows, rows.clock, worker
-        self._recorded = rows.recorded
         self._open: list[dict[int, tuple[int, ...]]] = []  # server -> iteration -> begin of a row
 
     def connected(self, servers: int) -> None:
@@ -94,8 +124,6 @@ class RequestTimes:
 
         pulls: an answer is due.
         """
-        if what != PROBE and not self._recorded(iteration):
-            return
         head = what, self._worker, server, NONE, iteration, sent_bytes
         begin = *head, NONE if pulls else 0, began, monotonic_ns()
         if pulls:
@@ -133,10 +161,11 @@ class ServiceTimes:
 
     def __init__(self, rows: TimingRows, server: int) -> None:
         self._rows, self._clock, self._server = rows, rows.clock, server
-        self._recorded = rows.recorded
         # Rows that begin, by worker and iteration: of requests with a pull, and of pushes without.
         self._open: dict[int, dict[int, list[int]]] = {}
         self._pushes: dict[tuple[int, int], list[int]] = {}
+        self._last: dict[int, int] = {}  # worker -> iteration of its last push that was noted
+        self.count = 0  # requests that are not answered
         self.reading = 0  # when the parameters were read last
 
     def received(
@@ -146,9 +175,9 @@ class ServiceTimes:
 
         pulls: an answer is due.
         """
-        if not self._recorded(iteration):
-            return
         clock = self._clock
+        self.count += 1
+        self._last[worker] = iteration
         head = what, worker, self._server, NONE, iteration, sent_bytes, NONE if pulls else 0
         stamps = clock.after_ns, clock.first_ns, clock.read_ns
         row = [*head, *_UNSENT, *stamps, *_UNHANDLED]
@@ -156,6 +185,10 @@ class ServiceTimes:
             self._open.setdefault(worker, {})[iteration] = row
         else:
             self._pushes[worker, iteration] = row
+
+    def knows(self, worker: int, iteration: int) -> bool:
+        """True if the worker's last push that was noted is of this iteration."""
+        return self._last.get(worker) == iteration
 
     def handled(self, message: Push | Pull, begun: int, done: int) -> None:
         """Note that the shard has handled a request."""
@@ -166,6 +199,7 @@ class ServiceTimes:
         if row is not None:
             row[_BEGUN], row[_DONE] = begun, done
             self._rows.add(row)
+            self.count -= 1
         elif (
             (is_open := self._open.get(worker))
             and (row := is_open.get(iteration))
@@ -197,6 +231,7 @@ class ServiceTimes:
             if first > iteration:
                 return
             row = is_open.pop(first)
+            self.count -= 1
             if first == iteration:
                 row[_ANSWER_BYTES] = answer_bytes
                 row[_ANSWER] = self.reading, began, monotonic_ns()
@@ -213,6 +248,7 @@ class ServiceTimes:
                 self._rows.add(row)
         self._pushes.clear()
         self._open.clear()
+        self.count = 0
 
 
 class TimedShard(Shard):
@@ -221,6 +257,8 @@ class TimedShard(Shard):
     times: ServiceTimes
 
     def receive(self, message: Message, now: Time) -> list[Reply]:
+        if not self.times.count:
+            return super().receive(message, now)
         begun = monotonic_ns()
         replies = super().receive(message, now)
         done = monotonic_ns()
@@ -232,9 +270,11 @@ class TimedShard(Shard):
 
     def on_time(self, now: Time) -> list[Reply]:
         replies = super().on_time(now)
-        self.times.released(replies, monotonic_ns())
+        if self.times.count:
+            self.times.released(replies, monotonic_ns())
         return replies
 
     def read(self) -> Value:
-        self.times.reading = monotonic_ns()
+        if self.times.count:
+            self.times.reading = monotonic_ns()
         return super().read()

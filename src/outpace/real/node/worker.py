@@ -187,8 +187,11 @@ class ServedWorker(WorkerProcess):
                     began = monotonic_ns()
                     caller.send(message)
                     if isinstance(message, Pull) and to != SCHEDULER:
-                        number = self._numbers[to]
-                        self._times.sent(PULL, number, message.iteration, 0, began, pulls=True)
+                        self._note_pull(self._numbers[to], message.iteration, began)
+
+    def _note_pull(self, server: int, iteration: int, began: int) -> None:
+        if self.is_recorded(iteration):
+            self._times.sent(PULL, server, iteration, 0, began, pulls=True)
 
     def _send_push(self, to: str, caller: Caller, push: Push, coin: float | None) -> None:
         """Send a push, with the coin of its pull; None for a push without a pull."""
@@ -201,10 +204,12 @@ class ServedWorker(WorkerProcess):
         if settings is not None and gradient is not None:
             message.settings, message.unused = settings.groups, settings.unused
         message.skipped = push.skipped
+        message.timed = self.is_recorded(push.iteration)
         began = monotonic_ns()
         caller.send(message, gradient)
-        pulls = coin is not None
-        self._times.sent(PUSH, self._numbers[to], push.iteration, size, began, pulls=pulls)
+        if message.timed:
+            pulls = coin is not None
+            self._times.sent(PUSH, self._numbers[to], push.iteration, size, began, pulls=pulls)
 
     async def execute_until(
         self, parameters: Sequence[Block], iteration: int, ends_it: Callable[[Message], bool]

@@ -32,6 +32,7 @@ from outpace.real.net.messages import (
 )
 from outpace.real.net.sparse_log import SparseLog
 from outpace.real.node.member import CoordinatorLink, Member
+from outpace.real.node.timing import Recorded
 from outpace.real.node.untimed import UntimedSpans
 from outpace.record.timing import COMPUTE, UNTIMED, Sampling
 from outpace.record.trace import NONE
@@ -91,7 +92,9 @@ class WorkerProcess(Member, ABC):
     """The process of worker number `worker`."""
 
     def __init__(self, link: CoordinatorLink, worker: int, experiment: Experiment) -> None:
-        super().__init__(link, Sampling.of_run(experiment.workers, experiment.servers_in_run))
+        super().__init__(link)
+        sampling = Sampling.of_run(experiment.workers, experiment.servers_in_run)
+        self.is_recorded = Recorded(sampling)  # which iterations are
         self.worker = worker
         self._log = SparseLog(self.notice)
         self._stops_at_non_finite = experiment.non_finite == "stop"
@@ -200,6 +203,8 @@ class WorkerProcess(Member, ABC):
 
     def note_computation(self, what: int, iteration: int, started: Time) -> None:
         """Add a computation that ends now to the times; see `record.timing`."""
+        if not self.is_recorded(iteration):
+            return
         now = self.now
         began = started + self._untimed.within(started, now)
         self.timing.span(what, self.worker, iteration, began, now)

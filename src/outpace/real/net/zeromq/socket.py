@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import secrets
-import time
 from abc import ABC, abstractmethod
+from time import monotonic_ns
 from typing import Any, Final
 
 import zmq
@@ -105,14 +105,14 @@ class MonitoredSocket(ABC):
             try:
                 frame = receive(zmq.NOBLOCK, False)
             except zmq.Again:
-                self._empty_ns = time.monotonic_ns()
+                self._empty_ns = monotonic_ns()
                 return
             frames = [frame]
             while frame.more:
                 frame = receive(0, False)
                 frames.append(frame)
-            before, clock.read_ns = clock.read_ns, time.monotonic_ns()
-            clock.after_ns = max(clock.idle_ns, self._empty_ns)
+            before, clock.read_ns = clock.read_ns, monotonic_ns()
+            clock.empty_ns = self._empty_ns
             if self._take(frames):
                 if clock.idle_ns < before:  # busy for more than one message
                     self._note_whether_empty()
@@ -120,7 +120,7 @@ class MonitoredSocket(ABC):
 
     def _note_whether_empty(self) -> None:
         if not self._socket.closed and not int(self._socket.get(zmq.EVENTS)) & zmq.POLLIN:
-            self._empty_ns = time.monotonic_ns()
+            self._empty_ns = monotonic_ns()
 
     def _send(
         self, outgoing: Outgoing, identity: bytes | None, message: WireMessage, block: Block | None
