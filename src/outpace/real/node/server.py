@@ -193,7 +193,8 @@ class Server(Member):
     def _take(self, peer: str, received: WireMessage, block: Block | None) -> None:
         messages = for_shard(received, block)
         if messages:
-            self._note_received(peer, received, block)
+            if isinstance(received, Pull) or (isinstance(received, WirePush) and received.timed):
+                self._note_received(peer, received, block)
             for message in messages:
                 if self._inbox.take(peer, message) and isinstance(message, Push):
                     self._require_finite(message)
@@ -225,14 +226,14 @@ class Server(Member):
                 peer, f"{type(received).__name__} is not accepted from this worker now"
             )
 
-    def _note_received(self, peer: str, received: WireMessage, block: Block | None) -> None:
-        if not isinstance(received, WirePush | Pull) or peer != worker_name(received.worker):
-            return
+    def _note_received(self, peer: str, received: WirePush | Pull, block: Block | None) -> None:
         worker, iteration = received.worker, received.iteration
+        if peer != worker_name(worker):
+            return
         if isinstance(received, Pull):
             if self._times.knows(worker, iteration):
                 self._times.received(PULL, worker, iteration, 0, pulls=True)
-        elif received.timed:
+        else:
             size, pulls = 0 if block is None else block.nbytes, received.coin is not None
             self._times.received(PUSH, worker, iteration, size, pulls=pulls)
 

@@ -112,6 +112,7 @@ class RequestTimes:
     def __init__(self, rows: TimingRows, worker: int) -> None:
         self._rows, self._clock, self._worker = rows, rows.clock, worker
         self._open: list[dict[int, tuple[int, ...]]] = []  # server -> iteration -> begin of a row
+        self.count = 0  # requests that are not answered
 
     def connected(self, servers: int) -> None:
         """Take requests to this number of servers."""
@@ -128,6 +129,7 @@ class RequestTimes:
         begin = *head, NONE if pulls else 0, began, monotonic_ns()
         if pulls:
             self._open[server][iteration] = begin
+            self.count += 1
         else:
             self._rows.add((*begin, *_AFTER_SENT, *_NO_ARRIVAL))
 
@@ -139,6 +141,7 @@ class RequestTimes:
             if first > iteration:
                 return
             begin = is_open.pop(first)
+            self.count -= 1
             if first == iteration:
                 clock = self._clock
                 stamps = clock.after_ns, clock.first_ns, clock.read_ns
@@ -154,6 +157,7 @@ class RequestTimes:
             for begin in is_open.values():
                 self._rows.add((*begin, *_AFTER_SENT, *_NO_ARRIVAL))
             is_open.clear()
+        self.count = 0
 
 
 class ServiceTimes:

@@ -228,18 +228,23 @@ class ServedWorker(WorkerProcess):
 
         gradient = await self.trainer.gradient(parameters, iteration, self.rate_limited(is_over))
         if isinstance(gradient, Stopped):
-            self.note_computation(STOPPED, iteration, started)
+            self._note_stopped(iteration, started)
             return Stopped(share()) if duration_s else gradient
         if duration_s:
             self.kernel.catch_up()
             end = self.now + nanoseconds(max(0.0, duration_s - self.worked_s(started)))
             while message := await self._mailbox.get_within(seconds(max(0, end - self.now))):
                 if ends_it(message):
-                    self.note_computation(STOPPED, iteration, started)
+                    self._note_stopped(iteration, started)
                     return Stopped(share())
         self.recorder.gradient_computed(self.worker)
-        self.note_computation(COMPUTE, iteration, started)
+        if self.is_recorded(iteration):
+            self.note_computation(COMPUTE, iteration, started)
         return gradient
+
+    def _note_stopped(self, iteration: int, started: Time) -> None:
+        if self.is_recorded(iteration):
+            self.note_computation(STOPPED, iteration, started)
 
     def _end_times(self) -> None:
         self._times.close()
@@ -261,7 +266,8 @@ class ServedWorker(WorkerProcess):
 
     def _take(self, peer: str, message: WireMessage, block: Block | None) -> None:
         if isinstance(message, WireReply):
-            self._times.arrived(message.shard, message.iteration, message.block.nbytes)
+            if self._times.count:
+                self._times.arrived(message.shard, message.iteration, message.block.nbytes)
             self._mailbox.put(reply_of(message, block))
         elif isinstance(message, ProbeAnswer) and self._is_due(message):
             self._probed = -1, -1, -1

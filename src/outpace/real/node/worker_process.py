@@ -198,13 +198,12 @@ class WorkerProcess(Member, ABC):
             if rest_s > 0:
                 await self.kernel.sleep(rest_s)
             self.recorder.gradient_computed(self.worker)
-            self.note_computation(COMPUTE, iteration, started)
+            if self.is_recorded(iteration):
+                self.note_computation(COMPUTE, iteration, started)
         return gradient
 
     def note_computation(self, what: int, iteration: int, started: Time) -> None:
         """Add a computation that ends now to the times; see `record.timing`."""
-        if not self.is_recorded(iteration):
-            return
         now = self.now
         began = started + self._untimed.within(started, now)
         self.timing.span(what, self.worker, iteration, began, now)
