@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +13,8 @@ from benchmarks.fidelity.outcome import Outcome, Quantities, over_seeds, quantit
 from benchmarks.fidelity.setups import BSP, Plain, Setup
 
 import outpace
-from outpace.errors import RunError
+from outpace.experiment.calibrating import calibrate
+from outpace.experiment.calibrating.writing import write_calibration
 from outpace.experiment.results import Result
 from outpace.support.yaml_files import read_yaml
 
@@ -134,7 +133,7 @@ def _cluster(setup: Setup, plan: Plan, run: RunReal, say: Callable[[str], None])
     """Return the cluster file: given, or calibrated on a run with BSP.
 
     Raises:
-        RunError: if the calibration fails.
+        ConfigError: if the run cannot be calibrated on.
     """
     if plan.cluster is not None or not plan.calibrate:
         return plan.cluster
@@ -144,8 +143,5 @@ def _cluster(setup: Setup, plan: Plan, run: RunReal, say: Callable[[str], None])
     folder, file = result.folder, plan.out / "cluster.yaml"
     file.parent.mkdir(parents=True, exist_ok=True)
     say(f"calibrated on {BSP}, {quantities(result, setup.loss)['total']:.2f} s")
-    command = [sys.executable, "-m", "outpace", "calibrate", str(folder), "-o", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RunError(f"outpace calibrate failed: {done.stderr.strip() or done.stdout.strip()}")
+    write_calibration(calibrate([folder]), file, file.with_suffix(".html"))
     return file
