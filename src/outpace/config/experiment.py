@@ -153,6 +153,8 @@ class Experiment:
     push_time: ServiceLaw | None = None  # a server's virtual time per push; None: 0
     pull_time: ServiceLaw | None = None  # a server's virtual time per pull; None: 0
     update_time: ServiceLaw | None = None  # more per update; None: 0
+    # virtual time of each evaluation of a script between two steps; None: 0
+    evaluation_time: ServiceLaw | None = None
     # to judge a pull, which then costs pull_time once, when it is answered; None: that is pull_time
     judge_time: ServiceLaw | None = None
     slicing: Slicing = Slicing.EVEN
@@ -316,6 +318,8 @@ class Experiment:
             yield "stop: needs at least one of iterations, virtual_time_s, target_accuracy"
         if isinstance(self.task, Script):
             yield from self._left_to_the_script()
+        elif self.evaluation_time is not None:
+            yield "evaluation_time: only a script evaluates its model in a worker's time: remove it"
         if isinstance(self.task, Timing | Quadratic):
             for key in self.accuracies:
                 yield f"{key}: the task {self.task.kind!r} has no accuracy"

@@ -254,6 +254,8 @@ def _without_ignored(experiment: Experiment, log: Callable[[str], None]) -> Expe
         log("network is ignored: a real run uses the network of its machines")
     if experiment.colocate:
         log("colocate is ignored: a real run places its processes itself")
+    if experiment.evaluation_time is not None:
+        log("evaluation_time is ignored: in a real run an evaluation takes the time that it needs")
     for key in SERVICE_TIMES:
         if getattr(experiment, key) is not None:
             log(f"{key} is ignored: in a real run servers take the time that they need")

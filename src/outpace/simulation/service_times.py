@@ -35,12 +35,13 @@ class TimedServerNode(ServerNode):
     def __init__(self, run: VirtualRun, name: str, shard: Shard) -> None:
         super().__init__(run, name, shard)
         experiment, index = run.experiment, shard.index
-        self._push_times = _times(experiment.push_time, experiment.seed, "push time", index)
-        self._pull_times = _times(experiment.pull_time, experiment.seed, "pull time", index)
-        self._update_times = _times(experiment.update_time, experiment.seed, "update time", index)
+        self._push_times = times_of(experiment.push_time, experiment.seed, "push time", index)
+        self._pull_times = times_of(experiment.pull_time, experiment.seed, "pull time", index)
+        self._update_times = times_of(experiment.update_time, experiment.seed, "update time", index)
         self._judge_times = None  # it costs a pull's time
         if experiment.judge_time is not None:
-            self._judge_times = _times(experiment.judge_time, experiment.seed, "judge time", index)
+            law = experiment.judge_time
+            self._judge_times = times_of(law, experiment.seed, "judge time", index)
         self._version = shard.version  # whose update has had its time
         self._free_at: Time = 0
         self._current: Message | None = None  # the message judged last; None: a held pull
@@ -112,9 +113,9 @@ class TimedServerNode(ServerNode):
         return message
 
 
-def _times(law: ServiceLaw | None, seed: int, purpose: str, server: int) -> Iterator[Time]:
-    """Yield the service times of one kind of message in order; zeros without a law."""
+def times_of(law: ServiceLaw | None, seed: int, purpose: str, node: int) -> Iterator[Time]:
+    """Yield the times of a node for one purpose in order; zeros without a law."""
     if law is None:
         return repeat(0)
-    times_s = law.service_times(seed, purpose, server)
+    times_s = law.service_times(seed, purpose, node)
     return (nanoseconds(times_s[n]) for n in count())

@@ -56,9 +56,17 @@ def test_times_are_those_of_the_law_and_evaluation_takes_none():
     result = simulated()
     assert result.summary["virtual_time_s"] == STEPS * STEP_S
     assert result.summary["iterations"] == [STEPS] * 3
-    logged = result.metrics.to_pylist()
-    assert [row["time_s"] for row in logged if row["worker"] == 1] == [1.0, 2.0]
-    assert [row["rate"] for row in logged if row["worker"] == 1] == [0.05, 0.025]
+    logged = [row for row in result.metrics.to_pylist() if row["worker"] == 1]
+    assert [row["time_s"] for row in logged] == [1.0, 2.0]
+    assert [row["rate"] for row in logged] == [0.05, 0.025]
+
+
+def test_an_evaluation_between_two_steps_takes_the_time_of_its_law():
+    result = simulated(evaluation_time={"kind": "constant", "mean_s": 0.5})
+    logged = [row for row in result.metrics.to_pylist() if row["worker"] == 1]
+    assert [row["time_s"] for row in logged] == [1.0, 2.5]
+    assert result.summary["virtual_time_s"] == STEPS * STEP_S + 0.5
+    assert result.summary["parameters_digest"] == simulated().summary["parameters_digest"]
 
 
 def test_one_seed_and_law_give_one_result():

@@ -219,8 +219,8 @@ class SimulatedScript:
             self._clock.evaluates()
             return
         self._unhook()
+        self._send(Computes(self._abortable > 0, self._clock.has_evaluated))
         self._clock.computes()
-        self._send(Computes(self._abortable > 0))
 
     def _unhook(self) -> None:
         if self._hook is not None:
@@ -349,26 +349,30 @@ class _Stopwatch:
     """Measures how long the script computes a gradient.
 
     The time between a step and the next forward pass counts, because data is loaded then, unless
-    the script has evaluated in it.
+    the script has evaluated in it without saying so by `outpace.untimed`.
+
+    Attributes:
+        has_evaluated: True if the script has evaluated since the last step.
     """
 
     def __init__(self) -> None:
         self._started = self._left_out = 0.0
-        self._has_evaluated = False
+        self.has_evaluated = self._is_spoilt = False
 
     def start(self) -> None:
-        self._started, self._left_out, self._has_evaluated = time.perf_counter(), 0.0, False
+        self._started, self._left_out = time.perf_counter(), 0.0
+        self.has_evaluated = self._is_spoilt = False
 
     def evaluates(self) -> None:
-        self._has_evaluated = True
+        self.has_evaluated = self._is_spoilt = True
 
     def computes(self) -> None:
-        if self._has_evaluated:
+        if self._is_spoilt:
             self.start()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        since = time.perf_counter()
+        since, self.has_evaluated = time.perf_counter(), True
         yield
         self._left_out += time.perf_counter() - since
 

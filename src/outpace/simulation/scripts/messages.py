@@ -67,9 +67,15 @@ class Attached:
 
 @dataclass(frozen=True, slots=True)
 class Computes:
-    """The script has begun a forward pass with gradients. abortable: in `outpace.abortable`."""
+    """The script has begun a forward pass with gradients.
+
+    Attributes:
+        abortable: True if it is in `outpace.abortable`.
+        evaluated: True if it has evaluated its model since the last step.
+    """
 
     abortable: bool
+    evaluated: bool
 
 
 class Gradient(Enum):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import torch
@@ -14,7 +14,7 @@ from outpace.simulation.peers import SimulatedPeer
 from outpace.simulation.scripts.blocks import Tail
 from outpace.simulation.scripts.messages import Computes, Gradient, Stepped
 from outpace.simulation.scripts.process import ScriptProcess, Step, StepGradient
-from outpace.support.units import nanoseconds, seconds
+from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync.messages import Message, Push
 from outpace.sync.peers.context import Parameters
 from outpace.sync.programs.context import Stopped
@@ -34,18 +34,23 @@ class ScriptComputing(Computing, ABC):
     """
 
     process: ScriptProcess
+    evaluations: Iterator[Time]  # the durations of the script's evaluations
     note: Callable[[int, Stepped], None]  # called with worker and step at the end of each step
 
     async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
-        duration_s = self._run_time(self.worker, iteration, self._kernel.now)
-        self._begin(parameters, iteration)
-        await self._kernel.sleep(duration_s)
+        await self._begin(parameters, iteration)
+        await self._kernel.sleep(self._run_time(self.worker, iteration, self._kernel.now))
         return self._end()
 
-    def _begin(self, parameters: Sequence[Block], iteration: int) -> Computes:
+    async def _begin(self, parameters: Sequence[Block], iteration: int) -> Computes:
+        """Return when the script begins to compute, after an evaluation that takes time."""
         found = self.process.go(parameters, iteration)
         if found is None:
             raise ScriptLeft
+        if found.evaluated and (duration := next(self.evaluations)):
+            begun = self._kernel.now
+            await self._kernel.sleep(seconds(duration))
+            self._recorder.untimed(self.worker, iteration, begun, self._kernel.now)
         return found
 
     def _end(self) -> Sequence[Block | None]:
@@ -82,10 +87,11 @@ class ScriptWorkerNode(ScriptComputing, WorkerNode):
     async def execute_until(
         self, parameters: Sequence[Block], iteration: int, ends_it: Callable[[Message], bool]
     ) -> Sequence[Block | None] | Stopped:
+        begun = await self._begin(parameters, iteration)
         kernel, started = self._kernel, self._kernel.now
         duration = nanoseconds(self._run_time(self.worker, iteration, started))
         due = started + duration
-        if not self._begin(parameters, iteration).abortable:
+        if not begun.abortable:
             await kernel.sleep(seconds(duration))  # as for real: it computes to the end
             return self._end()
         while message := await self.mailbox.get_within(seconds(max(0, due - kernel.now))):

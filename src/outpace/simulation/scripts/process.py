@@ -187,7 +187,7 @@ class ScriptProcess:
             return None
         if isinstance(message, Stepped):  # a step without a forward pass
             self._ahead = message
-            return Computes(abortable=False)
+            return Computes(abortable=False, evaluated=False)
         assert isinstance(message, Computes)
         return message
 

@@ -29,10 +29,16 @@ from outpace.simulation.scripts.blocks import (
     optimizer_of,
 )
 from outpace.simulation.scripts.messages import Gradient, Stepped
-from outpace.simulation.scripts.nodes import ScriptLeft, ScriptPeer, ScriptWorkerNode
+from outpace.simulation.scripts.nodes import (
+    ScriptComputing,
+    ScriptLeft,
+    ScriptPeer,
+    ScriptWorkerNode,
+)
 from outpace.simulation.scripts.process import ScriptProcess
 from outpace.simulation.scripts.workload import ScriptWorkload
 from outpace.simulation.servers import Simulation
+from outpace.simulation.service_times import times_of
 from outpace.simulation.virtual import VirtualRun
 from outpace.support import notices
 from outpace.sync.messages import SCHEDULER, Leave, worker_name
@@ -90,7 +96,15 @@ class ScriptRun(VirtualRun):
     def _values(self, worker: int) -> Sequence[Block]:
         """Return what the script of a worker loads at the end of the run."""
 
-    def note_step(self, worker: int, step: Stepped) -> None:
+    def _connect(self, context: ScriptComputing) -> None:
+        """Give a worker's context its process."""
+        worker, experiment = context.worker, self.experiment
+        context.process, context.note = self._processes[worker], self._note_step
+        context.evaluations = times_of(
+            experiment.evaluation_time, experiment.seed, "evaluation time", worker
+        )
+
+    def _note_step(self, worker: int, step: Stepped) -> None:
         """Take what the end of a step says beside its gradient."""
         if step.first is not None:
             self._first_gradients.add(worker_name(worker), *step.first)
@@ -175,7 +189,7 @@ class ScriptSimulation(ScriptRun, Simulation):
 
     async def _train(self, train: AbortableProgram, worker: int, servers: Sequence[str]) -> None:
         node = ScriptWorkerNode(self, worker, servers)
-        node.process, node.note = self._processes[worker], self.note_step
+        self._connect(node)
         node.slices = self._workload.slices
         try:
             await train(node)
@@ -261,7 +275,8 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
 
     def _context(self, worker: int) -> SimulatedPeer:
         peer = ScriptPeer(self, worker)
-        peer.process, peer.note, peer.tail = self._processes[worker], self.note_step, self._tail
+        self._connect(peer)
+        peer.tail = self._tail
         return peer
 
     def _leave(self, worker: int) -> None:
