@@ -119,6 +119,25 @@ def test_the_probe_changes_nothing_but_the_times(slow_server):
     assert without.trace.num_rows == slow_server.trace.num_rows
 
 
+def test_without_servers_all_reduces_have_times_and_the_probe_changes_nothing():
+    config = CONFIG | {"sync": {"kind": "ssgd"}}
+    del config["servers"]
+    probed, without = run(config), run(config, probe=False)
+    digest = "parameters_digest"
+    assert probed.summary[digest] == without.summary[digest]
+    assert not rows_of(without.timing, "probe")
+    per_worker = Counter((row["what"], row["worker"]) for row in probed.timing.to_pylist())
+    assert {key: n for key, n in per_worker.items() if key[0] != "probe"} == {
+        (what, worker): 3 for what in ("compute", "all-reduce") for worker in (0, 1)
+    }
+    assert per_worker["probe", 0] == per_worker["probe", 1] > 0
+    for row in rows_of(probed.timing, "all-reduce") + rows_of(probed.timing, "probe"):
+        assert row["sent_ns"] <= row["begun_ns"] <= row["done_ns"] <= row["arrived_ns"]
+        assert row["server"] == -1
+    for row in rows_of(probed.timing, "all-reduce"):
+        assert row["sent_bytes"] >= 8 * ELEMENTS  # and a table of who took part
+
+
 # -- a slow link --------------------------------------------------------------------------
 
 UP_S, DOWN_S, BYTES_PER_S = 0.020, 0.005, 100e6

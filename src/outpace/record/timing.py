@@ -47,12 +47,12 @@ two times are equal up to some microseconds; if it was busy, the message came in
 
 A span has sent_ns (its begin) and arrived_ns (its end) in the worker's clock. `stopped` is a
 computation that was cut off, `untimed` one that belongs to no iteration (`outpace.untimed`); a
-`compute` in which it lies begins later by its length. An `all-reduce` has, all
-in the worker's clock, sent_ns (the worker joins), begun_ns and done_ns (the communication thread
-begins, and has the sum) and arrived_ns (the training has the result), and sent_bytes, the size of
-the value. An `exchange` has sent_ns (the worker asks for a partner), begun_ns (both send), done_ns
-(the partner's parameters have arrived), arrived_ns (they have been averaged) and the bytes of both
-ways.
+`compute` in which it lies begins later by its length. An `all-reduce` has, all in the worker's
+clock, sent_ns (the worker joins), begun_ns and done_ns (the communication thread begins, and has
+the sum) and arrived_ns (the training has the result), and sent_bytes, the size of the value. A
+`probe` without a server is such an all-reduce. An `exchange` has sent_ns (the worker asks for a
+partner), begun_ns (the communication thread sends), done_ns (the partner's parameters have
+arrived), arrived_ns (they have been averaged) and the bytes of both ways.
 
 A null is unknown: there was no answer, or the run ended before it. Of long runs some iterations
 are left out, and so are some if they are short (but no `probe` and no `untimed`), see `Sampling`;
@@ -198,7 +198,7 @@ class Timing:
         if not self._count:
             return
         table = np.concatenate(self._waiting)
-        is_half = table[:, 0] <= PULL
+        is_half = _of_servers(table)
         whole, halves = [table[~is_half]], table[is_half]
         # In order of the key, the worker's half before the server's; otherwise as they came.
         is_servers = (halves[:, _SENT] == NONE).astype(np.int64)
@@ -228,12 +228,17 @@ def require_own(table: Table, name: str) -> None:
     kind, _, number = name.rpartition("-")
     if not (table[:, SCHEMA.names.index(kind)] == int(number)).all():
         raise ValueError("the rows are about another process")
-    requests = table[table[:, 0] <= PULL]
+    requests = table[_of_servers(table)]
     if kind == "server" and len(requests) < len(table):
         raise ValueError("a server has requests only")
     others = _OF_SERVERS if kind == "worker" else _OF_WORKERS
     if not (requests[:, others] == NONE).all():
         raise ValueError("the rows have the times of another process")
+
+
+def _of_servers(table: Table) -> Any:
+    """Return which rows are of requests to servers."""
+    return (table[:, 0] <= PULL) & (table[:, SCHEMA.names.index("server")] >= 0)
 
 
 def schema_of(sampling: Sampling, probe: Mapping[str, Any] | None = None) -> pa.Schema:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Final
 
 import torch
 
@@ -25,6 +26,8 @@ from outpace.real.net.messages import EnterAllReduce, GroupBroken
 from outpace.support.units import Time
 from outpace.sync.messages import WireMessage
 from outpace.sync.peers.context import Reduced
+
+_PROBED: Final = torch.float32
 
 
 class Reductions:
@@ -106,6 +109,31 @@ class Reductions:
 
         self._connected.do(take)
         return shared
+
+    def probe(self, nbytes: int) -> Future[tuple[Time, Time]]:
+        """Add up zeros of this size; the future is set to when it began and ended."""
+        timed = Future[tuple[Time, Time]](self._kernel, "an all-reduce of the probe")
+
+        def take(group: Group) -> Done:
+            zeros = self._new(nbytes // _PROBED.itemsize, _PROBED).zero_()
+            begun = self._clock.now
+            group.all_reduce([zeros])
+            return partial(timed.set, (begun, self._clock.now))
+
+        self._connected.do(take)
+        return timed
+
+    def agree(self, number: int) -> Future[int]:
+        """Return the mean of the numbers that the workers give, below 2^40 and rounded down."""
+        agreed = Future[int](self._kernel, "the mean of a number of each worker")
+
+        def take(group: Group) -> Done:
+            total = self._new(1, torch.float64).fill_(number)  # exact: sums are below 2^53
+            group.all_reduce([total])
+            return partial(agreed.set, int(total) // self._workers)
+
+        self._connected.do(take)
+        return agreed
 
     def begin(self, value: Block | None, weight: int) -> PendingReduction:
         """Take part in the next all-reduce; see `PeerContext.begin_all_reduce`."""

@@ -5,8 +5,8 @@ It runs in the process that starts the others, also under `outpace serve`. Phase
 1. All processes join.
 2. The servers get the plan and say that they can take parameters.
 3. The workers get the plan, and worker 0 gives the servers its parameters.
-4. All are ready. Each worker in turn measures the way to the servers (`real/net/probes.py`); then
-   the time of the run begins.
+4. All are ready. Each worker in turn measures the way to the servers, or all together all-reduces
+   (`real/net/probes.py`). Then the time of the run begins.
 5. All workers finish, or the coordinator tells them to stop because the time is over or the
    target accuracy is reached.
 6. The servers hand in the final parameters.
@@ -203,7 +203,7 @@ class Coordinator:
             self._tell(self.workers[1:], ModelBuffers(head_of(buffers)), buffers)
         await all_say(self.workers, Ready, "be ready", join_s)
         await all_say(self.servers, Ready, "have the parameters", join_s, times=2)
-        if self.experiment.probe and self.servers:
+        if self.experiment.probe:
             await self._probe()
         self.kernel.catch_up()
         self.clock.origin += self.kernel.now
@@ -227,7 +227,12 @@ class Coordinator:
         self.over = True
 
     async def _probe(self) -> None:
-        """Have each worker in turn measure the way to the servers."""
+        """Have each worker in turn measure the way to the servers, or all together all-reduces."""
+        if (strategy := self.experiment.peers) is not None:
+            if not strategy.exchanges:
+                self._tell(self.workers, StartProbe(nanoseconds(probes.PROBE_S)))
+                await self._announced.all(self.workers, ProbeDone, "probe", self._join_s)
+            return
         until = self.clock.now + nanoseconds(probes.PROBE_S)
         for n, name in enumerate(self.workers):
             budget = (until - self.clock.now) // (len(self.workers) - n)

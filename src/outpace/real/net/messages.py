@@ -164,7 +164,7 @@ class Snapshot(WireMessage, tag="snapshot"):
 
 
 class StartProbe(WireMessage, tag="start probe"):
-    """The coordinator to a worker, before the run begins: measure the way to the servers.
+    """The coordinator to a worker, before the run begins: measure the network.
 
     budget: ns that this may take.
     """

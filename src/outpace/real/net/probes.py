@@ -2,7 +2,8 @@
 
 Each worker in turn sends messages to each server, which answers with a block of the same size. The
 rows of these exchanges (`record.timing`) tell latency and bandwidth of both directions, while
-nothing else is sent. The contents are zeros: they do not touch the training.
+nothing else is sent. The contents are zeros: they do not touch the training. Workers without
+servers time all-reduces of the same sizes instead, all together.
 """
 
 from __future__ import annotations

@@ -30,10 +30,11 @@ from outpace.real.net.messages import (
     TakeSnapshot,
     TrainingDone,
 )
+from outpace.real.net.probes import ProbeTurn
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.peer_models import PeerModels
 from outpace.real.node.worker_process import WorkerProcess
-from outpace.record.timing import ALL_REDUCE, EXCHANGE
+from outpace.record.timing import ALL_REDUCE, EXCHANGE, PROBE
 from outpace.support.units import Time
 from outpace.sync.messages import Leave, WireMessage
 from outpace.sync.peers.context import AccumulatedGradient, Parameters
@@ -129,6 +130,18 @@ class PeerWorker(WorkerProcess):
         await self.start_run()
         await self.strategy.train(self)
         self.send_result()
+
+    async def probe(self, budget: Time) -> None:
+        """Time all-reduces of several sizes, all workers together."""
+        assert self._reductions is not None
+        turn = ProbeTurn(0, 1, budget)
+        for number, (_, size) in enumerate(turn.exchanges()):
+            joined = self.now
+            span = await self._reductions.probe(size)
+            arrived = self.now
+            self.timing.span(PROBE, self.worker, number, joined, arrived, span, size)
+            # All workers must do the same, so they go by the same time.
+            turn.took(await self._reductions.agree(arrived - joined))
 
     def _new_reductions(self, parameters: torch.Tensor | Phantom) -> Reductions:
         rounds, tail = self.strategy.wire == "bf16", self.models.tail

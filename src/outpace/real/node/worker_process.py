@@ -130,7 +130,7 @@ class WorkerProcess(Member, ABC):
         return message
 
     async def probe(self, budget: Time) -> None:
-        """Measure the way to the servers, for at most `budget` ns."""
+        """Measure the network, for at most `budget` ns."""
 
     async def agree_on_buffers(self) -> None:
         """Load the model buffers of worker 0, which sends them."""
