@@ -139,8 +139,8 @@ def calibrate(folders: Sequence[Path]) -> Calibration:
     calibration = Calibration(runs, fit, None, None, {}, None, notes)
     if calibration.iterations < LEAST:
         raise ConfigError(
-            f"{runs[0].folder}: after the first {fit.warm_up} iterations, which differ, it has "
-            f"{calibration.iterations}, and a calibration needs at least {LEAST}; record a longer "
+            f"{runs[0].folder}: without the first {fit.warm_up}, which differ, it has "
+            f"{calibration.iterations} iterations, and a calibration needs at least {LEAST}; record a longer "
             "run"
         )
     if fit.warm_up:
@@ -162,8 +162,8 @@ def _contention(
     found = fit_contention(network.law, run.measured, warm_up)
     if found is not None and found.slower > _CONTENDED:
         notes.append(
-            f"in the training bytes took {found.slower:.3g} times as long as alone; the bandwidth "
-            "is that of the training"
+            f"in the training messages took {found.slower:.3g} times as long as alone; latency and "
+            "bandwidth are those of the training"
         )
     return found
 

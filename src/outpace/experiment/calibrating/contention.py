@@ -1,21 +1,22 @@
-"""Bandwidth and contention while the training goes on, by replaying what was sent.
+"""Speed and contention of the network in the training, by replaying what was sent.
 
 A probe travels alone. In the training messages meet, and share connections or processors. The
 requests and answers of a part of the run are sent once more, at the recorded times, through the
-simulated network, with either contention. The bandwidth is scaled so that messages take as long on
-average as they did; latencies stay. The contention whose times are closer to the recorded ones is
-chosen.
+simulated network, with either contention. Latencies and the time of a byte are multiplied by one
+factor, so that messages take as long on average as they did: messages of one size, as most runs
+send them, do not tell the two apart, and busy processors stretch both. The contention whose times
+are closer to the recorded ones is chosen.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
 import numpy as np
 
 from outpace.cluster.calibration.independent import Floats
-from outpace.cluster.network import NetworkLaw
+from outpace.cluster.network import LinkLaw, NetworkLaw, PairLaw
 from outpace.experiment.calibrating.runs import Measured
 from outpace.kernel import Kernel
 from outpace.simulation.network import network_of
@@ -27,7 +28,7 @@ _Contention: TypeAlias = Literal["serialised", "fair"]
 _BLOCK: Final = 100  # consecutive requests that are replayed together
 _BLOCKS: Final = 6  # evenly spaced over the run
 _LEAST: Final = 20  # messages whose times are known
-_RANGE: Final = 50.0  # factor by which the bandwidth may change, either way
+_RANGE: Final = 50.0  # factor by which times may change, either way
 _STEPS: Final = 14  # of the bisection: to a factor of 50^(2/2^14)
 _CLEARLY: Final = 0.95  # share of the error of `serialised` below which `fair` is chosen
 _KNOWN: Final = (1e-4, 0.2)  # s, and share of the transit, by which an arrival may be uncertain
@@ -38,8 +39,8 @@ class Contention:
     """How messages of the training shared the network.
 
     Args:
-        law: The law with its contention and its bandwidth in the training.
-        slower: How many times as long bytes take as alone.
+        law: The law with its contention, latency and bandwidth in the training.
+        slower: How many times as long messages take as alone, without the wait for others.
         error: Mean absolute error of a message's time over its mean.
     """
 
@@ -75,7 +76,7 @@ def fit_contention(law: NetworkLaw, measured: Measured, first: int) -> Contentio
         scaled = _scaled(law, contention, factor)
         off = np.abs(_replayed(scaled, messages) - messages.seconds)[known].mean()
         error = float(off / messages.seconds[known].mean())
-        found.append(Contention(scaled, 1 / factor, error))
+        found.append(Contention(scaled, factor, error))
     serialised, fair = found
     return fair if fair.error < _CLEARLY * serialised.error else serialised
 
@@ -119,9 +120,9 @@ def _known(sent: Floats, after: Floats, arrived: Floats) -> Floats:
 
 
 def _factor(law: NetworkLaw, messages: _Messages) -> float:
-    """Return the factor of the bandwidth with which messages take as long as they did, on average.
+    """Return the factor of times with which messages take as long as they did, on average.
 
-    Bisection, since more bandwidth never makes the mean longer.
+    By bisection: the mean grows with the factor.
     """
     known = ~np.isnan(messages.seconds)
     mean = float(messages.seconds[known].mean())
@@ -130,9 +131,9 @@ def _factor(law: NetworkLaw, messages: _Messages) -> float:
         middle = (low + high) / 2
         scaled = _scaled(law, law.contention, float(np.exp(middle)))
         if float(_replayed(scaled, messages)[known].mean()) > mean:
-            low = middle
-        else:
             high = middle
+        else:
+            low = middle
     return float(np.exp((low + high) / 2))
 
 
@@ -163,18 +164,22 @@ def _replayed(law: NetworkLaw, messages: _Messages) -> Floats:
 
 
 def _scaled(law: NetworkLaw, contention: _Contention, factor: float = 1.0) -> NetworkLaw:
-    """Return the law with all bandwidths multiplied by the factor."""
+    """Return the law with all latencies, and the times of a byte, multiplied by the factor."""
 
-    def scaled(rate: float | None) -> float | None:
-        return None if rate is None else float(f"{max(1.0, rate * factor):.4g}")
+    def latency(value: float | None) -> float | None:
+        return None if value is None else float(f"{value * factor:.4g}")
+
+    def rate(value: float | None) -> float | None:
+        return None if value is None else float(f"{max(1.0, value / factor):.4g}")
 
     nodes = {
-        name: replace(link, bandwidth_bytes_per_s=scaled(link.bandwidth_bytes_per_s))
+        name: LinkLaw(latency(link.latency_s), rate(link.bandwidth_bytes_per_s))
         for name, link in law.nodes.items()
     }
     pairs = tuple(
-        replace(pair, bandwidth_bytes_per_s=scaled(pair.bandwidth_bytes_per_s))
+        PairLaw(pair.between, latency(pair.latency_s), rate(pair.bandwidth_bytes_per_s))
         for pair in law.pairs
     )
-    rate = scaled(law.bandwidth_bytes_per_s)
-    return replace(law, bandwidth_bytes_per_s=rate, contention=contention, nodes=nodes, pairs=pairs)
+    return NetworkLaw(
+        latency(law.latency_s) or 0.0, rate(law.bandwidth_bytes_per_s), contention, nodes, pairs
+    )
