@@ -209,7 +209,8 @@ def _measured(folder: Path, timing: pa.Table) -> Measured:
             "record a run without probe: false"
         )
     # Later iterations are recorded in parts, between which it is unknown what the servers did.
-    is_request &= every.iteration < sampling_of(timing).all_until
+    until = min(sampling_of(timing).all_until, _recorded_until(every.where(what != "probe")))
+    is_request &= every.iteration < until
     requests = every.where(is_request)
     offsets = probes.offsets()
     return Measured(
@@ -218,6 +219,16 @@ def _measured(folder: Path, timing: pa.Table) -> Measured:
         (what == "push")[is_request],
         offsets,
     )
+
+
+def _recorded_until(rows: Requests) -> int:
+    """Return the first iteration that some worker did not record."""
+    firsts = []
+    for worker in np.unique(rows.worker):
+        iterations = np.unique(rows.iteration[rows.worker == worker])
+        gaps = np.flatnonzero(iterations != np.arange(len(iterations)))
+        firsts.append(int(gaps[0]) if len(gaps) else len(iterations))
+    return min(firsts)
 
 
 def _requests(timing: pa.Table) -> Requests:
