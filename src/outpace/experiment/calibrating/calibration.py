@@ -140,8 +140,8 @@ def calibrate(folders: Sequence[Path]) -> Calibration:
     if calibration.iterations < LEAST:
         raise ConfigError(
             f"{runs[0].folder}: without the first {fit.warm_up}, which differ, it has "
-            f"{calibration.iterations} iterations, and a calibration needs at least {LEAST}; record a longer "
-            "run"
+            f"{calibration.iterations} iterations, and a calibration needs at least {LEAST}; "
+            "record a longer run"
         )
     if fit.warm_up:
         notes.append(f"the first {fit.warm_up} iterations differ from the others and were left out")
