@@ -84,12 +84,17 @@ def progress_bars(wanted: bool = True) -> Iterator[Callable[[str], Callable[[flo
     with Progress(*columns, console=console, disable=hidden) as progress:
 
         def bar(label: str) -> Callable[[float], None]:
-            task = progress.add_task(escape(label), total=1.0)
-            return lambda share: progress.update(task, completed=min(share, 1.0))
+            task = progress.add_task(escape(label), total=None)
+
+            def show(share: float) -> None:
+                if share > 0:  # until then the bar only shows that something happens
+                    progress.update(task, total=1.0, completed=min(share, 1.0))
+
+            return show
 
         yield bar
         for task in progress.task_ids:
-            progress.update(task, completed=1.0)
+            progress.update(task, total=1.0, completed=1.0)
 
 
 # The summary of a run that could not begin has nothing but its status.
