@@ -223,15 +223,18 @@ def test_mlflow_keeps_all_points_of_a_run(tmp_path):
     pytest.importorskip("sqlalchemy")
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     kind = {"kind": "mlflow", "tracking_uri": uri, "experiment": "mine", "tags": {"by": "me"}}
-    outpace.simulate(EXPERIMENT, tmp_path / "bsp", trackers=[kind])
+    data = {**EXPERIMENT, "trackers": [kind], "variants": [{"name": "a"}]}
+    outpace.compare(data, tmp_path / "out", seeds=2, processes=2)  # both begin at the same time
     client = mlflow.MlflowClient(uri)
-    (found,) = client.search_runs([client.get_experiment_by_name("mine").experiment_id])
-    assert (found.info.run_name, found.info.status) == ("bsp", "FINISHED")
-    assert (found.data.params["sync.kind"], found.data.tags["by"]) == ("bsp", "me")
-    points = client.get_metric_history(found.info.run_id, "train_loss")
-    assert [(point.step, point.timestamp - points[0].timestamp) for point in points] == [
-        (step, 1000 * step) for step in range(4)
-    ]
+    found = client.search_runs([client.get_experiment_by_name("mine").experiment_id])
+    assert sorted(run.info.run_name for run in found) == ["a/seed-0", "a/seed-1"]
+    for run in found:
+        assert run.info.status == "FINISHED"
+        assert (run.data.params["sync.kind"], run.data.tags["by"]) == ("bsp", "me")
+        points = client.get_metric_history(run.info.run_id, "train_loss")
+        assert [(point.step, point.timestamp - points[0].timestamp) for point in points] == [
+            (step, 1000 * step) for step in range(4)
+        ]
 
 
 def test_wandb_drops_no_point(tmp_path, monkeypatch):

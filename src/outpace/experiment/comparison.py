@@ -21,7 +21,7 @@ from outpace.experiment.compared import Comparison, Row, Variant, compared
 from outpace.experiment.overwriting import overwritten
 from outpace.experiment.running import check, simulate
 from outpace.experiment.sources import TaskLike, as_experiment, source_of
-from outpace.experiment.tracking import Tracking
+from outpace.experiment.tracking import Tracking, prepare
 from outpace.experiment.variants import check_seeds, seeds_from, variants_from
 from outpace.record import folder as files
 from outpace.report import write_report
@@ -109,6 +109,7 @@ def compare(
         bars.set(run, 1.0)
     # Runs that fit a model as they go take longest, so they begin first.
     todo = sorted((run for run in runs if run not in ended), key=lambda run: not run.fits_a_model)
+    prepare(run.experiment for run in todo)
     try:
         for run, failure in _carried_out(todo, processes, bars, tracker):
             ended[run] = failure

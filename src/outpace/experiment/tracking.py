@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -58,6 +59,15 @@ def require_usable(experiment: Experiment) -> None:
                 f"trackers[{place}]: Weights & Biases knows no account here: run `wandb login`, "
                 "set WANDB_API_KEY, or set mode: offline"
             )
+
+
+def prepare(experiments: Iterable[Experiment]) -> None:
+    """Do what the trackers of runs must not do in several processes at the same time."""
+    trackers = [tracker for experiment in experiments for tracker in experiment.trackers]
+    wanted = {(t.tracking_uri, t.experiment) for t in trackers if isinstance(t, Mlflow)}
+    for uri, name in wanted:
+        with contextlib.suppress(Exception):  # the trackers of the runs fail too, and say why
+            mlflow.prepare(uri, name)
 
 
 def trackers_of(

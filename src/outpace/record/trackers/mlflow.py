@@ -65,12 +65,38 @@ def _name(name: str) -> str:
     return re.sub(r"[^\w\-. /]", "_", name)
 
 
+def prepare(uri: str | None, experiment: str) -> None:
+    """Make the tables of a database and the experiment, unless they exist.
+
+    To be called before several processes begin runs: if two make the tables at once, MLflow
+    leaves a database that cannot be used. A server has its tables.
+    """
+    from mlflow import MlflowClient, get_tracking_uri
+
+    if not (uri or get_tracking_uri()).startswith(("http:", "https:", "databricks")):
+        _experiment(MlflowClient(uri), experiment)
+
+
+def _experiment(client: Any, name: str) -> str:
+    """Return the id of an experiment, which is made if it does not exist."""
+    from mlflow.exceptions import MlflowException
+
+    found = client.get_experiment_by_name(name)
+    if found is None:
+        try:
+            return str(client.create_experiment(name))
+        except MlflowException:  # another process has made it in the meantime
+            found = client.get_experiment_by_name(name)
+            if found is None:
+                raise
+    return str(found.experiment_id)
+
+
 def begin(uri: str | None, experiment: str, name: str, tags: Mapping[str, str]) -> MlflowRun:
     """Begin a run in an experiment, which is made if it does not exist."""
     from mlflow import MlflowClient
 
     client, began = MlflowClient(uri), time.time()
-    found = client.get_experiment_by_name(experiment)
-    number = client.create_experiment(experiment) if found is None else found.experiment_id
+    number = _experiment(client, experiment)
     run = client.create_run(number, round(1000 * began), dict(tags), run_name=name)
     return MlflowRun(uri, run.info.run_id, began)
