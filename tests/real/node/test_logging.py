@@ -57,7 +57,8 @@ def test_untimed_is_not_computed_and_the_last_point_comes_after_finish(tmp_path)
     result, said = launch("untimed", tmp_path / "run", compute=compute, stop={"iterations": 9})
     assert result.summary["untimed_s"] >= 0.3
     assert 3 * 0.02 <= result.summary["seconds"]["compute"] < 0.3
-    (row,) = result.metrics.to_pylist()
+    *rows, row = result.metrics.to_pylist()
+    assert [each["number"] for each in rows] == list(range(600))  # from another thread
     assert (row["accuracy"], row["iteration"], row["worker"]) == (0.75, 3, 0)
     assert result.summary["accuracy"] == 0.75
     # The process that the script forked could not log.

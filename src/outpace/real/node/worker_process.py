@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from threading import get_ident
 from typing import Any, Final, Protocol, TypeAlias
 
 import torch
@@ -99,7 +101,8 @@ class WorkerProcess(Member, ABC):
         self._log = SparseLog(self.notice)
         self._stops_at_non_finite = experiment.non_finite == "stop"
         self._untimed = UntimedSpans()
-        self._points: list[LoggedPoint] = []  # that the script has logged since the last message
+        self._points = deque[LoggedPoint]()  # that the script has logged since the last message
+        self._thread = get_ident()  # only this thread may send
         law = experiment.compute
         self._run_time = law and law.run_time(
             experiment.seed, experiment.workers, experiment.stop.iterations
@@ -243,9 +246,9 @@ class WorkerProcess(Member, ABC):
     # -- what a script tells ---------------------------------------------------------------
 
     def log(self, iteration: int, values: Mapping[str, float]) -> None:
-        """Log a point, which the next report to the coordinator takes along."""
+        """Log a point, which the next report to the coordinator takes along. From any thread."""
         self._points.append(LoggedPoint(max(0, self.now), iteration, dict(values)))
-        if len(self._points) >= MOST_POINTS:
+        if len(self._points) >= MOST_POINTS and get_ident() == self._thread:
             self._send_points()
 
     def untimed(self, iteration: int, begun: Time, ended: Time) -> None:
@@ -259,9 +262,9 @@ class WorkerProcess(Member, ABC):
         super().flush()
 
     def _send_points(self) -> None:
-        if self._points:
-            self.coordinator.send(ScriptLog(self._points))
-            self._points = []
+        while self._points:
+            count = min(len(self._points), MOST_POINTS)
+            self.coordinator.send(ScriptLog([self._points.popleft() for _ in range(count)]))
 
     # -- the end -------------------------------------------------------------------------
 
