@@ -137,6 +137,7 @@ class Run:
             "status": summary["status"],
             "digest": summary["parameters_digest"][:12],
             "applied": summary["gradients_applied"],
+            "seconds": round(summary["wall_time_s"], 1),
             "largest process, MB": round(max(self.most_mb.values())),
             "all processes, MB": round(sum(self.most_mb.values())),
             "open files, at most": sorted(self.most_files.values()),

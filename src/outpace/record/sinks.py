@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,25 +11,55 @@ import pyarrow.parquet as pq
 from outpace.errors import RunError
 from outpace.record.trace import CHUNK, SCHEMA
 
+_SMALL: Final = 64  # batches that are kept before they are joined
+
+
+class Batches:
+    """Batches in their order. Small ones are joined, to CHUNK rows or more.
+
+    A batch takes about 12 kB however few rows it has, and each process of a real run sends one
+    four times a second.
+    """
+
+    def __init__(self) -> None:
+        self._batches: list[pa.RecordBatch] = []
+        self._small = 0  # number of batches at the end that are still to be joined
+        self.rows = 0
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self._batches.append(batch)
+        self._small += 1
+        self.rows += batch.num_rows
+        if self._small == _SMALL:
+            small = pa.Table.from_batches(self._batches[-_SMALL:])
+            self._batches[-_SMALL:] = small.combine_chunks().to_batches()
+            self._small = int(small.num_rows < CHUNK)
+
+    def table(self, schema: pa.Schema) -> pa.Table:
+        """Return all rows."""
+        if not self._batches:
+            return schema.empty_table()
+        return pa.Table.from_batches(self._batches).cast(schema)
+
 
 class MemorySink:
     """Keeps rows in memory; `schema` is the trace's unless another is given."""
 
     def __init__(self, schema: pa.Schema = SCHEMA) -> None:
         self._schema = schema
-        self._batches: list[pa.RecordBatch] = []
+        self._batches = Batches()
 
     def __call__(self, batch: pa.RecordBatch) -> None:
-        self._batches.append(batch)
+        self._batches.add(batch)
 
     def close(self) -> None:
         pass
 
     def table(self) -> pa.Table:
-        table = (
-            pa.Table.from_batches(self._batches) if self._batches else self._schema.empty_table()
-        )
-        return table.cast(self._schema)
+        return self._batches.table(self._schema)
 
 
 class ParquetSink:
@@ -47,7 +78,7 @@ class ParquetSink:
         self._schema, self._what = schema, what
         self._path, self._partial = path, path.with_name(path.name + ".part")
         self._writer: pq.ParquetWriter | None = None
-        self._waiting: list[pa.RecordBatch] = []
+        self._waiting = Batches()
         self._failed = False
 
     def __call__(self, batch: pa.RecordBatch) -> None:
@@ -61,14 +92,14 @@ class ParquetSink:
 
     def _add(self, batch: pa.RecordBatch) -> None:
         self._open()
-        self._waiting.append(batch)  # small row groups cost more than their rows
-        if sum(part.num_rows for part in self._waiting) >= CHUNK:
+        self._waiting.add(batch)  # small row groups cost more than their rows
+        if self._waiting.rows >= CHUNK:
             self._write()
 
     def _write(self) -> None:
-        if self._waiting:
-            table = pa.Table.from_batches(self._waiting).cast(self._schema)
-            self._waiting.clear()
+        if self._waiting.rows:
+            table = self._waiting.table(self._schema)
+            self._waiting = Batches()
             self._open().write_table(table, row_group_size=table.num_rows)
 
     def close(self) -> None:
