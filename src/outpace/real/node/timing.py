@@ -256,15 +256,18 @@ class ServiceTimes:
 
 
 class TimedShard(Shard):
-    """A shard whose times are noted."""
+    """A shard whose times are noted.
+
+    It calls Shard's methods by name, which is faster than `super()`.
+    """
 
     times: ServiceTimes
 
     def receive(self, message: Message, now: Time) -> list[Reply]:
         if not self.times.count:
-            return super().receive(message, now)
+            return Shard.receive(self, message, now)
         begun = monotonic_ns()
-        replies = super().receive(message, now)
+        replies = Shard.receive(self, message, now)
         done = monotonic_ns()
         if isinstance(message, Push | Pull):
             self.times.handled(message, begun, done)
@@ -273,7 +276,7 @@ class TimedShard(Shard):
         return replies
 
     def on_time(self, now: Time) -> list[Reply]:
-        replies = super().on_time(now)
+        replies = Shard.on_time(self, now)
         if self.times.count:
             self.times.released(replies, monotonic_ns())
         return replies
@@ -281,4 +284,4 @@ class TimedShard(Shard):
     def read(self) -> Value:
         if self.times.count:
             self.times.reading = monotonic_ns()
-        return super().read()
+        return Shard.read(self)

@@ -204,12 +204,13 @@ class ServedWorker(WorkerProcess):
         if settings is not None and gradient is not None:
             message.settings, message.unused = settings.groups, settings.unused
         message.skipped = push.skipped
-        message.timed = self.is_recorded(push.iteration)
-        began = monotonic_ns()
+        if not self.is_recorded(push.iteration):
+            caller.send(message, gradient)
+            return
+        message.timed = True
+        began, pulls = monotonic_ns(), coin is not None
         caller.send(message, gradient)
-        if message.timed:
-            pulls = coin is not None
-            self._times.sent(PUSH, self._numbers[to], push.iteration, size, began, pulls=pulls)
+        self._times.sent(PUSH, self._numbers[to], push.iteration, size, began, pulls=pulls)
 
     async def execute_until(
         self, parameters: Sequence[Block], iteration: int, ends_it: Callable[[Message], bool]
