@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console(width=190)
     if options.show:
         rows = [row for path in options.show for row in json.loads(path.read_text("utf-8"))]
-        return _conclude([read(row) for row in rows], console)
+        return _conclude([read(row) for row in rows], console, record=options.record)
     torch.set_num_threads(1)
     found: list[Outcome] = []
     try:
@@ -105,10 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         _conclude(found, console)
         return 1
-    code = _conclude(found, console)
-    if options.record:
-        _record(found)
-    return code
+    return _conclude(found, console, record=options.record)
 
 
 def _outcomes(
@@ -156,8 +153,10 @@ def _run(experiment: Plain, out: Path, **where: Any) -> Result:
     return outpace.run(experiment, out, **where)
 
 
-def _conclude(outcomes: Sequence[Outcome], console: Console) -> int:
-    """Show the tables of each setup, and return 1 if a goal is missed."""
+def _conclude(outcomes: Sequence[Outcome], console: Console, *, record: bool = False) -> int:
+    """Show the tables of each setup, keep them with `record`; return 1 if a goal is missed."""
+    if record:
+        _record(outcomes)
     missed = False
     for of_setup in _by_setup(outcomes):
         goals = judging.judge(of_setup)

@@ -11,7 +11,7 @@ import outpace
 from outpace.blocks.block import Block, Pieces, whole
 from outpace.engine.scripts.model import ScriptModel
 from outpace.real.net.clock import RealClock
-from outpace.real.net.messages import JoinRun, ProcessDone, ProcessFailed, StopRun
+from outpace.real.net.messages import AllArrived, JoinRun, ProcessDone, ProcessFailed, StopRun
 from outpace.real.net.transport import Handlers, Session
 from outpace.real.net.zeromq.transport import LOOPBACK, ZeroMQTransport
 from outpace.real.node.member import COORDINATOR, CoordinatorLink
@@ -45,6 +45,11 @@ def test_a_worker_that_is_stopped_before_the_run_begins_ends_without_an_error():
     link = CoordinatorLink("worker-0", listener.endpoint, "", session)
     worker = Thread(target=run_task, args=(link, 0, experiment), daemon=True)
     worker.start()
+    while ProcessDone() not in said:
+        clock(clock.now + 10_000_000)
+    worker.join(0.05)
+    assert worker.is_alive()  # what it sent may not have arrived: only the coordinator knows
+    listener.send("worker-0", AllArrived())
     while worker.is_alive():
         clock(clock.now + 10_000_000)
     listener.close()

@@ -21,6 +21,7 @@ from outpace.real.net.block_frames import block_elements
 from outpace.real.net.messages import (
     MOST_ROWS,
     MOST_TIMES,
+    AllArrived,
     BlockHead,
     Fetch,
     FirstDigest,
@@ -168,6 +169,7 @@ class Reports:
             self._first_gradients.has_left(name)
         elif isinstance(message, ProcessDone):
             self._losses.process_finished(name)
+            self._listener.send(name, AllArrived())
         elif isinstance(message, Snapshot):
             assert block is not None
             self._architecture.snapshots.add(message, block)

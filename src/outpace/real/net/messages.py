@@ -416,6 +416,10 @@ class ProcessDone(WireMessage, tag="finished"):
     """A process has sent everything it had to send, and ends."""
 
 
+class AllArrived(WireMessage, tag="arrived"):
+    """The answer to ProcessDone: everything that the process sent has arrived, so it can end."""
+
+
 class ProcessFailed(WireMessage, tag="failed"):
     """A process cannot go on.
 

@@ -20,6 +20,7 @@ from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import (
     MOST_ROWS,
     MOST_TIMES,
+    AllArrived,
     BlockHead,
     Go,
     JoinRun,
@@ -86,6 +87,7 @@ class Member:
         self.timing = TimingRows(self.clock)
         self.stopped: StopRun | None = None  # set when the coordinator stops the run
         self.closed = self._has_started = False
+        self._is_done = self._has_all_arrived = False
         self._reported = b""
         self._linger_s = 1.0
         self.coordinator = self.transport.call(
@@ -179,6 +181,18 @@ class Member:
         self.flush()
         self.coordinator.send(ProcessDone())
         self._linger_s = _LAST_MESSAGES_S  # the run is incomplete without these messages
+        self._await_arrival()
+
+    def _await_arrival(self) -> None:
+        """Wait until the coordinator has everything, or can no longer be reached.
+
+        A TCP connection that is closed while something unread has arrived, such as a heartbeat, is
+        reset, and the other side loses what it has not read yet.
+        """
+        self._is_done = True
+        deadline = self.clock.now + nanoseconds(_LAST_MESSAGES_S)
+        while not self._has_all_arrived and self.coordinator.up and self.clock.now < deadline:
+            self.clock(deadline)
 
     def close(self) -> None:
         self.closed = True
@@ -196,6 +210,8 @@ class Member:
         if isinstance(message, StopRun):
             self.stopped = message
             self.kernel.stop()
+        elif isinstance(message, AllArrived):
+            self._has_all_arrived = True
         else:
             self.orders.put(message)
 
@@ -207,6 +223,8 @@ class Member:
             )
 
     def _coordinator_lost(self, _: str) -> None:
+        if self._is_done:
+            return
         raise RunError(f"{self.name} lost the coordinator")
 
     def _updated(self, shard: int, version: int) -> None:
