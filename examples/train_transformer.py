@@ -75,9 +75,11 @@ def main() -> None:
         warm_up.step()
         optimizer.zero_grad()
         if step % 25 == 0 and outpace.rank() == 0:
+            outpace.log(loss=loss)
             print(f"step {step}: loss {loss.item():.3f}", flush=True)
     outpace.finish()
     if outpace.rank() == 0:
+        outpace.log(loss=loss)
         print(f"done: loss {loss.item():.3f}")
 
 
