@@ -10,7 +10,7 @@ from typing import Any
 from outpace.cluster.observed import Measured
 from outpace.config.experiment import SERVICE_TIMES, Experiment
 from outpace.engine.control import ControlFunction
-from outpace.engine.output import print_line
+from outpace.engine.output import OnOutput, print_line
 from outpace.errors import ConfigError
 from outpace.experiment.results import RecordedRun, Result, sink_for, timing_sink_for
 from outpace.experiment.sources import ExperimentLike, TaskLike, as_experiment
@@ -99,6 +99,8 @@ def simulate(
             experiment,
             trace,
             None if out is None else out / SCRIPT_FILES,
+            # A comparison gives a Tracking with the name of this run.
+            _print_of(tracking.name) if isinstance(tracker, Tracking) else print_line,
             progress=progress,
             message_log=log,
             tie_seed=tie_seed,
@@ -225,19 +227,35 @@ def run(
 
 
 def _simulation(
-    experiment: Experiment, trace: Trace, files: Path | None = None, **options: Any
+    experiment: Experiment,
+    trace: Trace,
+    files: Path | None = None,
+    show: OnOutput = print_line,
+    **options: Any,
 ) -> Simulation | PeerSimulation:
     """Return the run of this experiment, with measured run times if it asks for them.
 
-    files: the folder for files of scripts. options: of `VirtualRun`.
+    Args:
+        files: the folder for files of scripts.
+        show: called with each line that scripts print.
+        options: of `VirtualRun`.
     """
     experiment.load_user_code()
     if isinstance(experiment.task, Script):
-        return simulation_of_script(experiment, trace, files, print_line, **options)
+        return simulation_of_script(experiment, trace, files, show, **options)
     workload = experiment.task.workload(experiment.workers, experiment.batch_size, experiment.seed)
     experiment = calibrated(experiment, workload)
     kind = Simulation if experiment.peers is None else PeerSimulation
     return kind(experiment, workload, trace, **options)
+
+
+def _print_of(run: str) -> OnOutput:
+    """Return a function that prints a line of a script after the names of run and worker."""
+
+    def show(worker: str, line: str, error: bool) -> None:
+        print_line(f"{run}/{worker}" if worker else run, line, error)
+
+    return show
 
 
 def _warnings(experiment: Experiment) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Final
 
 from outpace.report.columns import NOTHING, columns
@@ -133,7 +133,8 @@ def _what(runs: Sequence[Run]) -> str:
         return f"{listed(numbers)} {noun}{'' if numbers == ['1'] else 's'}" if numbers else ""
 
     task = listed(values("task", "kind"))
-    target = listed(values("task", "target"))
+    scripts = dict.fromkeys(PurePath(path).name for path in values("task", "path"))
+    target = listed(values("task", "target") or list(scripts))
     seeds = values("seed")
     parts = [
         f"{task} ({target})" if target else task,
