@@ -54,7 +54,9 @@ def slow_server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("slow")
     (folder / "slow.py").write_text(SLOW)
     optimizer = {"kind": "python", "target": f"{folder}/slow.py:make"}
-    return run(CONFIG, folder / "out", optimizer=optimizer)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(probes, "PROBE_S", 5.0)  # enough if other processes are busy
+        return run(CONFIG, folder / "out", optimizer=optimizer)
 
 
 def rows_of(table, what):
@@ -82,11 +84,11 @@ def test_each_message_and_computation_has_a_row_in_order_of_time(slow_server):
     for row in rows_of(table, "push"):
         assert row["sent_bytes"] == row["answer_bytes"] == 8 * ELEMENTS  # float64
         assert row["sent_ns"] >= 0
-    probes = rows_of(table, "probe")
-    assert {row["worker"] for row in probes} == {0, 1}
-    assert all(row["sent_bytes"] == row["answer_bytes"] for row in probes)
-    assert {row["sent_bytes"] for row in probes} <= {1 << 10, 1 << 15, 1 << 18, 1 << 21}
-    assert max(row["arrived_ns"] for row in probes) < 0  # before the run
+    probed = rows_of(table, "probe")
+    assert {row["worker"] for row in probed} == {0, 1}
+    assert all(row["sent_bytes"] == row["answer_bytes"] for row in probed)
+    assert {row["sent_bytes"] for row in probed} == {1 << 10, 1 << 15, 1 << 18, 1 << 21}
+    assert max(row["arrived_ns"] for row in probed) < 0  # before the run
     # 32,768 rows of 2 pairs: all of the first 16,384 iterations.
     assert sampling_of(table).all_until == 16_384
 
@@ -108,6 +110,22 @@ def test_the_time_of_a_slow_server_is_not_taken_for_the_network_or_the_policy(sl
         for row in pushes
     ]
     assert min(network) < 50 * MS
+
+
+def test_a_message_that_waits_for_a_busy_server_is_told_apart_from_one_that_is_late(slow_server):
+    # While the server is busy with one worker's push for 50 ms, the other worker's push comes.
+    result = run(slow_server.experiment, sync={"kind": "asp"}, stop={"iterations": 6})
+    pushes = rows_of(result.timing, "push")
+    assert len(pushes) == 12
+    waited = [row["received_ns"] - max(row["received_after_ns"], row["sent_ns"]) for row in pushes]
+    assert max(waited) >= 20 * MS
+    for row in pushes:
+        others = [other for other in pushes if other["worker"] != row["worker"]]
+        if row["received_ns"] - max(row["received_after_ns"], row["sent_ns"]) >= 20 * MS:
+            assert any(
+                other["begun_ns"] < row["received_ns"] and other["done_ns"] > row["sent_ns"]
+                for other in others
+            )
 
 
 def test_the_probe_changes_nothing_but_the_times(slow_server):
