@@ -66,6 +66,17 @@ class Requests:
                 found[int(worker), int(server)] = offset
         return found
 
+    def with_answers_out(self) -> Requests:
+        """Return it with answers that were out of the server when they arrived.
+
+        A server may be interrupted between giving an answer to the socket and taking the time.
+        """
+        out = np.fmax(self.answered, np.fmin(self.answered_end, self.arrived))
+        columns = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return Requests(
+            **columns | {"answered_end": np.where(np.isnan(self.answered_end), np.nan, out)}
+        )
+
     def in_clocks_of_workers(self, offsets: Mapping[tuple[int, int], float]) -> Requests:
         """Return it with the times of each request's server in the clock of its worker."""
         pairs = zip(self.worker.tolist(), self.server.tolist(), strict=True)

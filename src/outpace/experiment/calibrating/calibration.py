@@ -144,7 +144,8 @@ def calibrate(folders: Sequence[Path]) -> Calibration:
             "record a longer run"
         )
     if fit.warm_up:
-        notes.append(f"the first {fit.warm_up} iterations differ from the others and were left out")
+        words = "iteration differs" if fit.warm_up == 1 else f"{fit.warm_up} iterations differ"
+        notes.append(f"the first {words} from the others: left out")
     incomplete = [run for run in runs if _is_stretched(run)]
     if incomplete:
         notes.append("the run stretched its steps by a law: the run times are those of the law")

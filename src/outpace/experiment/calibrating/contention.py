@@ -114,9 +114,7 @@ def _known(sent: Floats, after: Floats, arrived: Floats) -> Floats:
     transit = arrived - sent
     uncertain = arrived - np.maximum(np.where(np.isnan(after), arrived, after), sent)
     least, share = _KNOWN
-    return np.where(
-        (uncertain <= np.maximum(least, share * transit)) & (transit > 0), transit, np.nan
-    )
+    return np.where(uncertain <= np.maximum(least, share * transit), transit, np.nan)
 
 
 def _factor(law: NetworkLaw, messages: _Messages) -> float:

@@ -214,8 +214,8 @@ def _measured(folder: Path, timing: pa.Table) -> Measured:
     requests = every.where(is_request)
     offsets = probes.offsets()
     return Measured(
-        transits_of(probes.in_order().in_clocks_of_workers(offsets)),
-        requests.in_clocks_of_workers(offsets),
+        transits_of(probes.in_order().in_clocks_of_workers(offsets).with_answers_out()),
+        requests.in_clocks_of_workers(offsets).with_answers_out(),
         (what == "push")[is_request],
         offsets,
     )
@@ -245,7 +245,7 @@ def _requests(timing: pa.Table) -> Requests:
 
 
 def _overheads(table: _Iterations, measured: Measured, timing: pa.Table) -> Floats:
-    """Return each worker's own time beside computing, less untimed spans, in s, shape (T, N)."""
+    """Return each worker's own time beside computing and untimed spans, in s, shape (T, N)."""
     requests = measured.requests
     assert requests is not None
     shape = table.computed.shape
@@ -259,9 +259,9 @@ def _overheads(table: _Iterations, measured: Measured, timing: pa.Table) -> Floa
     before = np.where(np.isfinite(first_sent), first_sent - table.computed, np.nan)
     after = np.where(np.isfinite(last_arrived), table.ended - last_arrived, np.nan)
     between = np.full(shape, np.nan)
-    between[:-1] = table.started[1:] - table.ended[:-1]
-    found = sum(np.maximum(_filled(part), 0.0) for part in (before, after, between))
-    return np.asarray(found) - _untimed(table, timing)
+    between[:-1] = table.started[1:] - table.ended[:-1] - _untimed(timing, shape)[1:]
+    parts = (np.maximum(_filled(part), 0.0) for part in (before, after, between))
+    return np.asarray(sum(parts))
 
 
 def _filled(times: Floats) -> Floats:
@@ -270,18 +270,16 @@ def _filled(times: Floats) -> Floats:
     return np.where(np.isnan(times), np.median(known) if len(known) else 0.0, times)
 
 
-def _untimed(table: _Iterations, timing: pa.Table) -> Floats:
-    """Return the seconds of untimed spans that begin within each iteration, shape (T, N)."""
-    found = np.zeros_like(table.started)
-    chosen = np.array(timing["what"].to_pylist()) == "untimed"
-    if not chosen.any():
-        return found
-    rows = _requests(timing).where(chosen)
-    for worker, begun, ended in zip(rows.worker, rows.sent, rows.arrived, strict=True):
-        starts = table.started[:, worker]
-        iteration = int(np.searchsorted(starts[~np.isnan(starts)], begun, side="right")) - 1
-        if iteration >= 0:
-            found[iteration, worker] += ended - begun
+def _untimed(timing: pa.Table, shape: tuple[int, ...]) -> Floats:
+    """Return the seconds of untimed spans before the gradient of each iteration, shape (T, N).
+
+    The trace has iterations begin later by the untimed spans in their computation.
+    """
+    found = np.zeros(shape)
+    rows = _requests(timing).where(np.array(timing["what"].to_pylist()) == "untimed")
+    there = (rows.iteration >= 0) & (rows.iteration < shape[0])
+    at = rows.iteration[there], rows.worker[there]
+    np.add.at(found, at, (rows.arrived - rows.sent)[there])
     return found
 
 
