@@ -62,8 +62,11 @@ def test_more_workers_are_drawn_from_those_of_the_file_and_keep_their_links(here
 
 
 def test_a_strategy_without_servers_takes_what_is_of_workers_and_links(here):
+    delays = "  delays: [{message: push, probability: 0.1, seconds: 1}]\n"
+    (here / "cluster.yaml").write_text(CLUSTER.replace("push_time", delays + "push_time"))
     run = read(here, sync={"kind": "ssgd"}, servers=1)
     assert run.push_time is None
+    assert run.network.delays == ()
     assert run.network.latency_s == 0.001
 
 
@@ -119,7 +122,7 @@ def test_commands_take_a_cluster_file(here, capsys, monkeypatch):
     monkeypatch.chdir(here)
     (here / "run.yaml").write_text(
         "task: {kind: timing, parameters: 100}\nworkers: 2\nstop: {iterations: 2}\n"
-        "variants: [{name: a, sync: {kind: bsp}}, {name: b, sync: {kind: ssgd}, servers: 1}]\n"
+        "variants: [{name: b, sync: {kind: ssgd}, servers: 1}]\n"
     )
     options = ("--cluster", "cluster.yaml", "servers=2", "--quiet")
     assert outpace("compare", "run.yaml", *options, "--out", "out") == 0

@@ -36,7 +36,7 @@ def runs(tmp_path_factory):
     here = tmp_path_factory.mktemp("runs")
     simulate(RUN, here / "real")
     shutil.copytree(here / "real", here / "simulated")
-    link = {"latency_s": LATENCY_S, "bandwidth": BANDWIDTH}
+    link = {"latency_s": lambda _: LATENCY_S, "bandwidth": lambda _: BANDWIDTH}
     as_real(here / "real", **link, push_s=PUSH_S, pull_s=PULL_S)
     return here
 
@@ -60,6 +60,52 @@ def test_the_laws_of_a_run_are_found_in_its_folder(runs, tmp_path, capsys, which
     said = capsys.readouterr().out
     assert "lognormal, mean" in said
     assert "place 4 of 4" in said
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        {"contention": "serialised"},
+        {"contention": "fair"},
+        {"delays": [{"message": "push", "probability": 0.2, "seconds": 0.05}]},
+        {"nodes": {"server-1": {"latency_s": 2e-3, "bandwidth_bytes_per_s": 4e7}}},
+    ],
+    ids=lambda network: next(iter(network)) + str(len(str(network))),
+)
+def test_the_network_of_the_training_is_found_by_a_replay(tmp_path, network):
+    # All workers send 1 MB to each server at once; or, so that late messages meet no others, 100 kB
+    # at different times. The probe alone was twice as fast.
+    law = {"latency_s": LATENCY_S, "bandwidth_bytes_per_s": BANDWIDTH, "log": True, **network}
+    changes = {"network": law}
+    if "delays" not in network:
+        changes["compute"] = {"kind": "constant", "mean_s": 0.1}
+        changes["task"] = {"kind": "timing", "parameters": 500_000}
+    simulate({**RUN, **changes}, tmp_path / "run")
+    slow = network.get("nodes", {}).get("server-1", law)
+    as_real(
+        tmp_path / "run",
+        latency_s=lambda m: (LATENCY_S, slow["latency_s"])[m] / 2,
+        bandwidth=lambda m: (BANDWIDTH, slow["bandwidth_bytes_per_s"])[m] * 2,
+        push_s=PUSH_S,
+        pull_s=PULL_S,
+    )
+    assert outpace("calibrate", str(tmp_path / "run"), "-o", str(tmp_path / "c.yaml")) == 0
+    found = read_yaml(tmp_path / "c.yaml")["network"]
+    assert found["latency_s"] == pytest.approx(LATENCY_S, rel=0.05)
+    assert found["bandwidth_bytes_per_s"] == pytest.approx(BANDWIDTH, rel=0.05)
+    assert found.get("contention", "serialised") == network.get("contention", "serialised")
+    if "nodes" in network:
+        link = found["nodes"]["server-1"]
+        assert link["bandwidth_bytes_per_s"] == pytest.approx(4e7, rel=0.05)
+    delays = found.get("delays", [])
+    if "delays" in network:
+        # 240 requests to each server, of which the replay takes 6 blocks of 100 of both.
+        error = 4 * math.sqrt(0.2 * 0.8 / (2 * 240))
+        assert {each["message"] for each in delays} == {"push"}
+        assert sum(each["probability"] for each in delays) == pytest.approx(0.2, abs=error)
+        assert [each["seconds"] for each in delays] == pytest.approx([0.05, 0.05], rel=0.2)
+    else:
+        assert not delays
 
 
 def test_what_was_calibrated_on_bsp_predicts_another_strategy(runs, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ from outpace.record import folder as files
 from outpace.record.timing import SCHEMA, Sampling, schema_of
 
 AHEAD_NS = 5 * 10**9  # of the servers' clocks
+OfServer = Callable[[int], float]
 SIZES = (1_000, 30_000, 250_000, 2_000_000)
 
 
 def as_real(
-    folder: Path, *, latency_s: float, bandwidth: float, push_s: float, pull_s: float
+    folder: Path, *, latency_s: OfServer, bandwidth: OfServer, push_s: float, pull_s: float
 ) -> None:
     """Write timing.parquet for a simulated run with network.log and constant service times.
 
@@ -25,11 +27,12 @@ def as_real(
     times stands before them.
 
     Args:
+        latency_s, bandwidth: Of a server's probe.
         push_s, pull_s: The run's push_time and pull_time.
     """
     config = files.read_config(folder)
     rows = [
-        _probe(worker, server, number, latency_s, bandwidth)
+        _probe(worker, server, number, latency_s(server), bandwidth(server))
         for worker in range(config["workers"])
         for server in range(config["servers"])
         for number in range(2 * len(SIZES))

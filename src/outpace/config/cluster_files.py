@@ -199,7 +199,9 @@ def _fitted(cluster: ClusterFile, run: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(compute, Mapping) and machines:
         keys["compute"] = _of_workers(compute, machines)
     if isinstance(network, Mapping) and known:
-        keys["network"] = _of_nodes(network, cluster, machines, servers)
+        network = keys["network"] = _of_nodes(network, cluster, machines, servers)
+    if isinstance(network, Mapping) and not servers:  # delays are of messages to and from servers
+        keys["network"] = {key: value for key, value in network.items() if key != "delays"}
     _say_what_was_drawn(cluster, known, workers, servers)
     return keys
 

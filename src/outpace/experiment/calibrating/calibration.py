@@ -121,6 +121,7 @@ class Calibration:
             }
         if self.contention is not None:
             said["network"]["times_slower_in_training"] = _short(self.contention.slower)
+            said["network"]["late_messages"] = _short(self.contention.late)
             said["network"]["mean_error_in_training"] = _short(self.contention.error)
         if self.notes:
             said["notes"] = self.notes
@@ -165,6 +166,11 @@ def _contention(
         notes.append(
             f"in the training messages took {found.slower:.3g} times as long as alone; latency and "
             "bandwidth are those of the training"
+        )
+    if found is not None and found.late:
+        notes.append(
+            f"{100 * found.late:.2g} % of the messages were late, more than twice as long as most: "
+            "they are network.delays, which strategies without servers do not have"
         )
     return found
 
@@ -275,8 +281,12 @@ def _law(law: Any) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     """Return dataclasses within a value as mappings without empty entries."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        parts = dataclasses.asdict(value).items()
-        return {key: _plain(part) for key, part in parts if part is not None}
+        given = {
+            entry.name: getattr(value, entry.name)
+            for entry in dataclasses.fields(value)
+            if getattr(value, entry.name) != entry.default
+        }
+        return {key: _plain(part) for key, part in given.items()}
     if isinstance(value, dict):
         return {key: _plain(part) for key, part in value.items()}
     return [_plain(part) for part in value] if isinstance(value, list | tuple) else value

@@ -4,21 +4,31 @@ A probe travels alone. In the training messages meet, and share connections or p
 requests and answers of a part of the run are sent once more, at the recorded times, through the
 simulated network, with either contention. Latencies and the time of a byte are multiplied by one
 factor, so that messages take as long on average as they did: messages of one size, as most runs
-send them, do not tell the two apart, and busy processors stretch both. The contention whose times
-are closer to the recorded ones is chosen.
+send them, do not tell the two apart, and busy processors stretch both. Nodes with links of their
+own have factors of their own. The contention whose distribution of times is closer to the recorded
+one is chosen, in each direction: which of several messages comes first is chance.
+
+A message is late if it takes more than twice as long as the network with either contention says
+once it is right for the median message, and at least 1 ms longer: its packets were lost, or a
+process had to wait for a processor. Late messages do not count for the factors; they become random
+`delays`, two for each direction, for the less late half and the later half of them. A worker that
+waits for several messages waits for the latest, so a mean that contained them would not do.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias, get_args
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import numpy as np
 
 from outpace.cluster.calibration.independent import Floats
+from outpace.cluster.delays import Delay
 from outpace.cluster.network import LinkLaw, NetworkLaw, PairLaw
 from outpace.experiment.calibrating.runs import Measured
 from outpace.kernel import Kernel
+from outpace.predict.recorded.table import Mask
 from outpace.simulation.network import network_of
 from outpace.simulation.network.links import Transfer
 from outpace.support.units import SECOND, nanoseconds
@@ -29,8 +39,13 @@ _BLOCK: Final = 100  # consecutive requests that are replayed together
 _BLOCKS: Final = 6  # evenly spaced over the run
 _LEAST: Final = 20  # messages whose times are known
 _RANGE: Final = 50.0  # factor by which times may change, either way
-_STEPS: Final = 14  # of the bisection: to a factor of 50^(2/2^14)
+_STEPS: Final = 12  # of a bisection: to 0.2 %
+_ROUNDS: Final = 2  # of the bisections, where there are several factors
+_OTHERS: Final = ""  # the nodes without links of their own
 _CLEARLY: Final = 0.95  # share of the error of `serialised` below which `fair` is chosen
+_LATE_S: Final = 1e-3  # s; a smaller delay does not make a message late
+_MOST_LATE: Final = 0.4  # share of the messages; more are no exceptions
+_WORTH: Final = 0.05  # of the time of all messages, that late ones must take in addition
 _KNOWN: Final = (1e-4, 0.2)  # s, and share of the transit, by which an arrival may be uncertain
 
 
@@ -41,12 +56,15 @@ class Contention:
     Args:
         law: The law with its contention, latency and bandwidth in the training.
         slower: How many times as long messages take as alone, without the wait for others.
-        error: Mean absolute error of a message's time over its mean.
+        error: Distance of the distributions of recorded and replayed times (Wasserstein-1) over
+            the mean, without late messages.
+        late: Share of the messages that were late.
     """
 
     law: NetworkLaw
     slower: float
     error: float
+    late: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,15 +88,52 @@ def fit_contention(law: NetworkLaw, measured: Measured, first: int) -> Contentio
     known = ~np.isnan(messages.seconds)
     if known.sum() < _LEAST or law.bandwidth_bytes_per_s is None:
         return None
-    found = []
-    for contention in get_args(_Contention):
-        factor = _factor(_scaled(law, contention), messages)
-        scaled = _scaled(law, contention, factor)
-        off = np.abs(_replayed(scaled, messages) - messages.seconds)[known].mean()
-        error = float(off / messages.seconds[known].mean())
-        found.append(Contention(scaled, factor, error))
-    serialised, fair = found
+    laws = [_scaled(law, contention) for contention in get_args(_Contention)]
+    late = known & np.all([_is_late(each, messages, known) for each in laws], axis=0)
+    excess = float(messages.seconds[late].sum())
+    if excess < _WORTH * messages.seconds[known].sum() or late.sum() > _MOST_LATE * known.sum():
+        late[:] = False
+    serialised, fair = (_fitted(each, messages, known & ~late, late) for each in laws)
     return fair if fair.error < _CLEARLY * serialised.error else serialised
+
+
+def _is_late(law: NetworkLaw, messages: _Messages, known: Mask) -> Mask:
+    """Return which messages took much longer than the law says, if it is right for most."""
+    usual = _scaled(law, law.contention, _factors(law, messages, known, np.median))
+    replayed = _replayed(usual, messages)
+    return np.asarray(messages.seconds > replayed + np.maximum(_LATE_S, replayed))
+
+
+def _fitted(law: NetworkLaw, messages: _Messages, usual: Mask, late: Mask) -> Contention:
+    """Return the best factors, and delays for late messages, for a law with one contention."""
+    factors = _factors(law, messages, usual, np.mean)
+    scaled = _scaled(law, law.contention, factors)
+    replayed = _replayed(scaled, messages)
+    excess = messages.seconds - replayed
+    from_server = np.array([sender.startswith("server") for sender, _ in messages.ends])
+    off, delays = 0.0, []
+    kinds: list[tuple[Literal["push", "reply"], Mask]] = [
+        ("push", ~from_server),
+        ("reply", from_server),
+    ]
+    for kind, chosen in kinds:
+        mine = usual & chosen
+        off += float(np.abs(np.sort(messages.seconds[mine]) - np.sort(replayed[mine])).sum())
+        count = int(((usual | late) & chosen).sum())
+        delays += _delays(kind, excess[late & chosen], count)
+    error = off / float(messages.seconds[usual].sum())
+    share = float(late.sum() / (usual | late).sum())
+    return Contention(replace(scaled, delays=tuple(delays)), factors[_OTHERS], error, share)
+
+
+def _delays(message: Literal["push", "reply"], late_s: Floats, messages: int) -> list[Delay]:
+    """Return the random delays of one kind of message; `late_s`: how late some of them were."""
+    halves = np.array_split(np.sort(late_s), 2)
+    return [
+        Delay(message, round(len(half) / messages, 4), float(f"{half.mean():.4g}"))
+        for half in halves
+        if len(half) and half.mean() > 0
+    ]
 
 
 def _messages(measured: Measured, first: int) -> _Messages:
@@ -117,22 +172,41 @@ def _known(sent: Floats, after: Floats, arrived: Floats) -> Floats:
     return np.where(uncertain <= np.maximum(least, share * transit), transit, np.nan)
 
 
-def _factor(law: NetworkLaw, messages: _Messages) -> float:
-    """Return the factor of times with which messages take as long as they did, on average.
+def _factors(
+    law: NetworkLaw,
+    messages: _Messages,
+    counted: Mask,
+    middle_of: Callable[[Floats], np.floating[Any]],
+) -> dict[str, float]:
+    """Return the factors of times with which these messages take as long as they did.
 
-    By bisection: the mean grows with the factor.
+    By bisection, one factor after the other: times grow with the factor.
+
+    Args:
+        middle_of: mean or median, in which they agree.
+
+    Returns:
+        The factor of each node with a link of its own, and that of all others.
     """
-    known = ~np.isnan(messages.seconds)
-    mean = float(messages.seconds[known].mean())
-    low, high = -np.log(_RANGE), np.log(_RANGE)
-    for _ in range(_STEPS):
-        middle = (low + high) / 2
-        scaled = _scaled(law, law.contention, float(np.exp(middle)))
-        if float(_replayed(scaled, messages)[known].mean()) > mean:
-            high = middle
-        else:
-            low = middle
-    return float(np.exp((low + high) / 2))
+    of_group = {_OTHERS: counted.copy()}
+    for name in law.nodes:
+        touched = np.array([name in ends for ends in messages.ends])
+        of_group[name] = counted & touched
+        of_group[_OTHERS] &= ~touched
+    factors = dict.fromkeys(of_group, 1.0)
+    groups = [name for name, mine in of_group.items() if mine.sum() >= _LEAST]
+    for name in groups * (1 if len(groups) == 1 else _ROUNDS):
+        mine = of_group[name]
+        recorded = float(middle_of(messages.seconds[mine]))
+        low, high = -np.log(_RANGE), np.log(_RANGE)
+        for _ in range(_STEPS):
+            factors[name] = float(np.exp((low + high) / 2))
+            replayed = _replayed(_scaled(law, law.contention, factors), messages)
+            if float(middle_of(replayed[mine])) > recorded:
+                high = np.log(factors[name])
+            else:
+                low = np.log(factors[name])
+    return factors
 
 
 def _replayed(law: NetworkLaw, messages: _Messages) -> Floats:
@@ -161,19 +235,25 @@ def _replayed(law: NetworkLaw, messages: _Messages) -> Floats:
     return seconds
 
 
-def _scaled(law: NetworkLaw, contention: _Contention, factor: float = 1.0) -> NetworkLaw:
-    """Return the law with all latencies, and the times of a byte, multiplied by the factor."""
+def _scaled(
+    law: NetworkLaw, contention: _Contention, factors: Mapping[str, float] | None = None
+) -> NetworkLaw:
+    """Return the law with latencies, and the times of a byte, multiplied by factors of nodes."""
+    of_node = factors or {}
+    others = of_node.get(_OTHERS, 1.0)
 
-    def latency(value: float | None) -> float | None:
+    def latency(value: float | None, factor: float = others) -> float | None:
         return None if value is None else float(f"{value * factor:.4g}")
 
-    def rate(value: float | None) -> float | None:
+    def rate(value: float | None, factor: float = others) -> float | None:
         return None if value is None else float(f"{max(1.0, value / factor):.4g}")
 
-    nodes = {
-        name: LinkLaw(latency(link.latency_s), rate(link.bandwidth_bytes_per_s))
-        for name, link in law.nodes.items()
-    }
+    nodes = {}
+    for name, link in law.nodes.items():
+        factor = of_node.get(name, 1.0)
+        nodes[name] = LinkLaw(
+            latency(link.latency_s, factor), rate(link.bandwidth_bytes_per_s, factor)
+        )
     pairs = tuple(
         PairLaw(pair.between, latency(pair.latency_s), rate(pair.bandwidth_bytes_per_s))
         for pair in law.pairs

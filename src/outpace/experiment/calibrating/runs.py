@@ -31,7 +31,7 @@ from outpace.record.folder import (
     read_table,
 )
 from outpace.record.reading import Columns, read_event, reading
-from outpace.record.timing import read_timing, sampling_of
+from outpace.record.timing import read_timing
 from outpace.record.trace import NONE
 
 LEAST: Final = 20  # iterations
@@ -209,8 +209,7 @@ def _measured(folder: Path, timing: pa.Table) -> Measured:
             "record a run without probe: false"
         )
     # Later iterations are recorded in parts, between which it is unknown what the servers did.
-    until = min(sampling_of(timing).all_until, _recorded_until(every.where(what != "probe")))
-    is_request &= every.iteration < until
+    is_request &= every.iteration < _recorded_until(every.where(what != "probe"))
     requests = every.where(is_request)
     offsets = probes.offsets()
     return Measured(
