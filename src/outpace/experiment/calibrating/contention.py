@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from outpace.cluster.calibration.independent import Floats
 from outpace.cluster.delays import Delay
@@ -69,9 +70,13 @@ class Contention:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Messages:
-    """Messages in the order of time; `seconds` is NaN where the arrival is not known."""
+    """Messages in the order of time; `seconds` is NaN where the arrival is not known.
+
+    Messages of one worker and iteration have the same `step`.
+    """
 
     ends: list[tuple[str, str]]
+    step: NDArray[np.int64]
     size_bytes: list[int]
     sent: Floats
     seconds: Floats
@@ -109,7 +114,6 @@ def _fitted(law: NetworkLaw, messages: _Messages, usual: Mask, late: Mask) -> Co
     factors = _factors(law, messages, usual, np.mean)
     scaled = _scaled(law, law.contention, factors)
     replayed = _replayed(scaled, messages)
-    excess = messages.seconds - replayed
     from_server = np.array([sender.startswith("server") for sender, _ in messages.ends])
     off, delays = 0.0, []
     kinds: list[tuple[Literal["push", "reply"], Mask]] = [
@@ -119,21 +123,34 @@ def _fitted(law: NetworkLaw, messages: _Messages, usual: Mask, late: Mask) -> Co
     for kind, chosen in kinds:
         mine = usual & chosen
         off += float(np.abs(np.sort(messages.seconds[mine]) - np.sort(replayed[mine])).sum())
-        count = int(((usual | late) & chosen).sum())
-        delays += _delays(kind, excess[late & chosen], count)
+        mine = (usual | late) & chosen
+        excess = np.where(late, messages.seconds - replayed, 0.0)
+        delays += _delays(kind, messages.step[mine], excess[mine])
     error = off / float(messages.seconds[usual].sum())
     share = float(late.sum() / (usual | late).sum())
     return Contention(replace(scaled, delays=tuple(delays)), factors[_OTHERS], error, share)
 
 
-def _delays(message: Literal["push", "reply"], late_s: Floats, messages: int) -> list[Delay]:
-    """Return the random delays of one kind of message; `late_s`: how late some of them were."""
-    halves = np.array_split(np.sort(late_s), 2)
-    return [
-        Delay(message, round(len(half) / messages, 4), float(f"{half.mean():.4g}"))
-        for half in halves
-        if len(half) and half.mean() > 0
-    ]
+def _delays(
+    message: Literal["push", "reply"], step: NDArray[np.int64], late_s: Floats
+) -> list[Delay]:
+    """Return the random delays of one kind of message.
+
+    The messages of one step are often late together, and delays are drawn for each by itself. What
+    counts is the latest, so their probability is such that as many steps have a late message.
+
+    Args:
+        late_s: How late each message was; 0 if it was not.
+    """
+    _, of_step, sizes = np.unique(step, return_inverse=True, return_counts=True)
+    latest = np.zeros(len(sizes))
+    np.maximum.at(latest, of_step.ravel(), late_s)
+    found = []
+    for half in np.array_split(np.sort(latest[latest > 0]), 2):
+        if len(half):
+            probability = 1 - (1 - len(half) / len(sizes)) ** (1 / float(sizes.mean()))
+            found.append(Delay(message, round(probability, 4), float(f"{half.mean():.4g}")))
+    return found
 
 
 def _messages(measured: Measured, first: int) -> _Messages:
@@ -155,9 +172,12 @@ def _messages(measured: Measured, first: int) -> _Messages:
     sizes = [*requests.sent_bytes.tolist(), *requests.answer_bytes.tolist()]
     sent = np.concatenate([requests.sent + clocks, requests.answered_end + clocks])
     seconds = np.concatenate([there, back])
+    steps = np.stack([requests.worker, requests.iteration], axis=1)
+    _, step = np.unique(np.concatenate([steps, steps]), axis=0, return_inverse=True)
     order = [int(place) for place in np.argsort(sent, kind="stable") if not np.isnan(sent[place])]
     return _Messages(
         [ends[place] for place in order],
+        step.ravel()[order],
         [int(sizes[place]) for place in order],
         sent[order] - sent[order[0]] if order else sent[:0],
         seconds[order],
