@@ -280,7 +280,8 @@ class RealRun:
         self._end_at_target(evaluation)
 
     def _add_logged(self, worker: int, message: ScriptLog) -> None:
-        gradients = self.totals.applied  # as the servers reported it last
+        known = self.coordinator.reports.totals_of.values()  # as reported last
+        gradients = sum(totals.applied for totals in known)
         for point in message.points:
             evaluation = self.metrics.log(
                 point.time, worker, point.iteration, point.values, gradients=gradients
