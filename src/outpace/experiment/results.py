@@ -153,6 +153,7 @@ class RecordedRun:
         warnings: for the summary; the engine's owner may add to them during the run.
         warn: called with a warning that is found during the run, to show it.
         trackers: are told of the configuration, the metrics and the end of the run.
+        may_have: name of what the folder may have before `drive`.
     """
 
     experiment: Experiment
@@ -165,6 +166,7 @@ class RecordedRun:
     warn: Callable[[str], None] = warn
     timing: MemorySink | ParquetSink | None = None
     trackers: Trackers = field(default_factory=Trackers)
+    may_have: str = ""
 
     def drive(self) -> Result:
         """Run the engine once. The folder is complete afterwards, however the run ended."""
@@ -212,7 +214,7 @@ class RecordedRun:
 
     def _open_folder(self) -> None:
         if self.out is not None:
-            files.new_folder(self.out)
+            files.new_folder(self.out, self.may_have)
             files.write_config(self.out, to_plain(self.experiment))
             # Written first, because a process that is killed cannot report it.
             files.write_summary(self.out, self._summary("partial", 0.0, _KILLED))

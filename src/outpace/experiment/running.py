@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from outpace.real.net.zeromq.transport import LOOPBACK
 from outpace.real.process.launcher import MakeLauncher
 from outpace.real.run import LEASE_S, Outside, RealRun
 from outpace.real.training import ScriptTraining, TaskTraining
-from outpace.record.folder import SCRIPT_FILES
+from outpace.record.folder import SCRIPT_FILES, files_of_scripts
 from outpace.record.sinks import MemorySink
 from outpace.record.timing import Timing
 from outpace.record.trace import Trace
@@ -93,19 +94,21 @@ def simulate(
     sink = sink_for(out)
     trace = Trace(sink)
     log = MessageLog() if experiment.network is not None and experiment.network.log else None
+    is_script = isinstance(experiment.task, Script)
     with one_thread_own_randomness():
         # Made before the folder, so that an invalid experiment leaves no folder.
-        simulation = _simulation(
-            experiment,
-            trace,
-            None if out is None else out / SCRIPT_FILES,
-            # A comparison gives a Tracking with the name of this run.
-            _print_of(tracking.name) if isinstance(tracker, Tracking) else print_line,
-            progress=progress,
-            message_log=log,
-            tie_seed=tie_seed,
-            control=control,
-        )
+        with nullcontext() if out is None or not is_script else files_of_scripts(out):
+            simulation = _simulation(
+                experiment,
+                trace,
+                None if out is None else out / SCRIPT_FILES,
+                # A comparison gives a Tracking with the name of this run.
+                _print_of(tracking.name) if isinstance(tracker, Tracking) else print_line,
+                progress=progress,
+                message_log=log,
+                tie_seed=tie_seed,
+                control=control,
+            )
         warnings = _warnings(experiment)
         for warning in warnings:
             warn(warning)
@@ -127,6 +130,7 @@ def simulate(
             warnings,
             warn,
             trackers=trackers,
+            may_have=SCRIPT_FILES if is_script else "",
         ).drive()
 
 

@@ -19,8 +19,9 @@ from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
 from outpace.engine.control import ControlFunction
 from outpace.engine.cut_offs import cut_off_rule
+from outpace.engine.outcome import require_trained
 from outpace.engine.output import print_line
-from outpace.errors import ConfigError, DivergenceError, OutpaceError
+from outpace.errors import ConfigError, OutpaceError
 from outpace.predict.interface import Model, Rule
 from outpace.real.control import RealControl
 from outpace.real.coordinator.coordinator import EARLY_END_S, Coordinator
@@ -192,16 +193,7 @@ class RealRun:
             if at.version != self._evaluated:
                 self._begin_evaluation(blocks, at, lambda: None)
         self._evaluations.settle()
-        self._require_trained()
-
-    def _require_trained(self) -> None:
-        totals = self.totals
-        if totals.unusable and not totals.applied:
-            raise DivergenceError(
-                f"nothing was trained: none of the {totals.unusable:,} gradients could be used, "
-                "because they were not finite or their steps were skipped; check the data and the "
-                "loss of the first iteration, and try a smaller learning rate"
-            )
+        require_trained(self.totals)
 
     def _start_processes(self) -> None:
         training, plan = self._training, self._training.experiment

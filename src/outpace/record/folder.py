@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -49,11 +50,40 @@ COMPARISON: Final = "comparison.json"
 SCRIPT_FILES: Final = "files"
 
 
-def new_folder(path: Path) -> Path:
-    """Make the folder. Raises ConfigError if it is not empty."""
+def require_new(path: Path, but: str = "") -> None:
+    """Raise ConfigError unless the folder is empty, but for this entry, or does not exist."""
     try:
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        if path.exists() and (not path.is_dir() or any(p.name != but for p in path.iterdir())):
             raise ConfigError(f"{path} exists and is not an empty folder; choose another --out")
+    except OSError as error:
+        raise ConfigError(f"cannot read the folder {path}: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def files_of_scripts(path: Path) -> Iterator[None]:
+    """Allow scripts to write to their folders in this one, which the run has not made yet.
+
+    If this block raises, the run does not begin, and what they wrote is removed.
+
+    Raises:
+        ConfigError: if the folder is not empty.
+    """
+    require_new(path)
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(path / SCRIPT_FILES, ignore_errors=True)
+        for folder in missing:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        raise
+
+
+def new_folder(path: Path, but: str = "") -> Path:
+    """Make the folder. Raises ConfigError if it is not empty, but for an entry of this name."""
+    require_new(path, but)
+    try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"cannot make the folder {path}: {error.strerror}") from error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from outpace.errors import ConfigError, RunError
 
 
@@ -34,6 +36,13 @@ def require_log(worker: str, *, copy: bool) -> None:
             f"a process that {worker} has forked is no worker: only the process that called "
             "outpace.attach can log; return the numbers to it"
         )
+
+
+def with_name(process: str, text: str) -> str:
+    """Return what went wrong with the name of the process in front, unless the text has it."""
+    number = process.removeprefix("worker-")
+    is_named = re.search(rf"\b(worker.{number}|{process})\b", text) is not None
+    return text if is_named else f"{process}: {text}"
 
 
 def other_parameters(worker: str, layout: str, first: str) -> ConfigError:

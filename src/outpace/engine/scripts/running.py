@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import logging
 import multiprocessing
 import os
 import random
 import runpy
 import sys
+import threading
 import traceback
 from pathlib import Path
 from typing import NoReturn
@@ -39,6 +42,8 @@ def run_as_main(task: Script, worker: int, seed: int) -> Exception | None:
     sys.argv = [task.path, *task.arguments]
     sys.path[0:0] = [str(Path(task.path).parent)]
     _seed_generators(seed, worker)
+    atexit._clear()  # of this process's modules; what the script registers is called at its end
+    atexit.register(logging.shutdown)
     problem: Exception | None = None
     this = os.getpid()
     try:
@@ -49,6 +54,7 @@ def run_as_main(task: Script, worker: int, seed: int) -> Exception | None:
         problem = _problem(error, f"worker {worker}: {task.path}")
     if os.getpid() != this:
         _end_forked(None)
+    _run_exit_handlers()
     _flush()  # a process that has finished may be killed
     if problem is None and HERE.worker is None:
         problem = ConfigError(
@@ -78,6 +84,17 @@ def _problem(error: BaseException, script: str) -> Exception | None:
         traceback.print_exc()
         return RunError(f"{script} raised {brief(error)}")
     raise error
+
+
+def _run_exit_handlers() -> None:
+    """Do what Python does at the end of a script, which multiprocessing leaves out.
+
+    Wait for threads that are no daemons, and call the functions that the script has registered.
+    """
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    atexit._run_exitfuncs()
 
 
 def _end_forked(error: BaseException | None) -> NoReturn:

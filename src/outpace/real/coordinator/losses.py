@@ -9,11 +9,11 @@ if any remain; any other run ends.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from outpace import errors
+from outpace.engine.scripts.misuse import with_name
 from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError
 from outpace.kernel import Kernel
 from outpace.real.net.messages import ProcessFailed
@@ -139,9 +139,7 @@ class Losses:
 
 def _error(name: str, failed: ProcessFailed) -> OutpaceError:
     kinds = {"ConfigError": ConfigError, "DivergenceError": DivergenceError}
-    number = name.removeprefix("worker-")
-    is_named = re.search(rf"\b(worker.{number}|{name})\b", failed.text) is not None
     kind = kinds.get(failed.kind, RunError)
     is_ours = failed.kind in vars(errors)
     text = failed.text if is_ours else f"{failed.kind}: {failed.text}"
-    return kind(text if is_named else f"{name}: {text}")
+    return kind(with_name(name, text))

@@ -7,6 +7,7 @@ process in their own variables which worker it is.
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import tempfile
@@ -105,10 +106,12 @@ def join_from_file(path: str, place: tuple[int, int] | None) -> None:
 
     def attach(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Attached:
         try:
-            return attached(link, number, experiment, model, optimizer)
+            found = attached(link, number, experiment, model, optimizer)
         except Exception as error:  # no other process reports it
             report_failure(link, error)
             raise
+        atexit.register(found.end_at_exit)  # before ZeroMQ's handler, which is older
+        return found
 
     HERE.attach, HERE.number, HERE.workers = attach, number, total
     HERE.files = Path(found.files) / name if found.files else None

@@ -99,6 +99,7 @@ class SimulatedScript:
         self._slices: list[slice] = []
         self._iteration = 0
         self._left = self._has_loaded = False
+        self._is_over = False  # True: the run was ended early, and nobody answers any more
         self._read_digest: str | None = None  # of the state that was read since the last step
         self._pid = os.getpid()  # a process that the script forks has a copy of this object
         self._abortable = self._untimed = 0  # contexts that the script is in
@@ -191,8 +192,6 @@ class SimulatedScript:
     def _continue(self) -> None:
         """Wait for the next parameters, and load them into the model."""
         message = self._receive()
-        if isinstance(message, Over):
-            self._exit(message)
         assert isinstance(message, Go)
         script = self._script
         if self._keeps_buffers:
@@ -236,8 +235,6 @@ class SimulatedScript:
         self._leave(fetch)
         if fetch:
             message = self._receive()
-            if isinstance(message, Over):
-                self._exit(message)
             assert isinstance(message, FinalParameters)
             self._load()
 
@@ -248,10 +245,11 @@ class SimulatedScript:
 
     def _exit(self, over: Over) -> NoReturn:
         """Exit the script because the run is over."""
+        if not over.reason:
+            self._is_over = self._left = True
+            raise RunOver("outpace: the run was ended early")
         if not self._left:
             self._leave(fetch=False)
-        if not over.reason:
-            raise RunOver("outpace: the run was ended early")
         print(f"outpace: {over.reason}; the script of {self._name} ends here", file=sys.stderr)  # noqa: T201
         raise RunOver(0)
 
@@ -313,16 +311,20 @@ class SimulatedScript:
     def abortable(self) -> Iterator[Computation]:
         """See `outpace.abortable`. The block always runs to its end, whatever the strategy does."""
         self._abortable += 1
-        yield Computation()
-        self._abortable -= 1
+        try:
+            yield Computation()
+        finally:
+            self._abortable -= 1
 
     @contextmanager
     def untimed(self) -> Iterator[None]:
         """See `outpace.untimed`."""
         self._untimed += 1
-        with self._clock.paused():
-            yield
-        self._untimed -= 1
+        try:
+            with self._clock.paused():
+                yield
+        finally:
+            self._untimed -= 1
 
     def log(self, values: dict[str, float]) -> None:
         """See `outpace.log`; also after `outpace.finish`."""
@@ -332,6 +334,8 @@ class SimulatedScript:
     # -- messages --------------------------------------------------------------------------------
 
     def _send(self, message: FromScript) -> None:
+        if self._is_over:
+            raise RunOver("outpace: the run was ended early")
         try:
             send(self._pipe, message)
         except ConnectionError:
@@ -342,6 +346,8 @@ class SimulatedScript:
             message: ToScript = receive(self._pipe)
         except (EOFError, ConnectionError):
             os._exit(1)  # the simulation is over
+        if isinstance(message, Over):
+            self._exit(message)
         return message
 
 
@@ -373,8 +379,10 @@ class _Stopwatch:
     @contextmanager
     def paused(self) -> Iterator[None]:
         since, self.has_evaluated = time.perf_counter(), True
-        yield
-        self._left_out += time.perf_counter() - since
+        try:
+            yield
+        finally:
+            self._left_out += time.perf_counter() - since
 
     def read(self) -> float:
         return time.perf_counter() - self._started - self._left_out

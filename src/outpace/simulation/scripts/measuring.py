@@ -8,7 +8,9 @@ are written again by the run.
 from __future__ import annotations
 
 import dataclasses
+import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 from outpace.cluster.observed import Measured
@@ -46,7 +48,20 @@ def with_measured_times(experiment: Experiment) -> Experiment:
 
 
 def _measured(experiment: Experiment, samples: int) -> tuple[float, ...]:
-    workers = ScriptWorkers(experiment, None, lambda *_: None, alone=True)
+    with tempfile.TemporaryDirectory(prefix="outpace-") as files:  # for `outpace.output_dir`
+        seconds = _seconds(experiment, Path(files), samples)
+    if len(seconds) < _WARM_UP + _LEAST:
+        raise ConfigError(
+            f"compute: the script took {len(seconds)} steps, too few to measure how long one "
+            f"takes ({_WARM_UP + _LEAST} are needed): name a law, such as compute.kind=constant "
+            "compute.mean_s=0.1"
+        )
+    return tuple(seconds[_WARM_UP:])
+
+
+def _seconds(experiment: Experiment, files: Path, samples: int) -> list[float]:
+    """Return the durations of the first steps."""
+    workers = ScriptWorkers(experiment, files, lambda *_: None, alone=True)
     try:
         (process,) = workers.processes
         process.host = _NoRun()
@@ -63,14 +78,8 @@ def _measured(experiment: Experiment, samples: int) -> tuple[float, ...]:
                 break
             seconds.append(step.what.computed_s)
     finally:
-        workers.close()
-    if len(seconds) < _WARM_UP + _LEAST:
-        raise ConfigError(
-            f"compute: the script took {len(seconds)} steps, too few to measure how long one "
-            f"takes ({_WARM_UP + _LEAST} are needed): name a law, such as compute.kind=constant "
-            "compute.mean_s=0.1"
-        )
-    return tuple(seconds[_WARM_UP:])
+        workers.close(at_once=True)
+    return seconds
 
 
 class _NoRun:

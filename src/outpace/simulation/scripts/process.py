@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 import torch
 
 from outpace.blocks.block import Block, Deferred, parts
 from outpace.config.experiment import Experiment
 from outpace.engine.output import Output
+from outpace.engine.scripts.misuse import with_name
 from outpace.errors import RunError
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
@@ -124,7 +127,7 @@ class ScriptProcess:
     ) -> None:
         self.worker, self._name = worker, worker_name(worker)
         self._slots, self._has_reader = Slots(), has_reader
-        self._pipe, theirs = Pipe()
+        self.pipe, theirs = Pipe()
         self._output = output
         with theirs:
             self._process: ForkServerProcess = forking.start(
@@ -164,7 +167,7 @@ class ScriptProcess:
     def begin(self, elements: int, dtype: torch.dtype, slices: list[slice], buffers: Any) -> None:
         """Begin the run; see `Begin`."""
         self._slots.open(elements, dtype)
-        send(self._pipe, Begin(elements, slices, buffers))
+        send(self.pipe, Begin(elements, slices, buffers))
 
     # -- steps ---------------------------------------------------------------------------
 
@@ -180,7 +183,7 @@ class ScriptProcess:
         if held is not None:
             held.take()
         fill(self._slots.parameters, [piece for block in parameters for piece in parts(block)])
-        send(self._pipe, Go(iteration, discard))
+        send(self.pipe, Go(iteration, discard))
         self._is_computing = True
         message = self._receive()
         if isinstance(message, Left):
@@ -216,11 +219,11 @@ class ScriptProcess:
     def stop(self, reason: str) -> None:
         """Make a script that waits for its next step exit. reason: is printed."""
         if not self.has_left and not self._is_computing:
-            send(self._pipe, Over(reason))
+            send(self.pipe, Over(reason))
             self._is_stopped = True
 
-    def end(self, parameters: Sequence[Block], reason: str) -> None:
-        """Let the script end, and wait for that.
+    def begin_end(self, parameters: Sequence[Block], reason: str) -> None:
+        """Let the script go on to its end, for which `await_end` waits.
 
         Args:
             parameters: the final ones, for a script that waits for them.
@@ -230,17 +233,28 @@ class ScriptProcess:
             self._stepped()
         if self._waits_for_final:
             fill(self._slots.parameters, [piece for block in parameters for piece in parts(block)])
-            send(self._pipe, FinalParameters())
+            send(self.pipe, FinalParameters())
         elif not (self.has_left or self._is_stopped):
-            send(self._pipe, Over(reason))
+            send(self.pipe, Over(reason))
+
+    def await_end(self) -> None:
+        """Wait for the end of the script."""
         while self.ended is None:
             self._receive()
 
+    def end_early(self) -> bool:
+        """Tell the script that the run was ended early. Return False if it has ended."""
+        if self.pipe.closed or self.ended is not None:
+            return False
+        with contextlib.suppress(ConnectionError):
+            send(self.pipe, Over(""))
+        return True
+
     def close(self) -> None:
         """End the process, whatever it does. Idempotent."""
-        if self._pipe.closed:
+        if self.pipe.closed:
             return
-        self._pipe.close()
+        self.pipe.close()
         if self.ended is not None:
             self._process.join(_GRACE_S)
         self._process.terminate()
@@ -260,14 +274,14 @@ class ScriptProcess:
             if isinstance(message, Logged):
                 self.host.logged(self.worker, message.values)
             elif isinstance(message, WantState):
-                send(self._pipe, States(self.host.optimizer_state(self.worker)))
+                send(self.pipe, States(self.host.optimizer_state(self.worker)))
             elif isinstance(message, LoadState):
                 self.host.load_optimizer_state(self.worker, message.state)
             elif isinstance(message, Ended):
                 self.ended, self.has_left = message, True
                 if message.error is not None:
                     kind, text = message.error
-                    raise kind(text)
+                    raise kind(with_name(self._name, text))
                 return message
             else:
                 if isinstance(message, Left):
@@ -278,7 +292,7 @@ class ScriptProcess:
     def _next(self) -> FromScript:
         since = time.monotonic()
         is_told = False
-        while not self._pipe.poll(1.0):
+        while not self.pipe.poll(1.0):
             self._has_reader()
             if not is_told and time.monotonic() - since > _SILENT_S:
                 is_told = True
@@ -288,9 +302,26 @@ class ScriptProcess:
                     "barrier for instance, it waits without end: interrupt it (Ctrl-C)"
                 )
         try:
-            message: FromScript = receive(self._pipe)
+            message: FromScript = receive(self.pipe)
         except (EOFError, ConnectionError):
             self._process.join(_GRACE_S)
             how = forking.how_it_ended(self._process)
             raise RunError(f"the process of {self._name}'s script {how}") from None
         return message
+
+
+def end_scripts(processes: Sequence[ScriptProcess]) -> None:
+    """End scripts in the middle, as when a real run ends early: what they clean up is done.
+
+    A script that has not ended two seconds later is left to `ScriptProcess.close`.
+    """
+    pipes = {process.pipe for process in processes if process.end_early()}
+    deadline = time.monotonic() + _GRACE_S
+    while pipes and (left_s := deadline - time.monotonic()) > 0:
+        for pipe in cast("list[Connection]", wait(pipes, left_s)):
+            try:  # what they send is read, because a full pipe would stop them
+                has_ended = isinstance(receive(pipe), Ended)
+            except (EOFError, ConnectionError):
+                has_ended = True
+            if has_ended:
+                pipes.remove(pipe)

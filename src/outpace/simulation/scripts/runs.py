@@ -12,6 +12,7 @@ import torch
 
 from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
+from outpace.engine.outcome import require_trained
 from outpace.engine.scripts.layout import places_of
 from outpace.engine.scripts.optimizer_state import cut
 from outpace.engine.scripts.same_gradients import SameGradients
@@ -76,7 +77,10 @@ class ScriptRun(VirtualRun):
         if not why and self.experiment.stop.virtual_time_s is not None:
             why = "stop.virtual_time_s is reached"
         for process in self._processes:
-            process.end(self._values(process.worker), why)
+            process.begin_end(self._values(process.worker), why)
+        for process in self._processes:
+            process.await_end()
+        require_trained(self.totals)
 
     def used_by_script(self) -> dict[str, Any]:
         return self._workload.first.used
@@ -111,8 +115,8 @@ class ScriptRun(VirtualRun):
         if step.gradient is Gradient.NOT_FINITE and worker not in self._unusable:
             self._unusable.add(worker)
             notices.warn(
-                f"a gradient of {worker_name(worker)} is not finite: it is not used, nor are "
-                "later ones like it"
+                f"a gradient of {worker_name(worker)} is not finite: it is not pushed (iteration "
+                f"{self.totals.iterations.get(worker, 1) - 1}), nor are later ones like it"
             )
 
     def left(self, worker: int) -> None:

@@ -14,7 +14,7 @@ from outpace.errors import ConfigError
 from outpace.simulation.scripts.memory import free_bytes, own_bytes
 from outpace.simulation.scripts.messages import Attached
 from outpace.simulation.scripts.output import OutputThread
-from outpace.simulation.scripts.process import ScriptProcess
+from outpace.simulation.scripts.process import ScriptProcess, end_scripts
 from outpace.support.forking import preload, require_forking
 from outpace.support.streams import OutputClosed
 from outpace.sync.messages import worker_name
@@ -95,8 +95,10 @@ class ScriptWorkers:
         for process in self.processes:
             process.begin(elements, first.dtype, list(slices), first.buffers)
 
-    def close(self) -> None:
-        """End all processes. Idempotent."""
+    def close(self, *, at_once: bool = False) -> None:
+        """End all processes; scripts that still run may clean up unless at_once. Idempotent."""
+        if not at_once:
+            end_scripts(self.processes)
         for process in self.processes:
             process.close()
         self._output.close()

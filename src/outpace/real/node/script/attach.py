@@ -11,7 +11,6 @@ except for buffers that the strategy averages. The run's result has worker 0's.
 
 from __future__ import annotations
 
-import atexit
 import os
 import sys
 from collections import defaultdict
@@ -20,7 +19,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import torch
-import zmq.utils.garbage  # noqa: F401  # its atexit handler must run after ours
+import zmq.utils.garbage  # noqa: F401  # its atexit handler must not be one of the script's
 
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.misuse import require_log, require_step
@@ -319,7 +318,6 @@ def attached(
         models = ScriptModels(peer, experiment, trainer)
         found = Attached(peer, trainer, peer.work(models), models)
     take_over(optimizer, found.step, found.whole_state, found.loading_state)
-    atexit.register(found.end_at_exit)  # does nothing if the launcher has called `end`
     return found
 
 
