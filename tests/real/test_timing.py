@@ -137,6 +137,16 @@ def test_the_probe_changes_nothing_but_the_times(slow_server):
     assert without.trace.num_rows == slow_server.trace.num_rows
 
 
+def test_a_pull_that_follows_its_push_later_has_a_row_of_its_own():
+    # With a global barrier workers push, ask the scheduler, and pull when it lets them.
+    table = run(CONFIG, barrier="global").timing
+    for what, answered in (("push", False), ("pull", True)):
+        rows = rows_of(table, what)
+        assert len(rows) == 6  # 2 workers and 3 iterations, without what the scheduler gets
+        assert all((row["arrived_ns"] is not None) == answered for row in rows)
+        assert all(row["received_ns"] <= row["begun_ns"] <= row["done_ns"] for row in rows)
+
+
 def test_without_servers_all_reduces_have_times_and_the_probe_changes_nothing():
     config = CONFIG | {"sync": {"kind": "ssgd"}}
     del config["servers"]

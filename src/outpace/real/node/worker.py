@@ -204,7 +204,7 @@ class ServedWorker(WorkerProcess):
         if settings is not None and gradient is not None:
             message.settings, message.unused = settings.groups, settings.unused
         message.skipped = push.skipped
-        if not self.is_recorded(push.iteration):
+        if to == SCHEDULER or not self.is_recorded(push.iteration):
             caller.send(message, gradient)
             return
         message.timed = True
