@@ -56,9 +56,11 @@ class Shown:
 def write_calibration_page(shown: Shown, path: Path) -> None:
     """Write the page to `path`. Raises ConfigError if the file cannot be written."""
     head, *rows = shown.rows
-    laws = [(f"<code>{escaped(key)}</code>", escaped(words)) for key, words in shown.laws]
+    laws = "".join(
+        f"<p><code>{escaped(key)}</code>: {escaped(words)}</p>" for key, words in shown.laws
+    )
     sections = [
-        Section("laws", "The cluster file", [table("laws-table", ["Key", "Value"], laws)]),
+        Section("laws", "The cluster file", [laws]),
         Section(
             "run-times",
             "Run times of the workers",
@@ -169,8 +171,9 @@ def _order(shown: Shown) -> Figure:
     ]
     for trace in traces:
         trace["mode"] = "lines+markers"
+    ticks = {"dtick": 1} if len(places) <= _MOST_WORKERS else {}
     layout = {
-        "xaxis": axis("place of the worker in its iteration: 1 is the fastest", tickformat="d"),
+        "xaxis": axis("place of the worker in its iteration: 1 is the fastest", **ticks),
         "yaxis": axis_from_0("mean run time (s)"),
         "hovermode": "x unified",
     }

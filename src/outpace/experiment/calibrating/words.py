@@ -9,17 +9,15 @@ from outpace.cluster.laws import Constant, Exponential, ServiceLaw, ShiftedExpon
 from outpace.cluster.network import NetworkLaw
 from outpace.cluster.regimes import Regimes
 from outpace.experiment.calibrating.calibration import Calibration
-from outpace.report.words import SPACE, duration
+from outpace.report.words import SPACE, duration, plural
 
 
 def law_rows(found: Calibration) -> list[tuple[str, str]]:
     """Return what was found, by key of the cluster file."""
     run = found.runs[0]
-    runs = "run" if len(found.runs) == 1 else "runs"
-    about = (
-        f"{len(found.runs)} {runs}, {found.workers} workers, {run.servers} servers, "
-        f"{found.iterations} iterations"
-    )
+    counts = {"run": len(found.runs), "worker": found.workers, "server": run.servers}
+    about = ", ".join(plural(count, noun) for noun, count in counts.items())
+    about += f", {plural(found.iterations, 'iteration')}"
     rows = [("from", about), ("compute", compute_words(found))]
     if found.network is not None and found.network_law is not None:
         rows.append(("network", _network(found.network_law, found.network.error)))
@@ -66,7 +64,9 @@ def _network(law: NetworkLaw, error: float) -> str:
         parts.append(f"{', '.join(law.nodes)} slower")
     if law.pairs:
         parts.append(f"{len(law.pairs)} pairs of their own")
-    parts.append(f"{law.contention}; median error {100 * error:.1f} %")
+    if law.delays:
+        parts.append("late messages")
+    parts.append(f"{law.contention}; median error alone {100 * error:.1f} %")
     return ", ".join(parts)
 
 
