@@ -61,6 +61,7 @@ PICTURES = (
     Picture("report.png", "demo/report.html", ("summary", "progress"), header=True),
     Picture("timeline.png", "demo/BSP/seed-0/report.html", ("timeline",)),
     Picture("cut-offs.png", "pooled/report.html", ("timeline",)),
+    Picture("your-script.png", "script/report.html", ("summary", "progress"), header=True),
     Picture("ssp-lazy.png", "ssp/lazy/report.html", ("timeline",), choices=BEGIN, width=1080),
     Picture("ssp-soft.png", "ssp/soft/report.html", ("timeline",), choices=BEGIN, width=1080),
 )
@@ -80,7 +81,7 @@ def main() -> None:
 
 
 def make_runs(runs: Path) -> None:
-    """Repeat the runs that README, concepts and tutorial show."""
+    """Repeat the runs that README, concepts, tutorial and "Your script, your cluster" show."""
     examples = ROOT / "examples"
     outpace("compare", examples / "demo.yaml", "--out", runs / "demo")
     outpace("compare", examples / "ssp_waits.yaml", "--out", runs / "ssp")
@@ -93,6 +94,14 @@ def make_runs(runs: Path) -> None:
     outpace("runtimes", "fit", runs / "recorded", "--model", "pooled", "-o", model)
     sync = f"sync={{kind: cutoff, model: pooled, file: '{model}'}}"
     outpace("simulate", cluster, sync, "--out", runs / "pooled")
+    # "Your script, your cluster": a real run, the cluster, and strategies in virtual time.
+    script, arguments = examples / "train_mnist.py", ("--workers", "4", "--", "--epochs", "5")
+    law = "compute={kind: lognormal, mean_s: 0.1, cv: 0.3, factors: [1, 1, 1, 2]}"
+    outpace("run", script, law, "--out", runs / "first", *arguments)
+    outpace("calibrate", runs / "first", "-o", runs / "cluster.yaml")
+    given = ("--variants", examples / "script_strategies.yaml", "--cluster", runs / "cluster.yaml")
+    options = ("--seeds", "3", "--target-accuracy", "0.93", "--out", runs / "script")
+    outpace("compare", script, *given, *options, *arguments)
 
 
 def outpace(*arguments: str | Path) -> None:

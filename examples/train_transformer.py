@@ -1,20 +1,24 @@
-"""A small transformer learns to write Python, character by character.
+"""A small GPT learns to write, character by character.
 
     python examples/train_transformer.py
-    outpace run examples/train_transformer.py --workers 2 sync.kind=bsp -- --steps 200
+    outpace run examples/train_transformer.py --workers 2 sync.kind=bsp -- --steps 100
+    outpace simulate examples/train_transformer.py --workers 8 compute.kind=measured -- --steps 20
 
-AdamW with two parameter groups, gradient clipping and warm-up, as for large models.
+AdamW with weight decay for matrices only, gradient accumulation, gradient clipping, and a learning
+rate that rises linearly and falls as a cosine, as for large models.
 """
 
 import argparse
 import inspect
+import math
+from pathlib import Path
 
 import torch
 from torch import nn
 
 import outpace
 
-LENGTH, WIDTH, BATCH = 64, 64, 16
+LENGTH, WIDTH, BATCH = 64, 64, 8
 
 
 class Transformer(nn.Module):
@@ -39,48 +43,70 @@ class Transformer(nn.Module):
         return self.head(self.layers(hidden, mask=mask, is_causal=True))
 
 
-def batch(corpus: torch.Tensor, step: int) -> torch.Tensor:
-    """Return this worker's own batch of shape (BATCH, LENGTH + 1)."""
-    numbers = torch.Generator().manual_seed(step * outpace.world_size() + outpace.rank())
+def make_optimizer(model: nn.Module) -> torch.optim.AdamW:
+    matrices = [p for p in model.parameters() if p.ndim > 1]
+    vectors = [p for p in model.parameters() if p.ndim <= 1]
+    groups = [
+        {"params": matrices, "weight_decay": 0.1},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=3e-3, betas=(0.9, 0.95))
+
+
+def learning_rate(step: int, steps: int) -> float:
+    """Return the share of the highest learning rate: warm-up, then a cosine down to a tenth."""
+    warm_up = max(1, steps // 10)
+    if step < warm_up:
+        return (step + 1) / warm_up
+    return 0.55 + 0.45 * math.cos(math.pi * (step - warm_up) / max(1, steps - warm_up))
+
+
+def batch(corpus: torch.Tensor, numbers: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return inputs and targets of shape (BATCH, LENGTH)."""
     starts = torch.randint(len(corpus) - LENGTH, (BATCH,), generator=numbers)
-    return torch.stack([corpus[start : start + LENGTH + 1] for start in starts])
+    characters = torch.stack([corpus[start : start + LENGTH + 1] for start in starts])
+    return characters[:, :-1], characters[:, 1:]
+
+
+def loss_of(model: nn.Module, characters: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return nn.functional.cross_entropy(model(characters).flatten(0, 1), targets.flatten())
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--accumulate", type=int, default=2, help="batches per step")
+    parser.add_argument("--text", type=Path, help="default: the source of argparse")
     arguments = parser.parse_args()
 
-    source = inspect.getsource(argparse)  # any other text would do
-    alphabet = sorted(set(source))
-    corpus = torch.tensor([alphabet.index(character) for character in source])
+    text = arguments.text.read_text() if arguments.text else inspect.getsource(argparse)
+    alphabet = {character: number for number, character in enumerate(sorted(set(text)))}
+    corpus = torch.tensor([alphabet[character] for character in text])
     torch.manual_seed(0)
     model = Transformer(len(alphabet))
-    matrices = [p for p in model.parameters() if p.ndim > 1]
-    vectors = [p for p in model.parameters() if p.ndim <= 1]
-    optimizer = torch.optim.AdamW(
-        [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}],
-        lr=3e-3,
+    model, optimizer = outpace.attach(model, make_optimizer(model))
+    scheduler = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: learning_rate(step, arguments.steps)
     )
-    model, optimizer = outpace.attach(model, optimizer)
-    warm_up = torch.optim.lr_scheduler.LinearLR(optimizer, 0.05, total_iters=20)
+    # Batches of its own for each worker, where outpace.sampler would divide a data set.
+    numbers = torch.Generator().manual_seed(outpace.rank())
 
-    for step in range(arguments.steps):
-        characters = batch(corpus, step)
-        output = model(characters[:, :-1])
-        loss = nn.functional.cross_entropy(output.flatten(0, 1), characters[:, 1:].flatten())
-        loss.backward()
+    total = 0.0
+    for step in range(1, arguments.steps + 1):
+        for _ in range(arguments.accumulate):
+            loss = loss_of(model, *batch(corpus, numbers)) / arguments.accumulate
+            loss.backward()
+            total += loss.item()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        warm_up.step()
+        scheduler.step()
         optimizer.zero_grad()
-        if step % 25 == 0 and outpace.rank() == 0:
-            outpace.log(loss=loss)
-            print(f"step {step}: loss {loss.item():.3f}", flush=True)
+        if step % 10 == 0 and outpace.rank() == 0:
+            outpace.log(loss=total / 10, lr=scheduler.get_last_lr()[0])
+            print(f"step {step}: loss {total / 10:.3f}", flush=True)
+        if step % 10 == 0:
+            total = 0.0
     outpace.finish()
-    if outpace.rank() == 0:
-        outpace.log(loss=loss)
-        print(f"done: loss {loss.item():.3f}")
 
 
 if __name__ == "__main__":

@@ -307,7 +307,7 @@ class Experiment:
         none = without_servers(sync)
         for key in _OF_SERVERS:
             if getattr(self, key) != _USUAL[key]:
-                yield f"{key}: {none}: leave it out"
+                yield f"{key}: {none}: leave it out; a variant with servers can have it"
         if self.network is not None and self.network.delays:
             yield f"network.delays: {none}, so no push, pull or reply can be late"
         if self.workers == 1:
