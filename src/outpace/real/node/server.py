@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from time import monotonic_ns
 from typing import Any
@@ -31,19 +30,18 @@ from outpace.real.net.messages import (
     OptimizerState,
     Plan,
     Probe,
-    ProbeAnswer,
     Ready,
     Snapshot,
     TakeSnapshot,
     WirePush,
 )
-from outpace.real.net.probes import MOST_PROBES, SIZES
 from outpace.real.net.sparse_log import SparseLog
 from outpace.real.net.translation import for_shard, wire_reply
 from outpace.real.net.transport import Handlers
 from outpace.real.net.zeromq.transport import LOOPBACK
 from outpace.real.node.member import CoordinatorLink, Member
 from outpace.real.node.optimizer_state import bytes_due, entries_of, state_from
+from outpace.real.node.probing import ProbeAnswers
 from outpace.real.node.timing import ServiceTimes, TimedShard
 from outpace.record.timing import PULL, PUSH
 from outpace.support.units import Time
@@ -96,13 +94,19 @@ class Server(Member):
         self._given_state = Future[dict[int, State]](self.kernel, "the optimizer's state")
         self._all_left_at: Time | None = None
         self._log = SparseLog(self.notice)
-        self._probes: Counter[str] = Counter()  # answered, of each worker
-        names = self._workers = [worker_name(worker) for worker in range(experiment.workers)]
+        names = [worker_name(worker) for worker in range(experiment.workers)]
         self.listener = self.transport.listen(
             address,
             {name: keys.get(name, "") for name in names},
             # Losses are the coordinator's concern: it knows whether the worker was done.
             Handlers(self._expected_of_worker, self._take, lambda _: None, all_finite),
+        )
+        self._probes = ProbeAnswers(
+            index,
+            names,
+            self._times,
+            lambda: experiment.probe and self._is_ready and not self._has_started,
+            self.listener.send,
         )
         self._turns = Turns(most_unanswered(experiment), pushes_in_a_row(experiment))
         self._inbox = Inbox(self.kernel, self.listener, self.name, self._turns)
@@ -186,8 +190,7 @@ class Server(Member):
             size = bytes_due(message.entries, self._lengths) if peer == worker_name(0) else None
             return None if size is None else ("uint8", size)
         if isinstance(message, Probe):
-            size = message.block.elements
-            return ("uint8", size) if size in SIZES and self._may_probe(peer) else None
+            return self._probes.expected(peer, message)
         return self._block if isinstance(message, WirePush | Initialize) else None
 
     def _take(self, peer: str, received: WireMessage, block: Block | None) -> None:
@@ -218,9 +221,9 @@ class Server(Member):
         elif isinstance(received, OptimizerState) and self._takes_state:
             assert block is not None
             self._take_state(received, block)
-        elif isinstance(received, Probe) and self._may_probe(peer):
+        elif isinstance(received, Probe):
             assert block is not None
-            self._answer_probe(peer, received, block)
+            self._probes.answer(peer, received, block)
         else:
             self.listener.refuse(
                 peer, f"{type(received).__name__} is not accepted from this worker now"
@@ -236,18 +239,6 @@ class Server(Member):
         else:
             size, pulls = 0 if block is None else block.nbytes, received.coin is not None
             self._times.received(PUSH, worker, iteration, size, pulls=pulls)
-
-    def _may_probe(self, peer: str) -> bool:
-        """True if this worker may send a probe now: before the run begins, and not too many."""
-        is_time = self._experiment.probe and self._is_ready and not self._has_started
-        return is_time and self._probes[peer] < MOST_PROBES
-
-    def _answer_probe(self, peer: str, probe: Probe, block: Block) -> None:
-        number = self._probes[peer]
-        self._probes[peer] += 1
-        began = monotonic_ns()
-        self.listener.send(peer, ProbeAnswer(self.index, number, probe.block), block)
-        self._times.probed(self._workers.index(peer), number, block.nbytes, began)
 
     def _require_finite(self, push: Push) -> None:
         """Drop a gradient that is not finite, or end the run; the worker should have refused it."""

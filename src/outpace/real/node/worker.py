@@ -22,21 +22,21 @@ from outpace.real.net.messages import (
     FetchState,
     OptimizerState,
     Plan,
-    Probe,
     ProbeAnswer,
     Refused,
     Snapshot,
     WirePush,
     WireReply,
 )
-from outpace.real.net.probes import SIZES, ProbeTurn
+from outpace.real.net.probes import SIZES
 from outpace.real.net.translation import reply_of
 from outpace.real.net.transport import Caller, Handlers
 from outpace.real.node.member import CoordinatorLink, Lost
 from outpace.real.node.optimizer_state import bytes_due, entries_of, state_from
+from outpace.real.node.probing import ProbeOfServers
 from outpace.real.node.timing import RequestTimes
 from outpace.real.node.worker_process import Trainer, WorkerProcess
-from outpace.record.timing import COMPUTE, PROBE, PULL, PUSH, STOPPED
+from outpace.record.timing import COMPUTE, PULL, PUSH, STOPPED
 from outpace.support.randomness import RandomStream
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync.messages import (
@@ -70,8 +70,7 @@ class ServedWorker(WorkerProcess):
         self._callers: dict[str, Caller] = {}
         self._numbers: dict[str, int] = {}  # of the servers
         self._times = RequestTimes(self.timing, worker)
-        self._probe_answers = Mailbox[ProbeAnswer](self.kernel, "the answer to a probe")
-        self._probed = -1, -1, -1  # server, number and bytes of the probe that is not answered yet
+        self._probe = ProbeOfServers(self.kernel, worker, self._times)
         self._blocks: list[Block] = []
         self._coins = RandomStream(
             experiment.seed, "coin", worker, lambda source, n: source.random(n)
@@ -120,18 +119,7 @@ class ServedWorker(WorkerProcess):
         return [blocks[server] for server in range(len(blocks))]
 
     async def probe(self, budget: Time) -> None:
-        zeros = torch.zeros(max(SIZES), dtype=torch.uint8)
-        turn = ProbeTurn(self.worker, len(self.servers), budget)
-        numbers = [0] * len(self.servers)
-        for server, size in turn.exchanges():
-            number, block = numbers[server], zeros[:size]
-            numbers[server] += 1
-            began = monotonic_ns()
-            self._callers[self.servers[server]].send(Probe(number, head_of(block)), block)
-            self._times.sent(PROBE, server, number, size, began, pulls=True)
-            self._probed = server, number, size
-            await self._probe_answers.get()
-            turn.took(monotonic_ns() - began)
+        await self._probe.run(budget, list(self._callers.values()))
 
     async def leave(self, *, fetch: bool) -> list[Block]:
         # The program stays suspended and sends nothing more.
@@ -270,10 +258,8 @@ class ServedWorker(WorkerProcess):
             if self._times.count:
                 self._times.arrived(message.shard, message.iteration, message.block.nbytes)
             self._mailbox.put(reply_of(message, block))
-        elif isinstance(message, ProbeAnswer) and self._is_due(message):
-            self._probed = -1, -1, -1
-            self._times.arrived(message.shard, message.number, message.block.nbytes)
-            self._probe_answers.put(message)
+        elif isinstance(message, ProbeAnswer) and self._probe.take(message):
+            pass
         elif isinstance(message, Ack):
             self._mailbox.put(message)
         elif isinstance(message, Snapshot):
@@ -287,9 +273,6 @@ class ServedWorker(WorkerProcess):
             raise RunError(f"{peer} refused {self.name}: {message.reason}")
         else:
             raise RunError(f"{peer} sent {self.name} a {type(message).__name__}")
-
-    def _is_due(self, answer: ProbeAnswer) -> bool:
-        return self._probed == (answer.shard, answer.number, answer.block.nbytes)
 
     def _lost(self, peer: str) -> None:
         raise Lost(self.name, peer)
