@@ -179,12 +179,15 @@ def say(kind: str, lines: Sequence[str]) -> None:
         echo(f"{kind}: {line}", err=True)
 
 
-def require_page(path: Path) -> None:
-    """Raise ConfigError if there is such a file, and Outpace did not write it."""
+def require_page(path: Path, option: str = "--out") -> None:
+    """Raise ConfigError if there is such a file, and Outpace did not write it.
+
+    option: the one that names the page.
+    """
     from outpace.report import is_report
 
     if os.path.lexists(path) and not is_report(path):
         raise ConfigError(
             f"{path} exists and is not a page of Outpace, so it is not overwritten; "
-            "name another file with --out"
+            f"name another file with {option}"
         )

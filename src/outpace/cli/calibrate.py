@@ -45,7 +45,7 @@ def calibrate(
             "name another file with -o"
         )
     page = out.with_suffix(".html") if report is None else report
-    require_page(page)
+    require_page(page, "--report")
     found = calibrate_runs(folders)
     write_calibration(found, out, page)
     read_cluster(out)

@@ -203,6 +203,8 @@ def _network(runs: Sequence[RunData], notes: list[str]) -> NetworkFit | None:
 def _service(
     runs: Sequence[RunData], warm_up: int, notes: list[str]
 ) -> tuple[dict[str, ServiceLaw], ServiceTimes | None]:
+    told_apart = [run for run in runs if _is_on_advance(run)]  # pushes and updates
+    runs = told_apart or runs
     requests = [_later(run, warm_up) for run in runs]
     parts = [part for part in requests if part is not None]
     if not parts:
@@ -226,7 +228,7 @@ def _service(
         laws["judge_time"] = Constant(mean_s=found.judge_s)
     if found.update_s:
         laws["update_time"] = Constant(mean_s=found.update_s)
-    elif not all(map(_is_on_advance, runs)):
+    elif not told_apart:
         notes.append(
             "the servers made an update of every push, so push_time includes it: for strategies "
             "that make one update per iteration calibrate on such a run, for instance of bsp"
@@ -252,11 +254,11 @@ def _copied(run: RunData) -> dict[str, ServiceLaw]:
 
 
 def _is_on_advance(run: RunData) -> bool:
-    """True if the run's servers made one update of all gradients of an iteration."""
+    """True if the run's servers made one update of an iteration, when all had pushed it."""
     sync = run.config.get("sync")
     if not isinstance(sync, dict) or sync.get("kind") not in POLICIES:
         return False
-    return sync.get("apply") == Apply.ON_ADVANCE.value
+    return sync.get("apply") == Apply.ON_ADVANCE.value and sync.get("quorum") is None
 
 
 # -- plain data ----------------------------------------------------------------------

@@ -22,6 +22,7 @@ from outpace.cluster.calibration.requests import Requests
 from outpace.cluster.calibration.run_times import Recording
 from outpace.errors import ConfigError
 from outpace.record.folder import (
+    CONFIG,
     MESSAGES,
     SUMMARY,
     TIMING,
@@ -78,7 +79,8 @@ class RunData:
 
     @property
     def servers(self) -> int:
-        return int(self.config.get("servers") or 1)
+        servers = self.config.get("servers")
+        return servers if type(servers) is int else 1
 
     @property
     def push_bytes(self) -> int:
@@ -137,6 +139,9 @@ def _read(folder: Path) -> RunData:
             f"{folder}: its workers were cut off, so their run times are not known; calibrate on a "
             "run of another strategy, such as bsp"
         )
+    workers = config.get("workers")
+    if type(workers) is not int or workers < 1:
+        raise ConfigError(f"{folder / CONFIG}: workers must be at least 1, not {workers!r}")
     path = folder / TRACE
     iterations = read_event(
         path, "iteration", ("worker", "iteration", "start_ns", "computed_ns", "end_ns")
@@ -148,7 +153,7 @@ def _read(folder: Path) -> RunData:
             "record a longer run"
         )
     with reading(path):
-        table = _by_iteration(iterations, int(config.get("workers") or 1))
+        table = _by_iteration(iterations, workers)
     overhead = np.zeros_like(table.computed)
     measured = None
     if is_real:
