@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -87,6 +88,7 @@ class SimulatedScript:
         optimizer: torch.optim.Optimizer,
     ) -> None:
         self._pipe, self._slots, self._number = pipe, slots, number
+        self._sending = threading.Lock()  # any thread of the script may log
         self._name, self._experiment = worker_name(number), experiment
         script = self._script = ScriptModel(model, optimizer)
         script.settings()  # raises if a setting cannot be sent
@@ -337,7 +339,8 @@ class SimulatedScript:
         if self._is_over:
             raise RunOver("outpace: the run was ended early")
         try:
-            send(self._pipe, message)
+            with self._sending:
+                send(self._pipe, message)
         except ConnectionError:
             os._exit(1)  # the simulation is over
 
