@@ -103,6 +103,6 @@ class Rule(Protocol):
     def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
         """Take in an iteration that ended after `ended_s`, without the censored workers.
 
-        Shapes (N,), as the rows of `RunTimes`. The time of a censored worker can be more than
-        `ended_s`, because it went on computing until it was told to stop.
+        Shapes (N,), as the rows of `RunTimes`. The time of a censored worker is the cut-off, which
+        can be a little less than `ended_s`.
         """

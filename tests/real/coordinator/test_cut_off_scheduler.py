@@ -26,12 +26,13 @@ class OutOfMessages(Exception):
 class Place:
     """A scheduler's context: messages that come at given times, a clock that anybody may set."""
 
-    def __init__(self, arrivals_s):
+    def __init__(self, arrivals_s, reports=()):
         self.now = 0
         self._due = deque(
             (nanoseconds(at_s), Done(worker, 0, at_s, 1.0, True))
             for worker, at_s in enumerate(arrivals_s)
         )
+        self._due.extend((nanoseconds(at_s), done) for at_s, done in reports)
         self.closed_s: list[tuple[float, list[int]]] = []
 
     async def recv(self):
@@ -109,6 +110,55 @@ def test_a_time_to_ask_again_that_had_passed_when_the_rule_was_asked_is_nothing_
     answers = [Wait(again_s=1.1), Wait(count=3)]
     shown, *_ = outcome([1.0, 1.1, 1.8, 9.0], answers)
     assert shown == [(2, 1.1), (3, 1.8)]
+
+
+class Watching:
+    """A rule that ends each iteration after the first gradient."""
+
+    def __init__(self):
+        self.observed: list[tuple[list[float], list[bool], float]] = []
+
+    def begin(self):
+        return Wait(count=1)
+
+    def observe(self, seconds, censored, ended_s):
+        self.observed.append((seconds.tolist(), censored.tolist(), ended_s))
+
+
+@pytest.mark.parametrize(
+    ("computed_s", "share", "observed_s", "is_bound"),
+    [
+        (1.5, 0.7, 1.0, True),
+        (1.5, math.nan, 1.0, True),  # of a script, whose usual time is unknown
+        (1.5, 1.0, 1.6, False),  # it finished late, and took 0.1 s for messages, as worker 0
+    ],
+)
+def test_the_bound_of_a_worker_that_was_cut_off_is_the_cut_off(
+    computed_s, share, observed_s, is_bound
+):
+    reports = [(1.7, Done(1, 0, computed_s, share, finished=share == 1.0))]
+    place, rule = Place([], [(1.0, Done(0, 0, 0.9, 1.0, finished=True)), *reports]), Watching()
+    with pytest.raises(OutOfMessages):
+        cut_off(place, rule, 2, 1).send(None)
+    (((first_s, second_s), censored, ended_s),) = rule.observed
+    assert (first_s, ended_s) == (1.0, 1.0)
+    assert (second_s, censored) == (pytest.approx(observed_s), [False, is_bound])
+
+
+def test_the_delay_of_the_scheduler_is_no_part_of_the_cut_off():
+    class Late(Place):
+        async def recv_within(self, timeout_s):
+            message = await super().recv_within(timeout_s)
+            if message is None and timeout_s > 0:
+                self.now += nanoseconds(0.25)
+            return message
+
+    report = 1.9, Done(1, 0, 1.7, 0.7, finished=False)
+    place, rule = Late([], [(1.0, Done(0, 0, 0.9, 1.0, finished=True)), report]), Watching()
+    rule.begin = lambda: Wait(until_s=1.5)
+    with pytest.raises(OutOfMessages):
+        cut_off(place, rule, 2, 1).send(None)
+    assert rule.observed == [([1.0, 1.5], [False, True], 1.75)]
 
 
 class Fitted:

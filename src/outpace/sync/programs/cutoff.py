@@ -125,6 +125,7 @@ class _Iteration:
         self.came: list[int] = []  # workers with a gradient, in the order of their reports
         # Once it is closed:
         self.ended_s = math.nan  # seconds since it was opened
+        self._cut_off_s = math.nan  # the same, but without the delay of the scheduler
         self.missing: set[int] = set()  # workers whose reports may still arrive
 
     def take(self, done: Done, now: Time) -> None:
@@ -137,12 +138,21 @@ class _Iteration:
         self.reported[done.worker] = done
         self.missing.discard(done.worker)
 
-    def close(self, now: Time, live: set[int]) -> None:
+    def close(self, now: Time, live: set[int], until_s: float) -> None:
+        """End it; `until_s`: when the rule wanted that, in seconds since it was opened."""
         self.ended_s = seconds(now - self.opened)
+        last_s = float(np.nanmax(self.arrived, initial=0.0))
+        self._cut_off_s = min(self.ended_s, max(until_s, last_s))
         self._live, self.missing = live, live - self.reported.keys()
 
     def observed(self) -> tuple[Seconds, Mask]:
-        """Return the run times (s), and True for those that are lower bounds. Shapes (N,)."""
+        """Return the run times (s), and True for those that are lower bounds. Shapes (N,).
+
+        The bound of a worker that was cut off is the cut-off, as in the paper (equation 6). A real
+        scheduler closes the iteration a little later, and the worker goes on until the order to
+        stop arrives. If these parts counted, a rule that waits for the longest bound would wait
+        longer each time.
+        """
         arrived, reported, came = self.arrived, self.reported, self.came
         # Besides computing, a run time includes sending the parameters and the report.
         beside = [arrived[worker] - reported[worker].seconds for worker in came]
@@ -150,8 +160,10 @@ class _Iteration:
         found, censored = arrived.copy(), np.zeros(len(arrived), dtype=bool)
         for worker in self._live.difference(came):
             report = reported.get(worker)
-            found[worker] = max(self.ended_s, beside_s + report.seconds if report else 0.0)
-            censored[worker] = report is None or report.share < 1.0  # otherwise it finished late
+            if report is not None and report.share >= 1.0:  # it finished late
+                found[worker] = max(self.ended_s, beside_s + report.seconds)
+            else:
+                found[worker], censored[worker] = self._cut_off_s, True
         return found, censored
 
 
@@ -265,7 +277,7 @@ class _Scheduler:
         for worker in sorted(self._live - current.reported.keys()):
             me.send(worker_name(worker), Abort(current.number))
         me.iteration_closed(current.number, current.opened, now, wait, len(came))
-        current.close(now, set(self._live))
+        current.close(now, set(self._live), wait.until_s)
         self._closed = current
         self._open = _Iteration(current.number + 1, now, self._workers)
 
