@@ -21,8 +21,8 @@ _REFUTED: Final = 0.25  # share of the expected workers; with fewer, the memory 
 class Rolling(Rule):
     """Decides from the last `iterations` as draws; the first iteration waits for all workers.
 
-    A worker that was cut off counts with its last uncensored time, or the time that it had
-    computed if that is longer: the smallest time consistent with the observations. So the count
+    A worker that was cut off counts with its last uncensored time, or the cut-off if that is
+    later: the smallest time consistent with the observations. So the count
     rises until the true times have been observed. A larger guess (`hedge.Guess`) would raise the
     deadline, and cost 3 to 4 points on clusters whose nodes become fast again. The time of an
     absent worker is infinite.
