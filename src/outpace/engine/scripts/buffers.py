@@ -11,9 +11,11 @@ class AveragedBuffers:
     """The floating-point model buffers that workers average; empty unless `averaged`."""
 
     def __init__(self, script: ScriptModel, averaged: bool) -> None:
-        found = [b for b in script.model.buffers() if b.is_floating_point()] if averaged else []
-        self._buffers = found
-        self.elements = sum(buffer.numel() for buffer in found)
+        named = script.model.named_buffers() if averaged else ()
+        found = {name: buffer for name, buffer in named if buffer.is_floating_point()}
+        self._buffers = list(found.values())
+        self.sizes = {name: buffer.numel() for name, buffer in found.items()}
+        self.elements = sum(buffer.numel() for buffer in self._buffers)
 
     def read(self, like: torch.Tensor) -> torch.Tensor:
         """Return all buffers as one vector; shape (elements,)."""

@@ -101,6 +101,15 @@ class ScriptBlock:
         self.load_optimizer_state = self._parameters.load_optimizer_state
         self._value: torch.Tensor | None = None
 
+    @property
+    def buffers(self) -> torch.Tensor:
+        """The model buffers, as one vector."""
+        return self._buffers
+
+    @buffers.setter
+    def buffers(self, values: torch.Tensor) -> None:
+        self._buffers, self._value = values.clone(), None
+
     def refusal(self, gradient: Block, settings: StepSettings | None) -> str:
         return ""
 

@@ -135,6 +135,7 @@ class SimulatedScript:
                 digest=parameters_digest([flat]),
                 parameters=flat if number == 0 else None,
                 averaged=self._buffers.read(flat),
+                averaged_names=self._buffers.sizes,
                 buffers=script.read_buffers(),
                 used=script.used(),
             )
@@ -175,6 +176,7 @@ class SimulatedScript:
         """Put the gradient into its slot and return it, or return why there is none."""
         script = self._script
         if is_skipped(script.optimizer):
+            self._fill_buffers()
             return Gradient.SKIPPED
         flat = flat_gradient(script)
         if not all_finite(flat):
@@ -184,9 +186,15 @@ class SimulatedScript:
                     f"the gradient of {self._name} is not finite in its iteration "
                     f"{self._iteration}; try a smaller learning rate"
                 )
+            self._fill_buffers()
             return Gradient.NOT_FINITE
         fill(self._slots.gradient, [flat, self._buffers.read(flat)])
         return flat
+
+    def _fill_buffers(self) -> None:
+        """Put the averaged model buffers to their place behind a gradient that is not there."""
+        slot = self._slots.gradient
+        fill(slot[sum(self._script.layers) :], [self._buffers.read(slot)])
 
     def _tell_first(self, iteration: int, digest: str) -> None:
         self._told = iteration, digest
@@ -206,11 +214,12 @@ class SimulatedScript:
         self._hook = register_module_forward_pre_hook(self._forward)
         self._clock.start()
 
-    def _load(self) -> None:
+    def _load(self, *, buffers: bool = True) -> None:
         """Load the parameters, and averaged model buffers, from their slot."""
         slot, size = self._slots.parameters, sum(self._script.layers)
         self._script.load([slot[:size]])
-        self._buffers.load(slot[size : size + self._buffers.elements])
+        if buffers:
+            self._buffers.load(slot[size : size + self._buffers.elements])
 
     def _forward(self, *_: Any) -> None:
         """Tell the simulation about the first forward pass with gradients."""
@@ -238,7 +247,7 @@ class SimulatedScript:
         if fetch:
             message = self._receive()
             assert isinstance(message, FinalParameters)
-            self._load()
+            self._load(buffers=message.has_buffers)
 
     def _leave(self, fetch: bool) -> None:
         self._left = True
@@ -251,6 +260,8 @@ class SimulatedScript:
             self._is_over = self._left = True
             raise RunOver("outpace: the run was ended early")
         if not self._left:
+            if over.discard and self._keeps_buffers:
+                self._script.load_buffers(self._before)
             self._leave(fetch=False)
         print(f"outpace: {over.reason}; the script of {self._name} ends here", file=sys.stderr)  # noqa: T201
         raise RunOver(0)

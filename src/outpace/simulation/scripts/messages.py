@@ -46,6 +46,7 @@ class Attached:
         digest: of the parameters.
         parameters: only from worker 0; shape (parameters,).
         averaged: the model buffers that workers average, as one vector.
+        averaged_names: their names, each with its number of elements.
         buffers, used: see `ScriptModel`.
     """
 
@@ -61,6 +62,7 @@ class Attached:
     digest: str
     parameters: torch.Tensor | None
     averaged: torch.Tensor
+    averaged_names: dict[str, int]
     buffers: torch.Tensor
     used: dict[str, Any]
 
@@ -191,14 +193,25 @@ class States:
 
 @dataclass(frozen=True, slots=True)
 class FinalParameters:
-    """All workers have left; the parameters are in the slot."""
+    """All workers have left; the parameters are in the slot.
+
+    has_buffers: True if the averaged model buffers are behind them.
+    """
+
+    has_buffers: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """The run is over: exit the script. reason: to be printed; empty if it was ended early."""
+    """The run is over: exit the script.
+
+    Attributes:
+        reason: to be printed; empty if it was ended early.
+        discard: True if the last step did not end in time; see `Go`.
+    """
 
     reason: str
+    discard: bool = False
 
 
 ToScript: TypeAlias = Begin | Go | States | FinalParameters | Over

@@ -112,6 +112,7 @@ class ScriptPeer(ScriptComputing, SimulatedPeer):
     """The context of a worker's program in a run without servers."""
 
     tail: Tail
+    keep_buffers: Callable[[int, torch.Tensor], None]  # called after a step without a gradient
     has_left = False
 
     def must_stop(self, iteration: int) -> bool:
@@ -126,6 +127,7 @@ class ScriptPeer(ScriptComputing, SimulatedPeer):
 
     def _blocks(self, step: Step) -> Sequence[Block | None]:
         if step.gradient is None:
+            self.keep_buffers(self.worker, step.slot[self.tail.size :])
             return [None]
         size = self.tail.size + self.tail.elements
         made = partial(_with_tail, self.tail, step.gradient, step.what)

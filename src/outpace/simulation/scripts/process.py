@@ -105,6 +105,7 @@ class Step:
 
     what: Stepped
     gradient: StepGradient | None
+    slot: torch.Tensor  # of the gradient; the model buffers behind it are there in any case
 
 
 class ScriptProcess:
@@ -200,10 +201,10 @@ class ScriptProcess:
         if stepped is None:
             return None
         if stepped.gradient is not Gradient.READY:
-            return Step(stepped, None)
+            return Step(stepped, None, self._slots.gradient)
         gradient = StepGradient(self._slots.gradient)
         self._gradient = weakref.ref(gradient)
-        return Step(stepped, gradient)
+        return Step(stepped, gradient, self._slots.gradient)
 
     def _stepped(self) -> Stepped | None:
         message, self._ahead = self._ahead or self._receive(), None
@@ -222,20 +223,24 @@ class ScriptProcess:
             send(self.pipe, Over(reason))
             self._is_stopped = True
 
-    def begin_end(self, parameters: Sequence[Block], reason: str) -> None:
+    def begin_end(
+        self, parameters: Sequence[Block], reason: str, *, has_buffers: bool = False
+    ) -> None:
         """Let the script go on to its end, for which `await_end` waits.
 
         Args:
             parameters: the final ones, for a script that waits for them.
             reason: why a script that still trains ends here.
+            has_buffers: True if the averaged model buffers are behind the parameters.
         """
-        if self._is_computing and not self.has_left:
+        discard = self._is_computing and not self.has_left
+        if discard:
             self._stepped()
         if self._waits_for_final:
             fill(self._slots.parameters, [piece for block in parameters for piece in parts(block)])
-            send(self.pipe, FinalParameters())
+            send(self.pipe, FinalParameters(has_buffers))
         elif not (self.has_left or self._is_stopped):
-            send(self.pipe, Over(reason))
+            send(self.pipe, Over(reason, discard))
 
     def await_end(self) -> None:
         """Wait for the end of the script."""

@@ -56,6 +56,7 @@ class ScriptRun(VirtualRun):
     """
 
     _workload: ScriptWorkload
+    _finds_buffers = False  # True if the final values have model buffers behind the parameters
     warn: Callable[[str], None] = staticmethod(notices.warn)  # takes warnings about the training
 
     def _gradients_of(self, experiment: Experiment, workload: Workload) -> Gradients:
@@ -77,7 +78,8 @@ class ScriptRun(VirtualRun):
         if not why and self.experiment.stop.virtual_time_s is not None:
             why = "stop.virtual_time_s is reached"
         for process in self._processes:
-            process.begin_end(self._values(process.worker), why)
+            values = self._values(process.worker)
+            process.begin_end(values, why, has_buffers=self._finds_buffers)
         for process in self._processes:
             process.await_end()
         require_trained(self.totals)
@@ -232,6 +234,8 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
             buffers=first.averaged.numel(),
         )
         self._exact = 0 if strategy.has_own else self._tail.elements
+        # The version of the common model at which worker 0 loaded a state, and the state before.
+        self._before_loading: tuple[int, OptimizerState] | None = None
         super()._set_up(experiment, workload)
 
     @cached_property
@@ -280,7 +284,7 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
     def _context(self, worker: int) -> SimulatedPeer:
         peer = ScriptPeer(self, worker)
         self._connect(peer)
-        peer.tail = self._tail
+        peer.tail, peer.keep_buffers = self._tail, self._keep_buffers
         return peer
 
     def _leave(self, worker: int) -> None:
@@ -292,13 +296,43 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
         assert isinstance(value, torch.Tensor)
         return [value[: self._workload.size]]
 
+    @property
+    def _finds_buffers(self) -> bool:  # type: ignore[override]
+        return self._strategy.has_own
+
     def _values(self, worker: int) -> Sequence[Block]:
-        return super().parameters()
+        if self._finds_buffers:
+            return [*self.parameters(), self._own_block(worker).buffers]
+        return self.parameters()
+
+    def _own_block(self, worker: int) -> ScriptBlock:
+        block = self.own_block(worker)
+        assert isinstance(block, ScriptBlock)
+        return block
+
+    def _keep_buffers(self, worker: int, buffers: torch.Tensor) -> None:
+        """Keep the model buffers after a step without a gradient, as a real worker's model does."""
+        if self._strategy.has_own:
+            self._own_block(worker).buffers = buffers[: self._tail.buffers]
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        found = super().state_dict()
+        if self._strategy.has_own:  # averaged after the last step of worker 0's script, perhaps
+            first = self._workload.first
+            pieces = torch.split(self._own_block(0).buffers, list(first.averaged_names.values()))
+            for name, piece in zip(first.averaged_names, pieces, strict=True):
+                if name in found:
+                    found[name].copy_(piece.view(found[name].shape))
+        return found
 
     def optimizer_state(self, worker: int) -> Sequence[OptimizerState]:
         """Return a copy of the state with which this worker's steps are taken."""
         if self._strategy.has_own:
             return [self.own_block(worker).optimizer_state()]
+        if self._before_loading is not None and worker != 0:
+            version, state = self._before_loading
+            if version == self.model.version:  # for real, what worker 0 loads is its own until then
+                return [state]
         return [self.model.optimizer_state()]
 
     def load_optimizer_state(self, worker: int, state: Mapping[int, State]) -> None:
@@ -306,4 +340,5 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
         if self._strategy.has_own:
             self.own_block(worker).load_optimizer_state(state)
         elif worker == 0:
+            self._before_loading = self.model.version, self.model.optimizer_state()
             self.model.load_optimizer_state(state)

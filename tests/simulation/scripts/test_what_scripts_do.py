@@ -1,0 +1,116 @@
+"""What scripts do has the same effect in virtual time as in plain PyTorch or for real."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.support.paths import SCRIPTS
+
+from outpace.experiment.results import Result
+from outpace.experiment.running import run, simulate
+
+FEATURES = runpy.run_path(str(SCRIPTS / "features.py"))
+CHECKPOINTS = runpy.run_path(str(SCRIPTS / "checkpoints.py"))
+LAW = {"kind": "constant", "mean_s": 0.5}
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch):
+    """Let scripts of runs without a folder write their files elsewhere."""
+    monkeypatch.chdir(tmp_path)
+
+
+def configuration(script: str, *arguments: object, **changes: Any) -> dict[str, Any]:
+    given = [str(argument) for argument in arguments]
+    task = {"kind": "script", "path": str(SCRIPTS / script), "arguments": given}
+    return {"workers": 1, "sync": {"kind": "bsp"}, "compute": LAW, "task": task, **changes}
+
+
+def simulated(script: str, *arguments: object, **changes: Any) -> Result:
+    return simulate(configuration(script, *arguments, **changes))
+
+
+def same(one: Any, other: Any) -> bool:
+    """Compare nested data bitwise."""
+    if isinstance(one, torch.Tensor):
+        return (one.dtype, one.shape) == (other.dtype, other.shape) and torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other)
+
+
+def alone(model: Any, optimizer: Any) -> Any:
+    return model, optimizer
+
+
+@pytest.mark.parametrize("case", ["sgd", "adamw", "adam_clipped", "mine"])
+def test_one_worker_does_what_plain_pytorch_does(tmp_path, case):
+    own = {"kind": "python", "target": f"{SCRIPTS / 'features.py'}:make"}
+    changes = {"optimizer": own} if case == "mine" else {}
+    result = simulated("features.py", case, tmp_path, servers=3, **changes)
+    expected = FEATURES["CASES"][case](alone)
+    assert same(torch.load(tmp_path / "state.pt"), expected)
+    expected.pop("scale", None)
+    assert same(result.parameters, expected)
+    assert result.summary["iterations"] == [FEATURES["STEPS"]]
+
+
+@pytest.mark.filterwarnings("ignore:worker-0 and worker-1 computed the same gradient")
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("adam", {"servers": 3}),
+        ("adamw", {"sync": {"kind": "ssgd"}, "workers": 2}),
+        ("nadam", {"sync": {"kind": "local-sgd", "every": 1}, "workers": 2}),
+    ],
+    ids=["3 servers", "ssgd", "local-sgd"],
+)
+def test_checkpoints_are_bitwise_those_of_plain_pytorch(tmp_path, kind, changes):
+    simulated("checkpoints.py", kind, tmp_path, **changes)
+    expected = CHECKPOINTS["kept"](kind, alone, lambda: None)
+    assert len(expected[2]["optimizer"]["state"]) == 5  # neither the frozen nor the unused ones
+    for rank in range(changes.get("workers", 1)):
+        saved = torch.load(tmp_path / f"{rank}.pt")
+        for number, (one, other) in enumerate(zip(saved, expected, strict=True)):
+            assert same(one, other), f"checkpoint {number} of worker {rank}"
+
+
+@pytest.mark.parametrize("kind", ["local-sgd", "ssgd"])
+def test_workers_end_at_different_times_and_skip_steps_as_for_real(tmp_path, kind):
+    every = {"every": 3} if kind == "local-sgd" else {}
+    changes: dict[str, Any] = {"workers": 3, "sync": {"kind": kind, **every}}
+    results, saved = [], []
+    for how in (simulate, run):
+        folder = Path(tmp_path / how.__name__)
+        folder.mkdir()
+        results.append(how(configuration("peers.py", "uneven", folder, **changes)))
+        saved.append([torch.load(folder / f"{rank}.pt") for rank in range(3)])
+    virtual, real = results
+    for key in ("iterations", "gradients_applied"):
+        assert virtual.summary[key] == real.summary[key]
+    pairs = [(virtual.parameters, real.parameters), *zip(*saved, strict=True)]
+    for one, other in pairs:  # also BatchNorm's averages, after a step that GradScaler skips
+        for name, value in one.items():
+            assert torch.allclose(value, other[name], rtol=0, atol=1e-6), name
+
+
+def test_a_step_that_is_cut_off_leaves_no_trace_whatever_the_number_of_cores():
+    law = {"kind": "lognormal", "mean_s": 0.5, "cv": 0.8}
+    cut_off = {"kind": "cutoff", "model": "fixed", "share": 2 / 3}
+    changes = {"workers": 3, "compute": law, "sync": cut_off}
+    first, again = (simulated("cut_short.py", cores, **changes) for cores in ("all", "one"))
+    for key in ("parameters_digest", "trace_digest", "iterations"):
+        assert first.summary[key] == again.summary[key]
+    assert first.metrics.equals(again.metrics)
+    for worker, used in enumerate(first.summary["iterations"]):
+        assert used < 8
+        rows = [row for row in first.metrics.to_pylist() if row["worker"] == worker]
+        # Each step that was not cut off is one batch for BatchNorm.
+        assert rows[-1]["seen"] == used
+        assert len({row["noise"] for row in rows}) == 9

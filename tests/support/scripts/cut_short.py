@@ -1,0 +1,35 @@
+"""Draws random numbers in every way, in steps that may be cut off. `cut_short.py all|one`: cores.
+
+Logs how often BatchNorm has seen a batch, at the beginning of each step and at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+import outpace
+
+if sys.argv[1] == "one" and hasattr(os, "sched_setaffinity"):
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+model = torch.nn.Sequential(
+    torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 2)
+)
+model, optimizer = outpace.attach(model, torch.optim.SGD(model.parameters(), lr=0.05))
+data = TensorDataset(torch.randn(24, 4))
+loader = DataLoader(data, 3, shuffle=True, num_workers=outpace.rank() % 2, persistent_workers=False)
+seen: torch.Tensor = model[1].num_batches_tracked
+for (batch,) in loader:
+    noise = random.random() + float(np.random.rand())
+    outpace.log(seen=seen, noise=noise)
+    with outpace.abortable():
+        model(batch + noise).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+outpace.log(seen=seen, noise=random.random() + float(np.random.rand()))
+outpace.finish()
