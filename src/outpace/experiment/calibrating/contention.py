@@ -5,8 +5,9 @@ requests and answers of a part of the run are sent once more, at the recorded ti
 simulated network, with either contention. Latencies and the time of a byte are multiplied by one
 factor, so that messages take as long on average as they did: messages of one size, as most runs
 send them, do not tell the two apart, and busy processors stretch both. Nodes with links of their
-own have factors of their own. The contention whose distribution of times is closer to the recorded
-one is chosen, in each direction: which of several messages comes first is chance.
+own have factors of their own. The contention is chosen that spreads the messages of an iteration at
+a server as they were: the mean times of the fastest, second, ... of them are compared, in each
+direction, since which of them comes first is chance, and iterations differ.
 
 A message is late if it takes more than twice as long as the network with either contention says
 once it is right for the median message, and at least 1 ms longer: its packets were lost, or a
@@ -57,8 +58,8 @@ class Contention:
     Args:
         law: The law with its contention, latency and bandwidth in the training.
         slower: How many times as long messages take as alone, without the wait for others.
-        error: Distance of the distributions of recorded and replayed times (Wasserstein-1) over
-            the mean, without late messages.
+        error: Mean distance of recorded and replayed times, by place in the iteration at a
+            server, over the mean time; without late messages.
         late: Share of the messages that were late.
     """
 
@@ -72,11 +73,13 @@ class Contention:
 class _Messages:
     """Messages in the order of time; `seconds` is NaN where the arrival is not known.
 
-    Messages of one worker and iteration have the same `step`.
+    Messages of one worker and iteration have the same `step`; requests of one iteration to a
+    server, or its answers, have the same `burst`.
     """
 
     ends: list[tuple[str, str]]
     step: NDArray[np.int64]
+    burst: NDArray[np.int64]
     size_bytes: list[int]
     sent: Floats
     seconds: Floats
@@ -122,13 +125,23 @@ def _fitted(law: NetworkLaw, messages: _Messages, usual: Mask, late: Mask) -> Co
     ]
     for kind, chosen in kinds:
         mine = usual & chosen
-        off += float(np.abs(np.sort(messages.seconds[mine]) - np.sort(replayed[mine])).sum())
+        off += _apart(messages.burst[mine], messages.seconds[mine], replayed[mine])
         mine = (usual | late) & chosen
         excess = np.where(late, messages.seconds - replayed, 0.0)
         delays += _delays(kind, messages.step[mine], excess[mine])
     error = off / float(messages.seconds[usual].sum())
     share = float(late.sum() / (usual | late).sum())
     return Contention(replace(scaled, delays=tuple(delays)), factors[_OTHERS], error, share)
+
+
+def _apart(burst: NDArray[np.int64], one: Floats, other: Floats) -> float:
+    """Return how far two kinds of times are apart, by place within their bursts, in s in all."""
+    ordered = [times[np.lexsort((times, burst))] for times in (one, other)]
+    burst = np.sort(burst)
+    first = np.searchsorted(burst, burst)
+    place = np.arange(len(burst)) - first
+    sums = [np.bincount(place, times) for times in ordered]
+    return float(np.abs(sums[0] - sums[1]).sum())
 
 
 def _delays(
@@ -174,10 +187,15 @@ def _messages(measured: Measured, first: int) -> _Messages:
     seconds = np.concatenate([there, back])
     steps = np.stack([requests.worker, requests.iteration], axis=1)
     _, step = np.unique(np.concatenate([steps, steps]), axis=0, return_inverse=True)
+    is_back = np.repeat([0, 1], len(requests))
+    servers_twice, iterations = np.tile([requests.server, requests.iteration], 2)
+    bursts = np.stack([servers_twice, iterations, is_back], axis=1)
+    _, burst = np.unique(bursts, axis=0, return_inverse=True)
     order = [int(place) for place in np.argsort(sent, kind="stable") if not np.isnan(sent[place])]
     return _Messages(
         [ends[place] for place in order],
         step.ravel()[order],
+        burst.ravel()[order],
         [int(sizes[place]) for place in order],
         sent[order] - sent[order[0]] if order else sent[:0],
         seconds[order],
