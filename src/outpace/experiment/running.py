@@ -20,7 +20,7 @@ from outpace.real.net.zeromq.transport import LOOPBACK
 from outpace.real.process.launcher import MakeLauncher
 from outpace.real.run import LEASE_S, Outside, RealRun
 from outpace.real.training import ScriptTraining, TaskTraining
-from outpace.record.folder import SCRIPT_FILES, files_of_scripts
+from outpace.record.folder import SCRIPT_FILES, SCRIPT_OUTPUT, files_of_scripts
 from outpace.record.sinks import MemorySink
 from outpace.record.timing import Timing
 from outpace.record.trace import Trace
@@ -32,6 +32,7 @@ from outpace.simulation.scripts.runs import ScriptRun
 from outpace.simulation.servers import Simulation
 from outpace.simulation.virtual import Progress, one_thread_own_randomness
 from outpace.support.notices import warn
+from outpace.sync.messages import worker_name
 from outpace.tasks import GivenTask, Script
 
 
@@ -103,7 +104,7 @@ def simulate(
                 trace,
                 None if out is None else out / SCRIPT_FILES,
                 # A comparison gives a Tracking with the name of this run.
-                _print_of(tracking.name) if isinstance(tracker, Tracking) else print_line,
+                _output_of(tracking.name, out) if isinstance(tracker, Tracking) else print_line,
                 progress=progress,
                 message_log=log,
                 tie_seed=tie_seed,
@@ -253,11 +254,21 @@ def _simulation(
     return kind(experiment, workload, trace, **options)
 
 
-def _print_of(run: str) -> OnOutput:
-    """Return a function that prints a line of a script after the names of run and worker."""
+def _output_of(run: str, out: Path | None) -> OnOutput:
+    """Return what takes the lines that scripts print in one of the runs of a comparison.
+
+    With a folder for the run they are kept in it, for each worker, and only those of standard error
+    are printed as well, after the names of run and worker.
+    """
 
     def show(worker: str, line: str, error: bool) -> None:
-        print_line(f"{run}/{worker}" if worker else run, line, error)
+        if out is not None:
+            folder = out / SCRIPT_FILES / (worker or worker_name(0))
+            folder.mkdir(parents=True, exist_ok=True)
+            with (folder / SCRIPT_OUTPUT).open("a", encoding="utf-8") as file:
+                file.write(f"{line}\n")
+        if out is None or error:
+            print_line(f"{run}/{worker}" if worker else run, line, error)
 
     return show
 

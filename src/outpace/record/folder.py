@@ -9,7 +9,8 @@
     model.safetensors  the parameters under the model's own names
     run-times.safetensors  a run-time model, if one was fitted in the run
     report.html        the report
-    files/worker-N     what the script of worker N writes to outpace.output_dir()
+    files/worker-N     what the script of worker N writes to outpace.output_dir(); in a comparison
+                       also what it prints, as output.txt
 
 The folder of a comparison holds a folder for each run, a report about all of them, and:
 
@@ -48,6 +49,7 @@ RUN_TIME_MODEL: Final = "run-times.safetensors"
 REPORT: Final = "report.html"
 COMPARISON: Final = "comparison.json"
 SCRIPT_FILES: Final = "files"
+SCRIPT_OUTPUT: Final = "output.txt"
 
 
 def require_new(path: Path, but: str = "") -> None:

@@ -113,8 +113,9 @@ def test_compare_runs_a_script_under_the_variants_of_a_file(tmp_path, capsys):
     assert outpace("compare", *given, law, "--", "--epochs", "1") == 0
     printed = capsys.readouterr()
     assert [entry["name"] for entry in json.loads(printed.out)] == ["BSP", "ASP"]
-    for place in ("BSP/worker-0", "ASP/worker-1"):
-        assert f"{place} | finished 1 epochs\n" in printed.err
+    for place in ("BSP/files/worker-0", "ASP/files/worker-1"):
+        assert (tmp_path / "out" / place / "output.txt").read_text() == "finished 1 epochs\n"
+    assert "finished" not in printed.err
     assert "script (writes.py) · 2 workers" in (tmp_path / "out" / "report.html").read_text()
     bsp, asp = (tmp_path / "out" / name for name in ("BSP", "ASP"))
     assert json.loads((bsp / "summary.json").read_text())["iterations"] == [6, 6]
