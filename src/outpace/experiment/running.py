@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -96,9 +96,16 @@ def simulate(
     trace = Trace(sink)
     log = MessageLog() if experiment.network is not None and experiment.network.log else None
     is_script = isinstance(experiment.task, Script)
+    free = nullcontext() if out is None or not is_script else files_of_scripts(out)
+    warnings = _warnings(experiment)
+
+    def warn_of(warning: str) -> None:
+        warnings.append(warning)
+        warn(warning)
+
     with one_thread_own_randomness():
         # Made before the folder, so that an invalid experiment leaves no folder.
-        with nullcontext() if out is None or not is_script else files_of_scripts(out):
+        with free, ExitStack() as begun:
             simulation = _simulation(
                 experiment,
                 trace,
@@ -110,15 +117,11 @@ def simulate(
                 tie_seed=tie_seed,
                 control=control,
             )
-        warnings = _warnings(experiment)
-        for warning in warnings:
-            warn(warning)
-
-        def warn_of(warning: str) -> None:
-            warnings.append(warning)
-            warn(warning)
-
-        trackers = trackers_of(experiment, tracking, out, warn_of)
+            begun.callback(simulation.close)
+            for warning in warnings:
+                warn(warning)
+            trackers = trackers_of(experiment, tracking, out, warn_of)
+            begun.pop_all()
         if isinstance(simulation, ScriptRun):
             simulation.warn = warn_of
         return RecordedRun(

@@ -99,6 +99,16 @@ def test_a_run_that_does_not_begin_leaves_no_files_of_its_scripts(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["other"]
 
 
+def test_more_scripts_than_fit_into_the_memory_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("outpace.simulation.scripts.workers.free_bytes", lambda: 10_000_000)
+    words = (
+        r"^workers: 900 scripts need at least \d+\.\d GB, .* and 0.0 GB are free: have at most 1 w"
+    )
+    with pytest.raises(ConfigError, match=words):
+        simulated("ends.py", "exits", tmp_path / "out", workers=900)
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.filterwarnings("ignore:worker-0 and worker-1 computed the same gradient")
 def test_a_gradient_that_is_not_finite_is_left_out():
     words = r"^a gradient of worker-1 is not finite: it is not pushed \(iteration 3\)"

@@ -91,6 +91,8 @@ def _run_exit_handlers() -> None:
 
     Wait for threads that are no daemons, and call the functions that the script has registered.
     """
+    for call in reversed(getattr(threading, "_threading_atexits", ())):
+        call()  # executors' threads wait for work until then
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join()
