@@ -13,6 +13,7 @@ from tests.support.paths import SCRIPTS
 from outpace.errors import ConfigError, DivergenceError, OutpaceWarning, RunError
 from outpace.experiment.results import Result
 from outpace.experiment.running import simulate
+from outpace.support.streams import OutputClosed
 
 
 @pytest.fixture(autouse=True)
@@ -97,6 +98,17 @@ def test_a_run_that_does_not_begin_leaves_no_files_of_its_scripts(tmp_path):
     with pytest.raises(ConfigError, match="is not an empty folder; choose another --out"):
         simulated("ends.py", "exits", tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["other"]
+
+
+@pytest.mark.filterwarnings("ignore:worker-0 and worker-1 computed the same gradient")
+def test_a_run_ends_when_nothing_reads_what_its_scripts_print(tmp_path, monkeypatch):
+    def show(*_: object) -> None:
+        raise OutputClosed
+
+    monkeypatch.setattr("outpace.experiment.running.print_line", show)
+    with pytest.raises(OutputClosed):
+        simulated("talks.py", "", tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["status"] == "partial"
 
 
 def test_more_scripts_than_fit_into_the_memory_are_refused(tmp_path, monkeypatch):

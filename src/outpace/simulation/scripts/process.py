@@ -297,6 +297,7 @@ class ScriptProcess:
     def _next(self) -> FromScript:
         since = time.monotonic()
         is_told = False
+        self._has_reader()
         while not self.pipe.poll(1.0):
             self._has_reader()
             if not is_told and time.monotonic() - since > _SILENT_S:

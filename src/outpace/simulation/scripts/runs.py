@@ -82,6 +82,7 @@ class ScriptRun(VirtualRun):
             process.begin_end(values, why, has_buffers=self._finds_buffers)
         for process in self._processes:
             process.await_end()
+        self._workload.workers.take_output()
         require_trained(self.totals)
 
     def used_by_script(self) -> dict[str, Any]:

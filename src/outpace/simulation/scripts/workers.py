@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -95,6 +96,13 @@ class ScriptWorkers:
         for process in self.processes:
             process.begin(elements, first.dtype, list(slices), first.buffers)
 
+    def take_output(self) -> None:
+        """Print the rest of what the scripts print. Raises OutputClosed if nothing reads it."""
+        self._output.close()
+        for output in self._outputs:
+            output.take()
+        self._require_reader()
+
     def close(self, *, at_once: bool = False) -> None:
         """End all processes; scripts that still run may clean up unless at_once. Idempotent."""
         if not at_once:
@@ -103,7 +111,8 @@ class ScriptWorkers:
             process.close()
         self._output.close()
         for output in self._outputs:
-            output.close()
+            with contextlib.suppress(OutputClosed):
+                output.close()
         self._outputs.clear()
 
 
