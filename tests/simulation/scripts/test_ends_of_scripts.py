@@ -102,8 +102,9 @@ def test_a_run_that_does_not_begin_leaves_no_files_of_its_scripts(tmp_path):
 
 @pytest.mark.filterwarnings("ignore:worker-0 and worker-1 computed the same gradient")
 def test_a_run_ends_when_nothing_reads_what_its_scripts_print(tmp_path, monkeypatch):
-    def show(*_: object) -> None:
-        raise OutputClosed
+    def show(_: str, line: str, error: bool) -> None:
+        if line.startswith("step"):
+            raise OutputClosed
 
     monkeypatch.setattr("outpace.experiment.running.print_line", show)
     with pytest.raises(OutputClosed):
