@@ -275,7 +275,8 @@ class ServedWorker(WorkerProcess):
             raise RunError(f"{peer} sent {self.name} a {type(message).__name__}")
 
     def _lost(self, peer: str) -> None:
-        raise Lost(self.name, peer)
+        if not self._is_done:  # servers may end before a worker that has reported its end
+            raise Lost(self.name, peer)
 
 
 def _expect(
