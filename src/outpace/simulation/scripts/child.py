@@ -7,17 +7,13 @@ beside the scripts of other workers. Nothing that it does depends on how long th
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
@@ -26,7 +22,6 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from outpace.blocks.block import parameters_digest
 from outpace.blocks.sums import all_finite
 from outpace.config.experiment import Experiment
-from outpace.engine.output import print_into
 from outpace.engine.scripts.buffers import AveragedBuffers
 from outpace.engine.scripts.gradient import (
     FirstGradient,
@@ -37,17 +32,15 @@ from outpace.engine.scripts.gradient import (
 from outpace.engine.scripts.misuse import require_log, require_step
 from outpace.engine.scripts.model import ScriptModel
 from outpace.engine.scripts.optimizer_state import joined, require_loadable
-from outpace.engine.scripts.running import RunOver, run_as_main
+from outpace.engine.scripts.running import RunOver
 from outpace.engine.scripts.takeover import take_over
-from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError
+from outpace.errors import ConfigError, DivergenceError, RunError
 from outpace.optim.python import PythonOptimizer
 from outpace.optim.torch_optimizers import KNOWN, is_known, require_known
-from outpace.simulation.scripts.files import Written
 from outpace.simulation.scripts.messages import (
     Attached,
     Begin,
     Computes,
-    Ended,
     FinalParameters,
     FromScript,
     Go,
@@ -56,18 +49,16 @@ from outpace.simulation.scripts.messages import (
     LoadState,
     Logged,
     Over,
-    Slots,
     States,
     Stepped,
     ToScript,
     WantState,
-    fill,
     receive,
     send,
 )
-from outpace.support.place import HERE
+from outpace.simulation.scripts.slots import Slots, fill
+from outpace.simulation.scripts.stopwatch import Stopwatch
 from outpace.sync.messages import worker_name
-from outpace.tasks import Script
 from outpace.tasks.abort_points import Computation
 
 
@@ -106,7 +97,7 @@ class SimulatedScript:
         self._pid = os.getpid()  # a process that the script forks has a copy of this object
         self._abortable = self._untimed = 0  # contexts that the script is in
         self._hook: torch.utils.hooks.RemovableHandle | None = None
-        self._clock = _Stopwatch()
+        self._clock = Stopwatch()
         self._told: tuple[int, str] | None = None
         self._first = FirstGradient(self._tell_first, wanted=experiment.workers > 1)
         take_over(optimizer, self.step, self.whole_state, self.loading_state)
@@ -365,43 +356,6 @@ class SimulatedScript:
         return message
 
 
-class _Stopwatch:
-    """Measures how long the script computes a gradient.
-
-    The time between a step and the next forward pass counts, because data is loaded then, unless
-    the script has evaluated in it without saying so by `outpace.untimed`.
-
-    Attributes:
-        has_evaluated: True if the script has evaluated since the last step.
-    """
-
-    def __init__(self) -> None:
-        self._started = self._left_out = 0.0
-        self.has_evaluated = self._is_spoilt = False
-
-    def start(self) -> None:
-        self._started, self._left_out = time.perf_counter(), 0.0
-        self.has_evaluated = self._is_spoilt = False
-
-    def evaluates(self) -> None:
-        self.has_evaluated = self._is_spoilt = True
-
-    def computes(self) -> None:
-        if self._is_spoilt:
-            self.start()
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        since, self.has_evaluated = time.perf_counter(), True
-        try:
-            yield
-        finally:
-            self._left_out += time.perf_counter() - since
-
-    def read(self) -> float:
-        return time.perf_counter() - self._started - self._left_out
-
-
 def _numbers(script: ScriptModel) -> list[tuple[int, str]]:
     """Return (group, name) of each setting that is a number."""
     return [
@@ -427,34 +381,3 @@ def _require_known_optimizer(script: ScriptModel, experiment: Experiment) -> Non
             f"outpace.attach: in virtual time, steps of {kind.__name__} cannot be taken without "
             f"servers: use one of torch's {', '.join(sorted(KNOWN))}"
         )
-
-
-def run_script(
-    number: int,
-    pipe: Connection,
-    slots: Slots,
-    experiment: Experiment,
-    files: Path | None,
-    output: tuple[Connection, Connection],
-) -> None:
-    """Run the script of worker `number` like `python script arguments`; the target of a process.
-
-    Args:
-        files: the folder for files of all workers' scripts, see `outpace.output_dir`.
-    """
-    print_into(*output)
-    task = experiment.task
-    assert isinstance(task, Script)
-    HERE.attach = partial(SimulatedScript, pipe, slots, number, experiment)
-    HERE.number, HERE.workers = number, experiment.workers
-    HERE.files = None if files is None else files / worker_name(number)
-    written = Written()
-    written.watch()
-    problem = run_as_main(task, number, experiment.seed)
-    if HERE.worker is not None:
-        HERE.worker.end(problem)
-    error: tuple[type[OutpaceError], str] | None = None
-    if problem is not None:
-        error = type(problem) if isinstance(problem, OutpaceError) else RunError, str(problem)
-    with contextlib.suppress(ConnectionError):
-        send(pipe, Ended(error, written.paths))

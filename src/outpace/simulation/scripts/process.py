@@ -23,7 +23,7 @@ from outpace.engine.scripts.misuse import with_name
 from outpace.errors import RunError
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
-from outpace.simulation.scripts.child import run_script
+from outpace.simulation.scripts.main import run_script
 from outpace.simulation.scripts.messages import (
     Attached,
     Begin,
@@ -37,14 +37,13 @@ from outpace.simulation.scripts.messages import (
     LoadState,
     Logged,
     Over,
-    Slots,
     States,
     Stepped,
     WantState,
-    fill,
     receive,
     send,
 )
+from outpace.simulation.scripts.slots import Slots, fill
 from outpace.support import forking
 from outpace.support.notices import warn
 from outpace.sync.messages import worker_name

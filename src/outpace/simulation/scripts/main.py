@@ -1,0 +1,51 @@
+"""The process of a script in virtual time: runs the script and reports its end."""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from outpace.config.experiment import Experiment
+from outpace.engine.output import print_into
+from outpace.engine.scripts.running import run_as_main
+from outpace.errors import OutpaceError, RunError
+from outpace.simulation.scripts.child import SimulatedScript
+from outpace.simulation.scripts.files import Written
+from outpace.simulation.scripts.messages import Ended, send
+from outpace.simulation.scripts.slots import Slots
+from outpace.support.place import HERE
+from outpace.sync.messages import worker_name
+from outpace.tasks import Script
+
+
+def run_script(
+    number: int,
+    pipe: Connection,
+    slots: Slots,
+    experiment: Experiment,
+    files: Path | None,
+    output: tuple[Connection, Connection],
+) -> None:
+    """Run the script of worker `number` like `python script arguments`; the target of a process.
+
+    Args:
+        files: the folder for files of all workers' scripts, see `outpace.output_dir`.
+    """
+    print_into(*output)
+    task = experiment.task
+    assert isinstance(task, Script)
+    HERE.attach = partial(SimulatedScript, pipe, slots, number, experiment)
+    HERE.number, HERE.workers = number, experiment.workers
+    HERE.files = None if files is None else files / worker_name(number)
+    written = Written()
+    written.watch()
+    problem = run_as_main(task, number, experiment.seed)
+    if HERE.worker is not None:
+        HERE.worker.end(problem)
+    error: tuple[type[OutpaceError], str] | None = None
+    if problem is not None:
+        error = type(problem) if isinstance(problem, OutpaceError) else RunError, str(problem)
+    with contextlib.suppress(ConnectionError):
+        send(pipe, Ended(error, written.paths))

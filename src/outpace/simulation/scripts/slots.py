@@ -1,0 +1,54 @@
+"""Memory that the simulation shares with a script's process."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from multiprocessing.reduction import DupFd
+from typing import Any
+
+import torch
+
+from outpace.simulation.executors.arena import anonymous_file
+
+
+@dataclass(slots=True)
+class Slots:
+    """Shared memory for the parameters and the gradient of one worker.
+
+    Its size is known once the script has attached; pickled for a process that is being started, it
+    stays the same memory.
+    """
+
+    file: int = field(default_factory=lambda: anonymous_file(0))
+    parameters: torch.Tensor = field(init=False)
+    gradient: torch.Tensor = field(init=False)
+
+    def open(self, elements: int, dtype: torch.dtype) -> None:
+        """Give each slot this size; both sides call it, the simulation first."""
+        size = 2 * elements * dtype.itemsize
+        if os.fstat(self.file).st_size < size:
+            os.ftruncate(self.file, size)
+        memory = torch.frombuffer(mmap.mmap(self.file, size), dtype=dtype)
+        self.parameters, self.gradient = memory[:elements], memory[elements:]
+
+    def close(self) -> None:
+        """Give the memory up; it is freed with the last view."""
+        os.close(self.file)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _inherited, (DupFd(self.file),)
+
+
+def _inherited(file: Any) -> Slots:
+    return Slots(file.detach())
+
+
+def fill(slot: torch.Tensor, pieces: Sequence[torch.Tensor]) -> None:
+    """Copy consecutive vectors into a slot, from its beginning."""
+    place = 0
+    for piece in pieces:
+        slot[place : place + piece.numel()].copy_(piece)
+        place += piece.numel()
