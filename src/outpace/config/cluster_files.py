@@ -40,7 +40,7 @@ _PEERS: Final = {  # kinds of the strategies without servers
 
 @dataclass(frozen=True, slots=True)
 class ClusterFile:
-    """What a cluster file says.
+    """The content of a cluster file.
 
     Args:
         keys: Plain data of those of KEYS that it has; its paths are absolute.

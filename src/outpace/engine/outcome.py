@@ -1,4 +1,4 @@
-"""What a run must have done to be complete."""
+"""Checks at the end of a run that it has trained."""
 
 from __future__ import annotations
 

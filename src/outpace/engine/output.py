@@ -23,7 +23,7 @@ _LONGEST: Final = 1 << 20  # bytes without an end of line that are kept
 
 
 class Watcher(Protocol):
-    """What notices that there is something to read, such as the clock of a real run."""
+    """Calls a handler when a file can be read; the clock of a real run does so."""
 
     def watch(self, socket: int, handler: Callable[[], None]) -> Any:
         """Call the handler whenever this file descriptor has something to read."""

@@ -35,7 +35,7 @@ _MOST_WORKERS: Final = 16  # with curves of their own
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shown:
-    """What a page about a calibration shows.
+    """The content of a page about a calibration.
 
     Args:
         laws: Keys of the cluster file, and their laws in words.

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from tests.support.paths import SCRIPTS
+from tests.support.same import same
 
 from outpace.blocks.slicing import even_slices
 from outpace.engine.scripts.model import ScriptModel
@@ -23,17 +24,6 @@ from outpace.real.node.optimizer_state import bytes_due, entries_of, state_from
 SCRIPT = runpy.run_path(str(SCRIPTS / "checkpoints.py"))
 BEFORE_LOADING = 2  # number of the last checkpoint that the script writes before it loads one
 KINDS = ["sgd", "adam", "adamw", "adagrad", "nadam"]
-
-
-def same(one: Any, other: Any) -> bool:
-    """Compare nested data bitwise."""
-    if isinstance(one, torch.Tensor):
-        return (one.dtype, one.shape) == (other.dtype, other.shape) and torch.equal(one, other)
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(same, one, other))
-    return bool(one == other)
 
 
 def launch(kind: str, folder: Path, **changes: Any) -> list[list[dict[str, Any]]]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from tests.support.paths import SCRIPTS
+from tests.support.same import same
 
 from outpace.experiment.results import Result
 from outpace.experiment.running import run, simulate
@@ -32,17 +33,6 @@ def configuration(script: str, *arguments: object, **changes: Any) -> dict[str, 
 
 def simulated(script: str, *arguments: object, **changes: Any) -> Result:
     return simulate(configuration(script, *arguments, **changes))
-
-
-def same(one: Any, other: Any) -> bool:
-    """Compare nested data bitwise."""
-    if isinstance(one, torch.Tensor):
-        return (one.dtype, one.shape) == (other.dtype, other.shape) and torch.equal(one, other)
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(same, one, other))
-    return bool(one == other)
 
 
 def alone(model: Any, optimizer: Any) -> Any:

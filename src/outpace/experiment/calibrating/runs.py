@@ -42,7 +42,7 @@ _ALIKE: Final = ("workers", "servers", "batch_size")  # keys that runs must have
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measured:
-    """What a real run measured of its network and servers, or a simulated one logged.
+    """Measurements of network and servers: of a real run, or from the log of a simulated one.
 
     Args:
         transits: Of messages that met no others.

@@ -23,7 +23,7 @@ _GROWTH: Final = (1, 4, 8, 8)
 
 
 class ProbeTurn:
-    """What a worker sends to its servers in its turn, within a budget of time.
+    """The probe messages of one worker to its servers, within a budget of time.
 
     Workers begin with different servers, so that each pair has the same chance if there is no time
     for all pairs. A server takes half of the time that is left, the last one all of it. A size is

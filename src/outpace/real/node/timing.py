@@ -1,4 +1,4 @@
-"""What a process of a real run adds to `timing.parquet`: see `record.timing` for the columns.
+"""The rows of one process of a real run in `timing.parquet`; columns: see `record.timing`.
 
 Stamps are values of time.monotonic_ns() until the rows are taken, because the time of the run may
 begin later. A row of a request is made by two processes; each knows its own columns.

@@ -92,7 +92,7 @@ class SimulatedScript:
         self._slices: list[slice] = []
         self._iteration = 0
         self._left = self._has_loaded = False
-        self._is_over = False  # True: the run was ended early, and nobody answers any more
+        self._is_over = False  # True: the simulation ended the run early and answers no more
         self._read_digest: str | None = None  # of the state that was read since the last step
         self._pid = os.getpid()  # a process that the script forks has a copy of this object
         self._abortable = self._untimed = 0  # contexts that the script is in

@@ -1,4 +1,4 @@
-"""What the simulation and a script's process tell each other.
+"""The messages between the simulation and a script's process.
 
 They are processes of one run on one machine, so messages are pickled objects in a pipe. Parameters
 and gradients lie in shared memory (`Slots`), written by one side while the other waits.
@@ -77,7 +77,7 @@ class Computes:
 
 
 class Gradient(Enum):
-    """What a step of the script has for the strategy."""
+    """The kind of gradient that a step of the script hands over."""
 
     READY = "ready"  # in the slot
     SKIPPED = "skipped"  # GradScaler skips the step
