@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -19,6 +19,7 @@ from outpace.experiment.results import Result
 from outpace.support.yaml_files import read_yaml
 
 RunReal: TypeAlias = Callable[[Plain, Path], Result]
+Measured: TypeAlias = tuple[Quantities, tuple[float, float]]  # with the load before and after
 
 SAME: Final = "same draws"
 CALIBRATED: Final = "calibrated"
@@ -51,39 +52,56 @@ class Plan:
 def measure(
     setup: Setup, names: Sequence[str], plan: Plan, run: RunReal, say: Callable[[str], None]
 ) -> Iterator[Outcome]:
-    """Yield the outcomes, run by run."""
+    """Run everything for real, then yield the outcomes.
+
+    Real runs come first and follow each other at once, so that the machine has to be idle only for
+    as long as they take. They can be predicted again with `Plan.earlier`.
+    """
     if not (setup.known_law or plan.calibrate or plan.cluster):
         say("left out: without a calibration the run times are not known")
         return
     cluster = _cluster(setup, plan, run, say)
-    drawn: dict[str, tuple[Quantities, Quantities, Quantities]] = {}
+    measured: dict[tuple[int, str], Measured] = {}
     for seed in plan.seeds:
         for name in names:
-            experiment = setup.experiment(name, seed)
             folder = f"{name.replace(' ', '-')}-seed-{seed}"
-            result, load = _real(experiment, folder, plan, run)
+            result, load = _real(setup.experiment(name, seed), folder, plan, run)
             real = quantities(result, setup.loss)
-
-            def outcome(
-                of: str,
-                law: str,
-                predicted: Quantities,
-                *ends: Quantities,
-                name: str = name,
-                seed: int = seed,
-                real: Quantities = real,
-                load: tuple[float, float] = load,
-            ) -> Outcome:
-                where = setup.part, setup.name, name, seed
-                return Outcome(*where, of, law, predicted, real, load, *ends)
-
+            measured[seed, name] = real, load
             say(f"{name}, seed {seed}: {real['total']:.2f} s for real; load {load[1]:.1f}")
-            if setup.known_law:
-                yield outcome(NONE, SAME, _predicted(setup, experiment))
-            if setup.network is not None:
-                yield outcome(DESCRIBED, SAME, _predicted(setup, setup.described(experiment)))
-            if cluster is None:
-                continue
+    yield from _outcomes(setup, measured, plan, cluster, say)
+
+
+def _outcomes(
+    setup: Setup,
+    measured: Mapping[tuple[int, str], Measured],
+    plan: Plan,
+    cluster: Path | None,
+    say: Callable[[str], None],
+) -> Iterator[Outcome]:
+    """Predict each real run, given by seed and strategy, and yield both."""
+    drawn: dict[str, tuple[Quantities, Quantities, Quantities]] = {}
+    for (seed, name), (real, load) in measured.items():
+        experiment = setup.experiment(name, seed)
+
+        def outcome(
+            of: str,
+            law: str,
+            predicted: Quantities,
+            *ends: Quantities,
+            name: str = name,
+            seed: int = seed,
+            real: Quantities = real,
+            load: tuple[float, float] = load,
+        ) -> Outcome:
+            where = setup.part, setup.name, name, seed
+            return Outcome(*where, of, law, predicted, real, load, *ends)
+
+        if setup.known_law:
+            yield outcome(NONE, SAME, _predicted(setup, experiment))
+        if setup.network is not None:
+            yield outcome(DESCRIBED, SAME, _predicted(setup, setup.described(experiment)))
+        if cluster is not None:
             if setup.known_law:
                 yield outcome(CALIBRATED, SAME, _predicted(setup, experiment, cluster))
             if name not in drawn:
@@ -95,6 +113,7 @@ def measure(
                     _share(setup, cluster),
                 )
             yield outcome(CALIBRATED, CALIBRATED, *drawn[name])
+        say(f"{name}, seed {seed}: predicted")
 
 
 def _real(

@@ -1,7 +1,11 @@
-"""A model of any size with a cheap gradient: what is exchanged is large, what is computed is small.
+"""Two models: one with a large and cheap gradient, one with a small gradient that takes long.
 
-A pixel of a digit has 17 levels of brightness, so a digit is 64 of 1,088 words. The model adds the
-vectors of the words and classifies the sum. The gradient is dense and has the size of the model.
+`make_task`: a pixel of a digit has 17 levels of brightness, so a digit is 64 of 1,088 words. The
+model adds the vectors of the words and classifies the sum. The gradient is dense and has the size
+of the model.
+
+`make_network`: a convolutional network with 1.2 MB of parameters. A gradient of 128 samples takes
+a core about 80 ms.
 """
 
 from __future__ import annotations
@@ -32,6 +36,22 @@ def make_task(mb: float = 1.0) -> Task:
     inputs = pixels.reshape(-1, PIXELS).long() + LEVELS * torch.arange(PIXELS)
     return Task(
         model=model,
+        loss=nn.functional.cross_entropy,
+        train=(inputs[:_TRAIN], classes[:_TRAIN]),
+        test=(inputs[_TRAIN:], classes[_TRAIN:]),
+    )
+
+
+def make_network(channels: int = 128) -> Task:
+    """Return the task with a convolutional network of three layers, each of `channels` channels."""
+    layers: list[nn.Module] = []
+    for before in (1, channels, channels):
+        layers += [nn.Conv2d(before, channels, 3, padding=1), nn.ReLU()]
+    head = (nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(4 * channels, CLASSES))
+    pixels, classes = load_digits()
+    inputs = pixels.reshape(-1, 1, 8, 8).float() / LEVELS
+    return Task(
+        model=nn.Sequential(*layers, *head),
         loss=nn.functional.cross_entropy,
         train=(inputs[:_TRAIN], classes[:_TRAIN]),
         test=(inputs[_TRAIN:], classes[_TRAIN:]),

@@ -96,6 +96,7 @@ def test_a_part_runs_and_is_predicted(part, options, tmp_path, monkeypatch, caps
     assert main(words) in (0, 1)  # so short a run may miss goals
     if "left out: " in (said := capsys.readouterr().err):
         pytest.skip(said)
+    assert path.exists(), said
     rows = [read(row) for row in json.loads(path.read_text("utf-8"))]
     assert len({row.strategy for row in rows}) == 1 + len(QUICK), said
     assert rows[0].strategy == BSP
