@@ -123,7 +123,8 @@ def test_workers_form_a_group_through_it(connections):
 def test_who_waits_hears_of_the_end_of_the_connection(coordinator, connections):
     with ThreadPoolExecutor(3) as threads:
         waiting = [threads.submit(GroupStore(c, 60.0).get, "never") for c in connections]
-        assert GroupStore(connections[0], 10.0).num_keys() == 0
+        for connection in connections:  # only a connection that was there can end
+            assert GroupStore(connection, 10.0).num_keys() == 0
         connections[0].close()
         with pytest.raises(RuntimeError, match="the connection to the store is closed"):
             waiting[0].result(10)

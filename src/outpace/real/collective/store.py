@@ -55,6 +55,9 @@ class StoreConnection:
     def ask(self, timeout_s: float, make: Callable[[int], AskStore]) -> StoreAnswer:
         """Return the answer to a request. make: returns the request with this number.
 
+        The end of a connection ends its requests at once. A connection that was never there is
+        tried again and again, and its requests wait until their limit or `close`.
+
         Raises:
             RuntimeError: the store does not answer in time, or the connection has ended.
         """
