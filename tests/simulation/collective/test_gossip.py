@@ -43,6 +43,20 @@ def test_a_gradient_is_at_the_parameters_before_the_average_and_changes_those_af
     assert run.read[1, 1] == [-0.5, -1]
 
 
+@pytest.mark.parametrize("latency_s", [0.0, 0.001])
+def test_workers_in_lockstep_have_parameters_of_the_same_iteration(latency_s):
+    # The same gradients from the same parameters: each average is of two equal models.
+    def gradient_of(_: int, iteration: int) -> torch.Tensor:
+        return torch.full((2,), float(BASE**iteration), dtype=torch.float64)
+
+    law = NetworkLaw(latency_s=latency_s)
+    run = Run(Gossip(), [[0.01] * 4] * 2, network=law, lr=1.0, gradient_of=gradient_of)
+    for iteration, expected in enumerate([0, -1, -5, -21]):
+        for worker in range(2):
+            assert run.read[worker, iteration] == [expected] * 2
+    assert run.parameters.tolist() == [-85] * 2
+
+
 def test_an_average_that_is_shorter_than_a_step_costs_nothing():
     # Of two workers each wants one per step: 4 ms + 4 ms in 10.
     run = Run(Gossip(), [[0.01] * 6] * 2, network=NetworkLaw(latency_s=0.004))

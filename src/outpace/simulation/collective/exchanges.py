@@ -2,6 +2,9 @@
 
 Each is atomic: at the moment at which both have the other's parameters, both go on from the mean of
 the parameters that they have then.
+
+Workers that take a step at the same instant take it before an average of that instant starts. So
+workers in lockstep average parameters of the same iteration, also where messages take no time.
 """
 
 from __future__ import annotations
@@ -61,15 +64,21 @@ class SimulatedExchanges:
         self._average, self._ended = average, ended
         self._waiting: list[SimulatedExchange] = []  # first come, first served, if both are free
         self._busy: set[int] = set()
+        self._is_to_start = False  # at the end of this instant
         self._count = 0
 
     def begin(self, worker: int, other: int | None) -> SimulatedExchange:
-        """Begin an average of these two, which starts when both are free."""
+        """Begin an average of these two, which starts when both are free.
+
+        Steps of this instant come first.
+        """
         kernel = self._kernel
         over: Future[None] = Future(kernel, f"the average with worker {other}")
         pair = SimulatedExchange(worker, other, kernel.now, over)
         self._waiting.append(pair)
-        self._start()
+        if not self._is_to_start:
+            self._is_to_start = True
+            kernel.call_at(kernel.now, self._start, late=True)
         return pair
 
     def leave(self, worker: int, instead: Callable[[int], int | None]) -> None:
@@ -82,8 +91,9 @@ class SimulatedExchanges:
                 pair.other = instead(pair.worker)
         self._start()
 
-    def _start(self) -> None:
+    def _start(self, _: object = None) -> None:
         """Start the averages whose workers are free; end those without another worker."""
+        self._is_to_start = False
         waiting, self._waiting = self._waiting, []
         for pair in waiting:
             pair.began = self._kernel.now
