@@ -100,9 +100,9 @@ def test_every_strategy_runs_and_the_shorter_its_waits_the_more_it_applies():
     found = summaries(variants_of("strategies.yaml", outpace.Stop(virtual_time_s=4.0)))
     assert len(found) == 13
     assert {summary["status"] for summary in found.values()} == {"complete"}
-    waits = [found[name]["seconds"]["wait"] for name in ("BSP", "drop 2 stragglers", "ASP")]
+    waits = [found[name]["seconds"]["wait"] for name in ("BSP", "drop the last eighth", "ASP")]
     assert waits[0] > waits[1] > waits[2] == 0
-    applied = [found[name]["gradients_applied"] for name in ("BSP", "drop 2 stragglers", "ASP")]
+    applied = [found[name]["gradients_applied"] for name in ("BSP", "drop the last eighth", "ASP")]
     assert applied == sorted(applied)
     assert found["SSP and ASP, a server each"]["servers"][1]["delayed_pulls"] == 0
     assert found["SSP and ASP, a server each"]["servers"][0]["delayed_pulls"] > 0

@@ -77,6 +77,8 @@ def test_every_point_is_a_row_and_the_lowest_worker_makes_the_curve():
         "accuracy": 0.8,
         "time_to_target_s": 5.0,
     }
+    assert metrics.summary(0.8, 2.0)["time_to_target_s"] == 3.0  # the loss goes before
+    assert metrics.summary(None, 1.9)["time_to_target_s"] is None
 
 
 def test_names_that_come_late_are_columns_of_all_rows_and_too_many_are_refused():

@@ -56,6 +56,13 @@ BAD = [
         "sync.quorum must be at most 4, the number of workers, not 5",
     ),
     (sync("{kind: drop-stragglers, quorum: 0}"), "sync.quorum must be at least 1, not 0"),
+    (sync("{kind: drop-stragglers}"), "sync: needs exactly one of quorum, a number of"),
+    (sync("{kind: partial-push, quorum: 2, quorum_percent: 50}"), "sync: needs exactly one of"),
+    (
+        sync("{kind: partial-push, quorum_percent: 101}"),
+        "sync.quorum_percent must be above 0 and at most 100, not 101.0",
+    ),
+    (sync("{kind: drop-stragglers, quorum_percent: 75%}"), "sync.quorum_percent must be a number"),
     (
         sync("{kind: partial-push, quorum: 5}"),
         "sync.quorum must be at most 4, the number of workers, not 5",

@@ -82,12 +82,12 @@ def _explained(times: Mapping[Setting, Spread], experiments: Mapping[str, Experi
     assert isinstance(partial, PartialPush)
     sync, push, pull, _ = (times[setting] / iterations for setting in SETTINGS)
     law = late_replies(experiment)
-    longest, longer = law.seconds * law.of_all, law.seconds * law.of_quorum(partial.quorum)
+    longest, longer = law.seconds * law.of_all, law.seconds * law.of_quorum(partial.number)
     waits, fewer = sync - pull, push - pull
     return Claim(
         "why (not in the paper)",
         f"32/100 waits for a late worker in {law.of_all:.1%} of its iterations, 28/100 in "
-        f"{law.of_quorum(partial.quorum):.1%} unless late workers catch up: {longest:.2f} and "
+        f"{law.of_quorum(partial.number):.1%} unless late workers catch up: {longest:.2f} and "
         f"{longer:.2f} s per iteration, at most",
         f"{waits:.2f} and {fewer:.2f} s more than the {pull:.2f} of 28/90",
         MEASURED * longest <= waits.mean <= longest and 0 < fewer.mean <= longer,

@@ -24,7 +24,14 @@ from outpace.optim.python import PythonOptimizer
 from outpace.predict.rules.settings import CutOffSettings
 from outpace.support.checks import positive, require
 from outpace.sync import PeerStrategy
-from outpace.sync.assignment import Policies, SyncChange, Syncs, strategy_of, without_servers
+from outpace.sync.assignment import (
+    Policies,
+    SyncChange,
+    Syncs,
+    for_workers,
+    strategy_of,
+    without_servers,
+)
 from outpace.sync.conditions import Conditions
 from outpace.sync.programs.partial_pull import PartialPull
 from outpace.sync.programs.skipping import Skips
@@ -176,9 +183,16 @@ class Experiment:
             count = getattr(self, key)
             require(count > 0, key, "at least 1", count)
             require(count <= most, key, f"at most {words}", count)
+        self._count_shares()
         contradictions = list(self._contradictions(load=False))
         if contradictions:
             raise ValueError("\n".join(contradictions))
+
+    def _count_shares(self) -> None:
+        """Replace shares of the workers by their number, which the configuration of a run has."""
+        changes = tuple(change.for_workers(self.workers) for change in self.sync_changes)
+        object.__setattr__(self, "sync", for_workers(self.sync, self.workers))
+        object.__setattr__(self, "sync_changes", changes)
 
     @property
     def machines(self) -> Machines:
@@ -201,6 +215,16 @@ class Experiment:
         goal = None if self.target is None else self.target.accuracy
         keys = {"stop.target_accuracy": self.stop.target_accuracy, "target.accuracy": goal}
         return {key: accuracy for key, accuracy in keys.items() if accuracy is not None}
+
+    @property
+    def goal(self) -> tuple[float | None, float | None]:
+        """The accuracy or the training loss to which the time is measured; None for the other.
+
+        `target` goes before `stop.target_accuracy`.
+        """
+        if self.target is None:
+            return self.stop.target_accuracy, None
+        return self.target.accuracy, self.target.loss
 
     @property
     def decided_by_script(self) -> list[str]:

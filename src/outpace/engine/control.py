@@ -21,7 +21,7 @@ from outpace.errors import ConfigError, RunError
 from outpace.support.checks import not_negative
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.support.user_code import brief
-from outpace.sync.assignment import Sync, matching, traits_of, without_servers
+from outpace.sync.assignment import Sync, for_workers_of, matching, traits_of, without_servers
 from outpace.sync.messages import server_name
 
 ConditionLike: TypeAlias = Callable[..., Any] | str | None
@@ -70,6 +70,7 @@ class Control(ABC):
         if not isinstance(sync, Sync):
             known = ", ".join(kind.__name__ for kind in get_args(Sync))
             raise ConfigError(f"a policy must be one of {known}, not {sync!r}")
+        sync = for_workers_of(sync, self._experiment.workers)
         policies = self._experiment.policies
         before, after = policies.strategy, traits_of(sync)
         if before.kind != after.kind and (why := before.everywhere or after.everywhere):

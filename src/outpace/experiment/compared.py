@@ -13,7 +13,7 @@ from outpace.config.experiment import Experiment
 from outpace.experiment import display
 from outpace.experiment.results import Result
 from outpace.record import folder as files
-from outpace.record.curves import curve_of
+from outpace.record.curves import curve_of, time_to_target_s
 from outpace.record.metrics import METRICS
 from outpace.support.estimates import (
     NOTHING,
@@ -55,6 +55,11 @@ class Row:
     error: str | None
     folder: Path | None = None
     kept: Result | None = None
+
+    @property
+    def goal(self) -> tuple[float | None, float | None]:
+        """See `Experiment.goal`."""
+        return self.variant.experiment.goal
 
     @property
     def result(self) -> Result | None:
@@ -143,7 +148,7 @@ def _about(name: str, runs: dict[int, Row], first: dict[int, Row]) -> dict[str, 
     both = [
         seed
         for seed in common
-        if seed in times and seed in first_times and _goal(runs[seed]) == _goal(first[seed])
+        if seed in times and seed in first_times and runs[seed].goal == first[seed].goal
     ]
     ratio = ratio_of([times[seed] for seed in both], [first_times[seed] for seed in both])
     accurate = {seed: a for seed, row in runs.items() if (a := _accuracy(row)) is not None}
@@ -176,23 +181,13 @@ def _accuracy(row: Row) -> float | None:
 
 def _time_to(row: Row) -> TimeTo | None:
     """Return when the run reached the target of its configuration; None if it has no target."""
-    accuracy, loss = _goal(row)
+    accuracy, loss = row.goal
     if accuracy is None and loss is None:
         return None
-    for evaluation in _evaluations(row).to_pylist():
-        at, reached = evaluation["time_s"], evaluation["accuracy" if loss is None else "train_loss"]
-        if reached is None:
-            continue
-        if reached >= accuracy if loss is None else reached <= loss:
-            return TimeTo(at, True)
+    if (at := time_to_target_s(_evaluations(row), accuracy, loss)) is not None:
+        return TimeTo(at, True)
     ended = row.summary.get("virtual_time_s")
     return TimeTo(ended, False) if isinstance(ended, float | int) and ended > 0 else None
-
-
-def _goal(row: Row) -> tuple[float | None, float | None]:
-    """Return the accuracy or the loss that is the target of the run."""
-    target, stop = row.variant.experiment.target, row.variant.experiment.stop
-    return (stop.target_accuracy, None) if target is None else (target.accuracy, target.loss)
 
 
 def _evaluations(row: Row) -> pa.Table:

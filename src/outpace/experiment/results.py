@@ -290,7 +290,7 @@ class RecordedRun:
             **(engine.totals.summary_of_peers() if without_servers else {}),
             "servers": [] if without_servers else self._servers(),
             "scheduler_shard": None if without_servers else scheduler_number(self.experiment),
-            **engine.metrics.summary(self.experiment.stop.target_accuracy),
+            **engine.metrics.summary(*self.experiment.goal),
             **({} if (used := engine.used_by_script()) is None else {"script": used}),
             "parameters_digest": parameters_digest(engine.parameters()),
             "trace_digest": self.trace.digest(),
@@ -311,7 +311,9 @@ class RecordedRun:
 def in_words(used: Mapping[str, Any]) -> list[str]:
     """Return lines that say what a script trained with; used: see `ScriptModel.used`."""
     groups = used.get("groups")
-    lines = [f"The script trained with {used.get('optimizer')}. Settings at the start:"]
+    size = used.get("batch_size")
+    batches = "" if size is None else f" in batches of {size} per worker"
+    lines = [f"The script trained with {used.get('optimizer')}{batches}. Settings at the start:"]
     for group in groups if isinstance(groups, list) else ():
         known = {} if not isinstance(group, Mapping) else dict(group)
         tensors = known.pop("tensors", "?")

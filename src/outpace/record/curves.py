@@ -43,3 +43,22 @@ def curve_of(metrics: pa.Table) -> pa.Table:
         on_curve = pc.if_else(pa.array(counts), column, pa.scalar(None, column.type))
         metrics = metrics.set_column(place, name, on_curve)
     return metrics
+
+
+def time_to_target_s(
+    curve: pa.Table, accuracy: float | None, loss: float | None = None
+) -> float | None:
+    """Return the time at which a curve reaches its target, in seconds; None if it does not.
+
+    Args:
+        curve: as returned by `curve_of`.
+        accuracy: lowest accuracy that reaches the target; None: there is no such target.
+        loss: highest training loss that reaches the target; counts in place of the accuracy.
+    """
+    if accuracy is None and loss is None:
+        return None
+    values = curve["accuracy" if loss is None else "train_loss"].to_pylist()
+    for at, value in zip(curve["time_s"].to_pylist(), values, strict=True):
+        if value is not None and (value >= accuracy if loss is None else value <= loss):
+            return float(at)
+    return None

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from outpace.record.curves import QUANTITIES, curve_of
+from outpace.record.curves import QUANTITIES, curve_of, time_to_target_s
 from outpace.record.logged import Points
 from outpace.record.totals import Totals
 from outpace.support.units import Time, seconds
@@ -133,22 +133,25 @@ class Metrics:
             [evaluated, *self._points.tables(METRICS)], promote_options="default"
         )
 
-    def summary(self, target_accuracy: float | None) -> dict[str, Any]:
+    def summary(
+        self, target_accuracy: float | None, target_loss: float | None = None
+    ) -> dict[str, Any]:
         """Return the part of summary.json about the quality of the result.
 
         For a task, the values of the last evaluation. For a script, the last value of each quantity
         on the curve of the run.
+
+        Args:
+            target_accuracy, target_loss: the time at which the curve reaches one of them is part
+                of the summary; the loss goes before the accuracy.
         """
         curve = curve_of(self.table())
         last = {name: curve[name].to_pylist()[-1:] for name in QUANTITIES}
         if len(self._points):
             last = {name: curve[name].drop_null()[-1:].to_pylist() for name in QUANTITIES}
-        target = math.inf if target_accuracy is None else target_accuracy
-        pairs = zip(curve["time_s"].to_pylist(), curve["accuracy"].to_pylist(), strict=True)
-        reached = (time_s for time_s, accuracy in pairs if (accuracy or 0) >= target)
         return {
             **{name: _finite(values[0] if values else None) for name, values in last.items()},
-            "time_to_target_s": next(reached, None),
+            "time_to_target_s": time_to_target_s(curve, target_accuracy, target_loss),
         }
 
 

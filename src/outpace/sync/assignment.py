@@ -37,6 +37,11 @@ class SyncChange:
     def __post_init__(self) -> None:
         require(not_negative(self.at_s), "at_s", "from 0 to 1e9", self.at_s)
 
+    def for_workers(self, workers: int) -> SyncChange:
+        """Return this change with shares of the workers replaced by their number."""
+        sync = for_workers(self.sync, workers)
+        return self if sync == self.sync else replace(self, sync=sync)
+
     def absolute(self, folder: Path) -> SyncChange:
         """Return this change with file paths made absolute, relative to `folder`."""
         return replace(self, sync=with_paths(self.sync, folder))
@@ -168,6 +173,18 @@ class Policies:
             matching(keys, self.servers)
         except ConfigError as error:
             yield f"{key}.{error}"
+
+
+def for_workers(syncs: Syncs, workers: int) -> Syncs:
+    """Return the strategies with shares of the workers replaced by their number."""
+    if isinstance(syncs, tuple):
+        return tuple(for_workers_of(sync, workers) for sync in syncs)
+    return for_workers_of(syncs, workers)
+
+
+def for_workers_of(sync: Sync, workers: int) -> Sync:
+    """Return one strategy like `for_workers`."""
+    return sync.for_workers(workers) if isinstance(sync, Policy) else sync
 
 
 def without_servers(sync: PeerStrategy) -> str:

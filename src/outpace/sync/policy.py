@@ -12,7 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 from outpace.support.units import Time
 from outpace.sync.decision import Decision, Reason
@@ -227,6 +227,10 @@ class Policy(ABC):
             optimizer: the servers' optimizer; None if a script brings its own.
         """
         return None
+
+    def for_workers(self, workers: int) -> Self:
+        """Return this policy with shares of the workers replaced by their number."""
+        return self
 
     def problems(self, workers: int) -> Iterator[str]:
         """Yield the problems of this policy in a run with `workers` workers, as `key: why`."""

@@ -102,6 +102,13 @@ class SharedModel:
         if self.newest.state is not None:
             self.newest.state = self._block.optimizer_state()
 
+    def continue_from(self, other: SharedModel) -> None:
+        """Become a copy of another model with an equal optimizer, at its newest version."""
+        self._block.replace(other.newest.value)
+        self._block.load_optimizer_state(other.optimizer_state())
+        self._gradients = other._gradients
+        self.newest = self._version(other.version)
+
     def commit(
         self, gradient: Value, divisor: float, gradients: int, factor: float = 1.0
     ) -> _Version:

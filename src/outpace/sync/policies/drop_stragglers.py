@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from copy import copy
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, Self
 
 from outpace.support.checks import require
+from outpace.support.shares import share_of
 from outpace.sync.decision import Decision
 from outpace.sync.messages import Pull
 from outpace.sync.policy import Apply, Policy, Scale, ShardView, bounded, quorum_arrived
@@ -14,25 +16,58 @@ from outpace.sync.policy import Apply, Policy, Scale, ShardView, bounded, quorum
 
 @dataclass(frozen=True, slots=True)
 class Quorum(Policy):
-    """The base of policies that finish an iteration when a quorum of workers has pushed it."""
+    """The base of policies that finish an iteration when a quorum of workers has pushed it.
 
-    quorum: int
+    Exactly one of the arguments must be given. The configuration of a run has the number.
+
+    Args:
+        quorum: number of workers, at least 1.
+        quorum_percent: share of the workers, rounded up, above 0 and at most 100.
+
+    Raises:
+        ValueError: unless exactly one is given and in its range.
+    """
+
+    quorum: int | None = None
+    quorum_percent: float | None = field(default=None, kw_only=True)
 
     lockstep: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        require(self.quorum >= 1, "quorum", "at least 1", self.quorum)
+        if (self.quorum is None) == (self.quorum_percent is None):
+            raise ValueError(
+                "needs exactly one of quorum, a number of workers, and quorum_percent, a share"
+            )
+        if self.quorum is not None:
+            require(self.quorum >= 1, "quorum", "at least 1", self.quorum)
+        if (percent := self.quorum_percent) is not None:
+            require(0 < percent <= 100, "quorum_percent", "above 0 and at most 100", percent)
+
+    def for_workers(self, workers: int) -> Self:
+        if self.quorum_percent is None or not 0 < self.quorum_percent <= 100:
+            return self
+        made = copy(self)  # not `replace`, which would check, and complain of, everything again
+        object.__setattr__(made, "quorum", share_of(workers, self.quorum_percent))
+        object.__setattr__(made, "quorum_percent", None)
+        return made
 
     def problems(self, workers: int) -> Iterator[str]:
         yield from Policy.problems(self, workers)
-        if self.quorum > workers:
+        if self.quorum is not None and self.quorum > workers:
             yield f"quorum must be at most {workers}, the number of workers, not {self.quorum}"
 
     def may_answer(self, pull: Pull, view: ShardView) -> Decision:
         return bounded(pull, view, 0)
 
     def patience_s(self, view: ShardView) -> float:
-        return quorum_arrived(view, self.quorum)
+        return quorum_arrived(view, self.number)
+
+    @property
+    def number(self) -> int:
+        """The number of workers in the quorum. Raises ValueError for a share of unknown workers."""
+        if self.quorum is None:
+            raise ValueError("quorum_percent: call for_workers first")
+        return self.quorum
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +75,13 @@ class DropStragglers(Quorum):
     """Answers i < V and advances once N_t workers have pushed V (FluentPS, table III).
 
     A worker whose gradient was dropped continues with the shard's current iteration.
+
     Args:
         quorum: N_t, at least 1.
+        quorum_percent: N_t as a share of the workers; in place of `quorum`.
 
     Raises:
-        ValueError: if the quorum is below 1.
+        ValueError: if the quorum is out of range, or not given exactly once.
     """
 
     kind: Literal["drop-stragglers"] = "drop-stragglers"

@@ -18,10 +18,12 @@ class PartialPush(Quorum):
 
     Args:
         quorum: c, at least 1.
+        quorum_percent: c as a share of the workers; in place of `quorum`.
         timeout_s: τ1, in seconds.
 
     Raises:
-        ValueError: if the quorum is below 1 or the timeout negative.
+        ValueError: if the quorum is out of range, or not given exactly once, or the timeout is
+            negative.
     """
 
     timeout_s: float = 0.0
@@ -34,4 +36,4 @@ class PartialPush(Quorum):
         require(0 <= self.timeout_s <= 1e9, "timeout_s", "from 0 to 1e9", self.timeout_s)
 
     def patience_s(self, view: ShardView) -> float:
-        return quorum_arrived(view, self.quorum, self.timeout_s)
+        return quorum_arrived(view, self.number, self.timeout_s)

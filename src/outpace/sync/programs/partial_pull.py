@@ -15,13 +15,12 @@ waits for all servers, so that none of its pushes is on its way when it leaves.
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Literal
 
 from outpace.support.checks import not_negative, require
+from outpace.support.shares import share_of
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync.messages import Message, Reply
 from outpace.sync.programs.context import WorkerContext
@@ -54,8 +53,8 @@ class PartialPull:
         require(self.late in ("use", "drop"), "late", "use or drop", self.late)
 
     def quorum(self, servers: int) -> int:
-        """Return the number of servers in the quorum, exact for a decimal `quorum_percent`."""
-        return math.ceil(Fraction(repr(float(self.quorum_percent))) * servers / 100)
+        """Return the number of servers in the quorum."""
+        return share_of(servers, self.quorum_percent)
 
 
 class Unanswered:
