@@ -178,9 +178,12 @@ def sampler(
 ) -> torch.utils.data.DistributedSampler[Any]:
     """Return a sampler of this worker's share of the dataset, for a DataLoader.
 
-    Call its `set_epoch` in each epoch. The arguments are those of `DistributedSampler`.
+    Call its `set_epoch` in each epoch. The arguments are those of `DistributedSampler`. The batch
+    size of a DataLoader that uses the sampler is part of the records of the run.
     """
-    return torch.utils.data.DistributedSampler(
+    from outpace.engine.scripts.sampler import WorkerSampler
+
+    return WorkerSampler(
         cast("torch.utils.data.Dataset[Any]", dataset),
         num_replicas=world_size(),
         rank=rank(),

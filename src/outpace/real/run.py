@@ -21,6 +21,7 @@ from outpace.engine.control import ControlFunction
 from outpace.engine.cut_offs import cut_off_rule
 from outpace.engine.outcome import require_trained
 from outpace.engine.output import print_line
+from outpace.engine.scripts.model import with_batch_size
 from outpace.errors import ConfigError, OutpaceError
 from outpace.predict.interface import Model, Rule
 from outpace.real.control import RealControl
@@ -165,8 +166,10 @@ class RealRun:
         return self.coordinator.reports.totals
 
     def used_by_script(self) -> dict[str, Any] | None:
-        first = self.coordinator.reports.joined.get(self._workers[0])
-        return script_used(first.used) if first is not None and first.used else None
+        reports = self.coordinator.reports
+        first = reports.joined.get(self._workers[0])
+        used = script_used(first.used) if first is not None and first.used else None
+        return None if used is None else with_batch_size(used, reports.batch_size)
 
     def run_time_model(self) -> Model | None:
         return None if self._fitting is None else self._fitting.model

@@ -87,6 +87,10 @@ class PeerSimulation(VirtualRun):
         """Return the block of the common model."""
         return self._new_block(self._strategy.common_optimizer(self._optimizer))
 
+    def new_common(self, worker: int) -> Common:
+        """Return this worker's view of the common model."""
+        return Common(self.model)
+
     def _new_own(self, worker: int) -> ParameterBlock:
         """Make the block of the model that this worker alone changes."""
         return self._new_block(self._optimizer)
@@ -196,7 +200,7 @@ class SimulatedPeer(Computing):
         super().__init__(simulation, worker)
         self._simulation = simulation
         self.workers = simulation.experiment.workers
-        self._common = Common(simulation.model)
+        self._common = simulation.new_common(worker)
         self._iteration = -1  # the last that was computed
         # Since this worker last joined an average: the versions at which it computed, and for how
         # long (ns).

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,15 +15,23 @@ class Place:
     Attributes:
         attach: makes the worker of a model and its optimizer; None: there is no run.
         worker: what `attach` has made; an object of `outpace.real` or `outpace.simulation`.
-    files: Path | None = None  # the folder for files of this worker's script, if the run has one
+        files: the folder for files of this worker's script, if the run has one.
+        looked: True once the environment has been read.
+        batch_sizes: of the DataLoaders that have used `outpace.sampler`.
     """
 
     number: int = 0
     workers: int = 1
     attach: Callable[[Any, Any], Any] | None = None
     worker: Any = None
-    files: Path | None = None  # the folder for files of this worker's script, if the run has one
-    looked: bool = False  # True once the environment has been read
+    files: Path | None = None
+    looked: bool = False
+    batch_sizes: set[int] = field(default_factory=set)
+
+    @property
+    def batch_size(self) -> int | None:
+        """The batch size of the script's DataLoaders; None if none was seen, or several sizes."""
+        return next(iter(self.batch_sizes)) if len(self.batch_sizes) == 1 else None
 
 
 CONNECT: Final = "OUTPACE_CONNECT"  # the file in which a worker finds its run

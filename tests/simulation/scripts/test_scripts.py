@@ -37,12 +37,18 @@ def simulated(out: Any = None, **changes: Any) -> Result:
     ids=["bsp", "local-sgd"],
 )
 def test_virtual_and_real_runs_end_with_bitwise_equal_parameters(sync, servers, tmp_path):
-    changes = {"sync": sync, "servers": servers}
+    changes = {"sync": sync, "servers": servers, "target": {"loss": 100.0}}
     virtual = simulated(tmp_path / "virtual", **changes)
     real = run({**BASE, **changes, "deterministic": True}, tmp_path / "real")
     assert virtual.summary["parameters_digest"] == real.summary["parameters_digest"]
     for key in ("gradients_applied", "iterations", "train_loss", "accuracy"):
         assert virtual.summary[key] == real.summary[key]
+    assert virtual.summary["time_to_target_s"] == 4 * STEP_S  # of the first loss that is logged
+    assert real.summary["time_to_target_s"] == real.metrics["time_s"][0].as_py()
+    for kind, result in (("virtual", virtual), ("real", real)):
+        assert result.summary["script"]["batch_size"] == 8
+        words = "# The script trained with SGD in batches of 8 per worker. Settings at the start:"
+        assert (tmp_path / kind / "config.yaml").read_text().startswith(words)
     assert virtual.parameters.keys() == real.parameters.keys()
     saved = [
         torch.load(tmp_path / kind / "files" / "worker-1" / "end.pt", weights_only=True)

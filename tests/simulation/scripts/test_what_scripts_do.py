@@ -103,4 +103,32 @@ def test_a_step_that_is_cut_off_leaves_no_trace_whatever_the_number_of_cores():
         rows = [row for row in first.metrics.to_pylist() if row["worker"] == worker]
         # Each step that was not cut off is one batch for BatchNorm.
         assert rows[-1]["seen"] == used
+        assert rows[-1]["stopped"] == 8 - used
         assert len({row["noise"] for row in rows}) == 9
+
+
+@pytest.mark.filterwarnings("ignore:worker-0 and worker-1 computed the same gradient")
+@pytest.mark.parametrize(
+    ("kind", "rates", "sync"),
+    [
+        ("own", "apart", {"kind": "ssgd"}),
+        ("own", "alike", {"kind": "local-sgd", "every": 2}),
+        ("Adam", "apart", {"kind": "ssgd"}),
+    ],
+    ids=["own-ssgd", "own-local-sgd", "rates-ssgd"],
+)
+def test_each_worker_s_own_optimizer_takes_the_steps_as_for_real(tmp_path, kind, rates, sync):
+    changes: dict[str, Any] = {"workers": 2, "sync": sync}
+    virtual = simulate(configuration("own_optimizer.py", kind, rates, **changes), tmp_path / "v")
+    real = run(
+        configuration("own_optimizer.py", kind, rates, deterministic=True, **changes),
+        tmp_path / "r",
+    )
+    saved = [
+        [torch.load(tmp_path / folder / "files" / f"worker-{n}" / "end.pt") for n in range(2)]
+        for folder in ("v", "r")
+    ]
+    assert same(saved[0], saved[1])
+    first, second = saved[0]
+    assert same(first["model"], second["model"]) == (rates == "alike")
+    assert virtual.summary["parameters_digest"] == real.summary["parameters_digest"]

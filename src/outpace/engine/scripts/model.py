@@ -221,6 +221,11 @@ class ScriptModel:
         return [number for number, p in enumerate(self.parameters) if p.grad is None]
 
 
+def with_batch_size(used: Mapping[str, Any], batch_size: int | None) -> dict[str, Any]:
+    """Return what a script used, with the batch size of its DataLoader if that is known."""
+    return {**used} if batch_size is None else {**used, "batch_size": batch_size}
+
+
 def _finite(value: Any) -> Any:
     """Return plain data as strict JSON can hold it."""
     if isinstance(value, dict):

@@ -22,6 +22,7 @@ from outpace.real.net.messages import (
     MOST_ROWS,
     MOST_TIMES,
     AllArrived,
+    BatchSize,
     BlockHead,
     Fetch,
     FirstDigest,
@@ -73,6 +74,7 @@ class Reports:
         self.left: set[str] = set()  # workers that take no more part in the training
         self.totals_of = totals_of
         self.buffers: Block | None = None  # worker 0's model buffers, as it sent them last
+        self.batch_size: int | None = None  # of worker 0's script, if it is known
         self.plan: Plan | None = None  # once it is made
         self.when_logged: Callable[[int, ScriptLog], None] = lambda worker, message: None
         names = map(worker_name, range(workers))
@@ -155,6 +157,8 @@ class Reports:
             self._losses.process_failed(name, message)
         elif isinstance(message, FirstDigest):
             self._first_gradients.add(name, message.iteration, message.digest)
+        elif isinstance(message, BatchSize):
+            self.batch_size = message.size if name == _FIRST else self.batch_size
         elif isinstance(message, ScriptLog):
             self._take_log(name, message)
         elif not self._architecture.take(name, message, block):

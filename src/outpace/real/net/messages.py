@@ -336,6 +336,12 @@ class ModelBuffers(WireMessage, tag="extras"):
     block: BlockHead
 
 
+class BatchSize(WireMessage, tag="batch"):
+    """Worker 0 at the end of its script's training: the batch size of its DataLoader."""
+
+    size: Count
+
+
 class Ready(WireMessage, tag="ready"):
     """A process has done what comes before the first iteration."""
 

@@ -26,6 +26,7 @@ from outpace.blocks.sums import BlockSum, TreeSum
 from outpace.engine.scripts.layout import places_of
 from outpace.optim.torch_optimizers import TorchOptimizer
 from outpace.simulation.scripts.messages import Attached, Stepped
+from outpace.simulation.scripts.own_steps import OwnStepsBlock
 from outpace.sync.parameter_block import TensorBlock, plus
 from outpace.sync.peers.parameters import Common, OptimizerReplica, Replica
 
@@ -82,23 +83,23 @@ class ScriptBlock:
     """Parameters and model buffers of scripts. Implements `ParameterBlock`.
 
     Args:
-        initial: the parameters, followed by the model buffers.
+        parameters: takes the steps.
+        buffers: the model buffers at the start; shape (elements,).
         settings: returns the present settings of the optimizer.
     """
 
     def __init__(
         self,
-        initial: torch.Tensor,
-        optimizer: TorchOptimizer,
+        parameters: TensorBlock | OwnStepsBlock,
+        buffers: torch.Tensor,
         tail: Tail,
         settings: Callable[[], Settings],
     ) -> None:
         self._tail, self._settings = tail, settings
-        self._parameters = TensorBlock(initial[: tail.size], optimizer)
-        self._buffers = initial[tail.size :].clone()
-        self.is_finite = self._parameters.is_finite
-        self.optimizer_state = self._parameters.optimizer_state
-        self.load_optimizer_state = self._parameters.load_optimizer_state
+        self._parameters, self._buffers = parameters, buffers.clone()
+        self.is_finite = parameters.is_finite
+        self.optimizer_state = parameters.optimizer_state
+        self.load_optimizer_state = parameters.load_optimizer_state
         self._value: torch.Tensor | None = None
 
     @property

@@ -13,6 +13,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
@@ -32,11 +33,12 @@ from outpace.engine.scripts.gradient import (
 from outpace.engine.scripts.misuse import require_log, require_step
 from outpace.engine.scripts.model import ScriptModel
 from outpace.engine.scripts.optimizer_state import joined, require_loadable
+from outpace.engine.scripts.optimizers import numeric_settings, require_workers_can_step
 from outpace.engine.scripts.running import RunOver
 from outpace.engine.scripts.takeover import take_over
-from outpace.errors import ConfigError, DivergenceError, RunError
+from outpace.errors import DivergenceError, RunError
 from outpace.optim.python import PythonOptimizer
-from outpace.optim.torch_optimizers import KNOWN, is_known, require_known
+from outpace.optim.torch_optimizers import is_known, require_known
 from outpace.simulation.scripts.messages import (
     Attached,
     Begin,
@@ -48,16 +50,22 @@ from outpace.simulation.scripts.messages import (
     Left,
     LoadState,
     Logged,
+    Outcome,
     Over,
     States,
     Stepped,
+    Taken,
+    TakeStep,
     ToScript,
+    WantOutcome,
     WantState,
     receive,
     send,
 )
 from outpace.simulation.scripts.slots import Slots, fill
+from outpace.simulation.scripts.stopping import AwaitedComputation, StepOutcome
 from outpace.simulation.scripts.stopwatch import Stopwatch
+from outpace.support.place import HERE
 from outpace.sync.messages import worker_name
 from outpace.tasks.abort_points import Computation
 
@@ -82,8 +90,8 @@ class SimulatedScript:
         self._sending = threading.Lock()  # any thread of the script may log
         self._name, self._experiment = worker_name(number), experiment
         script = self._script = ScriptModel(model, optimizer)
-        script.settings()  # raises if a setting cannot be sent
-        _require_known_optimizer(script, experiment)
+        self._takes_steps = _takes_steps(script, experiment)
+        self._settings()  # raises if a setting cannot be sent
         peers = experiment.peers
         averages = peers is not None and peers.buffers == "average"
         self._buffers = AveragedBuffers(script, averages)
@@ -96,6 +104,7 @@ class SimulatedScript:
         self._read_digest: str | None = None  # of the state that was read since the last step
         self._pid = os.getpid()  # a process that the script forks has a copy of this object
         self._abortable = self._untimed = 0  # contexts that the script is in
+        self._outcome = StepOutcome()  # of the present step
         self._hook: torch.utils.hooks.RemovableHandle | None = None
         self._clock = Stopwatch()
         self._told: tuple[int, str] | None = None
@@ -111,15 +120,17 @@ class SimulatedScript:
         """Tell the simulation what the script trains; return when the first step may begin."""
         script, number = self._script, self._number
         flat = script.flat().cpu()
-        has_state = script.has_taken_steps()
+        # The state of an optimizer that takes its steps itself stays where it is.
+        has_state = script.has_taken_steps() and not self._takes_steps
         self._send(
             Attached(
                 layout=script.layout,
                 layers=script.layers,
                 dtype=script.dtype,
                 optimizer=type(script.optimizer).__name__,
-                settings=script.settings(),
-                numbers=_numbers(script),
+                takes_steps=self._takes_steps,
+                settings=self._settings(),
+                numbers=numeric_settings(script),
                 members=script.members,
                 state=script.state_within(slice(0, flat.numel())) if has_state else {},
                 state_digest=script.state_digest(),
@@ -137,7 +148,8 @@ class SimulatedScript:
         self._slices = begin.slices
         if number != 0:
             script.load_buffers(begin.buffers)
-        script.optimizer.state.clear()
+        if not self._takes_steps:
+            script.optimizer.state.clear()
         self._continue()
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -159,9 +171,14 @@ class SimulatedScript:
         self._told = None
         self._first.look(self._iteration, flat if isinstance(flat, torch.Tensor) else None)
         kind = Gradient.READY if isinstance(flat, torch.Tensor) else flat
-        self._send(Stepped(kind, script.settings(), script.unused, computed_s, self._told))
+        settings, unused = self._settings(), script.unused
+        self._send(Stepped(kind, settings, unused, computed_s, self._told, HERE.batch_size))
         self._continue()
         return loss
+
+    def _settings(self) -> list[dict[str, Any]]:
+        """Return the settings that the simulation needs to take a step."""
+        return [] if self._takes_steps else self._script.settings()
 
     def _gradient(self) -> torch.Tensor | Gradient:
         """Put the gradient into its slot and return it, or return why there is none."""
@@ -193,8 +210,12 @@ class SimulatedScript:
     def _continue(self) -> None:
         """Wait for the next parameters, and load them into the model."""
         message = self._receive()
+        while isinstance(message, TakeStep):
+            self._take_step(message)
+            message = self._receive()
         assert isinstance(message, Go)
         script = self._script
+        self._outcome.stopped, self._outcome = message.discard, StepOutcome()
         if self._keeps_buffers:
             if message.discard:
                 script.load_buffers(self._before)
@@ -204,6 +225,15 @@ class SimulatedScript:
         self._iteration = message.iteration
         self._hook = register_module_forward_pre_hook(self._forward)
         self._clock.start()
+
+    def _take_step(self, message: TakeStep) -> None:
+        """Take a step of the script's own optimizer."""
+        script, slots = self._script, self._slots
+        self._load(buffers=False)
+        flat = slots.gradient[: sum(script.layers)].clone()  # the script may change its parts later
+        script.take_step(torch.split(flat, script.layers), message.unused)
+        fill(slots.parameters, [script.flat()])
+        self._send(Taken())
 
     def _load(self, *, buffers: bool = True) -> None:
         """Load the parameters, and averaged model buffers, from their slot."""
@@ -220,7 +250,8 @@ class SimulatedScript:
             self._clock.evaluates()
             return
         self._unhook()
-        self._send(Computes(self._abortable > 0, self._clock.has_evaluated))
+        self._outcome.is_abortable = self._abortable > 0
+        self._send(Computes(self._outcome.is_abortable, self._clock.has_evaluated))
         self._clock.computes()
 
     def _unhook(self) -> None:
@@ -266,9 +297,9 @@ class SimulatedScript:
 
     @contextmanager
     def whole_state(self) -> Iterator[None]:
-        """Put the whole state, which the simulation has, into the script's optimizer."""
+        """Put the whole state, if the simulation has it, into the script's optimizer."""
         optimizer, script = self._script.optimizer, self._script
-        if self._has_loaded:
+        if self._has_loaded or self._takes_steps:
             yield
             return
         if self._is_copy:
@@ -300,7 +331,7 @@ class SimulatedScript:
         if peers is not None and not self._left:
             require_loadable(peers, self._iteration)
         yield
-        if self._left or self._is_copy:
+        if self._left or self._is_copy or self._takes_steps:
             return
         if self._read_digest == self._script.state_digest():  # as it was read: it changes nothing
             self._script.optimizer.state.clear()
@@ -315,10 +346,25 @@ class SimulatedScript:
     def abortable(self) -> Iterator[Computation]:
         """See `outpace.abortable`. The block always runs to its end, whatever the strategy does."""
         self._abortable += 1
+        computation = AwaitedComputation(partial(self._was_cut_off, self._outcome))
         try:
-            yield Computation()
+            yield computation
         finally:
             self._abortable -= 1
+            computation.is_over = True
+
+    def _was_cut_off(self, step: StepOutcome) -> bool:
+        """Return whether a step was cut off; if that is not known yet, wait until it is."""
+        is_present = step is self._outcome and not (self._left or self._is_copy)
+        can_be = step.is_abortable and self._experiment.cut_off is not None
+        if step.stopped is None and is_present and can_be:
+            self._send(WantOutcome())
+            message = self._receive()
+            assert isinstance(message, Outcome)
+            step.stopped = message.stopped
+            if step.stopped:
+                self._script.load_buffers(self._before)
+        return bool(step.stopped)
 
     @contextmanager
     def untimed(self) -> Iterator[None]:
@@ -356,28 +402,16 @@ class SimulatedScript:
         return message
 
 
-def _numbers(script: ScriptModel) -> list[tuple[int, str]]:
-    """Return (group, name) of each setting that is a number."""
-    return [
-        (group, name)
-        for group in range(len(script.groups))
-        for name, value in script.optimizer.defaults.items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
-    ]
+def _takes_steps(script: ScriptModel, experiment: Experiment) -> bool:
+    """True if the script's optimizer takes the steps itself, because only the script knows it.
 
-
-def _require_known_optimizer(script: ScriptModel, experiment: Experiment) -> None:
-    """Raise ConfigError unless the simulation can take the steps of the script's optimizer."""
+    Raises:
+        ConfigError: if no process can take its steps.
+    """
     kind = type(script.optimizer)
-    if isinstance(experiment.optimizer, PythonOptimizer):
-        if experiment.peers is not None:
-            raise ConfigError(
-                "optimizer: without servers the script's own takes the steps: leave it out"
-            )
-    elif not is_known(kind):
-        if experiment.peers is None:
+    if experiment.peers is None:
+        if not isinstance(experiment.optimizer, PythonOptimizer):  # made by the simulation
             require_known(kind)
-        raise ConfigError(
-            f"outpace.attach: in virtual time, steps of {kind.__name__} cannot be taken without "
-            f"servers: use one of torch's {', '.join(sorted(KNOWN))}"
-        )
+        return False
+    require_workers_can_step(script, experiment.optimizer, experiment.peers)
+    return not is_known(kind)

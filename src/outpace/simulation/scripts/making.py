@@ -12,7 +12,8 @@ from outpace.engine.output import OnOutput
 from outpace.errors import ConfigError
 from outpace.record.trace import Trace
 from outpace.simulation.scripts.measuring import with_measured_times
-from outpace.simulation.scripts.runs import ScriptPeerSimulation, ScriptSimulation
+from outpace.simulation.scripts.runs import ScriptSimulation
+from outpace.simulation.scripts.without_servers import ScriptPeerSimulation
 from outpace.simulation.scripts.workers import ScriptWorkers
 from outpace.simulation.scripts.workload import ScriptWorkload
 from outpace.tasks import Script

@@ -33,6 +33,8 @@ class Attached:
         layout, layers: see `ScriptModel`.
         dtype: of the parameters.
         optimizer: name of the optimizer's class.
+        takes_steps: True if the optimizer takes its steps in the script's process, because only
+            the script knows its class; then settings and state are empty.
         settings: of the optimizer's groups.
         numbers: (group, name) of each setting that is a number and has a default.
         members: for each group, the numbers of its parameters.
@@ -50,6 +52,7 @@ class Attached:
     layers: list[int]
     dtype: torch.dtype
     optimizer: str
+    takes_steps: bool
     settings: list[dict[str, Any]]
     numbers: list[tuple[int, str]]
     members: list[list[int]]
@@ -93,6 +96,7 @@ class Stepped:
         unused: numbers of the parameters without a gradient.
         computed_s: seconds since `Go`, without untimed ones.
         first: iteration and digest of the worker's first gradient; see `FirstGradient`.
+        batch_size: see `Place.batch_size`.
     """
 
     gradient: Gradient
@@ -100,6 +104,12 @@ class Stepped:
     unused: list[int]
     computed_s: float
     first: tuple[int, str] | None = None
+    batch_size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The script has done `TakeStep`: the parameters after it are in their slot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +117,11 @@ class Logged:
     """The script has called `outpace.log`; see `outpace.record.logged.checked`."""
 
     values: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class WantOutcome:
+    """The script reads whether its step was cut off: it waits for `Outcome`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +163,16 @@ class Ended:
 
 
 FromScript: TypeAlias = (
-    Attached | Computes | Stepped | Logged | WantState | LoadState | Left | Ended
+    Attached
+    | Computes
+    | Stepped
+    | Taken
+    | Logged
+    | WantOutcome
+    | WantState
+    | LoadState
+    | Left
+    | Ended
 )
 
 # -- from the simulation ---------------------------------------------------------------
@@ -181,6 +205,23 @@ class Go:
 
 
 @dataclass(frozen=True, slots=True)
+class TakeStep:
+    """Take a step of the script's optimizer from the parameters along the gradient in the slots.
+
+    unused: numbers of the parameters without a gradient.
+    """
+
+    unused: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Whether the step was cut off, now that its virtual time has passed."""
+
+    stopped: bool
+
+
+@dataclass(frozen=True, slots=True)
 class States:
     """The state of the optimizer: of the pieces of parameters in each slice."""
 
@@ -210,7 +251,7 @@ class Over:
     discard: bool = False
 
 
-ToScript: TypeAlias = Begin | Go | States | FinalParameters | Over
+ToScript: TypeAlias = Begin | Go | TakeStep | Outcome | States | FinalParameters | Over
 
 
 def send(pipe: Connection, message: FromScript | ToScript) -> None:

@@ -36,9 +36,13 @@ from outpace.simulation.scripts.messages import (
     Left,
     LoadState,
     Logged,
+    Outcome,
     Over,
     States,
     Stepped,
+    Taken,
+    TakeStep,
+    WantOutcome,
     WantState,
     receive,
     send,
@@ -148,6 +152,7 @@ class ScriptProcess:
         self.ended: Ended | None = None
         self._ahead: Stepped | None = None  # arrived before it was asked for
         self._is_computing = self._waits_for_final = self._is_stopped = False
+        self._is_cut_off = False  # the step whose virtual time has passed
         self._gradient: weakref.ref[StepGradient] | None = None
 
     @property
@@ -177,11 +182,9 @@ class ScriptProcess:
         A last step whose end was not awaited was cut off.
         """
         discard = self._is_computing
-        if discard and self._stepped() is None:
+        if discard and self._stepped(cut_off=True) is None:
             return None
-        held = None if self._gradient is None else self._gradient()
-        if held is not None:
-            held.take()
+        self._free_slot()
         fill(self._slots.parameters, [piece for block in parameters for piece in parts(block)])
         send(self.pipe, Go(iteration, discard))
         self._is_computing = True
@@ -205,7 +208,39 @@ class ScriptProcess:
         self._gradient = weakref.ref(gradient)
         return Step(stepped, gradient, self._slots.gradient)
 
-    def _stepped(self) -> Stepped | None:
+    def take_step(
+        self, parameters: torch.Tensor, gradient: torch.Tensor, unused: Sequence[int]
+    ) -> torch.Tensor:
+        """Return the parameters after a step of the script's own optimizer, between two steps.
+
+        Args:
+            unused: numbers of the parameters without a gradient.
+
+        Raises:
+            RunError: if the script has left the run, and its optimizer with it.
+        """
+        if self.has_left:
+            raise RunError(
+                f"the script of {self._name} has ended before the last step of its own optimizer, "
+                "which only the script can take: use one of torch's optimizers with this strategy"
+            )
+        self._free_slot()
+        fill(self._slots.parameters, [parameters])
+        fill(self._slots.gradient, [gradient])
+        send(self.pipe, TakeStep(unused))
+        message = self._receive()
+        assert isinstance(message, Taken)
+        return self._slots.parameters[: parameters.numel()].clone()
+
+    def _free_slot(self) -> None:
+        """Copy a gradient out of its slot, which is about to be overwritten, if it is needed."""
+        held = None if self._gradient is None else self._gradient()
+        if held is not None:
+            held.take()
+
+    def _stepped(self, *, cut_off: bool = False) -> Stepped | None:
+        """Return the step at its end, whose virtual time has passed. cut_off: it was cut off."""
+        self._is_cut_off = cut_off
         message, self._ahead = self._ahead or self._receive(), None
         self._is_computing = False
         if isinstance(message, Left):
@@ -234,7 +269,7 @@ class ScriptProcess:
         """
         discard = self._is_computing and not self.has_left
         if discard:
-            self._stepped()
+            self._stepped(cut_off=True)
         if self._waits_for_final:
             fill(self._slots.parameters, [piece for block in parameters for piece in parts(block)])
             send(self.pipe, FinalParameters(has_buffers))
@@ -277,6 +312,8 @@ class ScriptProcess:
             message = self._next()
             if isinstance(message, Logged):
                 self.host.logged(self.worker, message.values)
+            elif isinstance(message, WantOutcome):
+                send(self.pipe, Outcome(self._is_cut_off))
             elif isinstance(message, WantState):
                 send(self.pipe, States(self.host.optimizer_state(self.worker)))
             elif isinstance(message, LoadState):

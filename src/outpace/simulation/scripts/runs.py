@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
-
-import torch
 
 from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
 from outpace.engine.outcome import require_trained
 from outpace.engine.scripts.layout import places_of
+from outpace.engine.scripts.model import with_batch_size
 from outpace.engine.scripts.optimizer_state import cut
 from outpace.engine.scripts.same_gradients import SameGradients
 from outpace.engine.servers import AbortableProgram, has_scheduler
@@ -21,19 +19,11 @@ from outpace.optim.python import PythonOptimizer
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
 from outpace.simulation.executors.gradients import Gradients
-from outpace.simulation.peers import PeerSimulation, SimulatedPeer
-from outpace.simulation.scripts.blocks import (
-    ScriptBlock,
-    ScriptReplicas,
-    Settings,
-    Tail,
-    optimizer_of,
-)
+from outpace.simulation.scripts.blocks import optimizer_of
 from outpace.simulation.scripts.messages import Gradient, Stepped
 from outpace.simulation.scripts.nodes import (
     ScriptComputing,
     ScriptLeft,
-    ScriptPeer,
     ScriptWorkerNode,
 )
 from outpace.simulation.scripts.process import ScriptProcess
@@ -86,7 +76,8 @@ class ScriptRun(VirtualRun):
         require_trained(self.totals)
 
     def used_by_script(self) -> dict[str, Any]:
-        return self._workload.first.used
+        step = self._processes[0].step
+        return with_batch_size(self._workload.first.used, None if step is None else step.batch_size)
 
     def times(self, host_s: float) -> dict[str, Any]:
         ended = (process.ended for process in self._processes)
@@ -220,126 +211,3 @@ class ScriptSimulation(ScriptRun, Simulation):
                 self._blocks, self._places, self._workload.slices, strict=True
             ):
                 block.load_optimizer_state(cut(state, places, part, starts))
-
-
-class ScriptPeerSimulation(ScriptRun, PeerSimulation):
-    """A run of a script without servers."""
-
-    def _set_up(self, experiment: Experiment, workload: Workload) -> None:
-        first, strategy = self._workload.first, experiment.peers
-        assert strategy is not None
-        self._tail = Tail(
-            size=self._workload.size,
-            tensors=len(first.layers),
-            numbers=first.numbers if strategy.uses_replica else (),
-            buffers=first.averaged.numel(),
-        )
-        self._exact = 0 if strategy.has_own else self._tail.elements
-        # The version of the common model at which worker 0 loaded a state, and the state before.
-        self._before_loading: tuple[int, OptimizerState] | None = None
-        super()._set_up(experiment, workload)
-
-    @cached_property
-    def _first_value(self) -> torch.Tensor:
-        """The parameters that training starts from, followed by the averaged model buffers."""
-        first = self._workload.first
-        assert first.parameters is not None
-        return torch.cat([first.parameters, first.averaged])
-
-    def _settings_of(self, worker: int) -> Settings:
-        step = self._processes[worker].step
-        return self._workload.first.settings if step is None else step.settings
-
-    def _common_settings(self) -> Settings:
-        """Return the settings of the first worker that still trains."""
-        training = (process.worker for process in self._processes if not process.has_left)
-        return self._settings_of(next(training, 0))
-
-    def _new_script_block(self, settings: Callable[[], Settings]) -> ScriptBlock:
-        whole = slice(0, self._workload.size)
-        optimizer = optimizer_of(self._workload.first, whole)
-        block = ScriptBlock(self._first_value, optimizer, self._tail, settings)
-        if self._workload.first.state:
-            block.load_optimizer_state(self._workload.first.state)
-        return block
-
-    def _common_block(self) -> ParameterBlock:
-        strategy = self._strategy
-        if strategy.has_common and strategy.has_own:  # an outer optimizer of the strategy
-            return parameter_block(self._first_value, strategy.common_optimizer(self._optimizer))
-        return self._new_script_block(self._common_settings)
-
-    def _new_own(self, worker: int) -> ParameterBlock:
-        return self._new_script_block(partial(self._settings_of, worker))
-
-    def _replicas(self) -> Any:
-        if not self._strategy.uses_replica:
-            return None
-        return ScriptReplicas(
-            self._workload.first,
-            self._tail,
-            partial(self._new_script_block, self._common_settings),
-            self._common_settings,
-        )
-
-    def _context(self, worker: int) -> SimulatedPeer:
-        peer = ScriptPeer(self, worker)
-        self._connect(peer)
-        peer.tail, peer.keep_buffers = self._tail, self._keep_buffers
-        return peer
-
-    def _leave(self, worker: int) -> None:
-        super()._leave(worker)
-        self.left(worker)
-
-    def parameters(self) -> list[Block]:
-        (value,) = super().parameters()
-        assert isinstance(value, torch.Tensor)
-        return [value[: self._workload.size]]
-
-    @property
-    def _finds_buffers(self) -> bool:  # type: ignore[override]
-        return self._strategy.has_own
-
-    def _values(self, worker: int) -> Sequence[Block]:
-        if self._finds_buffers:
-            return [*self.parameters(), self._own_block(worker).buffers]
-        return self.parameters()
-
-    def _own_block(self, worker: int) -> ScriptBlock:
-        block = self.own_block(worker)
-        assert isinstance(block, ScriptBlock)
-        return block
-
-    def _keep_buffers(self, worker: int, buffers: torch.Tensor) -> None:
-        """Keep the model buffers after a step without a gradient, as a real worker's model does."""
-        if self._strategy.has_own:
-            self._own_block(worker).buffers = buffers[: self._tail.buffers]
-
-    def state_dict(self) -> dict[str, torch.Tensor]:
-        found = super().state_dict()
-        if self._strategy.has_own:  # averaged after the last step of worker 0's script, perhaps
-            first = self._workload.first
-            pieces = torch.split(self._own_block(0).buffers, list(first.averaged_names.values()))
-            for name, piece in zip(first.averaged_names, pieces, strict=True):
-                if name in found:
-                    found[name].copy_(piece.view(found[name].shape))
-        return found
-
-    def optimizer_state(self, worker: int) -> Sequence[OptimizerState]:
-        """Return a copy of the state with which this worker's steps are taken."""
-        if self._strategy.has_own:
-            return [self.own_block(worker).optimizer_state()]
-        if self._before_loading is not None and worker != 0:
-            version, state = self._before_loading
-            if version == self.model.version:  # for real, what worker 0 loads is its own until then
-                return [state]
-        return [self.model.optimizer_state()]
-
-    def load_optimizer_state(self, worker: int, state: Mapping[int, State]) -> None:
-        """Replace that state. Of a model that is common to all workers, worker 0's counts."""
-        if self._strategy.has_own:
-            self.own_block(worker).load_optimizer_state(state)
-        elif worker == 0:
-            self._before_loading = self.model.version, self.model.optimizer_state()
-            self.model.load_optimizer_state(state)

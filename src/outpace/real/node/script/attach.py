@@ -24,21 +24,21 @@ import zmq.utils.garbage  # noqa: F401  # its atexit handler must not be one of 
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.misuse import require_log, require_step
 from outpace.engine.scripts.model import ScriptModel
+from outpace.engine.scripts.optimizers import require_workers_can_step
 from outpace.engine.scripts.running import RunOver
 from outpace.engine.scripts.takeover import take_over
-from outpace.errors import ConfigError, RunError
+from outpace.errors import RunError
 from outpace.kernel import WalkerError
-from outpace.optim import UpdaterKind
 from outpace.optim.python import PythonOptimizer
-from outpace.optim.torch_optimizers import KNOWN, State, is_known, require_known
-from outpace.real.net.messages import TrainingDone
+from outpace.optim.torch_optimizers import State, require_known
+from outpace.real.net.messages import BatchSize, TrainingDone
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.peer import PeerWorker
 from outpace.real.node.script.peer_models import ScriptModels
 from outpace.real.node.script.trainer import ScriptTrainer
 from outpace.real.node.worker import ServedWorker
 from outpace.real.node.worker_process import WorkerProcess
-from outpace.sync import PeerStrategy
+from outpace.support.place import HERE
 from outpace.tasks.abort_points import Computation
 
 
@@ -262,6 +262,8 @@ class Attached:
         process = self.process
         if process.worker == 0:
             process.send_buffers()
+            if (size := HERE.batch_size) is not None:
+                process.coordinator.send(BatchSize(size))
         process.send_result()
         process.flush()
         process.coordinator.send(TrainingDone())
@@ -312,28 +314,10 @@ def attached(
         trainer = ScriptTrainer(served, experiment, script)
         found = Attached(served, trainer, served.work(trainer))
     else:
-        _require_workers_can_step(script, experiment.optimizer, experiment.peers)
+        require_workers_can_step(script, experiment.optimizer, experiment.peers)
         peer = PeerWorker(link, number, experiment)
         trainer = ScriptTrainer(peer, experiment, script)
         models = ScriptModels(peer, experiment, trainer)
         found = Attached(peer, trainer, peer.work(models), models)
     take_over(optimizer, found.step, found.whole_state, found.loading_state)
     return found
-
-
-def _require_workers_can_step(
-    script: ScriptModel, optimizer: UpdaterKind | PythonOptimizer, strategy: PeerStrategy
-) -> None:
-    if isinstance(optimizer, PythonOptimizer):
-        raise ConfigError(
-            "optimizer: without servers the script's own takes the steps: leave it out"
-        )
-    if isinstance(script.optimizer, torch.optim.LBFGS):
-        raise ConfigError("LBFGS computes gradients itself, several for a step: take another")
-    kind = type(script.optimizer)
-    if strategy.uses_replica and not is_known(kind):
-        raise ConfigError(
-            f"outpace.attach: sync.kind={strategy.kind} cannot train with {kind.__name__}, because "
-            "each worker needs a second optimizer of that kind: use one of torch's "
-            f"{', '.join(sorted(KNOWN))}, or another strategy, such as sync.kind=ssgd"
-        )

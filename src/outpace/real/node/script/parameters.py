@@ -13,6 +13,7 @@ from outpace.blocks.block import Pieces, StepSettings, Value, parts, whole
 from outpace.blocks.sums import all_finite
 from outpace.engine.scripts.buffers import AveragedBuffers
 from outpace.engine.scripts.model import ScriptModel
+from outpace.engine.scripts.optimizers import numeric_settings
 from outpace.errors import DivergenceError
 from outpace.optim.torch_optimizers import State, TorchOptimizer
 from outpace.real.collective.buffers import split_like
@@ -31,12 +32,7 @@ class Tail:
     def __init__(self, script: ScriptModel, buffers: AveragedBuffers, *, settings: bool) -> None:
         self._script, self._buffers = script, buffers
         self._parameters = len(script.parameters)
-        self._places = [
-            (number, key)
-            for number in range(len(script.groups) if settings else 0)
-            for key, value in script.optimizer.defaults.items()
-            if isinstance(value, int | float) and not isinstance(value, bool)
-        ]
+        self._places = numeric_settings(script) if settings else []
         self.elements = self._parameters + len(self._places) + buffers.elements
 
     def behind(self, gradient: Pieces) -> Pieces:

@@ -1,0 +1,45 @@
+"""What a script's optimizer must be able to do in a run without servers, in every runtime."""
+
+from __future__ import annotations
+
+import torch
+
+from outpace.engine.scripts.model import ScriptModel
+from outpace.errors import ConfigError
+from outpace.optim import UpdaterKind
+from outpace.optim.python import PythonOptimizer
+from outpace.optim.torch_optimizers import KNOWN, is_known
+from outpace.sync import PeerStrategy
+
+
+def require_workers_can_step(
+    script: ScriptModel, optimizer: UpdaterKind | PythonOptimizer, strategy: PeerStrategy
+) -> None:
+    """Raise ConfigError unless the script's optimizer can take a worker's steps.
+
+    Args:
+        optimizer: of the configuration.
+    """
+    if isinstance(optimizer, PythonOptimizer):
+        raise ConfigError(
+            "optimizer: without servers the script's own takes the steps: leave it out"
+        )
+    if isinstance(script.optimizer, torch.optim.LBFGS):
+        raise ConfigError("LBFGS computes gradients itself, several for a step: take another")
+    kind = type(script.optimizer)
+    if strategy.uses_replica and not is_known(kind):
+        raise ConfigError(
+            f"outpace.attach: sync.kind={strategy.kind} cannot train with {kind.__name__}, because "
+            "each worker needs a second optimizer of that kind: use one of torch's "
+            f"{', '.join(sorted(KNOWN))}, or another strategy, such as sync.kind=ssgd"
+        )
+
+
+def numeric_settings(script: ScriptModel) -> list[tuple[int, str]]:
+    """Return (group, name) of each setting that is a number and has a default."""
+    return [
+        (group, name)
+        for group in range(len(script.groups))
+        for name, value in script.optimizer.defaults.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    ]

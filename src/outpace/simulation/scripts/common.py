@@ -1,0 +1,124 @@
+"""The common model of scripts without servers, where each worker's own optimizer takes the steps.
+
+All workers step along the same mean gradient. As long as their optimizers have the same settings,
+one model stands for all of them. A worker with other settings, because its scheduler has decided
+from what this worker alone has seen, continues with a copy, as its model would differ for real.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from outpace.blocks.block import Value
+from outpace.simulation.scripts.blocks import ScriptBlock, Settings
+from outpace.sync.peers.parameters import Common, SharedModel
+
+# Returns the parameters with which a worker begins. Its other argument returns the settings of
+# the optimizer.
+NewBlock: TypeAlias = Callable[[int, Callable[[], Settings]], ScriptBlock]
+
+
+class CommonModels:
+    """The models of all workers, which are the same until optimizers take different steps.
+
+    Args:
+        apart: True to keep a model for each worker from the start, because only the workers' own
+            processes can take the steps.
+        splits: True if all workers have taken the same number of steps whenever one takes a step,
+            so that the settings of all are known.
+        settings: returns the settings of a worker's optimizer in its last step.
+        trains: returns whether a worker still takes steps.
+        chosen: called with the model that is the result of the run if it ends now: that of the
+            lowest worker among those with most commits.
+        committed: called after that with the number of gradients in a commit, once for each
+            number of commits.
+
+    Attributes:
+        views: each worker's view of its model, by worker.
+    """
+
+    def __init__(
+        self,
+        workers: int,
+        new_block: NewBlock,
+        *,
+        apart: bool,
+        splits: bool,
+        settings: Callable[[int], Settings],
+        trains: Callable[[int], bool],
+        chosen: Callable[[SharedModel], None],
+        committed: Callable[[int], None],
+    ) -> None:
+        self._workers, self._new_block, self._splits = workers, new_block, splits and not apart
+        self._settings, self._trains = settings, trains
+        self._chosen, self._committed = chosen, committed
+        self._stepping = 0  # the worker that takes a step
+        self._best = 0, 0  # commits of the chosen model, negated, and its lowest worker
+        first = self._new_model(0)
+        self.views = [
+            ScriptCommon(self, worker, self._new_model(worker) if apart and worker else first)
+            for worker in range(workers)
+        ]
+
+    def _new_model(self, worker: int) -> SharedModel:
+        block = self._new_block(worker, lambda: self._settings(self._stepping))
+        return SharedModel(block, self._workers, lambda _: None)
+
+    def about_to_step(self, view: ScriptCommon) -> None:
+        """Give a copy of the model to those workers whose optimizers have other settings."""
+        self._stepping = view.worker
+        if not self._splits:
+            return
+        others = [
+            each
+            for each in self.views
+            if each.model is view.model
+            and self._trains(each.worker)
+            and self._settings(each.worker) != self._settings(view.worker)
+        ]
+        while others:
+            first = others[0]
+            settings = self._settings(first.worker)
+            copy = self._new_model(first.worker)
+            copy.continue_from(view.model)
+            for each in others:
+                if self._settings(each.worker) == settings:
+                    each.continue_with(copy)
+            others = [each for each in others if each.model is not copy]
+
+    def has_stepped(self, view: ScriptCommon, gradients: int) -> None:
+        """Note that this worker has taken a step along so many gradients."""
+        before, self._best = self._best, min(self._best, (-view.version, view.worker))
+        if self._best != before:
+            self._chosen(view.model)
+        if self._best[0] < before[0]:
+            self._committed(gradients)
+
+    def decides(self, worker: int) -> bool:
+        """True if a state that this worker loads is that of its model."""
+        model = self.views[worker].model
+        sharing = (each.worker for each in self.views if each.model is model)
+        return worker == next(filter(self._trains, sharing), worker)
+
+
+class ScriptCommon(Common):
+    """One worker's view of its model."""
+
+    def __init__(self, models: CommonModels, worker: int, model: SharedModel) -> None:
+        super().__init__(model)
+        self._models, self.worker = models, worker
+
+    @property
+    def model(self) -> SharedModel:
+        return self._model
+
+    def continue_with(self, model: SharedModel) -> None:
+        """Take another model, from its newest version on."""
+        self._model, self._version = model, model.newest
+
+    def commit(self, gradient: Value, divisor: float, gradients: int, factor: float = 1.0) -> None:
+        if self._version.following is None:
+            self._models.about_to_step(self)
+        super().commit(gradient, divisor, gradients, factor)
+        self._models.has_stepped(self, gradients)
