@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--strategies", nargs="+", default=[], metavar="NAME", help="parts of names"
     )
     parser.add_argument("--seeds", type=int, default=2, help="real runs of each strategy")
-    parser.add_argument("--draws", type=int, default=10, help="seeds that an interval is made of")
+    parser.add_argument("--draws", type=int, default=20, help="seeds that an interval is made of")
     parser.add_argument("--no-calibration", action="store_true", help="predict without one only")
     parser.add_argument(
         "--cluster", type=Path, metavar="FILE", help="a cluster file to predict with"
@@ -73,6 +73,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument(
         "--real", type=Path, metavar="FOLDER", help="read these real runs, instead of running anew"
+    )
+    parser.add_argument(
+        "--calibrate-anew",
+        action="store_true",
+        help="with --real: repeat the run that is calibrated on, for instance with --calibrate-on",
     )
     parser.add_argument("--quick", action="store_true", help="seconds: does it work at all")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the outcomes there")
@@ -124,9 +129,10 @@ def _outcomes(
             )
         draws = 2 if options.quick else options.draws
         earlier = options.real and options.real / place.name
-        plan = Plan(seeds, draws, not options.no_calibration, options.cluster, place, earlier)
+        anew = options.calibrate_anew
+        plan = Plan(seeds, draws, not options.no_calibration, options.cluster, place, earlier, anew)
         say = partial(print, f"{setup.part}, {setup.name}:", file=sys.stderr, flush=True)
-        if setup.part != "c" or earlier:
+        if setup.part != "c" or (earlier and not anew):
             yield from measure(setup, names, plan, _run, say)
             continue
         with ExitStack() as stack:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -39,6 +39,7 @@ class Plan:
         cluster: a cluster file in place of a calibration.
         out: the folder for runs.
         earlier: the `out` of an earlier measurement, whose real runs are read instead of repeated.
+        calibrate_anew: True to repeat the run that is calibrated on nevertheless.
     """
 
     seeds: Sequence[int]
@@ -47,6 +48,7 @@ class Plan:
     cluster: Path | None
     out: Path
     earlier: Path | None = None
+    calibrate_anew: bool = False
 
 
 def measure(
@@ -105,13 +107,7 @@ def _outcomes(
             if setup.known_law:
                 yield outcome(CALIBRATED, SAME, _predicted(setup, experiment, cluster))
             if name not in drawn:
-                drawn[name] = over_seeds(
-                    [
-                        _predicted(setup, _without_law(setup.experiment(name, 1000 + n)), cluster)
-                        for n in range(plan.draws)
-                    ],
-                    _share(setup, cluster),
-                )
+                drawn[name] = _over_seeds(setup, name, plan.draws, cluster)
             yield outcome(CALIBRATED, CALIBRATED, *drawn[name])
         say(f"{name}, seed {seed}: predicted")
 
@@ -136,12 +132,28 @@ def _predicted(setup: Setup, experiment: Plain, cluster: Path | None = None) -> 
     return quantities(outpace.simulate(experiment | include), setup.loss)
 
 
-def _share(setup: Setup, cluster: Path) -> float:
-    """Return the gradients of a predicted run by those of the run that was calibrated on."""
+def _over_seeds(
+    setup: Setup, name: str, draws: int, cluster: Path
+) -> tuple[Quantities, Quantities, Quantities]:
+    """Return what is predicted with calibrated run times, and the ends of its interval.
+
+    The law of run times is drawn for each seed within the errors of its calibration, if it states
+    them: a law of regimes, or recorded times, have none.
+    """
     said = read_yaml(cluster).get("calibrated", {})
+    states_errors = "errors" in said.get("compute", {})
+    found = [
+        _predicted(
+            setup,
+            _without_law(setup.experiment(name, 1000 + n)) | {"draw_cluster": states_errors},
+            cluster,
+        )
+        for n in range(draws)
+    ]
     calibrated = said.get("iterations", 0) * said.get("workers", 0)
     predicted = setup.base["stop"]["iterations"] * setup.base["workers"]
-    return float(predicted / calibrated) if calibrated else 0.0
+    share = predicted / calibrated if calibrated and not states_errors else 0.0
+    return over_seeds(found, share)
 
 
 def _without_law(experiment: Plain) -> Plain:
@@ -157,7 +169,8 @@ def _cluster(setup: Setup, plan: Plan, run: RunReal, say: Callable[[str], None])
     if plan.cluster is not None or not plan.calibrate:
         return plan.cluster
     experiment = setup.experiment(BSP, plan.seeds[0] - 1, **setup.calibration)
-    result, _ = _real(experiment, "calibration", plan, run)
+    run_plan = replace(plan, earlier=None) if plan.calibrate_anew else plan
+    result, _ = _real(experiment, "calibration", run_plan, run)
     assert result.folder is not None
     folder, file = result.folder, plan.out / "cluster.yaml"
     file.parent.mkdir(parents=True, exist_ok=True)

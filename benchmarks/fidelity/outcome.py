@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, TypeAlias
 
-from scipy.stats import t as student
-
 from outpace.experiment.results import Result
+from outpace.support.estimates import next_of
 
 Quantities: TypeAlias = dict[str, float | None]  # None: the run has no such quantity
 
@@ -19,7 +17,6 @@ TIMES: Final = (TOTAL, "iteration", "compute", "communicate", "wait", LOSS)  # s
 COUNTS: Final = ("delayed pulls", "staleness", "dropped")
 QUANTITIES: Final = (*TIMES, *COUNTS)
 FEW: Final = 100  # counts below this are not judged
-LEVEL: Final = 0.9
 
 
 def quantities(result: Result, loss: float) -> Quantities:
@@ -108,9 +105,13 @@ def over_seeds(
 ) -> tuple[Quantities, Quantities, Quantities]:
     """Return mean, low and high end of the interval that holds a further run with 90 %.
 
-    Student's t for one more value of a normal law of which len(found) values are known. The law
-    itself was calibrated on a run, which scatters like a run of that length: this adds `share`, the
-    gradients of a predicted run by those of the run that was calibrated on, to the variance.
+    Student's t for one more value of a normal law of which len(found) values are known; as
+    `outpace compare` gives it for the time of a run.
+
+    Args:
+        share: For a cluster that is not drawn within the errors of its calibration. It scatters
+            like a run of that length: the gradients of a predicted run by those of the run that was
+            calibrated on are added to the variance.
     """
     n = len(found)
     mean: Quantities = {}
@@ -121,11 +122,12 @@ def over_seeds(
         if len(values) < n or not values:
             mean[name] = low[name] = high[name] = None
             continue
-        mean[name] = centre = statistics.fmean(values)
-        if n > 1:
-            reach = float(student.ppf((1 + LEVEL) / 2, n - 1)) * math.sqrt(1 + 1 / n + share)
-            reach *= statistics.stdev(values)
-            low[name], high[name] = centre - reach, centre + reach
+        estimate = next_of(values)
+        mean[name] = centre = estimate.mean
+        if centre is None or estimate.high is None:
+            continue
+        reach = (estimate.high - centre) * math.sqrt(1 + share / (1 + 1 / n))
+        low[name], high[name] = centre - reach, centre + reach
     return mean, low, high
 
 

@@ -66,6 +66,20 @@ def test_servers_have_queues_of_their_own():
     assert one.summary["virtual_time_s"] == pytest.approx(10 * 1.1)
 
 
+def test_service_times_grow_with_the_size_of_a_server():
+    # The server has 400 bytes, twice the size that the times are for. A push of 0.1 s has a fixed
+    # part of 0.04 s: 0.16 s. A pull of 0.03 s is shorter than that, and stays. An update doubles.
+    result = simulated(
+        workers=1,
+        push_time={"kind": "constant", "mean_s": 0.1},
+        pull_time={"kind": "constant", "mean_s": 0.03},
+        update_time={"kind": "constant", "mean_s": 0.1},
+        service_size={"size_bytes": 200, "fixed_s": 0.04},
+        stop={"iterations": 10},
+    )
+    assert result.summary["virtual_time_s"] == pytest.approx(10 * (1 + 0.16 + 0.2 + 0.03))
+
+
 def test_an_update_comes_before_its_answers_and_a_pull_that_is_judged_costs_its_time_once():
     # All arrive at 1 s. Four pushes of 0.1 s, three pulls judged in 0.01 s between them, and the
     # update, 0.2 s: 1.63 s. Three answers of 0.05 s: 1.78 s. The last pull is judged and answered.

@@ -7,11 +7,20 @@ import math
 import numpy as np
 import pytest
 
+from outpace.cluster.calibration.evaluation import fit_evaluations
+from outpace.cluster.calibration.factors import shrunk_factors
 from outpace.cluster.calibration.network import Transits, fit_network
 from outpace.cluster.calibration.requests import Requests
 from outpace.cluster.calibration.run_times import Recording, fit_run_times, warm_up_of
 from outpace.cluster.calibration.service import service_times
-from outpace.cluster.laws import Constant, Exponential, Lognormal, Normal, ShiftedExponential
+from outpace.cluster.laws import (
+    Constant,
+    Errors,
+    Exponential,
+    Lognormal,
+    Normal,
+    ShiftedExponential,
+)
 from outpace.cluster.network import LinkLaw
 from outpace.cluster.regimes import Regime, Regimes
 from outpace.support.units import nanoseconds
@@ -59,8 +68,82 @@ def test_a_law_and_the_factors_of_workers_are_recovered(law, cv):
     if hasattr(law, "shift_s"):  # the smallest of n: its error is about mean/n
         assert found.shift_s == pytest.approx(law.shift_s, rel=0.01)
     of_worker = WITHIN * cv / math.sqrt(ITERATIONS)
-    assert bool(found.factors) == bool(law.factors)
-    assert found.factors == pytest.approx(law.factors, rel=1e-6 + of_worker)
+    factors = found.factors or (1.0,) * WORKERS
+    assert factors == pytest.approx(law.factors or (1.0,) * WORKERS, rel=1e-6 + of_worker)
+
+
+def test_factors_are_shrunk_by_the_share_of_their_spread_that_is_chance():
+    # Weights 1/0.05² = 400, Q = 2 · 400 · 0.1² = 8: tau² = (8 - 1) / (800 - 400) = 0.0175, and
+    # B = 0.0175 / (0.0175 + 0.0025) = 0.875.
+    found = shrunk_factors(np.array([-0.1, 0.1]), np.array([0.05, 0.05]))
+    raw = np.exp([-0.0875, 0.0875])
+    assert found.values == pytest.approx(raw / raw.mean())
+    assert found.errors == pytest.approx([0.05 * math.sqrt(0.875)] * 2)
+    assert found.parameters == pytest.approx(0.875)
+    # Q = 2 · 400 · 0.03² = 0.72 < 1: no more than chance.
+    alike = shrunk_factors(np.array([-0.03, 0.03]), np.array([0.05, 0.05]))
+    assert alike.values == pytest.approx([1.0, 1.0])
+    assert alike.rounded == ()
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.03, 0.1])
+def test_shrunk_factors_are_nearer_and_the_slowest_is_not_overestimated(spread):
+    source, error, workers, repetitions = np.random.default_rng(0), 0.03, 8, 400
+    known, raw, shrunk = [], [], []
+    for _ in range(repetitions):
+        levels = spread * source.normal(size=workers)
+        seen = levels + error * source.normal(size=workers)
+        known.append(levels - levels.mean())
+        raw.append(seen - seen.mean())
+        logs = np.log(shrunk_factors(seen, np.full(workers, error)).values)
+        shrunk.append(logs - logs.mean())
+    squares = [float(np.mean((np.array(each) - known) ** 2)) for each in (raw, shrunk)]
+    # The error of a mean of 8 is error · √(7/8). What is shrunk by B = tau²/(tau² + s²) has the
+    # variance B s², here with a tenth in addition, since tau is estimated from 8 workers.
+    kept = spread**2 / (spread**2 + error**2)
+    assert squares[0] == pytest.approx(error**2 * 7 / 8, rel=0.1)
+    assert squares[1] < error**2 * 7 / 8 * (kept + 0.15)
+    slowest = [np.argmax(each) for each in shrunk]
+    above = [each[n] - true[n] for each, true, n in zip(shrunk, known, slowest, strict=True)]
+    assert abs(np.mean(above)) < 0.3 * error
+    slowest = [np.argmax(each) for each in raw]
+    above = [each[n] - true[n] for each, true, n in zip(raw, known, slowest, strict=True)]
+    assert np.mean(above) > 0.35 * error
+
+
+def test_a_law_is_drawn_within_its_errors():
+    errors = Errors(mean_s=0.02, cv=0.05, factors=(0.1, 0.0, 0.0, 0.0))
+    law = Lognormal(mean_s=0.1, cv=0.4, factors=FACTORS, errors=errors)
+    drawn = [law.drawn(seed) for seed in range(400)]
+    logs = np.log([(each.mean_s / 0.1, each.cv / 0.4, each.factors[0] / 0.8) for each in drawn])
+    # A standard deviation of 400 numbers has an error of 1/√800.
+    assert logs.std(axis=0) == pytest.approx([0.02, 0.05, 0.1], rel=WITHIN / math.sqrt(800))
+    assert drawn[0].factors[1:] == FACTORS[1:]
+    assert (drawn[0].errors, law.drawn(3)) == (None, drawn[3])
+    assert law.run_time(3, 4)(0, 0, 0) == drawn[3].run_time(3, 4)(0, 0, 0)
+
+
+def test_errors_are_those_of_means_and_deviations():
+    found = fit_run_times([recorded(Lognormal(mean_s=0.1, cv=0.4, factors=FACTORS))]).errors
+    assert found.mean_s == pytest.approx(0.4 / math.sqrt(N), rel=0.1)
+    assert found.cv == pytest.approx(1 / math.sqrt(2 * N))
+    deviation = math.sqrt(math.log1p(0.4**2))  # of the logarithm
+    assert found.factors == pytest.approx([deviation / math.sqrt(ITERATIONS)] * 4, rel=0.1)
+
+
+def test_evaluations_have_a_law_with_a_factor_for_workers_that_are_slower():
+    source = np.random.default_rng(0)
+    seconds = np.full((20, 3), np.nan)
+    seconds[::2, 0] = source.normal(1.0, 0.05, 10)  # worker 1 does not evaluate
+    seconds[1::2, 2] = source.normal(3.0, 0.15, 10)
+    found = fit_evaluations(seconds)
+    assert found.count == 20
+    assert found.law.mean_s == pytest.approx(2.0, rel=WITHIN * 0.05 / math.sqrt(20))
+    assert found.law.factors == pytest.approx((0.5, 1.0, 1.5), rel=WITHIN * 0.05 / math.sqrt(10))
+    assert found.distance < 0.4  # 1.63/√20, which 99 % of samples of 20 are below
+    few = fit_evaluations(np.array([[1.0, np.nan], [np.nan, 2.0]])).law
+    assert few == Constant(mean_s=1.5)
+    assert fit_evaluations(np.full((3, 2), np.nan)) is None
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,42 @@ def test_more_workers_are_drawn_from_those_of_the_file_and_keep_their_links(here
         assert read(here, workers=40, seed=1).compute.factors != factors
 
 
+def test_the_cluster_is_drawn_within_the_errors_of_its_calibration(here):
+    said = "compute: {errors: {mean_s: 0.01, factors: [0.1, 0.2, 0.3]}}"
+    (here / "cluster.yaml").write_text(CLUSTER.replace("anything: else", said))
+    assert read(here).compute.errors is None
+    errors = read(here, draw_cluster=True).compute.errors
+    assert (errors.mean_s, errors.cv, errors.factors) == (0.01, 0.0, (0.1, 0.2))
+    with pytest.warns(OutpaceWarning, match="describes 3 workers"):
+        law = read(here, draw_cluster=True, workers=9).compute
+    assert [round(error * 10) for error in law.errors.factors] == [
+        {1.0: 1, 2.0: 2, 4.0: 3}[factor] for factor in law.factors
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "cluster.yaml does not state the errors of its law"),
+        ({"compute": {"cv": 0.1}}, "the run has its own law, compute: remove it"),
+        ({"include": None}, "name one by include or --cluster"),
+        ({"draw_cluster": 1}, "draw_cluster must be true or false, not 1"),
+    ],
+)
+def test_a_cluster_that_cannot_be_drawn_is_refused_in_a_line(here, changes, words):
+    with pytest.raises(ConfigError, match=r"^run.yaml: [^\n]*$") as caught:
+        read(here, **{"draw_cluster": True, **changes})
+    assert words in str(caught.value)
+
+
+def test_what_is_of_scripts_and_of_the_size_of_servers_is_left_out_where_it_does_not_apply(here):
+    more = "service_size: {size_bytes: 100}\nevaluation_time: {kind: constant, mean_s: 1}\n"
+    (here / "cluster.yaml").write_text(more + CLUSTER)
+    assert read(here).service_size.size_bytes == 100
+    assert read(here).evaluation_time is None  # the task is no script
+    assert read(here, pull_time={"kind": "constant", "mean_s": 1.0}).service_size is None
+
+
 def test_a_strategy_without_servers_takes_what_is_of_workers_and_links(here):
     delays = "  delays: [{message: push, probability: 0.1, seconds: 1}]\n"
     (here / "cluster.yaml").write_text(CLUSTER.replace("push_time", delays + "push_time"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.support.command import outpace, refused
@@ -55,11 +56,37 @@ def test_the_laws_of_a_run_are_found_in_its_folder(runs, tmp_path, capsys, which
     assert found["push_time"]["mean_s"] == pytest.approx(PUSH_S, rel=0.01)
     assert found["pull_time"]["mean_s"] == pytest.approx(PULL_S, rel=0.01)
     assert "update_time" not in found
+    if which == "real":
+        assert found["service_size"] == {"size_bytes": 100_000}  # of 50,000 parameters, one half
     assert (found["calibrated"]["workers"], found["calibrated"]["servers"]) == (4, 2)
     assert is_report(tmp_path / "cluster.html")
     said = capsys.readouterr().out
     assert "lognormal, mean" in said
     assert "place 4 of 4" in said
+
+
+def test_untimed_spans_before_a_step_are_one_evaluation(runs, tmp_path):
+    shutil.copytree(runs / "real", tmp_path / "run")
+    table = pq.read_table(tmp_path / "run" / files.TIMING)
+    spans = [
+        {
+            "what": "untimed",
+            "worker": 1,
+            "server": -1,
+            "iteration": n,
+            "sent_ns": 0,
+            "arrived_ns": t,
+        }
+        for n in range(0, 40, 4)
+        for t in (300_000_000, 200_000_000)
+    ]
+    more = pa.Table.from_pylist(spans, schema=table.schema)
+    pq.write_table(pa.concat_tables([table, more]), tmp_path / "run" / files.TIMING)
+    out = tmp_path / "cluster.yaml"
+    assert outpace("calibrate", str(tmp_path / "run"), "-o", str(out)) == 0
+    found = read_yaml(out)
+    assert found["evaluation_time"] == {"kind": "constant", "mean_s": 0.5}
+    assert found["calibrated"]["evaluation_time"]["evaluations"] == 10
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import multiprocessing
 import re
 import shutil
+import statistics
 from pathlib import Path
 
 import pytest
@@ -57,6 +59,11 @@ def test_every_variant_meets_the_same_run_times_seed_by_seed(tmp_path):
     # half the time (rounded to ns), and the interval of the paired ratio is a point.
     assert half["ratio_to_first"] == pytest.approx({"mean": 0.5, "low": 0.5, "high": 0.5}, rel=1e-6)
     assert half["distinguishable"] is True
+    # A further run lies within the mean and 2.92 · √(1 + 1/3) deviations (Student's t, 2, 95 %).
+    times = [row.summary["virtual_time_s"] for row in rows[:3]]
+    reach = 2.91999 * math.sqrt(4 / 3) * statistics.stdev(times)
+    assert bsp["run_s"]["mean"] == pytest.approx(statistics.fmean(times))
+    assert bsp["run_s"]["high"] - bsp["run_s"]["mean"] == pytest.approx(reach, rel=1e-5)
     spread = bsp["time_to_target_s"]
     assert spread["low"] < spread["mean"] < spread["high"], "seeds draw different run times"
     assert short["missed"] == 3

@@ -14,6 +14,7 @@ from outpace.support.estimates import (
     difference_of,
     mean_of,
     mean_time,
+    next_of,
     ratio_of,
 )
 
@@ -79,3 +80,11 @@ def test_runs_that_missed_the_target_give_bounds():
 
 def test_differences_are_paired():
     assert difference_of([0.9, 0.8, 0.7], [0.8, 0.7, 0.6]).low == pytest.approx(0.1)
+
+
+def test_a_further_value_lies_in_the_interval_of_90_per_cent_of_all_samples():
+    samples = np.random.default_rng(0).normal(3.0, 2.0, size=(4000, 6))
+    found = [(next_of(list(sample[:5])), sample[5]) for sample in samples]
+    covered = sum(each.low <= value <= each.high for each, value in found)
+    assert covered / 4000 == pytest.approx(0.9, abs=4 * math.sqrt(0.9 * 0.1 / 4000))
+    assert next_of([2.0]) == Estimate(2.0)

@@ -136,9 +136,13 @@ def print_table(names: Sequence[str], summaries: Sequence[dict[str, Any]]) -> No
     print_rows(rows)
 
 
-def print_comparison(variants: Sequence[dict[str, Any]]) -> None:
-    """Print one row per variant of a comparison over several seeds, with 95 % intervals."""
-    rows = [["", "seeds", "time to target s", "accuracy", "time / first", ""]]
+def print_comparison(variants: Sequence[dict[str, Any]], *, of_runs: bool) -> None:
+    """Print one row per variant of a comparison over several seeds, with 95 % intervals.
+
+    of_runs: also print how long a run takes, with an interval that holds a further run with 90 %.
+    """
+    run = ["run s (90 %)"] if of_runs else []
+    rows = [["", "seeds", *run, "time to target s", "accuracy", "time / first", ""]]
     for variant in variants:
         notes = [f"{variant[key]} {key}" for key in ("missed", "failed") if variant[key]]
         if variant["distinguishable"] is False:
@@ -147,6 +151,7 @@ def print_comparison(variants: Sequence[dict[str, Any]]) -> None:
             [
                 variant["name"],
                 str(variant["seeds"]),
+                *([_estimate(variant["run_s"], ".2f")] if of_runs else []),
                 _estimate(variant["time_to_target_s"], ".2f"),
                 _estimate(variant["accuracy"], ".4f"),
                 _estimate(variant["ratio_to_first"], ".2f"),

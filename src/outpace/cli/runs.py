@@ -151,7 +151,8 @@ def compare(
             names, summaries = [row.variant.name for row in rows], [row.summary for row in rows]
             output.result(found, lambda: print_table(names, summaries))
         else:
-            output.result(found, lambda: print_comparison(found))
+            drawn = any(getattr(each.experiment.compute, "errors", None) for each in variants)
+            output.result(found, lambda: print_comparison(found, of_runs=drawn))
         for row in rows:
             if row.error:
                 name = row.variant.name + (f", seed {row.seed}," if count > 1 else "")

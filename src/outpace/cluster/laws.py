@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +46,29 @@ class Slow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Errors:
+    """Relative standard errors of the parameters of a law that was calibrated.
+
+    Args:
+        mean_s: Of the mean.
+        cv: Of the coefficient of variation; only of laws that have one.
+        factors: Of the factor of each worker; empty: they are exact.
+    """
+
+    mean_s: float = 0.0
+    cv: float = 0.0
+    factors: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, error in (
+            ("mean_s", self.mean_s),
+            ("cv", self.cv),
+            *((f"factors[{place}]", error) for place, error in enumerate(self.factors)),
+        ):
+            require(0 <= error <= 1, name, "a relative error from 0 to 1", error)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunTimeLaw(ABC):
     """A worker's time per iteration: mean_s · shape · factor of the worker · slow periods.
 
@@ -54,12 +77,14 @@ class RunTimeLaw(ABC):
         worker_cv: Standard deviation of the workers' factors, which are drawn with mean 1.
         factors: The factor of each worker, in place of drawn ones; empty: they are drawn.
         slow: Periods in which workers are slower.
+        errors: Draw the parameters for each seed within these errors; None: they are exact.
     """
 
     mean_s: float
     worker_cv: float = 0.0
     factors: tuple[float, ...] = ()
     slow: tuple[Slow, ...] = field(default=())
+    errors: Errors | None = None
 
     def __post_init__(self) -> None:
         must = "a positive number of seconds, at most 1e9"
@@ -70,6 +95,9 @@ class RunTimeLaw(ABC):
             require(positive(factor), f"factors[{place}]", must, factor)
         alone = not (self.factors and self.worker_cv)
         require(alone, "worker_cv", "left out where factors are given", self.worker_cv)
+        of_factors = () if self.errors is None else self.errors.factors
+        fits = not of_factors or len(of_factors) == len(self.factors)
+        require(fits, "errors.factors", "one for each of the factors", list(of_factors))
 
     @abstractmethod
     def shape(self) -> Draw:
@@ -83,14 +111,29 @@ class RunTimeLaw(ABC):
         """
         if self.factors and len(self.factors) != workers:
             raise ConfigError(wrong_number_of_factors(len(self.factors), workers))
+        law = self.drawn(seed)
         return drawn_run_times(
-            self.shape(), self.mean_s, self.worker_cv, self.slow, seed, workers, self.factors
+            law.shape(), law.mean_s, law.worker_cv, law.slow, seed, workers, law.factors
         )
 
-    def service_times(self, seed: int, purpose: str, server: int) -> RandomStream:
-        """Return the seconds that a server needs for its first, second, ... push or pull."""
-        draw, mean_s = self.shape(), self.mean_s
-        return RandomStream(seed, purpose, server, lambda source, n: mean_s * draw(source, n))
+    def drawn(self, seed: int) -> Self:
+        """Return a law whose parameters are drawn within `errors`, by log-normal laws."""
+        if self.errors is None:
+            return self
+        logs = generator(seed, "errors of factors").normal(size=len(self.factors))
+        errors = self.errors.factors or (0.0,) * len(self.factors)
+        factors = tuple((np.array(self.factors) * np.exp(np.array(errors) * logs)).tolist())
+        mean_s = self.mean_s * math.exp(self.errors.mean_s * _normal(seed, "error of mean"))
+        return replace(self, mean_s=mean_s, factors=factors, errors=None)
+
+    def service_times(self, seed: int, purpose: str, node: int) -> RandomStream:
+        """Return the seconds that a node needs for its first, second, ... push, pull or other work.
+
+        Of nodes that have factors, the node's factor counts.
+        """
+        draw = self.shape()
+        mean_s = self.mean_s * (self.factors[node] if self.factors else 1.0)
+        return RandomStream(seed, purpose, node, lambda source, n: mean_s * draw(source, n))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +155,13 @@ class Spread(RunTimeLaw, ABC):
     def __post_init__(self) -> None:
         super(Spread, self).__post_init__()
         require(0 <= self.cv <= 1000, "cv", "a number from 0 to 1000", self.cv)
+
+    def drawn(self, seed: int) -> Self:
+        found = super(Spread, self).drawn(seed)
+        if self.errors is None:
+            return found
+        cv = self.cv * math.exp(self.errors.cv * _normal(seed, "error of cv"))
+        return replace(found, cv=cv)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,15 +217,19 @@ class ShiftedExponential(RunTimeLaw):
 ServiceLaw: TypeAlias = Constant | Normal | Lognormal | Exponential | ShiftedExponential
 
 
+def _normal(seed: int, purpose: str) -> float:
+    return float(generator(seed, purpose).normal())
+
+
 def lognormal(cv: float) -> Draw:
     """Return draws from the log-normal law with mean 1 and this coefficient of variation."""
     variance = math.log1p(cv**2)  # of the logarithm
     return lambda source, n: source.lognormal(-variance / 2, math.sqrt(variance), n)
 
 
-def wrong_number_of_factors(factors: int, workers: int) -> str:
+def wrong_number_of_factors(factors: int, workers: int, key: str = "compute") -> str:
     """Return what to say where not every worker has a factor."""
-    return f"compute.factors must be one for each of the {workers} workers, not {factors}"
+    return f"{key}.factors must be one for each of the {workers} workers, not {factors}"
 
 
 def drawn_run_times(

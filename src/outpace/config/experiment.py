@@ -16,6 +16,7 @@ from outpace.cluster.laws import ServiceLaw, wrong_number_of_factors
 from outpace.cluster.machines import Machines
 from outpace.cluster.network import NetworkLaw
 from outpace.cluster.observed import ComputeLaw
+from outpace.cluster.service_size import ServiceSize
 from outpace.config.executors import Auto, Executor
 from outpace.config.trackers import TrackerKind
 from outpace.errors import ConfigError
@@ -49,6 +50,7 @@ _OF_SERVERS: Final = (
     "skip",
     "barrier",
     *SERVICE_TIMES,
+    "service_size",
     "slicing",
 )
 _NODES: Final = 20_000  # most workers, and servers: 15 kB of memory each, 1 ms per iteration
@@ -160,6 +162,7 @@ class Experiment:
     push_time: ServiceLaw | None = None  # a server's virtual time per push; None: 0
     pull_time: ServiceLaw | None = None  # a server's virtual time per pull; None: 0
     update_time: ServiceLaw | None = None  # more per update; None: 0
+    service_size: ServiceSize | None = None  # None: these times are for servers of any size
     # virtual time of each evaluation of a script between two steps; None: 0
     evaluation_time: ServiceLaw | None = None
     # to judge a pull, which then costs pull_time once, when it is answered; None: that is pull_time
@@ -380,9 +383,18 @@ class Experiment:
             yield from self._without_servers(self.peers)
         else:
             yield from self._excluded(load)
-        for key in SERVICE_TIMES:
+        for key in (*SERVICE_TIMES, "evaluation_time"):
             law = getattr(self, key)
-            if law is not None and (law.worker_cv or law.factors or law.slow):
+            if law is None:
+                continue
+            if law.errors is not None:
+                yield f"{key}.errors: only the law of run times can be drawn within its errors"
+            if key == "evaluation_time":
+                if law.worker_cv or law.slow:
+                    yield f"{key}: worker_cv and slow are for run times; factors are possible"
+                if law.factors and len(law.factors) != self.workers:
+                    yield wrong_number_of_factors(len(law.factors), self.workers, key)
+            elif law.worker_cv or law.factors or law.slow:
                 yield f"{key}: worker_cv, factors and slow are for workers, not for servers"
         if self.network is not None and is_known:
             try:

@@ -21,6 +21,7 @@ from outpace.support.estimates import (
     difference_of,
     mean_of,
     mean_time,
+    next_of,
     ratio_of,
 )
 
@@ -128,7 +129,8 @@ def compared(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
     Returns:
         For each variant: `name`; `seeds`, `failed` and `missed`, the number of its runs, of those
-        that failed, and of those that did not reach the target; `time_to_target_s`, `accuracy`
+        that failed, and of those that did not reach the target; `run_s`, the time of a complete
+        run, with an interval that holds a further run with 90 %; `time_to_target_s`, `accuracy`
         and `ratio_to_first`, each with `mean`, `low` and `high` (see `Estimate`; null throughout
         where there is no target, or no accuracy); and `distinguishable`: whether the interval of
         the ratio (without a target: of the difference in accuracy) excludes equality; null for the
@@ -167,11 +169,18 @@ def _about(name: str, runs: dict[int, Row], first: dict[int, Row]) -> dict[str, 
         "seeds": len(runs),
         "failed": sum(row.error is not None for row in runs.values()),
         "missed": sum(not time.reached for time in times.values()),
+        "run_s": asdict(next_of([taken for row in runs.values() if (taken := _run_s(row)) > 0])),
         "time_to_target_s": asdict(mean_time(list(times.values())) if times else NOTHING),
         "accuracy": asdict(mean_of(list(accurate.values()))),
         "ratio_to_first": asdict(ratio),
         "distinguishable": distinguishable,
     }
+
+
+def _run_s(row: Row) -> float:
+    """Return how long a complete run took, by its clock; 0 for others."""
+    taken = row.summary.get("virtual_time_s", row.summary.get("wall_time_s"))
+    return float(taken) if row.error is None and isinstance(taken, float | int) else 0.0
 
 
 def _accuracy(row: Row) -> float | None:

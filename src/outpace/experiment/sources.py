@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from outpace.config.cluster_files import INCLUDE, with_cluster
+from outpace.config.cluster_files import DRAW, INCLUDE, with_cluster
 from outpace.config.experiment import Experiment
 from outpace.config.reading import experiment_from, plain, to_plain
 from outpace.errors import ConfigError
@@ -74,7 +74,7 @@ def without_include(data: Mapping[str, Any], log: Callable[[str], None]) -> dict
     """Return the data for a real run, which ignores cluster files; log a line if there is one."""
     if data.get(INCLUDE) is not None:
         log(f"{INCLUDE} is ignored: a real run takes the times of its machines and its network")
-    return {key: value for key, value in data.items() if key != INCLUDE}
+    return {key: value for key, value in data.items() if key not in (INCLUDE, DRAW)}
 
 
 def source_of(

@@ -39,6 +39,8 @@ class Simulation(VirtualRun):
 
     def _set_up(self, experiment: Experiment, workload: Workload) -> None:
         self._followed = experiment.policies.initial()
+        initial = workload.initial_parameters()
+        self._sizes = [block.nbytes for block in initial]
         self._shards = [
             Shard(
                 server,
@@ -47,7 +49,7 @@ class Simulation(VirtualRun):
                 self._followed[server].policy,
                 self.recorder,
             )
-            for server, block in enumerate(workload.initial_parameters())
+            for server, block in enumerate(initial)
         ]
         self._scheduler = scheduler_shard(experiment, self.recorder)
         self._all_shards = [*self._shards, *([self._scheduler] if self._scheduler else [])]
@@ -84,8 +86,8 @@ class Simulation(VirtualRun):
         serve = server_program(experiment)
         timed = any(getattr(experiment, key) is not None for key in SERVICE_TIMES)
         nodes = [
-            (TimedServerNode if timed else ServerNode)(self, name, shard)
-            for name, shard in zip(servers, self._shards, strict=True)
+            TimedServerNode(self, name, shard, size) if timed else ServerNode(self, name, shard)
+            for name, shard, size in zip(servers, self._shards, self._sizes, strict=True)
         ]
         # Before anything starts: a later policy or the rule may turn out to be impossible.
         self._control = SimulationControl(self, self._followed, [node.mailbox for node in nodes])

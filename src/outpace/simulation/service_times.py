@@ -29,15 +29,22 @@ from outpace.sync.shard import Shard
 class TimedServerNode(ServerNode):
     """The context of a server that needs time for each push, update and pull.
 
-    The time of its n-th push, update or pull depends on seed, server and n alone.
+    The time of its n-th push, update or pull depends on seed, server, its size and n alone.
     """
 
-    def __init__(self, run: VirtualRun, name: str, shard: Shard) -> None:
+    def __init__(self, run: VirtualRun, name: str, shard: Shard, size_bytes: int) -> None:
         super().__init__(run, name, shard)
         experiment, index = run.experiment, shard.index
-        self._push_times = times_of(experiment.push_time, experiment.seed, "push time", index)
-        self._pull_times = times_of(experiment.pull_time, experiment.seed, "pull time", index)
-        self._update_times = times_of(experiment.update_time, experiment.seed, "update time", index)
+
+        def times(law: ServiceLaw | None, purpose: str, *, fixed: bool = True) -> Iterator[Time]:
+            size, factor = experiment.service_size, 1.0
+            if law is not None and size is not None:
+                factor = size.factor(law, size_bytes, has_fixed_part=fixed)
+            return times_of(law, experiment.seed, purpose, index, factor)
+
+        self._push_times = times(experiment.push_time, "push time")
+        self._pull_times = times(experiment.pull_time, "pull time")
+        self._update_times = times(experiment.update_time, "update time", fixed=False)
         self._judge_times = None  # it costs a pull's time
         if experiment.judge_time is not None:
             law = experiment.judge_time
@@ -113,9 +120,11 @@ class TimedServerNode(ServerNode):
         return message
 
 
-def times_of(law: ServiceLaw | None, seed: int, purpose: str, node: int) -> Iterator[Time]:
-    """Yield the times of a node for one purpose in order; zeros without a law."""
+def times_of(
+    law: ServiceLaw | None, seed: int, purpose: str, node: int, factor: float = 1.0
+) -> Iterator[Time]:
+    """Yield the times of a node for one purpose in order, times `factor`; zeros without a law."""
     if law is None:
         return repeat(0)
     times_s = law.service_times(seed, purpose, node)
-    return (nanoseconds(times_s[n]) for n in count())
+    return (nanoseconds(factor * times_s[n]) for n in count())

@@ -1,8 +1,9 @@
 """Estimates over the seeds of a comparison: means with intervals, and paired ratios.
 
-All intervals are 95 % confidence intervals of Student's t for the mean over seeds. Variants run on
-the same seeds, so data, weights and run times are common to a pair of runs, and ratios are formed
-seed by seed. A run that missed the target counts as a lower bound (it is censored), not as absent.
+Intervals are 95 % confidence intervals of Student's t for the mean over seeds, but that of
+`next_of`, which is a prediction interval for one more run. Variants run on the same seeds, so data,
+weights and run times are common to a pair of runs, and ratios are formed seed by seed. A run that
+missed the target counts as a lower bound (it is censored), not as absent.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 _LEVEL: Final = 0.95
+PREDICTED: Final = 0.9  # share of further runs that a prediction interval contains
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,21 @@ def mean_of(values: Sequence[float]) -> Estimate:
     return Estimate(mean, mean - reach, mean + reach)
 
 
+def next_of(values: Sequence[float]) -> Estimate:
+    """Return the mean of the values, and an interval that holds one more value with 90 %.
+
+    mean ± t s √(1 + 1/n) with Student's t of n - 1 degrees of freedom (Hahn, Meeker: Statistical
+    intervals, 1991, section 4.7), for values from a normal law.
+    """
+    n = len(values)
+    if n < 2:
+        return mean_of(values)
+    mean = math.fsum(values) / n
+    spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
+    reach = _quantile(n - 1, PREDICTED) * spread * math.sqrt(1 + 1 / n)
+    return Estimate(mean, mean - reach, mean + reach)
+
+
 def mean_time(times: Sequence[TimeTo]) -> Estimate:
     """Return the mean time in seconds; a lower bound if a run missed the target."""
     found = mean_of([each.time_s for each in times])
@@ -93,8 +110,8 @@ def difference_of(values: Sequence[float], first: Sequence[float]) -> Estimate:
     return mean_of([one - other for one, other in zip(values, first, strict=True)])
 
 
-def _quantile(freedom: int) -> float:
-    """Return the quantile of Student's t above which half of 5 % lie."""
+def _quantile(freedom: int, level: float = _LEVEL) -> float:
+    """Return the quantile of Student's t above which half of 1 - level lies."""
     from scipy.stats import t  # imported here, because it takes half a second
 
-    return float(t.ppf((1 + _LEVEL) / 2, freedom))
+    return float(t.ppf((1 + level) / 2, freedom))

@@ -1,22 +1,25 @@
 """Fits of laws with independent run times, by likelihood.
 
-Each law is fitted twice: all workers alike, and with a factor for each worker. Fits are compared by
-Schwarz's criterion, BIC = k ln n - 2 ln L (Schwarz, Estimating the dimension of a model, Annals of
-Statistics 6, 1978), with k parameters and n times; the smallest is the best.
+Each law is fitted with a factor for each worker, estimated as suits the law and shrunk towards 1:
+see `factors`. Fits are compared by Schwarz's criterion, BIC = k ln n - 2 ln L (Schwarz, Estimating
+the dimension of a model, Annals of Statistics 6, 1978), with k parameters and n times; the smallest
+is the best. Shrunk factors count as their effective number of parameters.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from outpace.cluster.calibration.factors import Factors, shrunk_factors
 from outpace.cluster.laws import (
     Constant,
+    Errors,
     Exponential,
     Lognormal,
     Normal,
@@ -35,10 +38,12 @@ class Fit:
 
     Args:
         bic: Schwarz's criterion; -infinity for times that do not vary.
+        errors: Relative standard errors of the law's parameters.
     """
 
     law: ServiceLaw
     bic: float
+    errors: Errors
 
 
 def independent_fits(seconds: Floats) -> list[Fit]:
@@ -49,47 +54,100 @@ def independent_fits(seconds: Floats) -> list[Fit]:
             is fitted without factors.
     """
     iteration, worker = np.nonzero(~np.isnan(seconds))
-    times, workers = seconds[iteration, worker], seconds.shape[1]
-    means = np.array([times[worker == n].mean() for n in range(workers)])
-    alike = [_alike(times, np.ones(1), 0)]
-    if workers > 1:
-        alike.append(_with_factors(times, worker, means))
-        alike.append(_with_factors(times, worker, _geometric(times, worker, workers)))
-        least = np.array([times[worker == n].min() for n in range(workers)])
-        alike.append(_with_factors(times, worker, least))
-    fits = [fit for each in alike for fit in each]
+    times = seconds[iteration, worker]
+    fits = []
+    for levels_of, laws in _LAWS:
+        factors = _factors(times, worker, seconds.shape[1], levels_of)
+        fits += _fits(times, worker, factors, laws)
     return sorted(fits, key=lambda fit: fit.bic)
 
 
 def service_law(seconds: Floats) -> ServiceLaw:
-    """Return the law that describes these service times best; shape (n,), in s, positive."""
-    return independent_fits(seconds[:, None])[0].law
+    """Return the law that describes these times best.
+
+    Args:
+        seconds: In s, positive. Shape (n,); or (T, N), of N nodes that have factors, with NaN where
+            there is no time.
+    """
+    return independent_fits(seconds.reshape(len(seconds), -1))[0].law
 
 
-def _geometric(times: Floats, worker: NDArray[np.int64], workers: int) -> Floats:
-    return np.array([math.exp(np.log(times[worker == n]).mean()) for n in range(workers)])
+# -- factors of workers --------------------------------------------------------------
+
+_LevelsOf = Callable[[list[Floats]], tuple[Floats, Floats]]
 
 
-def _with_factors(times: Floats, worker: NDArray[np.int64], of_worker: Floats) -> list[Fit]:
-    """Return fits with factors in proportion to `of_worker`, with mean 1."""
-    factors = of_worker / of_worker.mean()
-    fits = _alike(times / factors[worker], factors[worker], len(factors) - 1)
-    rounded = tuple(float(f"{factor:.4g}") for factor in factors)
-    return [Fit(replace(fit.law, factors=rounded), fit.bic) for fit in fits]
+def _factors(
+    times: Floats, worker: NDArray[np.int64], workers: int, levels_of: _LevelsOf
+) -> Factors:
+    if workers == 1 or len(times) <= workers:  # without repetitions workers are taken to be alike
+        return Factors(np.ones(workers), np.zeros(workers), np.zeros(workers))
+    return shrunk_factors(*levels_of([times[worker == n] for n in range(workers)]))
 
 
-def _alike(times: Floats, factors: Floats, more: int) -> list[Fit]:
-    """Return the fits of times that were divided by factors, with `more` parameters for these."""
-    mean = float(times.mean())
+def _of_means(times: list[Floats]) -> tuple[Floats, Floats]:
+    """Return the logarithms of the workers' means, and their standard errors."""
+    means = np.array([part.mean() for part in times])
+    deviation = _deviation([part / mean for part, mean in zip(times, means, strict=True)])
+    return np.log(means), deviation / _roots(times)
+
+
+def _of_logs(times: list[Floats]) -> tuple[Floats, Floats]:
+    """Return the means of the logarithms of the workers' times, and their standard errors."""
+    logs = [np.log(part) for part in times]
+    return np.array([part.mean() for part in logs]), _deviation(logs) / _roots(times)
+
+
+def _of_least(times: list[Floats]) -> tuple[Floats, Floats]:
+    """Return the logarithms of the workers' least times, or of means if these are known better.
+
+    The least of n exponential times exceeds their minimum by mean/n on average, and has that
+    standard deviation.
+    """
+    least = np.array([part.min() for part in times])
+    excess = float(np.mean([part.mean() / low - 1 for part, low in zip(times, least, strict=True)]))
+    errors = excess / _roots(times) ** 2
+    means, errors_of_means = _of_means(times)
+    better = errors.mean() < errors_of_means.mean()
+    return (np.log(least), errors) if better else (means, errors_of_means)
+
+
+def _deviation(parts: list[Floats]) -> float:
+    """Return the standard deviation within the workers, all together."""
+    free = sum(len(part) - 1 for part in parts)
+    return math.sqrt(sum(float(part.var()) * len(part) for part in parts) / max(1, free))
+
+
+def _roots(times: list[Floats]) -> Floats:
+    return np.sqrt([float(len(part)) for part in times])
+
+
+# -- laws ----------------------------------------------------------------------------
+
+
+def _fits(
+    times: Floats, worker: NDArray[np.int64], factors: Factors, laws: Sequence[_FitLaw]
+) -> list[Fit]:
+    """Return the fits of these laws to times that are divided by the factors."""
+    of_time = factors.values[worker]
+    times = times / of_time
+    mean, count = float(times.mean()), len(times)
+    of_workers = tuple(factors.errors.tolist()) if factors.rounded else ()
+    error = float(times.std()) / mean / math.sqrt(count)
     if times.std() < _STEADY * mean:
-        # A density does not exist. All workers alike win, if they are: they come first.
-        return [Fit(Constant(mean_s=mean), -math.inf)]
-    count, change = len(times), float(np.log(np.broadcast_to(factors, times.shape)).sum())
+        # A density does not exist.
+        law: ServiceLaw = Constant(mean_s=mean, factors=factors.rounded)
+        return [Fit(law, -math.inf, Errors(mean_s=error))]
+    change = float(np.log(of_time).sum())
     found = []
-    for fit in _FITS:
+    for fit in laws:
         law, likelihood, parameters = fit(times)
-        bic = (parameters + more) * math.log(count) - 2 * (likelihood - change)
-        found.append(Fit(law, bic))
+        bic = (parameters + factors.parameters) * math.log(count) - 2 * (likelihood - change)
+        # Of a standard deviation: 1/sqrt(2 n), for a normal law of the times or their logarithms.
+        spread = 1 / math.sqrt(2 * count) if isinstance(law, Normal | Lognormal) else 0.0
+        of_mean = 1 / math.sqrt(count) if isinstance(law, ShiftedExponential) else error
+        errors = Errors(mean_s=of_mean, cv=spread, factors=of_workers)
+        found.append(Fit(replace(law, factors=factors.rounded), bic, errors))
     return found
 
 
@@ -118,11 +176,11 @@ def _shifted_exponential(times: Floats) -> _Fitted:
     return law, -len(times) * (math.log(mean) + 1), 2
 
 
-_FITS: Final[tuple[Callable[[Floats], _Fitted], ...]] = (
-    _normal,
-    _lognormal,
-    _exponential,
-    _shifted_exponential,
+_FitLaw = Callable[[Floats], _Fitted]
+_LAWS: Final[tuple[tuple[_LevelsOf, tuple[_FitLaw, ...]], ...]] = (
+    (_of_means, (_normal, _exponential)),
+    (_of_logs, (_lognormal,)),
+    (_of_least, (_shifted_exponential,)),
 )
 
 

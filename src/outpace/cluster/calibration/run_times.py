@@ -2,7 +2,8 @@
 
 The choice, in this order:
 
-1. The law with independent run times whose BIC is the smallest (`independent`).
+1. The law with independent run times whose BIC is the smallest (`independent`); workers' factors
+   are shrunk towards 1 (`factors`).
 2. If times of a worker are related to those before, or the law's distribution is off: two regimes
    (`switching`), if their BIC is smaller.
 3. If the best law still does not reproduce what was recorded, the recorded run times themselves,
@@ -23,7 +24,7 @@ import numpy as np
 
 from outpace.cluster.calibration.independent import Floats, independent_fits
 from outpace.cluster.calibration.switching import switching_fit
-from outpace.cluster.laws import ServiceLaw
+from outpace.cluster.laws import Errors, ServiceLaw
 from outpace.cluster.regimes import Regimes
 from outpace.support.randomness import generator
 from outpace.support.units import nanoseconds
@@ -121,6 +122,7 @@ class RunTimeFit:
         goodness: That of `tried`.
         reasons: Why the recorded times are to be replayed.
         warm_up: Number of iterations at the begin of each run that were left out.
+        errors: Relative standard errors of the law's parameters; None: they are not known.
     """
 
     law: Law | None
@@ -128,6 +130,7 @@ class RunTimeFit:
     goodness: Goodness
     reasons: list[str]
     warm_up: int
+    errors: Errors | None
 
 
 def fit_run_times(recordings: list[Recording], seed: int = 0) -> RunTimeFit:
@@ -141,14 +144,16 @@ def fit_run_times(recordings: list[Recording], seed: int = 0) -> RunTimeFit:
     seconds = np.concatenate([each.seconds for each in recordings])
     best = independent_fits(seconds)[0]
     law: Law = best.law
+    errors: Errors | None = best.errors
     goodness = compare(law, recordings, seed)
     if goodness.complaints():
         switching = switching_fit([(each.starts, each.seconds) for each in recordings])
         if switching is not None and switching.bic < best.bic:
-            law = switching.law
+            law, errors = switching.law, None
             goodness = compare(law, recordings, seed)
     reasons = goodness.complaints()
-    return RunTimeFit(None if reasons else law, law, goodness, reasons, warm_up)
+    errors = None if reasons else errors
+    return RunTimeFit(None if reasons else law, law, goodness, reasons, warm_up, errors)
 
 
 def warm_up_of(seconds: Floats) -> int:
@@ -175,8 +180,8 @@ def compare(law: Law, recordings: list[Recording], seed: int = 0) -> Goodness:
     whole = seconds[~np.isnan(seconds).any(axis=1)]
     recorded_order, error = _order_statistics(whole)
     return Goodness(
-        _distance(seconds, drawn),
-        np.array([_distance(seconds[:, n], drawn[:, n]) for n in range(workers)]),
+        distance_of(seconds, drawn),
+        np.array([distance_of(seconds[:, n], drawn[:, n]) for n in range(workers)]),
         recorded_order,
         np.sort(drawn, axis=1).mean(axis=0),
         error,
@@ -209,7 +214,7 @@ def _draw(law: Law, workers: int, recordings: list[Recording], seed: int) -> Flo
     return times
 
 
-def _distance(recorded: Floats, drawn: Floats) -> float:
+def distance_of(recorded: Floats, drawn: Floats) -> float:
     """Return the Kolmogorov distance of two samples.
 
     Times that differ by at most 0.1 % count as equal: otherwise the distance of two constants

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from outpace.cluster.calibration.evaluation import EvaluationFit, fit_evaluations
 from outpace.cluster.calibration.independent import service_law
 from outpace.cluster.calibration.network import NetworkFit, Transits, fit_network
 from outpace.cluster.calibration.requests import Requests
@@ -18,6 +19,7 @@ from outpace.cluster.calibration.run_times import RunTimeFit, fit_run_times
 from outpace.cluster.calibration.service import ServiceTimes, service_times
 from outpace.cluster.laws import Constant, ServiceLaw
 from outpace.cluster.network import NetworkLaw
+from outpace.cluster.service_size import ServiceSize
 from outpace.config.cluster_files import CALIBRATED
 from outpace.config.experiment import SERVICE_TIMES
 from outpace.config.reading import plain
@@ -41,6 +43,8 @@ class Calibration:
         contention: That of the training; None if it is not known.
         service: Laws by their keys, such as push_time.
         service_times: What they were fitted to; None for simulated runs.
+        service_size: The size of the servers that these laws are for; None if unknown.
+        evaluations: Of a script; None if it marked none as untimed.
         notes: Sentences about what was assumed or left out.
     """
 
@@ -50,6 +54,8 @@ class Calibration:
     contention: Contention | None
     service: dict[str, ServiceLaw]
     service_times: ServiceTimes | None
+    service_size: ServiceSize | None
+    evaluations: EvaluationFit | None
     notes: list[str]
 
     @property
@@ -91,6 +97,10 @@ class Calibration:
         if self.network_law is not None:
             found["network"] = _law(self.network_law)
         found |= {key: _law(law) for key, law in self.service.items()}
+        if self.service and self.service_size is not None:
+            found["service_size"] = _law(self.service_size)
+        if self.evaluations is not None:
+            found["evaluation_time"] = _law(self.evaluations.law)
         goodness = fit.goodness
         said: dict[str, Any] = {
             "runs": [str(run.folder.resolve()) for run in self.runs],
@@ -109,6 +119,8 @@ class Calibration:
                 "fitted_correlation": _short(goodness.fitted_correlation),
             },
         }
+        if fit.errors is not None:
+            said["compute"]["errors"] = _law(fit.errors)
         if fit.law is None:
             said["compute"] = {"best_law": fit.tried.kind, "why_replayed": fit.reasons} | said[
                 "compute"
@@ -123,6 +135,11 @@ class Calibration:
             said["network"]["times_slower_in_training"] = _short(self.contention.slower)
             said["network"]["late_messages"] = _short(self.contention.late)
             said["network"]["mean_error_in_training"] = _short(self.contention.error)
+        if self.evaluations is not None:
+            said["evaluation_time"] = {
+                "evaluations": self.evaluations.count,
+                "kolmogorov_distance": _short(self.evaluations.distance),
+            }
         if self.notes:
             said["notes"] = self.notes
         return {**found, CALIBRATED: said}
@@ -137,11 +154,11 @@ def calibrate(folders: Sequence[Path]) -> Calibration:
     runs = read_runs(folders)
     fit = fit_run_times([run.recording for run in runs])
     notes: list[str] = []
-    calibration = Calibration(runs, fit, None, None, {}, None, notes)
-    if calibration.iterations < LEAST:
+    iterations = sum(len(run.recording.seconds) - fit.warm_up for run in runs)
+    if iterations < LEAST:
         raise ConfigError(
             f"{runs[0].folder}: without the first {fit.warm_up}, which differ, it has "
-            f"{calibration.iterations} iterations, and a calibration needs at least {LEAST}; "
+            f"{iterations} iterations, and a calibration needs at least {LEAST}; "
             "record a longer run"
         )
     if fit.warm_up:
@@ -153,7 +170,9 @@ def calibrate(folders: Sequence[Path]) -> Calibration:
     network = _network(runs, notes)
     contention = None if network is None else _contention(network, runs[0], fit.warm_up, notes)
     service, times = _service(runs, fit.warm_up, notes)
-    return Calibration(runs, fit, network, contention, service, times, notes)
+    size = _service_size(runs[0])
+    evaluations = fit_evaluations(np.concatenate([run.evaluations for run in runs]))
+    return Calibration(runs, fit, network, contention, service, times, size, evaluations, notes)
 
 
 def _contention(
@@ -234,6 +253,16 @@ def _service(
             "that make one update per iteration calibrate on such a run, for instance of bsp"
         )
     return laws, found
+
+
+def _service_size(run: RunData) -> ServiceSize | None:
+    """Return the size of the run's servers, and the time for a message whatever its size.
+
+    That is the time for the smallest answers of the probe.
+    """
+    if not run.push_bytes or run.measured is None:
+        return None
+    return ServiceSize(size_bytes=run.push_bytes, fixed_s=run.measured.smallest_answer_s)
 
 
 def _later(run: RunData, warm_up: int) -> tuple[Requests, np.ndarray[Any, Any]] | None:

@@ -49,12 +49,14 @@ class Measured:
         requests: Pushes and pulls, in the clocks of their workers; None for a simulated run.
         is_push: Mask of the pushes among `requests`.
         offsets: How far each server's clock is ahead of each worker's, in s.
+        smallest_answer_s: Mean time of a server to give one of the smallest probes to the socket.
     """
 
     transits: Transits
     requests: Requests | None
     is_push: NDArray[np.bool_]
     offsets: Mapping[tuple[int, int], float]
+    smallest_answer_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,6 +66,8 @@ class RunData:
     Args:
         overhead_s: Mean per iteration of the part of the run times that is not computing.
         measured: None if the run has no network: a simulated one without the key.
+        evaluations: Seconds of the untimed spans before each step, shape (S, N); NaN where there
+            are none.
     """
 
     folder: Path
@@ -72,6 +76,7 @@ class RunData:
     recording: Recording
     overhead_s: float
     measured: Measured | None
+    evaluations: Floats
 
     @property
     def workers(self) -> int:
@@ -155,19 +160,22 @@ def _read(folder: Path) -> RunData:
     with reading(path):
         table = _by_iteration(iterations, workers)
     overhead = np.zeros_like(table.computed)
-    measured = None
+    measured, evaluations = None, overhead[:0]
     if is_real:
         timing = read_timing(folder)
         with reading(folder / TIMING):
             measured = _measured(folder, timing)
             overhead = _overheads(table, measured, timing)
+            spans = _untimed(timing, (len(overhead) + 1, overhead.shape[1]))
+            evaluations = np.where(spans > 0, spans, np.nan)
     elif config.get("network") is not None:
         measured = _logged(folder)
     seconds = table.computed - table.started + overhead
     recording = Recording(table.started, np.where(seconds > 0, seconds, np.nan))
     if np.isnan(recording.seconds).all(axis=0).any():
         raise ConfigError(f"{path}: a worker has no finished iteration; record a longer run")
-    return RunData(folder, config, is_real, recording, float(np.nanmean(overhead)), measured)
+    of_overhead = float(np.nanmean(overhead))
+    return RunData(folder, config, is_real, recording, of_overhead, measured, evaluations)
 
 
 def _kind(config: Mapping[str, Any]) -> str:
@@ -222,7 +230,17 @@ def _measured(folder: Path, timing: pa.Table) -> Measured:
         requests.in_clocks_of_workers(offsets).with_answers_out(),
         (what == "push")[is_request],
         offsets,
+        _smallest_answer(probes),
     )
+
+
+def _smallest_answer(probes: Requests) -> float:
+    taken = probes.answered_end - probes.answer_begun
+    known = ~np.isnan(taken)
+    if not known.any():
+        return 0.0
+    smallest = probes.answer_bytes[known] == probes.answer_bytes[known].min()
+    return max(0.0, float(taken[known][smallest].mean()))
 
 
 def _recorded_until(rows: Requests) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from outpace.cluster.calibration.run_times import Law
-from outpace.cluster.laws import Constant, Exponential, ServiceLaw, ShiftedExponential
+from outpace.cluster.laws import Constant, Errors, Exponential, ServiceLaw, ShiftedExponential
 from outpace.cluster.network import NetworkLaw
 from outpace.cluster.regimes import Regimes
 from outpace.experiment.calibrating.calibration import Calibration
@@ -22,6 +22,12 @@ def law_rows(found: Calibration) -> list[tuple[str, str]]:
     if found.network is not None and found.network_law is not None:
         rows.append(("network", _network(found.network_law, found.network.error)))
     rows += [(key, law_words(law)) for key, law in found.service.items()]
+    if found.service and (size := found.service_size) is not None:
+        fixed = f"; {duration(size.fixed_s)} of each message whatever the size"
+        rows.append(("service_size", f"{size.size_bytes / 1e6:.4g} MB a server{fixed}"))
+    if (times := found.evaluations) is not None:
+        count = f"{plural(times.count, 'evaluation')}, Kolmogorov distance {times.distance:.3f}"
+        rows.append(("evaluation_time", f"{law_words(times.law)}; {count}"))
     return [(key, words.replace(SPACE, " ")) for key, words in rows]
 
 
@@ -34,7 +40,15 @@ def compute_words(found: Calibration) -> str:
             f"trace: the recorded run times are replayed, since the best law ({fit.tried.kind}) "
             f"does not describe them: {'; '.join(fit.reasons)}{own}"
         )
-    return law_words(fit.law) + own
+    return f"{law_words(fit.law)}{_error_words(fit.errors)}{own}"
+
+
+def _error_words(errors: Errors | None) -> str:
+    """Return the standard errors of a law in words; empty if they are not known."""
+    if errors is None:
+        return ""
+    of_factors = f", of the factors {100 * max(errors.factors):.2g} %" if errors.factors else ""
+    return f"; standard error of the mean {100 * errors.mean_s:.2g} %{of_factors}"
 
 
 def law_words(law: Law | ServiceLaw) -> str:

@@ -1,0 +1,172 @@
+"""The content of cluster files, and how it is fitted to a run.
+
+Workers that it does not describe are drawn from those that it does, with the seed of the run, the
+same for run times and links. What it says about the links of nodes that the run does not have is
+left out; so is `service_size` if the run has service times of its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from outpace.config.experiment import SERVICE_TIMES
+from outpace.errors import ConfigError
+from outpace.support.notices import warn
+from outpace.support.randomness import generator
+from outpace.sync import Peers
+from outpace.sync.messages import server_name, worker_name
+
+_OF_SERVERS: Final = (*SERVICE_TIMES, "service_size")
+KEYS: Final = ("compute", "network", *_OF_SERVERS, "evaluation_time")
+_PEERS: Final = {  # kinds of the strategies without servers
+    str(entry.default)
+    for strategy in typing.get_args(Peers)
+    for entry in dataclasses.fields(strategy)
+    if entry.name == "kind"
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFile:
+    """The content of a cluster file.
+
+    Args:
+        keys: Plain data of those of KEYS that it has; its paths are absolute.
+        origin: The file in which each of these keys is written.
+        workers: Number of workers that it describes one by one; None: any number.
+        servers: Number of servers that it describes one by one; None: any number.
+        errors: Relative errors of the law `compute`, as plain data; None: they are not known.
+    """
+
+    path: Path
+    keys: dict[str, Any]
+    origin: dict[str, Path]
+    workers: int | None
+    servers: int | None
+    errors: Any = None
+
+    def fitted(self, run: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the keys for the workers, servers and strategy of this run.
+
+        Raises:
+            ConfigError: if the file describes too few servers.
+        """
+        keys = dict(self.keys)
+        task = run.get("task")
+        if (task.get("kind") if isinstance(task, Mapping) else task) != "script":
+            keys.pop("evaluation_time", None)  # other tasks are not evaluated by workers
+        if any(key in run for key in SERVICE_TIMES):
+            keys.pop("service_size", None)
+        workers, servers, seed = run.get("workers"), run.get("servers", 1), run.get("seed", 0)
+        if not (type(workers) is int and type(servers) is int and type(seed) is int):
+            return keys  # reported when the run is read
+        if workers < 1 or servers < 1 or seed < 0:
+            return keys
+        sync = run.get("sync")
+        if isinstance(sync, Mapping) and sync.get("kind") in _PEERS:
+            servers = 0
+            keys = {key: value for key, value in keys.items() if key not in _OF_SERVERS}
+        compute, network = keys.get("compute"), keys.get("network")
+        factors = compute.get("factors") if isinstance(compute, Mapping) else None
+        known = self.workers or (len(factors) if isinstance(factors, list) and factors else None)
+        machines = _machines(known, workers, seed)
+        for key in ("compute", "evaluation_time"):
+            if isinstance(keys.get(key), Mapping) and machines:
+                keys[key] = _of_workers(keys[key], machines)
+        if isinstance(network, Mapping) and known:
+            network = keys["network"] = _of_nodes(network, self, machines, servers)
+        if isinstance(network, Mapping) and not servers:  # delays are of messages with servers
+            keys["network"] = {key: value for key, value in network.items() if key != "delays"}
+        _say_what_was_drawn(self, known, workers, servers)
+        return keys
+
+
+def _machines(known: int | None, workers: int, seed: int) -> list[int]:
+    """Return for each worker the worker of the file that it resembles; empty if unknown."""
+    if not known:
+        return []
+    drawn = generator(seed, "machine of the cluster").integers(known, size=max(0, workers - known))
+    return [*range(min(known, workers)), *drawn.tolist()]
+
+
+def _of_workers(compute: Mapping[str, Any], machines: list[int]) -> dict[str, Any]:
+    """Return the law of the run times with one factor, or recorded worker, for each worker."""
+    compute = dict(compute)
+    for key in ("factors", "recorded_workers"):
+        values = compute.get(key)
+        if isinstance(values, list) and len(values) > max(machines):
+            compute[key] = [values[machine] for machine in machines]
+    if isinstance(errors := compute.get("errors"), Mapping):
+        values = errors.get("factors")
+        if isinstance(values, list) and len(values) > max(machines):
+            compute["errors"] = {**errors, "factors": [values[machine] for machine in machines]}
+    if compute.get("kind") == "trace" and not compute.get("recorded_workers"):
+        compute["recorded_workers"] = machines
+    return compute
+
+
+def _of_nodes(
+    network: Mapping[str, Any], cluster: ClusterFile, machines: list[int], servers: int
+) -> dict[str, Any]:
+    """Return the law of the network with the nodes and pairs of this run only."""
+    network = dict(network)
+    nodes, pairs = network.get("nodes") or {}, network.get("pairs") or []
+    if not (isinstance(nodes, Mapping) and isinstance(pairs, list) and all(map(_is_pair, pairs))):
+        return network  # reported when the run is read
+    alike: dict[str, list[str]] = {}  # the nodes of the run by the node of the file
+    for worker, machine in enumerate(machines):
+        alike.setdefault(worker_name(machine), []).append(worker_name(worker))
+    described = cluster.servers or 0
+    for server in range(max(described, servers)):
+        alike[server_name(server)] = [server_name(server)] if server < servers else []
+    named = [*map(str, nodes), *(end for pair in pairs for end in pair["between"])]
+    if servers > described > 0 and any(name.startswith("server-") for name in named):
+        raise ConfigError(
+            f"{cluster.path}: it describes {described} servers whose links differ, and the run has "
+            f"{servers}: calibrate on a run with {servers}, or set servers={described}"
+        )
+
+    def present(name: Any) -> list[Any]:
+        """Return the nodes of this run to which what is said about a node applies."""
+        of_run = isinstance(name, str) and name.rpartition("-")[2].isdigit()
+        return alike.get(name, []) if of_run else [name]
+
+    if nodes:
+        network["nodes"] = {each: law for name, law in nodes.items() for each in present(name)}
+    if pairs:
+        network["pairs"] = [
+            {**pair, "between": [one, other]}
+            for pair in pairs
+            for one in present(pair["between"][0])
+            for other in present(pair["between"][1])
+        ]
+    return network
+
+
+def _is_pair(pair: Any) -> bool:
+    ends = pair.get("between") if isinstance(pair, Mapping) else None
+    return isinstance(ends, list) and len(ends) == 2 and all(isinstance(end, str) for end in ends)
+
+
+def _say_what_was_drawn(
+    cluster: ClusterFile, known: int | None, workers: int, servers: int
+) -> None:
+    """Warn that the run has more nodes than the file describes."""
+    said = []
+    if known and workers > known:
+        said.append(
+            f"it describes {known} workers, and the run has {workers}: each of the others is "
+            f"like one of the {known}, drawn at random"
+        )
+    if cluster.servers and servers > cluster.servers:
+        said.append(
+            f"it describes {cluster.servers} servers that are alike, and the run has {servers}: "
+            "they are taken to be like these"
+        )
+    for text in said:
+        warn(f"{cluster.path}: {text}")
