@@ -66,18 +66,26 @@ def test_servers_have_queues_of_their_own():
     assert one.summary["virtual_time_s"] == pytest.approx(10 * 1.1)
 
 
-def test_service_times_grow_with_the_size_of_a_server():
-    # The server has 400 bytes, twice the size that the times are for. A push of 0.1 s has a fixed
-    # part of 0.04 s: 0.16 s. A pull of 0.03 s is shorter than that, and stays. An update doubles.
+@pytest.mark.parametrize(
+    ("size_bytes", "push_s", "pull_s", "update_s"),
+    [(200, 0.12, 0.05, 0.2), (800, 0.06, 0.015, 0.05), (400, 0.1, 0.03, 0.1)],
+)
+def test_service_times_grow_with_the_size_of_a_server(size_bytes, push_s, pull_s, update_s):
+    # The server has 400 bytes. Of times for 200, those of messages are 200 · 0.1 ms longer. An
+    # update would be 200 · 1 ms longer, but then less than 0 without any bytes: it doubles. Of
+    # times for 800, that of a push is 400 · 0.1 ms shorter, and that of a pull halves likewise.
     result = simulated(
         workers=1,
         push_time={"kind": "constant", "mean_s": 0.1},
         pull_time={"kind": "constant", "mean_s": 0.03},
         update_time={"kind": "constant", "mean_s": 0.1},
-        service_size={"size_bytes": 200, "fixed_s": 0.04},
+        service_size={
+            "size_bytes": size_bytes, "message_s_per_byte": 1e-4, "update_s_per_byte": 1e-3
+        },
         stop={"iterations": 10},
-    )
-    assert result.summary["virtual_time_s"] == pytest.approx(10 * (1 + 0.16 + 0.2 + 0.03))
+    )  # fmt: skip
+    expected = 10 * (1 + push_s + pull_s + update_s)
+    assert result.summary["virtual_time_s"] == pytest.approx(expected)
 
 
 def test_an_update_comes_before_its_answers_and_a_pull_that_is_judged_costs_its_time_once():

@@ -90,7 +90,8 @@ def test_a_cluster_that_cannot_be_drawn_is_refused_in_a_line(here, changes, word
 
 
 def test_what_is_of_scripts_and_of_the_size_of_servers_is_left_out_where_it_does_not_apply(here):
-    more = "service_size: {size_bytes: 100}\nevaluation_time: {kind: constant, mean_s: 1}\n"
+    size = "{size_bytes: 100, message_s_per_byte: 0, update_s_per_byte: 1e-10}"
+    more = "evaluation_time: {kind: constant, mean_s: 1}\nservice_size: " + size + "\n"
     (here / "cluster.yaml").write_text(more + CLUSTER)
     assert read(here).service_size.size_bytes == 100
     assert read(here).evaluation_time is None  # the task is no script

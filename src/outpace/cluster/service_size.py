@@ -10,23 +10,30 @@ from outpace.support.checks import not_negative, require
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSize:
-    """The size that service times are for. What they take beyond `fixed_s` grows with the size.
+    """The size of a server that service times are for, and how they change with the size.
+
+    No time changes so much with the size that a server without bytes would need less than none.
 
     Args:
         size_bytes: Bytes of the parameters of a server that takes the times as they are.
-        fixed_s: Seconds of each push and pull that are the same whatever the size. If the mean is
-            shorter, it does not grow. An update has no such part.
+        message_s_per_byte: Seconds that a push and a pull take longer for each byte more.
+        update_s_per_byte: The same of an update, which reads and writes every parameter. It also
+            holds for pushes if no `update_time` is given, since they contain the update then.
     """
 
     size_bytes: int
-    fixed_s: float = 0.0
+    message_s_per_byte: float
+    update_s_per_byte: float
 
     def __post_init__(self) -> None:
         require(self.size_bytes > 0, "size_bytes", "at least 1", self.size_bytes)
-        require(not_negative(self.fixed_s), "fixed_s", "a number from 0 to 1e9", self.fixed_s)
+        for name in ("message_s_per_byte", "update_s_per_byte"):
+            value = getattr(self, name)
+            require(not_negative(value), name, "a number from 0 to 1e9", value)
 
-    def factor(self, law: ServiceLaw, size_bytes: int, *, has_fixed_part: bool) -> float:
+    def factor(self, law: ServiceLaw, size_bytes: int, *, has_update: bool) -> float:
         """Return how many times as long as the law a server with so many bytes takes."""
         mean_s = law.mean_s + (law.shift_s if isinstance(law, ShiftedExponential) else 0.0)
-        fixed_s = min(self.fixed_s, mean_s) if has_fixed_part else 0.0
-        return (fixed_s + (mean_s - fixed_s) * size_bytes / self.size_bytes) / mean_s
+        slope = self.update_s_per_byte if has_update else self.message_s_per_byte
+        slope = min(slope, mean_s / self.size_bytes)
+        return 1 + slope * (size_bytes - self.size_bytes) / mean_s

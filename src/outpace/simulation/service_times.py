@@ -36,15 +36,18 @@ class TimedServerNode(ServerNode):
         super().__init__(run, name, shard)
         experiment, index = run.experiment, shard.index
 
-        def times(law: ServiceLaw | None, purpose: str, *, fixed: bool = True) -> Iterator[Time]:
-            size, factor = experiment.service_size, 1.0
-            if law is not None and size is not None:
-                factor = size.factor(law, size_bytes, has_fixed_part=fixed)
-            return times_of(law, experiment.seed, purpose, index, factor)
+        size, seed, update_law = experiment.service_size, experiment.seed, experiment.update_time
 
-        self._push_times = times(experiment.push_time, "push time")
-        self._pull_times = times(experiment.pull_time, "pull time")
-        self._update_times = times(experiment.update_time, "update time", fixed=False)
+        def times(law: ServiceLaw | None, purpose: str, *, has_update: bool) -> Iterator[Time]:
+            factor = 1.0
+            if law is not None and size is not None:
+                factor = size.factor(law, size_bytes, has_update=has_update)
+            return times_of(law, seed, purpose, index, factor)
+
+        of_push = update_law is None
+        self._push_times = times(experiment.push_time, "push time", has_update=of_push)
+        self._pull_times = times(experiment.pull_time, "pull time", has_update=False)
+        self._update_times = times(update_law, "update time", has_update=True)
         self._judge_times = None  # it costs a pull's time
         if experiment.judge_time is not None:
             law = experiment.judge_time

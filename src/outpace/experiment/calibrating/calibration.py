@@ -256,13 +256,19 @@ def _service(
 
 
 def _service_size(run: RunData) -> ServiceSize | None:
-    """Return the size of the run's servers, and the time for a message whatever its size.
+    """Return the size of the run's servers, and their speeds by the answers to the probe.
 
-    That is the time for the smallest answers of the probe.
+    To give an answer to the socket, the process only hands it on, as with pushes and pulls. To make
+    one, it writes every byte once, as an update does.
     """
-    if not run.push_bytes or run.measured is None:
+    measured = run.measured
+    if not run.push_bytes or measured is None:
         return None
-    return ServiceSize(size_bytes=run.push_bytes, fixed_s=run.measured.smallest_answer_s)
+    return ServiceSize(
+        size_bytes=run.push_bytes,
+        message_s_per_byte=measured.give_s_per_byte,
+        update_s_per_byte=measured.make_s_per_byte,
+    )
 
 
 def _later(run: RunData, warm_up: int) -> tuple[Requests, np.ndarray[Any, Any]] | None:

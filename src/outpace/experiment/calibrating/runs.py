@@ -49,14 +49,17 @@ class Measured:
         requests: Pushes and pulls, in the clocks of their workers; None for a simulated run.
         is_push: Mask of the pushes among `requests`.
         offsets: How far each server's clock is ahead of each worker's, in s.
-        smallest_answer_s: Mean time of a server to give one of the smallest probes to the socket.
+        give_s_per_byte: How much longer a server takes to give the answer to a probe to the socket
+            for each byte more.
+        make_s_per_byte: The same to make and give it.
     """
 
     transits: Transits
     requests: Requests | None
     is_push: NDArray[np.bool_]
     offsets: Mapping[tuple[int, int], float]
-    smallest_answer_s: float = 0.0
+    give_s_per_byte: float = 0.0
+    make_s_per_byte: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -230,17 +233,19 @@ def _measured(folder: Path, timing: pa.Table) -> Measured:
         requests.in_clocks_of_workers(offsets).with_answers_out(),
         (what == "push")[is_request],
         offsets,
-        _smallest_answer(probes),
+        _s_per_byte(probes.answer_bytes, probes.answered_end - probes.answered),
+        _s_per_byte(probes.answer_bytes, probes.answered_end - probes.answer_begun),
     )
 
 
-def _smallest_answer(probes: Requests) -> float:
-    taken = probes.answered_end - probes.answer_begun
-    known = ~np.isnan(taken)
-    if not known.any():
+def _s_per_byte(size_bytes: NDArray[np.int64], seconds: Floats) -> float:
+    """Return the slope between the medians of the smallest and the largest messages."""
+    known = ~np.isnan(seconds)
+    sizes = np.unique(size_bytes[known])
+    if len(sizes) < 2:
         return 0.0
-    smallest = probes.answer_bytes[known] == probes.answer_bytes[known].min()
-    return max(0.0, float(taken[known][smallest].mean()))
+    small, large = (float(np.median(seconds[known & (size_bytes == sizes[k])])) for k in (0, -1))
+    return max(0.0, large - small) / float(sizes[-1] - sizes[0])
 
 
 def _recorded_until(rows: Requests) -> int:

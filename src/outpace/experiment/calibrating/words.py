@@ -23,8 +23,11 @@ def law_rows(found: Calibration) -> list[tuple[str, str]]:
         rows.append(("network", _network(found.network_law, found.network.error)))
     rows += [(key, law_words(law)) for key, law in found.service.items()]
     if found.service and (size := found.service_size) is not None:
-        fixed = f"; {duration(size.fixed_s)} of each message whatever the size"
-        rows.append(("service_size", f"{size.size_bytes / 1e6:.4g} MB a server{fixed}"))
+        message, update = (
+            duration(1e6 * each) for each in (size.message_s_per_byte, size.update_s_per_byte)
+        )
+        more = f"for each MB more {message} per message and {update} per update"
+        rows.append(("service_size", f"{size.size_bytes / 1e6:.4g} MB a server; {more}"))
     if (times := found.evaluations) is not None:
         count = f"{plural(times.count, 'evaluation')}, Kolmogorov distance {times.distance:.3f}"
         rows.append(("evaluation_time", f"{law_words(times.law)}; {count}"))
