@@ -22,7 +22,6 @@ from contextlib import ExitStack
 from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from benchmarks.fidelity import judging, setups, showing
@@ -141,7 +140,7 @@ def _outcomes(
             except ConfigError as error:
                 say(f"left out: {error}")
                 continue
-            run = partial(_run, launcher=hosts.launcher, address=hosts.address)
+            run = partial(_run_on, hosts, setup.base["servers"])
             yield from measure(setup, names, plan, run, say)
 
 
@@ -155,8 +154,14 @@ def _setups(options: argparse.Namespace) -> Iterator[Setup]:
         yield setups.hosts(options.quick)
 
 
-def _run(experiment: Plain, out: Path, **where: Any) -> Result:
-    return outpace.run(experiment, out, **where)
+def _run(experiment: Plain, out: Path) -> Result:
+    return outpace.run(experiment, out)
+
+
+def _run_on(hosts: launcher.Hosts, servers: int, experiment: Plain, out: Path) -> Result:
+    """Run on hosts, the first of which are for servers: left empty by a run without any."""
+    first = 0 if setups.has_servers(experiment) else servers
+    return outpace.run(experiment, out, launcher=hosts.launcher(first), address=hosts.address)
 
 
 def _conclude(outcomes: Sequence[Outcome], console: Console, *, record: bool = False) -> int:

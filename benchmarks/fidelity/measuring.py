@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from benchmarks.fidelity.outcome import Outcome, Quantities, over_seeds, quantities
-from benchmarks.fidelity.setups import BSP, Plain, Setup
+from benchmarks.fidelity.setups import BSP, SSGD, Plain, Setup, has_servers
 
 import outpace
 from outpace.experiment.calibrating import calibrate
@@ -23,6 +23,8 @@ Measured: TypeAlias = tuple[Quantities, tuple[float, float]]  # with the load be
 
 SAME: Final = "same draws"
 CALIBRATED: Final = "calibrated"
+ON_BOTH: Final = "calibrated on BSP and SSGD"
+CALIBRATION: Final = "calibration"  # folder of the run that is calibrated on
 LOAD: Final = "load.json"  # in the folder of a real run
 NONE: Final = "none"
 DESCRIBED: Final = "described"
@@ -62,7 +64,9 @@ def measure(
     if not (setup.known_law or plan.calibrate or plan.cluster):
         say("left out: without a calibration the run times are not known")
         return
-    cluster = _cluster(setup, plan, run, say)
+    clusters = {CALIBRATED: _cluster(setup, plan, run, say)}
+    if not all(has_servers(setup.experiment(name, 0)) for name in names):
+        clusters[ON_BOTH] = _cluster_of_both(setup, plan, run, say)
     measured: dict[tuple[int, str], Measured] = {}
     for seed in plan.seeds:
         for name in names:
@@ -71,17 +75,21 @@ def measure(
             real = quantities(result, setup.loss)
             measured[seed, name] = real, load
             say(f"{name}, seed {seed}: {real['total']:.2f} s for real; load {load[1]:.1f}")
-    yield from _outcomes(setup, measured, plan, cluster, say)
+    yield from _outcomes(setup, measured, plan, clusters, say)
 
 
 def _outcomes(
     setup: Setup,
     measured: Mapping[tuple[int, str], Measured],
     plan: Plan,
-    cluster: Path | None,
+    clusters: Mapping[str, Path | None],
     say: Callable[[str], None],
 ) -> Iterator[Outcome]:
-    """Predict each real run, given by seed and strategy, and yield both."""
+    """Predict each real run, given by seed and strategy, and yield both.
+
+    clusters: cluster files, by what they were calibrated on.
+    """
+    cluster, on_both = clusters[CALIBRATED], clusters.get(ON_BOTH)
     drawn: dict[str, tuple[Quantities, Quantities, Quantities]] = {}
     for (seed, name), (real, load) in measured.items():
         experiment = setup.experiment(name, seed)
@@ -109,6 +117,8 @@ def _outcomes(
             if name not in drawn:
                 drawn[name] = _over_seeds(setup, name, plan.draws, cluster)
             yield outcome(CALIBRATED, CALIBRATED, *drawn[name])
+        if on_both is not None and setup.known_law and not has_servers(experiment):
+            yield outcome(ON_BOTH, SAME, _predicted(setup, experiment, on_both))
         say(f"{name}, seed {seed}: predicted")
 
 
@@ -168,12 +178,39 @@ def _cluster(setup: Setup, plan: Plan, run: RunReal, say: Callable[[str], None])
     """
     if plan.cluster is not None or not plan.calibrate:
         return plan.cluster
-    experiment = setup.experiment(BSP, plan.seeds[0] - 1, **setup.calibration)
-    run_plan = replace(plan, earlier=None) if plan.calibrate_anew else plan
-    result, _ = _real(experiment, "calibration", run_plan, run)
-    assert result.folder is not None
-    folder, file = result.folder, plan.out / "cluster.yaml"
-    file.parent.mkdir(parents=True, exist_ok=True)
+    result = _recorded(setup, BSP, CALIBRATION, _of_calibration(plan), run)
     say(f"calibrated on {BSP}, {quantities(result, setup.loss)['total']:.2f} s")
-    write_calibration(calibrate([folder]), file, file.with_suffix(".html"))
+    return _calibrated([result], plan.out / "cluster.yaml")
+
+
+def _cluster_of_both(
+    setup: Setup, plan: Plan, run: RunReal, say: Callable[[str], None]
+) -> Path | None:
+    """Return a cluster file that was calibrated on a run with SSGD as well: on all-reduces."""
+    if plan.cluster is not None or not plan.calibrate:
+        return None
+    plan = _of_calibration(plan)
+    name = f"{CALIBRATION}-{SSGD}"
+    if plan.earlier is not None and not (plan.earlier / name).is_dir():
+        say(f"{plan.earlier} has no run {name}: all-reduces are not calibrated")
+        return None
+    result = _recorded(setup, SSGD, name, plan, run)
+    on_bsp = Result.read((plan.earlier or plan.out) / CALIBRATION)
+    return _calibrated([on_bsp, result], plan.out / "cluster-with-all-reduces.yaml")
+
+
+def _of_calibration(plan: Plan) -> Plan:
+    return replace(plan, earlier=None) if plan.calibrate_anew else plan
+
+
+def _recorded(setup: Setup, strategy: str, folder: str, plan: Plan, run: RunReal) -> Result:
+    """Return a run to calibrate on, with the seed before those of the others."""
+    experiment = setup.experiment(strategy, plan.seeds[0] - 1, **setup.calibration)
+    return _real(experiment, folder, plan, run)[0]
+
+
+def _calibrated(results: Sequence[Result], file: Path) -> Path:
+    folders = [result.folder for result in results if result.folder is not None]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_calibration(calibrate(folders), file, file.with_suffix(".html"))
     return file

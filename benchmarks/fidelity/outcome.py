@@ -61,7 +61,7 @@ class Outcome:
 
     Attributes:
         cluster: what the prediction knew of network and servers: `none`, `described` (what the
-            network was set to), or `calibrated` (on BSP).
+            network was set to), `calibrated` (on BSP), or `calibrated on BSP and SSGD`.
         law: where its computation times come from: `same draws` or `calibrated`.
         low, high: ends of the prediction interval, if several seeds were predicted.
         load: the machine's load (mean of a minute) before and after the real run.

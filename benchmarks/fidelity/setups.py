@@ -12,8 +12,9 @@ from benchmarks.fidelity.hosts.launcher import Link
 Plain: TypeAlias = dict[str, Any]
 
 BSP: Final = "BSP"
-WITHOUT_SERVERS: Final = ("ssgd", "hpsgd")
-QUICK: Final = ("SSP soft", "last-5", "SSGD")
+SSGD: Final = "SSGD"
+_WITHOUT_SERVERS: Final = ("ssgd", "hpsgd")
+QUICK: Final = ("SSP soft", "last-5", SSGD)
 FACTORS: Final = (1.0, 0.9, 1.2, 0.85, 1.1, 0.95, 1.0, 0.8)  # of the workers' run times
 LINK: Final = Link(rate=40e6, delay_s=0.0005)
 SLOW_LINK: Final = Link(rate=15e6, delay_s=0.003)
@@ -37,7 +38,7 @@ def strategies(workers: int) -> dict[str, Plain]:
         },
         "cut-off": {"sync": {"kind": "cutoff", "rule_time": "measured"}},
         "cut-off last-5": {"sync": {"kind": "cutoff", "model": "last-5"}},
-        "SSGD": {"sync": {"kind": "ssgd"}, "servers": 1},
+        SSGD: {"sync": {"kind": "ssgd"}, "servers": 1},
         "HPSGD": {"sync": {"kind": "hpsgd"}, "servers": 1},
     }
 
@@ -72,9 +73,13 @@ class Setup:
     def described(self, experiment: Plain) -> Plain:
         """Return the experiment with what the network was set to."""
         network = dict(self.network or {})
-        if experiment["sync"]["kind"] in WITHOUT_SERVERS:
+        if not has_servers(experiment):
             network.pop("nodes", None)  # these are servers
         return {**experiment, "network": network}
+
+
+def has_servers(experiment: Plain) -> bool:
+    return experiment["sync"]["kind"] not in _WITHOUT_SERVERS
 
 
 def sleeping(mb: float, quick: bool) -> Setup:
@@ -128,6 +133,8 @@ def hosts(quick: bool) -> Setup:
                 "bandwidth_bytes_per_s": SLOW_LINK.rate,
             }
         },
+        # Gloo: data follow the receiver's message that it is ready.
+        "all_reduce": {"latency_s": 2 * 2 * LINK.delay_s},
     }
     return Setup("c", "hosts", base, _calibration(quick), 1.5, known_law=True, network=network)
 

@@ -189,6 +189,32 @@ def test_one_slow_connection_holds_up_every_round_of_a_ring():
     assert {row["end_ns"] - row["computed_ns"] for row in rows(result, "all-reduce")} == {takes}
 
 
+@pytest.mark.parametrize("contention", ["serialised", "fair"])
+@pytest.mark.parametrize(("route", "rounds", "chunks"), [("ring", 6, 4), ("tree", 4, 1)])
+def test_an_all_reduce_may_have_a_cost_of_its_own_per_round(route, rounds, chunks, contention):
+    law = network(0.001, 1e8, contention) | {
+        "nodes": {"worker-2": {"latency_s": 1.0}},
+        "all_reduce": {"latency_s": 0.004, "bandwidth_bytes_per_s": 2e7},
+    }
+    result = run({"kind": "ssgd", "all_reduce": route}, iterations=3, network=law)
+    takes = nanoseconds(rounds * (0.004 + 4 * PARAMETERS / chunks / 2e7))
+    assert {row["end_ns"] - row["computed_ns"] for row in rows(result, "all-reduce")} == {takes}
+
+
+def test_what_the_cost_of_all_reduces_leaves_out_is_that_of_the_links():
+    law = network(0.001, 1e8) | {
+        "nodes": {"worker-2": {"bandwidth_bytes_per_s": 1e7}},
+        "all_reduce": {"latency_s": 0.004},
+    }
+    ssgd = run({"kind": "ssgd"}, iterations=3, network=law)
+    takes = nanoseconds(6 * (0.004 + PARAMETERS / 1e7))
+    assert {row["end_ns"] - row["computed_ns"] for row in rows(ssgd, "all-reduce")} == {takes}
+    law = network(0.001, 1e8) | {"all_reduce": {"latency_s": 0.004}}
+    pair = run({"kind": "gossip"}, workers=2, iterations=1, network=law)
+    takes = nanoseconds(0.001 + 4 * PARAMETERS / 1e8)
+    assert {row["end_ns"] - row["computed_ns"] for row in rows(pair, "all-reduce")} == {takes}
+
+
 def test_without_a_network_it_takes_no_time():
     result = run({"kind": "ssgd"})
     assert result.summary["virtual_time_s"] == pytest.approx(24 * 0.06, abs=1e-9)

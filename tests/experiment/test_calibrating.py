@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.support.command import outpace, refused
-from tests.support.recorded_as_real import as_real
+from tests.support.recorded_as_real import as_real, as_real_without_servers
 
+from outpace.errors import ConfigError
 from outpace.experiment.running import simulate
 from outpace.record import folder as files
 from outpace.report import is_report
@@ -148,6 +149,64 @@ def test_what_was_calibrated_on_bsp_predicts_another_strategy(runs, tmp_path):
     predicted = simulate({**MODEL, **changes, "include": str(out)}).summary["virtual_time_s"]
     error = 0.2 * math.sqrt(1 / (4 * ITERATIONS) + 2 / 400)
     assert predicted == pytest.approx(truth, rel=4 * error)
+
+
+# -- runs without servers: 6 rounds among 4 workers, of ROUND_S and 50 kB at ROUND_BANDWIDTH --
+
+ROUND_S, ROUND_BANDWIDTH = 3e-3, 5e7
+LAW = {"latency_s": ROUND_S, "bandwidth_bytes_per_s": ROUND_BANDWIDTH}
+ALL_REDUCE_S = 6 * (ROUND_S + 50_000 / ROUND_BANDWIDTH)
+
+
+@pytest.fixture(scope="module")
+def without_servers(runs):
+    """Runs as if they had been real, beside `runs`. Their all-reduces took half as long alone."""
+    for kind in ("ssgd", "hpsgd"):
+        config = {key: value for key, value in RUN.items() if not key.endswith("_time")}
+        changes = {"sync": {"kind": kind}, "servers": 1, "network": {"all_reduce": LAW}, "seed": 1}
+        simulate(config | changes, runs / kind)
+        as_real_without_servers(
+            runs / kind,
+            size_bytes=200_000,
+            probe_s=lambda size: 6 * (ROUND_S + size / 4 / ROUND_BANDWIDTH) / 2,
+        )
+    return runs
+
+
+@pytest.mark.parametrize("names", [["ssgd"], ["hpsgd"], ["real", "ssgd"], ["ssgd", "real"]])
+def test_all_reduces_are_calibrated_on_runs_without_servers(
+    without_servers, tmp_path, capsys, names
+):
+    out = tmp_path / "cluster.yaml"
+    assert outpace("calibrate", *(str(without_servers / n) for n in names), "-o", str(out)) == 0
+    found = read_yaml(out)
+    assert found["network"]["all_reduce"] == pytest.approx(LAW, rel=0.01)
+    assert ("push_time" in found) == ("latency_s" in found["network"]) == ("real" in names)
+    n = 4 * ITERATIONS * len(names)  # of the run times: no wait is in them
+    assert found["compute"]["mean_s"] == pytest.approx(0.1, rel=4 * 0.2 / math.sqrt(n))
+    said = capsys.readouterr().out
+    assert f"{ALL_REDUCE_S:.5g}" in said  # the recorded mean
+    said_of = found["calibrated"]["all_reduces"]
+    assert said_of["times_slower_in_training"] == pytest.approx(2, rel=0.02)
+    assert 'id="figure-all-reduces"' in (tmp_path / "cluster.html").read_text()
+    # A run of 10 iterations predicts itself: with the same run times only the network differs.
+    changes = {"sync": {"kind": "ssgd"}, "stop": {"iterations": 10}}
+    config = {**MODEL, **changes, "servers": 1, "include": str(out), "compute": RUN["compute"]}
+    total = simulate(config).summary["seconds"]["communicate"]
+    assert total == pytest.approx(10 * ALL_REDUCE_S, rel=0.01)
+
+
+def test_a_file_without_servers_is_refused_where_other_messages_are_sent(
+    without_servers, tmp_path, capsys
+):
+    out = tmp_path / "cluster.yaml"
+    assert outpace("calibrate", str(without_servers / "ssgd"), "-o", str(out)) == 0
+    capsys.readouterr()
+    for kind in ("bsp", "gossip"):
+        config = {**MODEL, "sync": {"kind": kind}, "stop": {"iterations": 1}, "servers": 1}
+        with pytest.raises(ConfigError, match="calibrated on runs without servers"):
+            simulate({**config, "include": str(out)})
+        simulate({**config, "include": str(out), "network": {"latency_s": 0.001}})
 
 
 def test_run_times_that_no_law_describes_are_replayed_by_any_number_of_workers(tmp_path):

@@ -38,7 +38,53 @@ def as_real(
         for number in range(2 * len(SIZES))
     ]
     rows += _requests(folder, round(push_s * 1e9), round(pull_s * 1e9))
-    schema = schema_of(Sampling.of_run(config["workers"], config["servers"]))
+    _write(folder, rows, Sampling.of_run(config["workers"], config["servers"]))
+
+
+def as_real_without_servers(
+    folder: Path, *, size_bytes: int, probe_s: Callable[[int], float]
+) -> None:
+    """Write timing.parquet for a simulated run without servers.
+
+    All-reduces are those of the trace. In the probe before them workers join a millisecond apart.
+
+    Args:
+        size_bytes: Of each all-reduce.
+        probe_s: How long one of the probe takes, in s, by its bytes.
+    """
+    workers = files.read_config(folder)["workers"]
+    rows = []
+    for number, size in enumerate(SIZES * 2):
+        last = -(10**9) * (number + 1)
+        end = last + round(probe_s(size) * 1e9)
+        for worker in range(workers):
+            sent = last - (workers - 1 - worker) * 10**6
+            rows.append(_all_reduce("probe", worker, number, size, sent, end))
+    for row in pq.read_table(folder / files.TRACE).to_pylist():
+        if row["event"] == "all-reduce":
+            span = row["start_ns"], row["end_ns"]
+            rows.append(
+                _all_reduce("all-reduce", row["worker"], row["iteration"], size_bytes, *span)
+            )
+    _write(folder, rows, Sampling.of_run(workers, 0))
+
+
+def _all_reduce(what: str, worker: int, iteration: int, size: int, sent: int, end: int) -> Any:
+    return {
+        "what": what,
+        "worker": worker,
+        "server": -1,
+        "iteration": iteration,
+        "sent_bytes": size,
+        "sent_ns": sent,
+        "begun_ns": sent,
+        "done_ns": end,
+        "arrived_ns": end,
+    }
+
+
+def _write(folder: Path, rows: list[dict[str, Any]], sampling: Sampling) -> None:
+    schema = schema_of(sampling)
     table = pa.Table.from_pylist(rows, schema=SCHEMA).replace_schema_metadata(schema.metadata)
     pq.write_table(table, folder / files.TIMING)
     summary = files.read_summary(folder)

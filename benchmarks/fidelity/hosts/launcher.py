@@ -45,9 +45,10 @@ class Hosts:
     address: str
     namespaces: dict[str, str]
 
-    @property
-    def launcher(self) -> MakeLauncher:
-        return partial(HostsLauncher, namespaces=self.namespaces)
+    def launcher(self, first: int = 0) -> MakeLauncher:
+        """Return what starts roles on the hosts from number `first` on."""
+        namespaces = dict(list(self.namespaces.items())[first:])
+        return partial(HostsLauncher, namespaces=namespaces)
 
 
 class HostsLauncher(LocalLauncher):

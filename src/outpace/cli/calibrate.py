@@ -28,6 +28,8 @@ def calibrate(
 ) -> None:
     """Estimate run times, network and servers of a cluster from a recorded run.
 
+    A run without servers tells what all-reduces cost. It may stand beside one with servers.
+
     Simulations take the file by --cluster FILE, or by include: FILE in a configuration.
     """
     from outpace.config.cluster_files import CALIBRATED, read_cluster
@@ -56,10 +58,13 @@ def calibrate(
 
 
 def _print(found: Calibration) -> None:
-    from outpace.experiment.calibrating.words import compute_rows, law_rows
+    from outpace.experiment.calibrating.words import all_reduce_rows, compute_rows, law_rows
 
     width = max(len(name) for name, _ in law_rows(found))
     for name, words in law_rows(found):
         echo(f"{name.ljust(width)}  {words}")
     echo("")
     print_rows(compute_rows(found))
+    if rows := all_reduce_rows(found):
+        echo("")
+        print_rows(rows)

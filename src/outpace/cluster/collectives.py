@@ -4,6 +4,9 @@ A ring (Patarasu and Yuan, 2009; HPSGD, section 2): 2(N−1) rounds, in each of 
 sends a chunk of m/N bytes to the next, so 2(N−1)·(L + m/(N·B)) in all, with latency L and
 bandwidth B. A tree: ⌈log2 N⌉ rounds in which m bytes go towards the first worker, pair by pair,
 and as many rounds back. An exchange: two workers send each other m bytes at once, L + m/B.
+
+A library may need more for a round than for a message, because of its protocol. So all-reduces, but
+not exchanges, may have an L and B of their own (`network.all_reduce`).
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias
 
 from outpace.cluster.paths import Paths
-from outpace.support.units import SECOND, Time
+from outpace.support.units import SECOND, Time, nanoseconds
 from outpace.sync import AllReduce
 from outpace.sync.messages import worker_name
 
@@ -69,16 +72,26 @@ class Costs:
         duration, known = 0.0, {}
         for once in rounds:
             if id(once) not in known:  # all rounds of a ring are the same object
-                known[id(once)] = max(self.time(pair, size_bytes / chunks) for pair in once)
+                size = size_bytes / chunks
+                known[id(once)] = max(self.time(pattern, pair, size) for pair in once)
             duration += known[id(once)]
         messages = sum(map(len, rounds))
         return Cost(math.floor(duration + 0.5), messages, messages * size_bytes // chunks)
 
-    def time(self, pair: tuple[int, int], size_bytes: float) -> float:
+    def time(self, pattern: Pattern, pair: tuple[int, int], size_bytes: float) -> float:
         """Return the nanoseconds that a message between these workers takes."""
-        if self._paths is None:
+        paths = self._paths
+        if paths is None:
             return 0.0
         sender, receiver = map(worker_name, pair)
-        ends = self._paths.bandwidth(sender), self._paths.bandwidth(receiver)
-        bandwidth = min(*ends, self._paths.limit(sender, receiver))
-        return self._paths.latency(sender, receiver) + size_bytes / bandwidth * SECOND
+        own = None if pattern == "exchange" else paths.all_reduce
+        if own is None or own.latency_s is None:
+            latency = paths.latency(sender, receiver)
+        else:
+            latency = nanoseconds(own.latency_s)
+        if own is None or own.bandwidth_bytes_per_s is None:
+            ends = paths.bandwidth(sender), paths.bandwidth(receiver)
+            bandwidth = min(*ends, paths.limit(sender, receiver))
+        else:
+            bandwidth = own.bandwidth_bytes_per_s
+        return latency + size_bytes / bandwidth * SECOND

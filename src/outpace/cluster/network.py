@@ -59,6 +59,25 @@ class PairLaw:
 
 
 @dataclass(frozen=True, slots=True)
+class AllReduceLaw:
+    """The cost of a round of an all-reduce, where it differs from that of a message.
+
+    A round takes latency + bytes / bandwidth, with the bytes that a worker sends in it (Thakur,
+    Rabenseifner, Gropp 2005, section 3).
+
+    Args:
+        latency_s: Seconds per round; None: those of the links.
+        bandwidth_bytes_per_s: None: that of the links.
+    """
+
+    latency_s: float | None = None
+    bandwidth_bytes_per_s: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_link(self.latency_s, self.bandwidth_bytes_per_s)
+
+
+@dataclass(frozen=True, slots=True)
 class NetworkLaw:
     """Latency and bandwidth of the connections.
 
@@ -76,6 +95,8 @@ class NetworkLaw:
         pairs: Differing pairs of nodes.
         matrix: Latencies between machines, from a file.
         delays: Random delays of messages.
+        all_reduce: Cost of a round of an all-reduce; it replaces what is said of links, and
+            contention. None: its messages are like all others.
         log: True keeps the times of every message in messages.parquet.
         stretch: In real runs, True makes all-reduces take at least the time that each by itself
             would take on this network.
@@ -88,6 +109,7 @@ class NetworkLaw:
     pairs: tuple[PairLaw, ...] = ()
     matrix: Matrix | None = None
     delays: tuple[Delay, ...] = ()
+    all_reduce: AllReduceLaw | None = None
     log: bool = False
     stretch: bool = False
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from outpace.cluster.machines import Machines
-from outpace.cluster.network import LinkLaw, NetworkLaw
+from outpace.cluster.network import AllReduceLaw, LinkLaw, NetworkLaw
 from outpace.errors import ConfigError
 from outpace.support.units import Time, nanoseconds
 
@@ -36,6 +36,11 @@ class Paths:
         self._matrix = (
             None if law.matrix is None or machines is None else law.matrix.latencies(machines.count)
         )
+
+    @property
+    def all_reduce(self) -> AllReduceLaw | None:
+        """The cost of a round of an all-reduce, if it differs from that of a message."""
+        return self._law.all_reduce
 
     def bandwidth(self, node: str) -> float:
         """Return the bandwidth of the node's machine in each direction, in bytes/s or infinite."""

@@ -71,9 +71,8 @@ def read_cluster(path: Path, including: tuple[Path, ...] = ()) -> ClusterFile:
     if "compute" in data:
         of_compute = (calibrated or {}).get("compute")
         errors = of_compute.get("errors") if isinstance(of_compute, Mapping) else None
-    return ClusterFile(
-        path, keys, origin, workers or found.workers, servers or found.servers, errors
-    )
+    servers = found.servers if servers is None else servers
+    return ClusterFile(path, keys, origin, workers or found.workers, servers, errors)
 
 
 def included(
@@ -126,7 +125,7 @@ def _merged_files(
         found = read_cluster(folder / Path(name).expanduser(), including)
         keys, origin = merged(keys, found.keys), {**origin, **found.origin}
         path, workers = found.path, found.workers or workers
-        servers = found.servers or servers
+        servers = servers if found.servers is None else found.servers
         errors = found.errors if "compute" in found.keys else errors
     return ClusterFile(path, keys, origin, workers, servers, errors)
 
@@ -156,10 +155,10 @@ def _counts(calibrated: Any, path: Path) -> tuple[int | None, int | None]:
     if not isinstance(calibrated, Mapping):
         raise ConfigError(f"{path}: calibrated must be a mapping, not {calibrated!r}")
     counts = []
-    for key in ("workers", "servers"):
+    for key, least in (("workers", 1), ("servers", 0)):
         count = calibrated.get(key)
-        if count is not None and (type(count) is not int or count < 1):
-            raise ConfigError(f"{path}: calibrated.{key} must be at least 1, not {count!r}")
+        if count is not None and (type(count) is not int or count < least):
+            raise ConfigError(f"{path}: calibrated.{key} must be at least {least}, not {count!r}")
         counts.append(count)
     return counts[0], counts[1]
 

@@ -23,12 +23,14 @@ from outpace.sync.messages import server_name, worker_name
 
 _OF_SERVERS: Final = (*SERVICE_TIMES, "service_size")
 KEYS: Final = ("compute", "network", *_OF_SERVERS, "evaluation_time")
-_PEERS: Final = {  # kinds of the strategies without servers
-    str(entry.default)
+_PEERS: Final = {  # strategies without servers, by their kinds
+    str(entry.default): strategy
     for strategy in typing.get_args(Peers)
     for entry in dataclasses.fields(strategy)
     if entry.name == "kind"
 }
+# Kinds without other messages than those of all-reduces; "python" may be one.
+_ALL_REDUCE: Final = {"python", *(name for name, each in _PEERS.items() if not each.exchanges)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,8 @@ class ClusterFile:
         keys: Plain data of those of KEYS that it has; its paths are absolute.
         origin: The file in which each of these keys is written.
         workers: Number of workers that it describes one by one; None: any number.
-        servers: Number of servers that it describes one by one; None: any number.
+        servers: Number of servers that it describes one by one; None: any number; 0: it was
+            calibrated on runs without servers, and says nothing about messages to servers.
         errors: Relative errors of the law `compute`, as plain data; None: they are not known.
     """
 
@@ -54,7 +57,7 @@ class ClusterFile:
         """Return the keys for the workers, servers and strategy of this run.
 
         Raises:
-            ConfigError: if the file describes too few servers.
+            ConfigError: if the file does not describe the servers of the run.
         """
         keys = dict(self.keys)
         task = run.get("task")
@@ -68,7 +71,14 @@ class ClusterFile:
         if workers < 1 or servers < 1 or seed < 0:
             return keys
         sync = run.get("sync")
-        if isinstance(sync, Mapping) and sync.get("kind") in _PEERS:
+        kind = sync.get("kind") if isinstance(sync, Mapping) else None
+        if self.servers == 0 and "network" not in run and kind not in _ALL_REDUCE:
+            raise ConfigError(
+                f"{self.path}: it was calibrated on runs without servers, so it describes no "
+                f"messages but those of all-reduces, and sync.kind={kind} has others: calibrate on "
+                "a run with servers as well, or give network in the configuration"
+            )
+        if kind in _PEERS:
             servers = 0
             keys = {key: value for key, value in keys.items() if key not in _OF_SERVERS}
         compute, network = keys.get("compute"), keys.get("network")

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from outpace.cluster.calibration.all_reduces import AllReduceFit
 from outpace.cluster.calibration.network import NetworkFit
 from outpace.cluster.calibration.run_times import RunTimeFit
 from outpace.cluster.calibration.service import ServiceTimes
@@ -41,6 +42,7 @@ class Shown:
         laws: Keys of the cluster file, and their laws in words.
         rows: The table of the run times; the first row has the titles.
         recorded: Recorded run times, in s, shape (T, N).
+        all_reduce_rows: The table of the all-reduces, as `rows`.
     """
 
     name: str
@@ -51,11 +53,12 @@ class Shown:
     recorded: Floats
     network: NetworkFit | None
     service: ServiceTimes | None
+    all_reduce_rows: Sequence[Sequence[str]]
+    all_reduces: AllReduceFit | None
 
 
 def write_calibration_page(shown: Shown, path: Path) -> None:
     """Write the page to `path`. Raises ConfigError if the file cannot be written."""
-    head, *rows = shown.rows
     laws = "".join(
         f"<p><code>{escaped(key)}</code>: {escaped(words)}</p>" for key, words in shown.laws
     )
@@ -87,6 +90,19 @@ def write_calibration_page(shown: Shown, path: Path) -> None:
                 "way, and the line latency + bytes / bandwidth.",
             )
         )
+    if shown.all_reduces is not None:
+        sections.append(
+            Section(
+                "all-reduces",
+                "Time of an all-reduce against its size",
+                [
+                    _all_reduces(shown.all_reduces),
+                    _table("all-reduce-times", shown.all_reduce_rows),
+                ],
+                "From the last arrival of a worker: medians of the probe, mean of the training of "
+                "each run, and what the law says to the training.",
+            )
+        )
     if shown.service is not None:
         sections.append(
             Section(
@@ -96,9 +112,7 @@ def write_calibration_page(shown: Shown, path: Path) -> None:
                 "How long a server needs for a push and for an answer, without waits.",
             )
         )
-    cells = [[escaped(cell) for cell in row] for row in rows]
-    details = table("goodness", map(escaped, head), cells)
-    sections.append(Section("numbers", "Goodness of fit", [details]))
+    sections.append(Section("numbers", "Goodness of fit", [_table("goodness", shown.rows)]))
     write_page(
         path,
         title=f"Outpace: calibration of {shown.name}",
@@ -107,6 +121,11 @@ def write_calibration_page(shown: Shown, path: Path) -> None:
         findings=[*_findings(shown), *(f"{note[:1].upper()}{note[1:]}." for note in shown.notes)],
         sections=sections,
     )
+
+
+def _table(name: str, rows: Sequence[Sequence[str]]) -> str:
+    head, *cells = [[escaped(cell) for cell in row] for row in rows]
+    return table(name, head, cells)
 
 
 def _findings(shown: Shown) -> list[str]:
@@ -230,6 +249,38 @@ def _transits(network: NetworkFit) -> Figure:
     }
     return Figure(
         "figure-transits", "Time of messages against size", {(): FigureView(traces, layout)}
+    )
+
+
+def _all_reduces(fit: AllReduceFit) -> Figure:
+    """Return the figure `figure-all-reduces`: recorded times and the law."""
+    traces = [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": name,
+            "x": rounded(sizes),
+            "y": rounded(1e3 * times),
+            "marker": {"color": colour(place), "size": size, "opacity": 0.75},
+        }
+        for place, (name, sizes, times, size) in enumerate(
+            (
+                ("median", fit.sizes, fit.medians, 8),
+                ("mean of the training", fit.training[:, 0], fit.training[:, 1], 12),
+            )
+        )
+    ]
+    sizes = np.geomspace(fit.sizes.min(), fit.sizes.max(), 30)
+    traces.append(line("law", rounded(sizes), rounded(1e3 * fit.seconds(sizes)), 2, dash="dash"))
+    layout = {
+        "xaxis": axis("bytes", type="log"),
+        "yaxis": axis("time (ms)", type="log"),
+        "hovermode": "closest",
+    }
+    return Figure(
+        "figure-all-reduces",
+        "Time of an all-reduce against its size",
+        {(): FigureView(traces, layout)},
     )
 
 

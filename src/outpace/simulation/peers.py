@@ -55,14 +55,15 @@ class PeerSimulation(VirtualRun):
         self._steps = 0  # of workers on parameters of their own
         self._left: set[int] = set()
         law = experiment.network
+        paths = None if law is None else Paths(law, experiment.machines)
         if law is not None and law.contention == "fair":
             route: Route = Messages(self.kernel, self.network, experiment.workers)
         else:
-            paths = None if law is None else Paths(law, experiment.machines)
             route = Formula(self.kernel, self.network, paths, experiment.workers)
+        has_own_cost = law is not None and law.all_reduce is not None
         self._all_reduces = SimulatedAllReduces(
             self.kernel,
-            route,
+            Formula(self.kernel, self.network, paths, 0) if has_own_cost else route,
             sync.all_reduce,
             sync.wire,
             experiment.workers,

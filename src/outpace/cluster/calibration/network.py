@@ -127,7 +127,11 @@ def transits_of(probes: Requests) -> Transits:
 
 def line_of(transits: Transits) -> Line:
     """Return the line through these transits; neither part is below 0."""
-    sizes, seconds = transits.size_bytes, transits.seconds
+    return line_through(transits.size_bytes, transits.seconds)
+
+
+def line_through(sizes: NDArray[np.float64], seconds: NDArray[np.float64]) -> Line:
+    """Return the line through the durations of messages of these sizes, shape (n,) each."""
     low = float(seconds[sizes == sizes.min()].mean())
     high = float(np.median(seconds[sizes == sizes.max()]))
     start = np.log([max(low, 1e-7), max((high - low) / sizes.max(), 1e-13)])
@@ -212,9 +216,9 @@ class _Lines:
         for name, line in sorted(self.nodes.items()):
             latency = max(line.latency_s, self.usual.latency_s)
             slope = Line(0, max(line.s_per_byte, self.usual.s_per_byte))
-            links[name] = LinkLaw(_rounded(latency), _rounded(slope.bandwidth))
+            links[name] = LinkLaw(rounded(latency), rounded(slope.bandwidth))
         return NetworkLaw(
-            _rounded(self.usual.latency_s) or 0.0, _rounded(self.usual.bandwidth), nodes=links
+            rounded(self.usual.latency_s) or 0.0, rounded(self.usual.bandwidth), nodes=links
         )
 
 
@@ -251,13 +255,13 @@ class _Pairs:
         pairs = tuple(
             PairLaw(
                 (worker_name(worker), server_name(server)),
-                _rounded(line.latency_s),
-                _rounded(line.bandwidth),
+                rounded(line.latency_s),
+                rounded(line.bandwidth),
             )
             for (worker, server), line in sorted(self._lines.items())
         )
         fastest = Line(0, min(line.s_per_byte for line in lines))
-        return NetworkLaw(_rounded(latency_s) or 0.0, _rounded(fastest.bandwidth), pairs=pairs)
+        return NetworkLaw(rounded(latency_s) or 0.0, rounded(fastest.bandwidth), pairs=pairs)
 
 
 def _nodes(transits: Transits) -> list[str]:
@@ -277,5 +281,6 @@ def _touched(transits: Transits, names: Iterable[str]) -> dict[str, NDArray[np.b
     return found
 
 
-def _rounded(value: float | None) -> float | None:
+def rounded(value: float | None) -> float | None:
+    """Return the value with four significant digits."""
     return None if value is None else float(f"{value:.4g}")

@@ -5,12 +5,17 @@ from __future__ import annotations
 import dataclasses
 import datetime
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from outpace.cluster.calibration.all_reduces import (
+    AllReduceFit,
+    assumed_all_reduce,
+    fit_all_reduces,
+)
 from outpace.cluster.calibration.evaluation import EvaluationFit, fit_evaluations
 from outpace.cluster.calibration.independent import service_law
 from outpace.cluster.calibration.network import NetworkFit, Transits, fit_network
@@ -45,6 +50,7 @@ class Calibration:
         service_times: What they were fitted to; None for simulated runs.
         service_size: The size of the servers that these laws are for; None if unknown.
         evaluations: Of a script; None if it marked none as untimed.
+        all_reduces: None unless one of the runs is a real one without servers.
         notes: Sentences about what was assumed or left out.
     """
 
@@ -56,6 +62,7 @@ class Calibration:
     service_times: ServiceTimes | None
     service_size: ServiceSize | None
     evaluations: EvaluationFit | None
+    all_reduces: AllReduceFit | None
     notes: list[str]
 
     @property
@@ -63,11 +70,21 @@ class Calibration:
         return self.runs[0].workers
 
     @property
+    def servers(self) -> int:
+        """Number of servers; 0 if all runs are real ones without."""
+        return max(run.servers for run in self.runs)
+
+    @property
     def network_law(self) -> NetworkLaw | None:
         """The law of the network, None if there is none."""
+        law = None if self.network is None else self.network.law
         if self.contention is not None:
-            return self.contention.law
-        return None if self.network is None else self.network.law
+            law = self.contention.law
+        if self.all_reduces is not None:
+            return replace(law or NetworkLaw(), all_reduce=self.all_reduces.law)
+        if law is None or not self.runs[0].is_real:
+            return law
+        return replace(law, all_reduce=assumed_all_reduce(law))
 
     @property
     def iterations(self) -> int:
@@ -88,7 +105,7 @@ class Calibration:
         Args:
             run_times: Path of the file of recorded run times, for a `trace` law.
         """
-        fit, first = self.compute, self.runs[0]
+        fit = self.compute
         if fit.law is None:
             compute: dict[str, Any] = {"kind": "trace", "path": run_times, "wrap": True}
         else:
@@ -106,10 +123,10 @@ class Calibration:
             "runs": [str(run.folder.resolve()) for run in self.runs],
             "date": datetime.date.today().isoformat(),
             "workers": self.workers,
-            "servers": first.servers,
+            "servers": self.servers,
             "iterations": self.iterations,
             "iterations_left_out": fit.warm_up,
-            "push_bytes": first.push_bytes,
+            "push_bytes": max(run.push_bytes for run in self.runs),
             "compute": {
                 "kolmogorov_distance": _short(goodness.distance),
                 "largest_distance_of_a_worker": _short(float(goodness.of_worker.max())),
@@ -135,6 +152,13 @@ class Calibration:
             said["network"]["times_slower_in_training"] = _short(self.contention.slower)
             said["network"]["late_messages"] = _short(self.contention.late)
             said["network"]["mean_error_in_training"] = _short(self.contention.error)
+        if self.all_reduces is not None:
+            said["all_reduces"] = {
+                "median_error": _short(self.all_reduces.error),
+                "times_slower_in_training": _short(self.all_reduces.slower),
+                "recorded_mean_s": _list(self.all_reduces.training[:, 1]),
+                "fitted_mean_s": _list(self.all_reduces.training[:, 2]),
+            }
         if self.evaluations is not None:
             said["evaluation_time"] = {
                 "evaluations": self.evaluations.count,
@@ -168,11 +192,26 @@ def calibrate(folders: Sequence[Path]) -> Calibration:
     if incomplete:
         notes.append("the run stretched its steps by a law: the run times are those of the law")
     network = _network(runs, notes)
-    contention = None if network is None else _contention(network, runs[0], fit.warm_up, notes)
-    service, times = _service(runs, fit.warm_up, notes)
-    size = _service_size(runs[0])
-    evaluations = fit_evaluations(np.concatenate([run.evaluations for run in runs]))
-    return Calibration(runs, fit, network, contention, service, times, size, evaluations, notes)
+    with_servers = [run for run in runs if run.servers]
+    contention = size = times = None
+    service: dict[str, ServiceLaw] = {}
+    if with_servers:
+        if network is not None:
+            contention = _contention(network, with_servers[0], fit.warm_up, notes)
+        service, times = _service(with_servers, fit.warm_up, notes)
+        size = _service_size(with_servers[0])
+    return Calibration(
+        runs,
+        fit,
+        network,
+        contention,
+        service,
+        times,
+        size,
+        fit_evaluations(np.concatenate([run.evaluations for run in runs])),
+        _all_reduces(runs, notes),
+        notes,
+    )
 
 
 def _contention(
@@ -190,6 +229,31 @@ def _contention(
         notes.append(
             f"{100 * found.late:.2g} % of the messages were late, more than twice as long as most: "
             "they are network.delays, which strategies without servers do not have"
+        )
+    return found
+
+
+def _all_reduces(runs: Sequence[RunData], notes: list[str]) -> AllReduceFit | None:
+    without = [run for run in runs if run.all_reduces is not None]
+    if not without:
+        if runs[0].is_real:
+            notes.append(
+                "all-reduces were not measured: a round is assumed to take two latencies, as Gloo "
+                "needs; calibrate on a run without servers, such as ssgd, as well"
+            )
+        return None
+    times = [run.all_reduces for run in without if run.all_reduces is not None]
+    try:
+        found = fit_all_reduces(times, without[0].workers)
+    except ValueError as error:
+        raise ConfigError(
+            f"{without[0].folder}: its all-reduces cannot be calibrated: {error}, so latency and "
+            "bandwidth cannot be told apart"
+        ) from error
+    if found.slower > _CONTENDED:
+        notes.append(
+            f"in the training all-reduces took {found.slower:.3g} times as long as in the probe; "
+            "network.all_reduce is that of the training"
         )
     return found
 

@@ -7,7 +7,7 @@ the next iteration. Waits, transfers and untimed spans are no part of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
@@ -16,11 +16,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from outpace.cluster.calibration.all_reduces import AllReduceTimes
 from outpace.cluster.calibration.independent import Floats
 from outpace.cluster.calibration.network import Transits, transits_of
 from outpace.cluster.calibration.requests import Requests
 from outpace.cluster.calibration.run_times import Recording
 from outpace.errors import ConfigError
+from outpace.experiment.calibrating.without_servers import all_reduces_of
 from outpace.record.folder import (
     CONFIG,
     MESSAGES,
@@ -37,7 +39,6 @@ from outpace.record.trace import NONE
 
 LEAST: Final = 20  # iterations
 _CUT_OFF: Final = 0.02  # most of the run times that may be cut off
-_ALIKE: Final = ("workers", "servers", "batch_size")  # keys that runs must have in common
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,9 +69,10 @@ class RunData:
 
     Args:
         overhead_s: Mean per iteration of the part of the run times that is not computing.
-        measured: None if the run has no network: a simulated one without the key.
+        measured: None if the run has no network: a simulated one without the key; or no servers.
         evaluations: Seconds of the untimed spans before each step, shape (S, N); NaN where there
             are none.
+        all_reduces: Those of a real run without servers.
     """
 
     folder: Path
@@ -80,6 +82,7 @@ class RunData:
     overhead_s: float
     measured: Measured | None
     evaluations: Floats
+    all_reduces: AllReduceTimes | None
 
     @property
     def workers(self) -> int:
@@ -87,6 +90,9 @@ class RunData:
 
     @property
     def servers(self) -> int:
+        """Number of servers; 0 of a real run without."""
+        if self.all_reduces is not None:
+            return 0
         servers = self.config.get("servers")
         return servers if type(servers) is int else 1
 
@@ -111,20 +117,40 @@ def read_runs(folders: Sequence[Path]) -> list[RunData]:
         if names.count(folder.resolve()) > 1:
             raise ConfigError(f"{folder}: the run is named twice; name it once")
     runs = [_read(folder) for folder in folders]
-    first = runs[0]
     for other in runs[1:]:
-        for key, one, two in (
-            *((key, first.config.get(key), other.config.get(key)) for key in _ALIKE),
-            ("task", _task(first.config), _task(other.config)),
-            ("bytes of a push", first.push_bytes, other.push_bytes),
-            ("real or simulated", first.is_real, other.is_real),
-        ):
-            if one != two:
-                raise ConfigError(
-                    f"{other.folder}: it does not belong together with {first.folder}: {key} is "
-                    f"{two} instead of {one}; calibrate them one by one"
-                )
+        _require_alike(runs[0], other, _alike)
+    with_servers = [run for run in runs if run.servers]
+    for other in with_servers[1:]:
+        _require_alike(with_servers[0], other, _alike_servers)
     return runs
+
+
+def _require_alike(
+    first: RunData, other: RunData, alike: Callable[[RunData], Mapping[str, Any]]
+) -> None:
+    """Raise ConfigError if what `alike` returns differs."""
+    ones, twos = alike(first), alike(other)
+    for key, one in ones.items():
+        if one != twos[key]:
+            raise ConfigError(
+                f"{other.folder}: it does not belong together with {first.folder}: {key} is "
+                f"{twos[key]} instead of {one}; calibrate them one by one"
+            )
+
+
+def _alike(run: RunData) -> dict[str, Any]:
+    """Return what all runs must have in common."""
+    return {
+        "workers": run.config.get("workers"),
+        "batch_size": run.config.get("batch_size"),
+        "task": _task(run.config),
+        "real or simulated": run.is_real,
+    }
+
+
+def _alike_servers(run: RunData) -> dict[str, Any]:
+    """Return what all runs with servers must have in common."""
+    return {"servers": run.config.get("servers"), "bytes of a push": run.push_bytes}
 
 
 def _task(config: Mapping[str, Any]) -> Any:
@@ -163,12 +189,17 @@ def _read(folder: Path) -> RunData:
     with reading(path):
         table = _by_iteration(iterations, workers)
     overhead = np.zeros_like(table.computed)
-    measured, evaluations = None, overhead[:0]
+    measured, all_reduces, evaluations = None, None, overhead[:0]
     if is_real:
         timing = read_timing(folder)
         with reading(folder / TIMING):
-            measured = _measured(folder, timing)
-            overhead = _overheads(table, measured, timing)
+            if (timing["server"].to_numpy() >= 0).any():
+                measured = _measured(folder, timing)
+                overhead = _overheads(table, measured, timing)
+            else:
+                ends = table.computed, table.ended
+                all_reduces, waited = all_reduces_of(folder, path, timing, *ends)
+                overhead = _overheads_without_servers(table, waited, timing)
             spans = _untimed(timing, (len(overhead) + 1, overhead.shape[1]))
             evaluations = np.where(spans > 0, spans, np.nan)
     elif config.get("network") is not None:
@@ -177,8 +208,8 @@ def _read(folder: Path) -> RunData:
     recording = Recording(table.started, np.where(seconds > 0, seconds, np.nan))
     if np.isnan(recording.seconds).all(axis=0).any():
         raise ConfigError(f"{path}: a worker has no finished iteration; record a longer run")
-    of_overhead = float(np.nanmean(overhead))
-    return RunData(folder, config, is_real, recording, of_overhead, measured, evaluations)
+    mean = float(np.nanmean(overhead))
+    return RunData(folder, config, is_real, recording, mean, measured, evaluations, all_reduces)
 
 
 def _kind(config: Mapping[str, Any]) -> str:
@@ -214,11 +245,6 @@ def _measured(folder: Path, timing: pa.Table) -> Measured:
     every = _requests(timing)
     probes = every.where(what == "probe")
     is_request = (what == "push") | (what == "pull")
-    if not is_request.any():
-        raise ConfigError(
-            f"{folder}: it has no requests to servers; calibrate on a run of a strategy with "
-            "servers, such as bsp"
-        )
     if not len(probes):
         raise ConfigError(
             f"{folder}: it has no probe of the network, which tells latency and bandwidth apart; "
@@ -285,10 +311,22 @@ def _overheads(table: _Iterations, measured: Measured, timing: pa.Table) -> Floa
     np.maximum.at(last_arrived, at, np.where(waited_for, arrived, -np.inf))
     before = np.where(np.isfinite(first_sent), first_sent - table.computed, np.nan)
     after = np.where(np.isfinite(last_arrived), table.ended - last_arrived, np.nan)
+    parts = before, after, _between(table, timing)
+    return np.asarray(sum(np.maximum(_filled(part), 0.0) for part in parts))
+
+
+def _overheads_without_servers(table: _Iterations, waited: Floats, timing: pa.Table) -> Floats:
+    """Return each worker's own time beside computing, waits and untimed spans, shape (T, N)."""
+    parts = table.ended - table.computed - waited, _between(table, timing)
+    return np.asarray(sum(np.maximum(_filled(part), 0.0) for part in parts))
+
+
+def _between(table: _Iterations, timing: pa.Table) -> Floats:
+    """Return the seconds between an iteration and the next, without untimed spans, shape (T, N)."""
+    shape = table.computed.shape
     between = np.full(shape, np.nan)
     between[:-1] = table.started[1:] - table.ended[:-1] - _untimed(timing, shape)[1:]
-    parts = (np.maximum(_filled(part), 0.0) for part in (before, after, between))
-    return np.asarray(sum(parts))
+    return between
 
 
 def _filled(times: Floats) -> Floats:
@@ -329,6 +367,11 @@ def _logged(folder: Path) -> Measured:
         worker = _numbers(np.where(to_server, *ends))
         server = _numbers(np.where(to_server, *reversed(ends)))
         chosen = (to_server | (kinds == "reply")) & (worker >= 0) & (server >= 0)
+        if not chosen.any():
+            raise ConfigError(
+                f"{folder}: it is simulated and has no messages to servers; calibrate on a run of "
+                "a strategy with servers, such as bsp, or on a real run"
+            )
         sizes = table["size_bytes"].to_numpy().astype(np.float64)
         times = (table["delivered_ns"].to_numpy() - table["started_ns"].to_numpy()) * 1e-9
         keys = np.stack([worker, server, to_server, sizes], axis=1)[chosen]

@@ -6,7 +6,7 @@ from typing import Any
 
 from outpace.cluster.calibration.run_times import Law
 from outpace.cluster.laws import Constant, Errors, Exponential, ServiceLaw, ShiftedExponential
-from outpace.cluster.network import NetworkLaw
+from outpace.cluster.network import AllReduceLaw, NetworkLaw
 from outpace.cluster.regimes import Regimes
 from outpace.experiment.calibrating.calibration import Calibration
 from outpace.report.words import SPACE, duration, plural
@@ -14,13 +14,15 @@ from outpace.report.words import SPACE, duration, plural
 
 def law_rows(found: Calibration) -> list[tuple[str, str]]:
     """Return what was found, by key of the cluster file."""
-    run = found.runs[0]
-    counts = {"run": len(found.runs), "worker": found.workers, "server": run.servers}
+    counts = {"run": len(found.runs), "worker": found.workers, "server": found.servers}
     about = ", ".join(plural(count, noun) for noun, count in counts.items())
     about += f", {plural(found.iterations, 'iteration')}"
     rows = [("from", about), ("compute", compute_words(found))]
-    if found.network is not None and found.network_law is not None:
-        rows.append(("network", _network(found.network_law, found.network.error)))
+    law = found.network_law
+    if law is not None and found.network is not None:
+        rows.append(("network", _network(law, found.network.error) + _from(found, True)))
+    if law is not None and law.all_reduce is not None:
+        rows.append(("all_reduce", _all_reduce(law.all_reduce, found)))
     rows += [(key, law_words(law)) for key, law in found.service.items()]
     if found.service and (size := found.service_size) is not None:
         message, update = (
@@ -87,6 +89,24 @@ def _network(law: NetworkLaw, error: float) -> str:
     return ", ".join(parts)
 
 
+def _all_reduce(law: AllReduceLaw, found: Calibration) -> str:
+    took = f"a round takes {duration(law.latency_s or 0.0)}"
+    fit = found.all_reduces
+    if fit is None:
+        return f"{took} and its bytes as in messages; assumed, not measured"
+    parts = [f"{took} and its bytes at {_rate(law)}"]
+    if fit.slower > 1:
+        parts.append(f"{fit.slower:.3g} times as long as in the probe")
+    parts.append(f"median error of the line {100 * fit.error:.1f} %")
+    return ", ".join(parts) + _from(found, False)
+
+
+def _from(found: Calibration, with_servers: bool) -> str:
+    """Return from which runs it comes, if not from all."""
+    names = [run.folder.name for run in found.runs if bool(run.servers) == with_servers]
+    return "" if len(names) == len(found.runs) else f"; from {', '.join(names)}"
+
+
 def _rate(law: Any) -> str:
     rate = law.bandwidth_bytes_per_s
     return "infinite" if rate is None else f"{rate / 1e6:.4g} MB/s"
@@ -105,6 +125,17 @@ def compute_rows(found: Calibration) -> list[list[str]]:
     orders = zip(goodness.recorded_order, goodness.fitted_order, strict=True)
     for place, (one, other) in enumerate(orders):
         rows.append([f"place {place + 1} of {found.workers}", *_compared(one, other), ""])
+    return rows
+
+
+def all_reduce_rows(found: Calibration) -> list[list[str]]:
+    """Return the table of the all-reduces, a row per run without servers; empty without any."""
+    if found.all_reduces is None:
+        return []
+    rows = [["all-reduces", "recorded s", "fitted s", "error %", "bytes"]]
+    without = [run for run in found.runs if not run.servers]
+    for run, (size, *times, _) in zip(without, found.all_reduces.training, strict=True):
+        rows.append([run.folder.name, *_compared(*times), f"{size:.0f}"])
     return rows
 
 

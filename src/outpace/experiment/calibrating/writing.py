@@ -6,7 +6,7 @@ from pathlib import Path
 
 from outpace.errors import ConfigError
 from outpace.experiment.calibrating.calibration import Calibration
-from outpace.experiment.calibrating.words import compute_rows, law_rows
+from outpace.experiment.calibrating.words import all_reduce_rows, compute_rows, law_rows
 from outpace.predict.recorded import write
 from outpace.record.folder import write_text
 from outpace.report.calibration import Shown, write_calibration_page
@@ -40,6 +40,8 @@ def write_calibration(found: Calibration, path: Path, page: Path) -> None:
         found.recorded().seconds,
         found.network,
         found.service_times,
+        all_reduce_rows(found),
+        found.all_reduces,
     )
     write_calibration_page(shown, page)
     text = _HEAD.format(version=__version__, name=path.name) + write_yaml(data)

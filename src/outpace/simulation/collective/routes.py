@@ -3,7 +3,7 @@
 With `serialised` contention a worker sends one message and receives one at a time, so rounds
 follow each other and each takes as long as its slowest message: `Formula` computes that, and logs
 messages from its rounds. With `fair` contention connections are shared, and `Messages` sends the
-messages.
+messages; but all-reduces with a cost of their own (`network.all_reduce`) follow `Formula`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,11 @@ class Chunk(Future[None]):
 
 
 class Formula:
-    """Ends each average after the time that the formula gives; at once if `paths` is None."""
+    """Ends each average after the time that the formula gives; at once if `paths` is None.
+
+    Args:
+        workers: Number of workers to add to the network; it needs them for its log only.
+    """
 
     def __init__(self, kernel: Kernel, network: Network, paths: Paths | None, workers: int) -> None:
         self._kernel, self._network, self._costs = kernel, network, Costs(paths)
@@ -69,7 +73,7 @@ class Formula:
             self._network.note(*names, self._chunk, -(-size_bytes // chunks), started)
 
         for once in rounds:
-            takes = [self._costs.time(pair, size_bytes / chunks) for pair in once]
+            takes = [self._costs.time(pattern, pair, size_bytes / chunks) for pair in once]
             for pair, duration in zip(once, takes, strict=True):
                 at = now + _whole(begins + duration)
                 self._kernel.call_at(at, arrived, (*pair, now + _whole(begins)))

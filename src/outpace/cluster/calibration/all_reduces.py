@@ -1,0 +1,119 @@
+"""The cost of a round of an all-reduce, from real runs without servers.
+
+An all-reduce is timed from its last arrival: from the time at which all workers had joined it until
+a worker goes on with the result, or, if the worker computes meanwhile, until the sum is there. What
+comes before is waiting, which follows from the strategy.
+
+A ring among N workers has 2(N−1) rounds of L + m/(N·B) seconds for m bytes. A run begins with a
+probe of several sizes, and its training most often has one. A line through the medians of all of
+them gives the ratio of L and 1/B. Both are then multiplied by a factor, so that the all-reduces of
+the training have their mean, since the length of a run is a sum.
+
+Without such a run a round is assumed to take two latencies. Gloo sends a segment when the
+receiver has said that it has a buffer for it, which it says when it has handled the one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from outpace.cluster.calibration.independent import Floats
+from outpace.cluster.calibration.network import Line, line_through, rounded
+from outpace.cluster.network import AllReduceLaw, NetworkLaw
+
+_GLOO_LATENCIES: Final = 2  # of messages, in a round
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AllReduceTimes:
+    """All-reduces of one run, each timed from its last arrival.
+
+    Args:
+        probe_bytes, probe_s: Size and duration of those of the probe, shape (n,).
+        size_bytes, seconds: Of those of the training, a row for each worker in each of them.
+    """
+
+    probe_bytes: Floats
+    probe_s: Floats
+    size_bytes: Floats
+    seconds: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AllReduceFit:
+    """The cost of a round, and how well it describes the recorded all-reduces.
+
+    Args:
+        law: Of the training.
+        workers: N, in all runs.
+        sizes, medians: Sizes in bytes and median durations in s, of the probe and the training of
+            each run, shape (k,).
+        line: Through them.
+        training: For each run the size in bytes, the mean recorded and the mean fitted duration in
+            s, and the number of durations, shape (runs, 4).
+        slower: The factor by which the training's all-reduces take longer than the line says.
+    """
+
+    law: AllReduceLaw
+    workers: int
+    sizes: Floats
+    medians: Floats
+    line: Line
+    training: Floats
+    slower: float
+
+    @property
+    def error(self) -> float:
+        """Median of the relative errors of the line."""
+        return float(np.median(np.abs(self.line.at(self.sizes) / self.medians - 1)))
+
+    def seconds(self, size_bytes: Floats) -> Floats:
+        """Return how long all-reduces of these sizes take in the training, in s."""
+        return self.slower * self.line.at(size_bytes)
+
+
+def fit_all_reduces(runs: Sequence[AllReduceTimes], workers: int) -> AllReduceFit:
+    """Return the cost of a round that describes these runs best.
+
+    Raises:
+        ValueError: all all-reduces are of about one size, so latency and bandwidth cannot be told
+            apart.
+    """
+    points: list[tuple[float, float]] = []
+    for run in runs:
+        for size in np.unique(run.probe_bytes):
+            times = run.probe_s[run.probe_bytes == size]
+            points.append((size, float(np.median(times[1:] if len(times) > 1 else times))))
+        points.append((float(np.median(run.size_bytes)), float(np.median(run.seconds))))
+    sizes, medians = np.array(points).T
+    if sizes.max() < 4 * sizes.min():
+        raise ValueError("all all-reduces are of about one size")
+    line = line_through(sizes, medians)
+    recorded = sum(float(run.seconds.sum()) for run in runs)
+    slower = recorded / sum(float(line.at(run.size_bytes).sum()) for run in runs)
+    rounds = 2 * (workers - 1)
+    law = AllReduceLaw(
+        rounded(slower * line.latency_s / rounds),
+        rounded(rounds / (workers * slower * line.s_per_byte)),
+    )
+    training = [
+        (
+            float(run.size_bytes.mean()),
+            float(run.seconds.mean()),
+            slower * float(line.at(run.size_bytes).mean()),
+            float(len(run.seconds)),
+        )
+        for run in runs
+    ]
+    return AllReduceFit(law, workers, sizes, medians, line, np.array(training), slower)
+
+
+def assumed_all_reduce(law: NetworkLaw) -> AllReduceLaw | None:
+    """Return the cost of a round of Gloo's on this network; None if messages have no latency."""
+    of_nodes = [link.latency_s or 0.0 for name, link in law.nodes.items() if "worker" in name]
+    latency_s = max([law.latency_s, *of_nodes])
+    return AllReduceLaw(rounded(_GLOO_LATENCIES * latency_s)) if latency_s else None
