@@ -11,7 +11,16 @@ from typing import Protocol
 
 from outpace.predict.interface import Wait
 from outpace.record.totals import Totals
-from outpace.record.trace import ALL_REDUCE, CUT_OFF, ITERATION, NONE, PULL, PUSH, TraceRows
+from outpace.record.trace import (
+    ALL_REDUCE,
+    COLLECTIVE,
+    CUT_OFF,
+    ITERATION,
+    NONE,
+    PULL,
+    PUSH,
+    TraceRows,
+)
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.decision import Decision
 from outpace.sync.messages import NO_SERVER, Pull, Push, Reply
@@ -139,6 +148,22 @@ class Recorder:
         span = iteration, joined, ended, began
         number = average.number
         self._row(ALL_REDUCE, worker, NONE, *span, NONE, number, NONE, NONE, len(members))
+
+    def collective(
+        self, worker: int, iteration: int, number: int, joined: Time, began: Time, ended: Time
+    ) -> None:
+        """Note a collective that a script has called itself, beside the training's messages.
+
+        Args:
+            iteration: the worker's present or next iteration.
+            number: of the collective among those of the script, from 0.
+            joined: time when this worker joined (ns since the start of the run).
+            began: time when all workers had joined.
+            ended: time when this worker had the result.
+        """
+        self.totals.collectives += worker == 0
+        self.totals.collecting += ended - joined
+        self._row(COLLECTIVE, worker, NONE, iteration, joined, ended, began, NONE, number)
 
     # -- shards ----------------------------------------------------------------
 

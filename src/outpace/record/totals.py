@@ -37,6 +37,8 @@ class Totals(msgspec.Struct, array_like=True):
     windows: int = 0  # iterations of workers that were in all-reduces
     reducing: int = 0  # ns from joining to the result
     overlapped: int = 0  # part of `reducing` in which the worker was computing (ns)
+    collectives: int = 0  # of scripts, beside those that exchange gradients
+    collecting: int = 0  # ns from joining them to the result
 
     def add(self, other: Totals) -> None:
         """Add the sums of another part of the run."""
@@ -68,6 +70,10 @@ class Totals(msgspec.Struct, array_like=True):
             "mean_count": self.counted / max(self.closed, 1),
             "mean_iteration_s": seconds(self.open) / max(self.closed, 1),
         }
+        collectives = {
+            "count": self.collectives,
+            "seconds": seconds(self.collecting) / workers,
+        }
         return {
             "iterations": [self.iterations.get(worker, 0) for worker in range(workers)],
             "gradients_applied": self.applied,
@@ -86,6 +92,7 @@ class Totals(msgspec.Struct, array_like=True):
             "messages": self.messages,
             "bytes_sent": self.bytes_sent,
             **({"cut_offs": cut_offs} if self.closed else {}),
+            **({"collectives": collectives} if self.collectives else {}),
         }
 
     def summary_of_peers(self) -> dict[str, Any]:

@@ -16,6 +16,9 @@ The trace is one table with a row per event. Times are in ns since the start of 
 - `all-reduce`: after this iteration a worker joined the all-reduce number `version` at start_ns;
   all had joined at computed_ns, and the worker had the result at end_ns. `clock` workers took
   part. For gossip: the worker asked for a partner, both were free, both had the mean.
+- `collective`: in or before this iteration a worker's script joined its own collective number
+  `version` at start_ns, such as a barrier of torch.distributed; all had joined at computed_ns, and
+  the worker had the result at end_ns.
 
 A scheduler that lets workers through, as with a global barrier, is the shard after the last
 server; summary.json gives its number as `scheduler_shard`. It receives only pulls, and an
@@ -40,8 +43,8 @@ from outpace.sync.observer import Outcome
 
 NONE: Final = -(2**63)  # a null among the integers
 CHUNK: Final = 1 << 15
-EVENTS: Final = ("iteration", "push", "pull", "cut-off", "all-reduce")
-ITERATION, PUSH, PULL, CUT_OFF, ALL_REDUCE = range(5)
+EVENTS: Final = ("iteration", "push", "pull", "cut-off", "all-reduce", "collective")
+ITERATION, PUSH, PULL, CUT_OFF, ALL_REDUCE, COLLECTIVE = range(6)
 
 _INT = pa.int64()
 _NAMES = pa.dictionary(pa.int8(), pa.string())
