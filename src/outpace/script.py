@@ -57,6 +57,10 @@ def attach(model: ModelT, optimizer: OptimizerT) -> tuple[ModelT, OptimizerT]:
     _require_kinds(model, optimizer)
     if not _in_a_run():
         return model, optimizer
+    if HERE.is_distributed:
+        from outpace.engine.distributed.patches import both
+
+        raise ConfigError(both("outpace.attach"))
     if HERE.worker is not None:
         raise ConfigError("outpace.attach was called already: one model per script")
     assert HERE.attach is not None

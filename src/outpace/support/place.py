@@ -14,9 +14,14 @@ class Place:
 
     Attributes:
         attach: makes the worker of a model and its optimizer; None: there is no run.
-        worker: what `attach` has made; an object of `outpace.real` or `outpace.simulation`.
+        worker: what `attach` or `follow` has made; an object of `outpace.real` or
+            `outpace.simulation`.
         files: the folder for files of this worker's script, if the run has one.
         looked: True once the environment has been read.
+        collectives: makes what carries out the collectives of torch.distributed, see
+            `outpace.engine.distributed`. Its argument: seconds that a process waits for others.
+        follow: like `attach`, if the script's own collectives and optimizer do the training.
+        is_distributed: True once the script has called `init_process_group`.
         batch_sizes: of the DataLoaders that have used `outpace.sampler`.
     """
 
@@ -27,6 +32,9 @@ class Place:
     files: Path | None = None
     looked: bool = False
     batch_sizes: set[int] = field(default_factory=set)
+    collectives: Callable[[float], Any] | None = None
+    follow: Callable[[Any, Any], Any] | None = None
+    is_distributed: bool = False
 
     @property
     def batch_size(self) -> int | None:

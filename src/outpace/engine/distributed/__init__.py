@@ -1,0 +1,1 @@
+"""Scripts that use torch.distributed and DistributedDataParallel, unchanged (ADR 20)."""

@@ -1,0 +1,76 @@
+"""The gradient buckets of a backward pass of DistributedDataParallel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from outpace.engine.distributed.call import Bucket, Collectives, Pending
+
+
+class BackwardPass:
+    """Numbers the buckets of a backward pass, and waits for them at its end.
+
+    DistributedDataParallel all-reduces a bucket as soon as its gradients are there, and waits for
+    all buckets when the backward pass ends, in C++. `finish` waits just before that.
+    """
+
+    def __init__(self) -> None:
+        self._elements = dict[int, int]()  # of the models with a forward pass, by their id
+        self._last_elements = 0  # of the models of the last backward pass
+        self._waits_at_last = False
+        self._begun: list[Pending] = []
+        self._index = self._handed_over = self._total = 0
+        self._collectives: Collectives | None = None
+
+    @property
+    def is_expected(self) -> bool:
+        """True if a model of DistributedDataParallel has had a forward pass with gradients."""
+        return bool(self._elements) or self._last_elements > 0
+
+    def forward(self, model: int, elements: int, *, waits_at_last: bool) -> None:
+        """A forward pass, whose backward pass all-reduces gradients, begins.
+
+        Args:
+            model: id of the model of DistributedDataParallel.
+            elements: number of its gradients.
+            waits_at_last: the backward pass hands its buckets over after its end, as it does first
+                with a static graph.
+        """
+        self._elements[model] = elements
+        self._waits_at_last = waits_at_last
+
+    def bucket(self, elements: int) -> Bucket:
+        """Return the place of the next bucket."""
+        if not self._handed_over or self._handed_over >= self._total:
+            self._index = self._handed_over = 0
+            self._total = sum(self._elements.values()) or self._last_elements
+        self._handed_over += elements
+        index, self._index = self._index, self._index + 1
+        return Bucket(index, elements, self._handed_over, max(self._total, self._handed_over))
+
+    def add(self, pending: Pending, bucket: Bucket, collectives: Collectives) -> None:
+        """Wait for a bucket that has begun, at the end of the backward pass."""
+        self._collectives = collectives
+        is_first = not self._begun
+        self._begun.append(pending)
+        # Without a forward pass it stands in for a process without inputs, in no backward pass.
+        if self._waits_at_last or not self._elements:
+            if bucket.is_last:
+                self.finish()
+        elif is_first:
+            call: Callable[[], None] = self.finish
+            engine: Any = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined]
+            engine.queue_callback(call)
+
+    def finish(self) -> None:
+        """Wait for the buckets; the backward pass is over."""
+        begun, self._begun = self._begun, []
+        if self._elements:
+            self._last_elements = sum(self._elements.values())
+        self._elements.clear()
+        self._handed_over = 0
+        if begun and self._collectives is not None:
+            self._collectives.finish(begun)

@@ -1,0 +1,174 @@
+"""A collective that a script calls, and the interfaces of those who carry it out.
+
+A script's process has one `Collectives` for its default process group, which the runtime makes:
+over Gloo in a real run, over a pipe to the simulation in virtual time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias
+
+import torch
+
+from outpace.tasks.abort_points import Computation
+
+Kind: TypeAlias = Literal[
+    "all_reduce",
+    "broadcast",
+    "all_gather",
+    "reduce",
+    "gather",
+    "scatter",
+    "reduce_scatter",
+    "all_to_all",
+    "barrier",
+    "send",
+    "recv",
+]
+Operation: TypeAlias = Literal["sum", "avg", "product", "min", "max", "band", "bor", "bxor"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """The place of a gradient bucket of DistributedDataParallel in its backward pass.
+
+    Attributes:
+        index: number of the bucket in this backward pass, from 0.
+        elements: gradients in it.
+        handed_over: gradients in this bucket and in those before it.
+        total: gradients in all buckets of the pass.
+    """
+
+    index: int
+    elements: int
+    handed_over: int
+    total: int
+
+    @property
+    def is_last(self) -> bool:
+        """True for the last bucket of the backward pass."""
+        return self.handed_over >= self.total
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """One process's part in a collective. N: number of processes; all results are in `outputs`.
+
+    | kind | inputs | outputs |
+    |---|---|---|
+    | all_reduce | tensors | the same tensors: in place |
+    | broadcast | the root: tensors, else none | tensors; the root's are its inputs |
+    | all_gather | one tensor | N tensors, by rank |
+    | reduce | tensors | the root: the same tensors, in place; else none |
+    | gather | one tensor | the root: N tensors, by rank; else none |
+    | scatter | the root: N tensors, by rank; else none | one tensor |
+    | reduce_scatter | N tensors, by rank | one tensor |
+    | all_to_all | N tensors, by receiver | N tensors, by sender |
+    | barrier | none | none |
+    | send | tensors | none |
+    | recv | none | tensors |
+
+    Outputs may be views of one larger tensor. Tensors are contiguous, except that those of
+    all_to_all and all_gather may be empty.
+
+    Attributes:
+        number: from 0, in the order in which this process began its calls.
+        where: the line of the script, such as `train.py:41`.
+        operation: of all_reduce, reduce and reduce_scatter.
+        root: rank of the root; the other process of send and recv (-1: any sender).
+        tag: of send and recv.
+        bucket: set if DistributedDataParallel all-reduces a gradient bucket.
+        timeout_s: longest time for which this process waits for the others.
+    """
+
+    number: int
+    kind: Kind
+    where: str
+    inputs: tuple[torch.Tensor, ...] = ()
+    outputs: tuple[torch.Tensor, ...] = ()
+    operation: Operation = "sum"
+    root: int = -1
+    tag: int = 0
+    bucket: Bucket | None = None
+    timeout_s: float = 1800.0
+
+    def __str__(self) -> str:
+        return f"{self.kind} at {self.where}"
+
+
+class Pending(Protocol):
+    """A collective that has begun."""
+
+    def wait(self) -> None:
+        """Wait until the outputs have their values; later calls return at once.
+
+        Raises:
+            RunError: it failed, or another process did not join it in time.
+            RunOver: the run has ended.
+        """
+
+    def is_done(self) -> bool:
+        """True if `wait` would return at once."""
+
+    def future(self) -> torch.futures.Future[Any]:
+        """Return a future of the outputs, on which C++ may wait.
+
+        Of a bucket it returns at once; the future is set by the end of `Collectives.finish`.
+        """
+
+
+class Collectives(Protocol):
+    """Carries out the collectives of a script's processes.
+
+    Attributes:
+        rank, size: of this process, and number of processes.
+        store: a `torch.distributed.Store` that the processes share; None if there is none.
+    """
+
+    rank: int
+    size: int
+    store: Any
+
+    def begin(self, call: Call) -> Pending:
+        """Begin a collective. May not block, except for a collective of one process."""
+
+    def finish(self, buckets: Sequence[Pending]) -> None:
+        """Wait for all buckets of a backward pass, at its end. Raises as `Pending.wait`."""
+
+    def close(self) -> None:
+        """No more collectives are begun: the script has destroyed its group, or has ended."""
+
+
+class Followed(Protocol):
+    """This worker in a run whose training is the script's own: collectives and optimizer.
+
+    `outpace.log`, `untimed` and `finish` use it too.
+    """
+
+    def start(self) -> None:
+        """Join the run; return when its time begins, before the first forward pass."""
+
+    def forward(self) -> None:
+        """A forward pass with gradients of the model begins."""
+
+    def stepped(self) -> None:
+        """The script's optimizer has taken a step, which ends an iteration.
+
+        Raises:
+            RunOver: the run has ended.
+        """
+
+    def log(self, values: Mapping[str, float]) -> None:
+        """See `outpace.log`."""
+
+    def untimed(self) -> AbstractContextManager[None]:
+        """See `outpace.untimed`."""
+
+    def abortable(self) -> AbstractContextManager[Computation]:
+        """See `outpace.abortable`; nothing is stopped."""
+
+    def leave(self, *, fetch: bool = False) -> None:
+        """Leave the run."""

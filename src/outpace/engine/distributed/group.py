@@ -1,0 +1,316 @@
+"""A process group of torch.distributed that hands each collective to the run.
+
+torch calls its methods: from Python for the script's own collectives, from C++ for those of
+DistributedDataParallel. The names and signatures of the methods are torch's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+
+from outpace.engine.distributed.backward import BackwardPass
+from outpace.engine.distributed.call import Bucket, Call, Collectives, Kind, Operation, Pending
+from outpace.engine.distributed.where import called_by_reducer, innermost, where
+from outpace.errors import ConfigError
+
+c10d: Any = dist  # parts of it have no type annotations
+
+_OPERATIONS: Final[list[tuple[Any, Operation]]] = [
+    (dist.ReduceOp.SUM, "sum"),
+    (dist.ReduceOp.AVG, "avg"),
+    (dist.ReduceOp.PRODUCT, "product"),
+    (dist.ReduceOp.MIN, "min"),
+    (dist.ReduceOp.MAX, "max"),
+    (dist.ReduceOp.BAND, "band"),
+    (dist.ReduceOp.BOR, "bor"),
+    (dist.ReduceOp.BXOR, "bxor"),
+]
+
+
+class CollectiveWork(c10d.Work):  # type: ignore[misc]
+    """The `Work` of a collective, for torch and for the script."""
+
+    def __init__(self, pending: Pending, outputs: Sequence[torch.Tensor]) -> None:
+        super().__init__()
+        self.pending, self._outputs = pending, list(outputs)
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        self.pending.wait()
+        return True
+
+    def is_completed(self) -> bool:
+        return self.pending.is_done()
+
+    def is_success(self) -> bool:
+        return self.pending.is_done()
+
+    def get_future(self) -> torch.futures.Future[Any]:
+        return self.pending.future()
+
+    def result(self) -> list[torch.Tensor]:
+        return self._outputs
+
+    def synchronize(self) -> None:
+        self.pending.wait()
+
+    def exception(self) -> None:
+        return None
+
+
+class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
+    """A group of all processes of the run, or of this process alone.
+
+    Args:
+        collectives: carries the collectives out.
+        timeout_s: longest wait for the other processes, unless a call has its own.
+        backward: the backward pass whose gradient buckets this group all-reduces.
+        numbers: returns the number of the next call.
+    """
+
+    def __init__(
+        self,
+        collectives: Collectives,
+        timeout_s: float,
+        backward: BackwardPass,
+        numbers: Callable[[], int],
+    ) -> None:
+        super().__init__(collectives.rank, collectives.size)
+        self._collectives, self.timeout_s = collectives, timeout_s
+        self._backward, self._next = backward, numbers
+        self._rank, self._size = collectives.rank, collectives.size
+        self._name = self._description = ""
+
+    # -- what torch asks a group --------------------------------------------------------------
+
+    def getBackendName(self) -> str:  # noqa: N802
+        return "outpace"
+
+    def getRank(self) -> int:  # noqa: N802
+        return self._rank
+
+    def getSize(self) -> int:  # noqa: N802
+        return self._size
+
+    def getGroupName(self) -> str:  # noqa: N802
+        return self._name
+
+    def setGroupName(self, name: str) -> None:  # noqa: N802
+        self._name = name
+
+    def getGroupDesc(self) -> str:  # noqa: N802
+        return self._description
+
+    def setGroupDesc(self, description: str) -> None:  # noqa: N802
+        self._description = description
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        self.timeout_s = timeout.total_seconds()
+
+    def shutdown(self) -> None:
+        self._collectives.close()
+
+    def abort(self) -> None:
+        self._collectives.close()
+
+    def _start_coalescing(self, device: Any) -> None:
+        """Collectives that the script groups are carried out one by one."""
+
+    def _end_coalescing(self, device: Any) -> None:
+        return None
+
+    def __repr__(self) -> str:
+        return f"OutpaceGroup(rank={self._rank}, size={self._size})"
+
+    # -- collectives ----------------------------------------------------------------------------
+
+    def _begin(
+        self,
+        kind: Kind,
+        inputs: Sequence[torch.Tensor] = (),
+        outputs: Sequence[torch.Tensor] = (),
+        opts: Any = None,
+        *,
+        operation: Operation = "sum",
+        root: int = -1,
+        tag: int = 0,
+        bucket: Bucket | None = None,
+    ) -> Any:
+        for tensor in inputs:
+            if tensor.layout is not torch.strided:
+                raise ConfigError(
+                    f"{kind} at {where(innermost())}: sparse tensors cannot be exchanged: make "
+                    "the embedding dense"
+                )
+        call = Call(
+            self._next(),
+            kind,
+            where(innermost()),
+            tuple(inputs),
+            tuple(outputs),
+            operation,
+            root,
+            tag,
+            bucket,
+            self._timeout_of(opts),
+        )
+        return CollectiveWork(self._collectives.begin(call), call.outputs)
+
+    def _timeout_of(self, opts: Any) -> float:
+        timeout = getattr(opts, "timeout", None)
+        if isinstance(timeout, timedelta) and timeout > timedelta(0):
+            return timeout.total_seconds()
+        return self.timeout_s
+
+    def allreduce(self, tensors: Any, opts: Any = None) -> Any:
+        tensors = _listed(tensors)
+        bucket = None
+        if self._backward.is_expected and tensors[0].is_floating_point():
+            if called_by_reducer(innermost()):
+                bucket = self._backward.bucket(sum(tensor.numel() for tensor in tensors))
+        work = self._begin(
+            "all_reduce", tensors, tensors, opts, operation=_operation(opts), bucket=bucket
+        )
+        if bucket is not None:
+            self._backward.add(work.pending, bucket, self._collectives)
+        return work
+
+    def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
+        return self._begin("all_reduce", tensors, tensors, opts, operation=_operation(opts))
+
+    def broadcast(self, tensors: Any, opts: Any) -> Any:
+        tensors, root = _listed(tensors), opts.rootRank
+        inputs = tensors if root == self._rank else []
+        return self._begin("broadcast", inputs, tensors, opts, root=root)
+
+    def reduce(self, tensors: Any, opts: Any) -> Any:
+        tensors, root = _listed(tensors), opts.rootRank
+        outputs = tensors if root == self._rank else []
+        kind_of = _operation(opts)
+        return self._begin("reduce", tensors, outputs, opts, operation=kind_of, root=root)
+
+    def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        (into,), (value,) = outputs, inputs
+        return self._begin("all_gather", [value], into, opts)
+
+    def all_gather_single(self, output: Any, value: Any, opts: Any = None) -> Any:
+        into = _pieces(output, [value.numel()] * self._size)
+        return self._begin("all_gather", [value.contiguous().view(-1)], into, opts)
+
+    def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        for output, value in zip(outputs[:-1], inputs[:-1], strict=True):
+            self.all_gather_single(output, value, opts).wait()
+        return self.all_gather_single(outputs[-1], inputs[-1], opts)
+
+    def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        """Outputs: for each rank, a list of tensors like the inputs."""
+        *before, last = [
+            ([theirs[number] for theirs in outputs], value) for number, value in enumerate(inputs)
+        ]
+        for into, value in before:
+            self._begin("all_gather", [value], into, opts).wait()
+        return self._begin("all_gather", [last[1]], last[0], opts)
+
+    def gather(self, outputs: Any, inputs: Any, opts: Any) -> Any:
+        into = outputs[0] if opts.rootRank == self._rank else []
+        return self._begin("gather", inputs, into, opts, root=opts.rootRank)
+
+    def scatter(self, outputs: Any, inputs: Any, opts: Any) -> Any:
+        given = inputs[0] if opts.rootRank == self._rank else []
+        return self._begin("scatter", given, outputs, opts, root=opts.rootRank)
+
+    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        (output,), (values,) = outputs, inputs
+        return self._begin("reduce_scatter", values, [output], opts, operation=_operation(opts))
+
+    def reduce_scatter_single(self, output: Any, value: Any, opts: Any = None) -> Any:
+        given = _pieces(value.contiguous(), [output.numel()] * self._size)
+        into = [output.view(-1)]
+        return self._begin("reduce_scatter", given, into, opts, operation=_operation(opts))
+
+    def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        for output, value in zip(outputs[:-1], inputs[:-1], strict=True):
+            self.reduce_scatter_single(output, value, opts).wait()
+        return self.reduce_scatter_single(outputs[-1], inputs[-1], opts)
+
+    def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        return self._begin("all_to_all", inputs, outputs, opts)
+
+    def all_to_all_single(
+        self, output: Any, value: Any, output_sizes: Any, input_sizes: Any, opts: Any = None
+    ) -> Any:
+        into, given = [
+            _pieces(tensor, [size * (tensor.numel() // max(1, len(tensor))) for size in sizes])
+            for tensor, sizes in (
+                (output, output_sizes or self._equal_shares(output)),
+                (value.contiguous(), input_sizes or self._equal_shares(value)),
+            )
+        ]
+        return self._begin("all_to_all", given, into, opts)
+
+    def _equal_shares(self, tensor: torch.Tensor) -> list[int]:
+        return [len(tensor) // self._size] * self._size
+
+    def barrier(self, opts: Any = None) -> Any:
+        return self._begin("barrier", opts=opts)
+
+    def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
+        self.barrier().wait()
+
+    def send(self, tensors: Any, destination: int, tag: int) -> Any:
+        return self._begin("send", tensors, root=destination, tag=tag)
+
+    def recv(self, tensors: Any, source: int, tag: int) -> Any:
+        return self._begin("recv", (), tensors, root=source, tag=tag)
+
+    def recv_anysource(self, tensors: Any, tag: int) -> Any:
+        return self._begin("recv", (), tensors, tag=tag)
+
+    # Earlier names of torch.
+    _allgather_base = all_gather_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    _reduce_scatter_base = reduce_scatter_single
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+    alltoall_base = all_to_all_single
+
+    def new_group(
+        self,
+        ranks: Sequence[int],
+        *,
+        timeout: timedelta | None = None,
+        group_name: str = "",
+        group_desc: str | None = None,
+        **_: Any,
+    ) -> OutpaceGroup:
+        """Return another group of all processes. Raises ConfigError for a part of them."""
+        if list(ranks) != list(range(self._size)):
+            raise ConfigError(
+                f"new_group at {where(innermost())} has the ranks {list(ranks)} of "
+                f"{self._size} processes: Outpace supports groups of all processes only"
+            )
+        seconds = self.timeout_s if timeout is None else timeout.total_seconds()
+        group = OutpaceGroup(self._collectives, seconds, self._backward, self._next)
+        group._set_group_name(group_name)
+        group._set_group_desc(group_desc or "undefined")
+        return group
+
+
+def _listed(tensors: Any) -> list[torch.Tensor]:
+    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+
+
+def _pieces(tensor: torch.Tensor, sizes: Sequence[int]) -> list[torch.Tensor]:
+    return list(tensor.view(-1).split(list(sizes)))
+
+
+def _operation(opts: Any) -> Operation:
+    if opts is None:
+        return "sum"
+    for known, name in _OPERATIONS:
+        if opts.reduceOp == known:
+            return name
+    raise ConfigError(f"{where(innermost())}: the reduction {opts.reduceOp} is not supported")

@@ -1,0 +1,83 @@
+"""Finds the optimizer of a model among those that a script makes, and takes part in its steps."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from outpace.errors import ConfigError
+
+
+class Optimizers:
+    """The optimizers that this process makes from now on, as long as they exist.
+
+    before_step: called at the beginning of each step of an optimizer. It may replace the class of
+        the optimizer; then the step of the new class is taken. None: steps are not looked at.
+    """
+
+    def __init__(self, before_step: Callable[[torch.optim.Optimizer], None] | None = None) -> None:
+        self._made: list[weakref.ref[torch.optim.Optimizer]] = []
+        self._before_step = before_step
+
+    def install(self) -> None:
+        """Begin to look: wraps `Optimizer.__init__`."""
+        kind: Any = torch.optim.Optimizer
+        made, original = self._made, kind.__init__
+        before_step = self._before_step
+
+        @functools.wraps(original)
+        def init(self: Any, *args: Any, **kwargs: Any) -> None:
+            original(self, *args, **kwargs)
+            made.append(weakref.ref(self))
+            if before_step is not None:
+                _intercept(type(self), before_step)
+
+        kind.__init__ = init
+
+    def of(self, model: torch.nn.Module) -> list[torch.optim.Optimizer]:
+        """Return the optimizers that have parameters of this model; most elements first."""
+        sizes = {id(p): p.numel() for p in model.parameters()}
+        found = []
+        for reference in self._made:
+            optimizer = reference()
+            if optimizer is not None and (elements := _elements_in(optimizer, sizes)):
+                found.append((elements, optimizer))
+        return [optimizer for _, optimizer in sorted(found, key=lambda pair: -pair[0])]
+
+
+def require_one(optimizers: Iterable[torch.optim.Optimizer], strategy: str) -> None:
+    """Raise ConfigError if a model has several optimizers."""
+    names = [type(optimizer).__name__ for optimizer in optimizers]
+    if len(names) > 1:
+        raise ConfigError(
+            f"the model in DistributedDataParallel has {len(names)} optimizers "
+            f"({', '.join(names)}), but sync.kind={strategy} needs one that has all its "
+            "parameters: use one optimizer with several parameter groups, or sync.kind=ssgd"
+        )
+
+
+def _elements_in(optimizer: torch.optim.Optimizer, sizes: dict[int, int]) -> int:
+    members = (p for group in optimizer.param_groups for p in group["params"])
+    return sum(sizes.get(id(p), 0) for p in members)
+
+
+def _intercept(kind: Any, before_step: Callable[[torch.optim.Optimizer], None]) -> None:
+    """Have `before_step` called at the beginning of the steps of this class."""
+    step = kind.step
+    if getattr(step, "before_step", None) is before_step:
+        return
+
+    @functools.wraps(step)
+    def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+        before_step(self)
+        now = type(self).step
+        return (step if now is wrapped else now)(self, *args, **kwargs)
+
+    # Hooks of steps run in `step`: others that look for the plain step must find it.
+    wrapped.__wrapped__ = getattr(step, "__wrapped__", step) if hasattr(step, "hooked") else step
+    wrapped.before_step = before_step  # type: ignore[attr-defined]
+    kind.step = wrapped

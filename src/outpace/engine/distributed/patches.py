@@ -1,0 +1,267 @@
+"""Connects torch.distributed and DistributedDataParallel of a worker's process with the run.
+
+`install` is called before the script starts, only in processes that Outpace has started. The script
+is then unchanged: `init_process_group` makes an `OutpaceGroup`, and the first forward pass of
+DistributedDataParallel with gradients begins the run.
+
+- If the run follows the script's own collectives (`HERE.follow`), the gradients are all-reduced by
+  DistributedDataParallel through that group, and the script's optimizer takes its own steps.
+- Otherwise the strategy exchanges gradients or parameters. DistributedDataParallel gets a group of
+  this process alone, and the optimizer is taken over as by `outpace.attach`. The script's own
+  collectives still concern all processes.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+import weakref
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from outpace.engine.distributed.alone import Alone
+from outpace.engine.distributed.backward import BackwardPass
+from outpace.engine.distributed.environment import set_environment
+from outpace.engine.distributed.group import OutpaceGroup
+from outpace.engine.distributed.optimizers import Optimizers, require_one
+from outpace.engine.distributed.where import innermost, where
+from outpace.errors import ConfigError
+from outpace.support.place import HERE
+
+_NAME = "outpace"
+
+
+def install(strategy: str) -> None:
+    """Patch torch in this process. `HERE` is set already.
+
+    Args:
+        strategy: `sync.kind` of the run.
+    """
+    set_environment(HERE.number, HERE.workers)
+    script = _Script(strategy)
+    script.optimizers.install()
+    c10d: Any = dist.distributed_c10d
+    c10d.Backend.register_backend(_NAME, script.make_group, devices=["cpu", "cuda"])
+    init = functools.partial(script.init_process_group, c10d.init_process_group)
+    for module in (dist, c10d):
+        module.init_process_group = functools.wraps(c10d.init_process_group)(init)
+    torch.multiprocessing.spawn = _spawn  # type: ignore[assignment]
+    model: Any = DistributedDataParallel
+    made, forward, hook = model.__init__, model.forward, model.register_comm_hook
+
+    @functools.wraps(made)
+    def init_model(self: Any, *args: Any, **kwargs: Any) -> None:
+        script.make_model(made, self, *args, **kwargs)
+
+    @functools.wraps(forward)
+    def forward_model(self: Any, *args: Any, **kwargs: Any) -> Any:
+        script.before_forward(self)
+        return forward(self, *args, **kwargs)
+
+    @functools.wraps(hook)
+    def register_comm_hook(self: Any, state: object, call: Callable[..., Any]) -> None:
+        script.require_own_collectives("a communication hook")
+        hook(self, state, call)
+
+    model.__init__, model.forward = init_model, forward_model
+    model.register_comm_hook = register_comm_hook
+    if HERE.follow is not None:
+        torch.optim.optimizer.register_optimizer_step_post_hook(script.after_step)
+
+
+class _Script:
+    """The script of this process, as torch.distributed meets it."""
+
+    def __init__(self, strategy: str) -> None:
+        self._strategy = strategy
+        self._follows = HERE.follow is not None
+        self._backward = BackwardPass()
+        self._numbers = itertools.count()
+        self._models = weakref.WeakSet[Any]()  # of DistributedDataParallel
+        self._trained: Any = None  # the one with which the run has begun
+        self._followed: torch.optim.Optimizer | None = None
+        self.optimizers = Optimizers(None if self._follows else self.before_step)
+
+    # -- process groups ---------------------------------------------------------------------
+
+    def init_process_group(
+        self,
+        original: Callable[..., None],
+        backend: str | None = None,
+        init_method: str | None = None,
+        timeout: timedelta | None = None,
+        world_size: int = -1,
+        rank: int = -1,
+        *_: Any,
+        **__: Any,
+    ) -> None:
+        """Make the default group. Takes the arguments of torch's function.
+
+        Raises:
+            ConfigError: rank or world size are not the launcher's, or the script has called
+                `outpace.attach`.
+        """
+        line = where(innermost())
+        if HERE.worker is not None and not HERE.is_distributed:
+            raise ConfigError(both(line))
+        for name, given, here in (
+            ("world_size", world_size, HERE.workers),
+            ("rank", rank, HERE.number),
+        ):
+            if given not in (-1, None) and given != here:
+                raise ConfigError(
+                    f"init_process_group at {line} has {name}={given}, but this is process "
+                    f"{HERE.number} of the {HERE.workers} workers of this run: take rank and world "
+                    "size from the variables RANK and WORLD_SIZE, as under torchrun, or run with "
+                    "another --workers"
+                )
+        c10d: Any = dist.distributed_c10d
+        HERE.is_distributed = True
+        original(
+            _NAME,
+            store=dist.HashStore(),
+            rank=HERE.number,
+            world_size=HERE.workers,
+            timeout=timeout or c10d.default_pg_timeout,
+        )
+        group = c10d._get_default_group()
+        # `get_backend` tells the script what it has asked for.
+        store = c10d._world.pg_map[group][1]
+        c10d._world.pg_map[group] = c10d.Backend(backend or "gloo"), store
+
+    def make_group(self, _store: Any, _rank: int, _size: int, timeout: timedelta) -> OutpaceGroup:
+        """Return the default group; called by torch."""
+        assert HERE.collectives is not None
+        seconds = timeout.total_seconds()
+        collectives = HERE.collectives(seconds)
+        return OutpaceGroup(collectives, seconds, self._backward, lambda: next(self._numbers))
+
+    def _alone(self) -> OutpaceGroup:
+        return OutpaceGroup(Alone(), 1.0, BackwardPass(), lambda: 0)
+
+    # -- DistributedDataParallel ------------------------------------------------------------
+
+    def make_model(self, init: Callable[..., None], model: Any, *args: Any, **kwargs: Any) -> None:
+        """Make an object of DistributedDataParallel."""
+        self._models.add(model)
+        given = inspect.signature(init).bind(model, *args, **kwargs)
+        if given.arguments.get("mixed_precision") is not None:
+            self.require_own_collectives("mixed_precision of DistributedDataParallel")
+        if self._follows:
+            init(*given.args, **given.kwargs)
+            return
+        everyone = given.arguments.get("process_group")
+        mesh = given.arguments.pop("device_mesh", None)
+        if everyone is None and mesh is not None:
+            everyone = mesh.get_group(mesh_dim=0)
+        if everyone is None:
+            everyone = dist.group.WORLD
+            if everyone is None:
+                init(*given.args, **given.kwargs)  # torch's own error
+        given.arguments["process_group"] = self._alone()
+        init(*given.args, **given.kwargs)
+        if given.arguments.get("init_sync", True):
+            _begin_alike(model, everyone)
+
+    def require_own_collectives(self, what: str) -> None:
+        """Raise ConfigError if the strategy, and not the script, exchanges the gradients."""
+        if not self._follows:
+            raise ConfigError(
+                f"{what}: with sync.kind={self._strategy} DistributedDataParallel exchanges no "
+                "gradients; leave it out, or take sync.kind=ssgd"
+            )
+
+    def before_forward(self, model: Any) -> None:
+        """A forward pass of DistributedDataParallel begins."""
+        if not torch.is_grad_enabled():
+            return
+        if HERE.worker is None:
+            self._begin_run(model)
+        elif model is not self._trained and not self._follows:
+            raise ConfigError(
+                f"{where(innermost())}: the script trains two models with "
+                f"DistributedDataParallel, but sync.kind={self._strategy} exchanges one: put them "
+                "into one module, or take sync.kind=ssgd"
+            )
+        if not self._follows:
+            return
+        if HERE.worker is not None:
+            HERE.worker.forward()
+        if model.require_backward_grad_sync:
+            elements = sum(p.numel() for p in model._module_parameters if p.requires_grad)
+            is_static = model.static_graph and not model._static_graph_delay_allreduce_enqueued
+            self._backward.forward(id(model), elements, waits_at_last=is_static)
+
+    def _begin_run(self, model: Any) -> None:
+        """Begin the run with this model, if its optimizer has been made."""
+        found = self.optimizers.of(model.module)
+        if not found:
+            return
+        if not self._follows:
+            require_one(found, self._strategy)
+        self._trained, self._followed = model, found[0]
+        begin = HERE.follow or HERE.attach
+        assert begin is not None
+        HERE.worker = begin(model.module, found[0])
+        HERE.worker.start()
+
+    # -- steps of optimizers ------------------------------------------------------------------
+
+    def before_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Attach the optimizer if no forward pass came before: a closure may run it later."""
+        if HERE.worker is None and HERE.is_distributed:
+            for model in self._models:
+                if optimizer in self.optimizers.of(model.module):
+                    self._begin_run(model)
+                    return
+
+    def after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        """Count an iteration."""
+        if optimizer is self._followed and HERE.worker is not None:
+            HERE.worker.stepped()
+
+
+_Script.before_forward._torchdynamo_disable = True  # type: ignore[attr-defined]
+
+
+def both(line: str) -> str:
+    """Return the message about a script that attaches and uses torch.distributed, too."""
+    return (
+        f"{line}: this script calls outpace.attach and torch.distributed.init_process_group: use "
+        "one of them. With init_process_group and DistributedDataParallel nothing else is needed; "
+        "with outpace.attach leave both out"
+    )
+
+
+def _begin_alike(model: Any, group: Any) -> None:
+    """Give all processes the model of process 0, as DistributedDataParallel does."""
+    c10d: Any = dist
+    parameters = [p for p in model._module_parameters if p.requires_grad]
+    c10d._verify_params_across_processes(group, parameters, None)
+    utils: Any = dist.utils
+    utils._sync_module_states(
+        module=model.module,
+        process_group=group,
+        broadcast_bucket_size=model.broadcast_bucket_size,
+        src=0,
+        params_and_buffers_to_ignore=model.parameters_to_ignore,
+        broadcast_buffers=model.broadcast_buffers,
+    )
+
+
+def _spawn(
+    fn: Callable[..., None], args: tuple[Any, ...] = (), nprocs: int = 1, *_: Any, **__: Any
+) -> None:
+    """Take the place of `torch.multiprocessing.spawn`: the processes are there already."""
+    if nprocs != HERE.workers:
+        raise ConfigError(
+            f"{where(innermost())}: the script starts {nprocs} processes, but the run has "
+            f"{HERE.workers} workers: run it with --workers {nprocs}"
+        )
+    fn(HERE.number, *args)

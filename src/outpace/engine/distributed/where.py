@@ -1,0 +1,77 @@
+"""Finds the line of a script that calls torch.distributed."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+import torch
+
+from outpace.errors import ConfigError
+
+_TORCH: Final = str(Path(torch.__file__).parent) + "/"
+_LIBRARIES: Final = (sysconfig.get_path("stdlib") + "/", sysconfig.get_path("purelib") + "/")
+_OWN: Final = str(Path(__file__).parents[2]) + "/"
+# Parts of torch whose collectives are not carried out, by folder.
+_REFUSED: Final = {
+    "distributed/fsdp": "FSDP",
+    "distributed/_composable": "FSDP",
+    "distributed/tensor": "DTensor (tensor parallelism)",
+    "distributed/pipelining": "pipeline parallelism",
+}
+SUPPORTED: Final = (
+    "supported are DistributedDataParallel and collectives of all processes; run it with torchrun"
+)
+
+
+def where(frame: FrameType | None) -> str:
+    """Return the script's line, such as `train.py:41`, from the innermost frame of a call.
+
+    The innermost line that is in no library counts; else the innermost line outside torch.
+
+    Raises:
+        ConfigError: the call comes from a part of torch that is not supported.
+    """
+    outside = ""
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name.startswith(_TORCH):
+            _require_supported(name[len(_TORCH) :])
+        elif not name.startswith(_OWN) and not name.startswith("<"):
+            line = f"{name.rpartition('/')[2]}:{frame.f_lineno}"
+            if not name.startswith(_LIBRARIES):
+                return line
+            outside = outside or line
+        frame = frame.f_back
+    return outside or "backward()"
+
+
+def _require_supported(name: str) -> None:
+    for folder, what in _REFUSED.items():
+        if name.startswith(folder):
+            raise ConfigError(f"Outpace does not run scripts with {what}: {SUPPORTED}")
+
+
+def called_by_reducer(frame: FrameType | None) -> bool:
+    """True if DistributedDataParallel's C++ code has made the call, and no Python function.
+
+    Its caller is then the backward pass, the part of DistributedDataParallel that stands in for a
+    process without inputs (`join`), or no Python function at all (a thread of the autograd engine).
+    """
+    if frame is None:
+        return True
+    name = frame.f_code.co_filename
+    return name.startswith(_TORCH) and name.endswith(
+        ("/autograd/graph.py", "/nn/parallel/distributed.py", "/autograd/__init__.py")
+    )
+
+
+def innermost() -> FrameType | None:
+    """Return the innermost frame outside Outpace."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_OWN):
+        frame = frame.f_back
+    return frame
