@@ -47,7 +47,7 @@ from outpace.support.place import CONNECT
 from outpace.support.room import require_room
 from outpace.support.units import Time, seconds
 from outpace.sync.messages import server_name, worker_name
-from outpace.tasks import Evaluation
+from outpace.tasks import Evaluation, Script
 
 LEASE_S: Final = 10.0
 
@@ -103,7 +103,8 @@ class RealRun:
             _require_reachable(outside, insecure)
         elsewhere = 0 if outside is None else experiment.workers
         here = experiment.servers_in_run + experiment.workers - elsewhere
-        require_room(here, elsewhere, 1 if experiment.peers is None else 2)  # one to the store
+        has_store = experiment.peers is not None or isinstance(experiment.task, Script)
+        require_room(here, elsewhere, 2 if has_store else 1)  # one to the store
         self._experiment, self._training, self._trace, self._log = experiment, training, trace, log
         self._outside, self._watch, self._files = outside, watch, files
         self._timing = Timing(lambda _: None) if timing is None else timing
@@ -148,7 +149,10 @@ class RealRun:
         coordinator.reports.when_logged = self._add_logged
         self._evaluations = Evaluations(coordinator.clock, training.evaluate)
         endpoint, key = coordinator.listener.endpoint, public.get(COORDINATOR, "")
-        self._links = {name: CoordinatorLink(name, endpoint, key, sessions[name]) for name in names}
+        self._links = {
+            name: CoordinatorLink(name, endpoint, key, sessions[name], coordinator.store)
+            for name in names
+        }
         make_launcher = launcher or partial(LocalLauncher, address=address)
         self.launcher = make_launcher(
             coordinator.clock, coordinator.losses.process_ended, self._show

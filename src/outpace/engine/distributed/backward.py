@@ -62,7 +62,7 @@ class BackwardPass:
                 self.finish()
         elif is_first:
             call: Callable[[], None] = self.finish
-            engine: Any = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined]
+            engine: Any = torch.autograd.Variable._execution_engine
             engine.queue_callback(call)
 
     def finish(self) -> None:

@@ -169,9 +169,9 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
     def allreduce(self, tensors: Any, opts: Any = None) -> Any:
         tensors = _listed(tensors)
         bucket = None
-        if self._backward.is_expected and tensors[0].is_floating_point():
-            if called_by_reducer(innermost()):
-                bucket = self._backward.bucket(sum(tensor.numel() for tensor in tensors))
+        is_gradient = self._backward.is_expected and tensors[0].is_floating_point()
+        if is_gradient and called_by_reducer(innermost()):
+            bucket = self._backward.bucket(sum(tensor.numel() for tensor in tensors))
         work = self._begin(
             "all_reduce", tensors, tensors, opts, operation=_operation(opts), bucket=bucket
         )
@@ -304,7 +304,7 @@ def _listed(tensors: Any) -> list[torch.Tensor]:
 
 
 def _pieces(tensor: torch.Tensor, sizes: Sequence[int]) -> list[torch.Tensor]:
-    return list(tensor.view(-1).split(list(sizes)))
+    return list(torch.split(tensor.view(-1), list(sizes)))
 
 
 def _operation(opts: Any) -> Operation:

@@ -24,6 +24,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from outpace.engine.distributed.alone import Alone
 from outpace.engine.distributed.backward import BackwardPass
@@ -49,9 +50,11 @@ def install(strategy: str) -> None:
     c10d: Any = dist.distributed_c10d
     c10d.Backend.register_backend(_NAME, script.make_group, devices=["cpu", "cuda"])
     init = functools.partial(script.init_process_group, c10d.init_process_group)
+    module: Any
     for module in (dist, c10d):
         module.init_process_group = functools.wraps(c10d.init_process_group)(init)
-    torch.multiprocessing.spawn = _spawn  # type: ignore[assignment]
+    processes: Any = torch.multiprocessing
+    processes.spawn = _spawn
     model: Any = DistributedDataParallel
     made, forward, hook = model.__init__, model.forward, model.register_comm_hook
 
@@ -72,7 +75,7 @@ def install(strategy: str) -> None:
     model.__init__, model.forward = init_model, forward_model
     model.register_comm_hook = register_comm_hook
     if HERE.follow is not None:
-        torch.optim.optimizer.register_optimizer_step_post_hook(script.after_step)
+        register_optimizer_step_post_hook(script.after_step)
 
 
 class _Script:

@@ -60,17 +60,20 @@ class FirstGradient:
         tell: called with an iteration and the digest; it is empty in iteration 0 if the worker has
             no gradient then.
         wanted: False if there is no other worker.
+
+    Attributes:
+        is_wanted: False once the digest has been told, or is not awaited any more.
     """
 
     def __init__(self, tell: Callable[[int, str], None], *, wanted: bool) -> None:
-        self._tell, self._is_wanted = tell, wanted
+        self._tell, self.is_wanted = tell, wanted
 
     def look(self, iteration: int, gradient: Gradient | None) -> None:
         """Take the gradient of an iteration; None: there is none.
 
         A gradient of zeros, or none at all, says nothing about the data: the next one counts.
         """
-        if not self._is_wanted:
+        if not self.is_wanted:
             return
         digest = ""
         if gradient is not None and all_finite(gradient):
@@ -79,4 +82,4 @@ class FirstGradient:
                 digest = parameters_digest([Pieces(tensors)])
         if digest or iteration == 0:
             self._tell(iteration, digest)
-        self._is_wanted = not digest and iteration < _COMPARED
+        self.is_wanted = not digest and iteration < _COMPARED

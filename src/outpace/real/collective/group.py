@@ -69,6 +69,27 @@ def own_address(endpoint: str) -> str:
     return host
 
 
+def gloo_group(store: Any, host: str, rank: int, size: int, timeout: timedelta = _NO_LIMIT) -> Any:
+    """Return a ProcessGroupGloo, in which no stranger takes part.
+
+    Args:
+        store: of this group alone.
+        host: address at which other members reach this one.
+        timeout: longest time of an operation.
+
+    Raises:
+        RuntimeError: a member cannot be reached.
+    """
+    options = dist.ProcessGroupGloo._Options()
+    door = Door(lambda: dist.ProcessGroupGloo.create_device(hostname=host))
+    options._devices = [door.made]
+    options._timeout = timeout
+    options._threads = _AT_ONCE
+    group = dist.ProcessGroupGloo(store, rank, size, options)
+    door.close(store, rank, size)
+    return group
+
+
 class Group:
     """A group of workers. `members` and `me`, this worker, are worker numbers.
 
@@ -96,13 +117,7 @@ class Group:
             options._timeout = _NO_LIMIT
             self._group = dist.ProcessGroupNCCL(shared, rank, len(members), options)
             return
-        options = dist.ProcessGroupGloo._Options()
-        door = Door(lambda: dist.ProcessGroupGloo.create_device(hostname=settings.host))
-        options._devices = [door.made]
-        options._timeout = _NO_LIMIT
-        options._threads = _AT_ONCE
-        self._group = dist.ProcessGroupGloo(shared, rank, len(members), options)
-        door.close(shared, rank, len(members))
+        self._group = gloo_group(shared, settings.host, rank, len(members))
 
     def all_reduce(self, pieces: Iterable[torch.Tensor]) -> None:
         """Replace each piece by its sum over all members.

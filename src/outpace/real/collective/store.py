@@ -134,6 +134,25 @@ class StoreConnection:
         raise RuntimeError(f"{self._name} lost the store of the groups")
 
 
+class SharedStore:
+    """A worker's connection to the store of its run, made when it is first needed."""
+
+    def __init__(self, name: str, session: Session, key: str) -> None:
+        self._name, self._session, self._key = name, session, key
+        self._connection: StoreConnection | None = None
+
+    def at(self, endpoint: str) -> StoreConnection:
+        """Return the connection. endpoint: of the store, the same in each call."""
+        if self._connection is None:
+            self._connection = StoreConnection(self._name, self._session, endpoint, self._key)
+        return self._connection
+
+    def close(self) -> None:
+        """End the connection, if there is one."""
+        if self._connection is not None:
+            self._connection.close()
+
+
 class GroupStore(Store):
     """A torch.distributed store. Keep a reference to it: torch keeps none to its Python part.
 

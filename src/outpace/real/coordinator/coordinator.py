@@ -28,6 +28,7 @@ from outpace.errors import ConfigError, RunError
 from outpace.kernel import Kernel, WalkerError
 from outpace.predict.interface import Rule
 from outpace.real.coordinator.evaluation.snapshots import Evaluate, Snapshots
+from outpace.real.coordinator.hosted_store import HostedStore
 from outpace.real.coordinator.losses import Losses
 from outpace.real.coordinator.reports import Reports
 from outpace.real.coordinator.waiting import Announcements
@@ -55,6 +56,7 @@ from outpace.record.totals import Totals
 from outpace.record.trace import Trace
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.messages import WireMessage, server_name, worker_name
+from outpace.tasks import Script
 
 JOIN_S: Final = 120.0  # for the slowest process to start and make its task
 WIND_DOWN_S: Final = 60.0  # for a worker to come to the end of its step
@@ -116,6 +118,10 @@ class Coordinator:
                     on_lost=lambda name: self.losses.connection_lost(name),
                 ),
             )
+            self._store: HostedStore | None = None
+            if experiment.peers is not None or isinstance(experiment.task, Script):
+                self._store = HostedStore(self._transport, address, self.workers, keys)
+            self.store = "" if self._store is None else self._store.endpoint
             totals_of: dict[str, Totals] = {}
             self._architecture: WithServers | WithoutServers
             if experiment.peers is None:
@@ -125,7 +131,7 @@ class Coordinator:
                 self._architecture = WithServers(resources, totals_of, evaluate, rule)
             else:
                 self._architecture = WithoutServers(
-                    experiment, self.kernel, self.listener, evaluate, self._transport, address, keys
+                    experiment, self.kernel, self.listener, evaluate, self.store
                 )
         except ConfigError:
             self._transport.close()
@@ -177,6 +183,8 @@ class Coordinator:
     def close(self) -> None:
         self.kernel.close()
         self._architecture.close()
+        if self._store is not None:
+            self._store.close()
         self._transport.close()
 
     def _drive(self, phases: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -287,6 +295,8 @@ class Coordinator:
     def _go_on_without(self, lost: Mapping[str, RunError]) -> bool:
         if not self.started or not self._architecture.can_spare(lost):
             return False
+        if any(join.follows for join in self.reports.joined.values()):
+            return False  # the collectives of the scripts concern all workers
         for name, error in lost.items():
             self._log(f"{error}; the others go on without it")
             self.when_lost(name)

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
 from outpace.kernel import Kernel
 from outpace.real.coordinator.evaluation.snapshots import Evaluate, PeerSnapshots
-from outpace.real.coordinator.key_values import KeyValues
 from outpace.real.coordinator.meetings import HostedMeetings
 from outpace.real.coordinator.membership import Membership
 from outpace.real.coordinator.pairs import Pairs
-from outpace.real.net.transport import Handlers, Listener, Transport
+from outpace.real.net.transport import Listener
 from outpace.sync.messages import WireMessage, worker_name
 
 
 class WithoutServers:
     """Has the same methods as `WithServers`.
 
-    transport: listens at `address` for the store through which workers form groups.
-    keys: public keys of the processes; empty in an insecure run.
-
-    Raises:
-        ConfigError: the store cannot listen there.
+    store: endpoint of the store through which workers form groups.
     """
 
     def __init__(
@@ -32,9 +27,7 @@ class WithoutServers:
         kernel: Kernel,
         listener: Listener,
         evaluate: Evaluate,
-        transport: Transport,
-        address: str,
-        keys: Mapping[str, str],
+        store: str,
     ) -> None:
         strategy = experiment.peers
         assert strategy is not None
@@ -48,22 +41,13 @@ class WithoutServers:
         else:
             self._groups = Membership(kernel, self._workers, strategy.timeout_s, send)
         self._meetings = HostedMeetings(kernel, self._workers, strategy.timeout_s, send)
-        values = KeyValues(
-            lambda name, answer: self._listener.send(name, answer),
-            lambda name, reason: self._listener.refuse(name, reason),
-        )
-        self._listener = transport.listen(
-            address,
-            {name: keys.get(name, "") for name in self._workers},
-            Handlers(lambda name, message: None, values.take, values.lose),
-        )
-        self.store = self._listener.endpoint
+        self.store = store
 
     def start(self) -> None:
         """Nothing is started: the workers exchange what they compute among themselves."""
 
     def close(self) -> None:
-        self._listener.close()
+        """Nothing is open."""
 
     def take(self, name: str, message: WireMessage, block: Block | None) -> bool:
         """Handle a message about the training; False if it is about the run as a whole."""

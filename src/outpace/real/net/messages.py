@@ -309,6 +309,7 @@ class JoinRun(WireMessage, tag="join"):
     digest: Name = ""  # of the worker's initial parameters
     state: Name = ""  # digest of the optimizer's state; empty if workers may differ, or without any
     gpu: Name = ""  # unique name of the GPU they are on; empty: a CPU, or several GPUs
+    follows: bool = False  # the worker's script trains with its own collectives
 
 
 class Plan(WireMessage, tag="plan"):

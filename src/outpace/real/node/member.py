@@ -55,12 +55,19 @@ BodyT = TypeVar("BodyT", bound=msgspec.Struct)
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorLink:
-    """The name of a process of a run, and how it reaches the coordinator."""
+    """The name of a process of a run, and how it reaches the coordinator.
+
+    Attributes:
+        key: the coordinator's public key; empty if insecure.
+        store: endpoint of the store of the run, for scripts that Outpace starts; empty if it has
+            none.
+    """
 
     name: str
     endpoint: str
-    key: str  # the coordinator's public key; empty if insecure
+    key: str
     session: Session
+    store: str = ""
 
 
 def boot_id() -> str:
@@ -86,7 +93,7 @@ class Member:
         self.recorder = Recorder(self._rows, self._updated)
         self.timing = TimingRows(self.clock)
         self.stopped: StopRun | None = None  # set when the coordinator stops the run
-        self.closed = self._has_started = False
+        self.closed = self.has_started = False
         self._is_done = self._has_all_arrived = False
         self._reported = b""
         self._linger_s = 1.0
@@ -118,7 +125,7 @@ class Member:
         else:  # another machine: late by the time that the message took
             self.clock.origin = time.monotonic_ns()
         self.kernel.set_time(self.clock.now)
-        self._has_started = True
+        self.has_started = True
         self.kernel.spawn(self._report(), f"{self.name}'s report", daemon=True)
 
     async def _until_go(self) -> Go:
@@ -134,7 +141,7 @@ class Member:
     def flush(self) -> None:
         """Send the new rows of trace and times, and the totals if they have changed."""
         self._rows.flush()
-        if self._has_started:  # else the time of the run is not known
+        if self.has_started:  # else the time of the run is not known
             self._send_times()
         totals = msgspec.msgpack.encode(self.recorder.totals)
         if totals != self._reported:

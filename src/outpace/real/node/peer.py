@@ -17,7 +17,7 @@ from outpace.real.collective.exchanges import PairwiseExchanges, PendingExchange
 from outpace.real.collective.group import Backend, GroupSettings, gpu_of, own_address
 from outpace.real.collective.meetings import OwnMeetings, PendingMeeting
 from outpace.real.collective.reductions import PendingReduction, Reductions
-from outpace.real.collective.store import GroupStore, StoreConnection
+from outpace.real.collective.store import GroupStore, SharedStore
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import (
     CancelAverage,
@@ -45,17 +45,26 @@ _THREAD_ENDS_S: Final = 2.0  # limit: an operation that others have abandoned ma
 
 
 class PeerWorker(WorkerProcess):
-    """The process of a worker without servers. Implements `PeerContext`."""
+    """The process of a worker without servers. Implements `PeerContext`.
 
-    def __init__(self, link: CoordinatorLink, worker: int, experiment: Experiment) -> None:
+    store: the worker's connection to the store, if it has one already.
+    """
+
+    def __init__(
+        self,
+        link: CoordinatorLink,
+        worker: int,
+        experiment: Experiment,
+        store: SharedStore | None = None,
+    ) -> None:
         super().__init__(link, worker, experiment)
         assert experiment.peers is not None
         self.strategy = experiment.peers
         self.workers, self._deterministic = experiment.workers, experiment.deterministic
         law = experiment.network
         self._costs = Costs(Paths(law, experiment.machines) if law and law.stretch else None)
-        self._address, self._link = own_address(link.endpoint), link
-        self._store: StoreConnection | None = None
+        self._address = own_address(link.endpoint)
+        self._store = store or SharedStore(link.name, link.session, link.key)
         self.models: PeerModels
         self._settings: GroupSettings
         self._reductions: Reductions | None = None
@@ -96,10 +105,8 @@ class PeerWorker(WorkerProcess):
         backend: Backend = "nccl" if plan.backend == "nccl" else "gloo"
         if backend == "nccl":
             parameters = models.parameters(on_gpu=True)
-        link = self._link
-        self._store = StoreConnection(self.name, link.session, plan.store, link.key)
         self._settings = GroupSettings(
-            GroupStore(self._store, min(self.strategy.timeout_s, _LONGEST_S)),
+            GroupStore(self._store.at(plan.store), min(self.strategy.timeout_s, _LONGEST_S)),
             self._address,
             backend,
             self._deterministic,
@@ -176,8 +183,7 @@ class PeerWorker(WorkerProcess):
             self._exchanges.leave(in_order=lambda: False)
         if self._reductions is not None:
             self._reductions.leave()
-        if self._store is not None:
-            self._store.close()  # ends the threads that wait for others to join a group
+        self._store.close()  # ends the threads that wait for others to join a group
         if self._exchanges is not None:
             self._exchanges.join(_THREAD_ENDS_S)
         if self._reductions is not None:

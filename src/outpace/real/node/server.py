@@ -105,7 +105,7 @@ class Server(Member):
             index,
             names,
             self._times,
-            lambda: experiment.probe and self._is_ready and not self._has_started,
+            lambda: experiment.probe and self._is_ready and not self.has_started,
             self.listener.send,
         )
         self._turns = Turns(most_unanswered(experiment), pushes_in_a_row(experiment))

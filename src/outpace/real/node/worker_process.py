@@ -205,6 +205,24 @@ class WorkerProcess(Member, ABC):
                 self.note_computation(COMPUTE, iteration, started)
         return gradient
 
+    def not_computing(self, begun: Time, ended: Time) -> None:
+        """Take a span, in which the script waited for others, out of the time of a gradient."""
+        self._untimed.add(begun, ended)
+
+    def span_of(
+        self,
+        what: int,
+        iteration: int,
+        began: Time,
+        ended: Time,
+        inner: tuple[Time, Time] = (NONE, NONE),
+        sent_bytes: int = 0,
+    ) -> None:
+        """Add a span of this worker to the times; see `record.timing`."""
+        if what == COMPUTE:
+            began += self._untimed.within(began, ended)
+        self.timing.span(what, self.worker, iteration, began, ended, inner, sent_bytes)
+
     def note_computation(self, what: int, iteration: int, started: Time) -> None:
         """Add a computation that ends now to the times; see `record.timing`."""
         now = self.now

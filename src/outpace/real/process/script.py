@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
+import torch
+
 from outpace.config.experiment import Experiment
+from outpace.engine.distributed.patches import install
 from outpace.engine.scripts.running import run_as_main
+from outpace.real.collective.group import own_address
+from outpace.real.collective.script_collectives import GlooCollectives
+from outpace.real.collective.store import SharedStore
 from outpace.real.node.member import CoordinatorLink, report_failure
-from outpace.real.node.script.attach import attached
+from outpace.real.node.script.attach import Attached, attached
+from outpace.real.node.script.follow import Followed, followed
+from outpace.real.node.script.own_collectives import OwnCollectives
 from outpace.support.place import HERE
 from outpace.sync.messages import worker_name
+from outpace.sync.peers.ssgd import Ssgd
 from outpace.tasks import Script
 
 
@@ -26,12 +34,67 @@ def run_script(
     """
     task = experiment.task
     assert isinstance(task, Script)
-    HERE.attach = partial(attached, link, number, experiment)
+    place = _Place(link, number, experiment)
+    HERE.attach, HERE.collectives = place.attach, place.make_collectives
+    HERE.follow = place.follow if isinstance(experiment.sync, Ssgd) else None
     HERE.number, HERE.workers = number, experiment.workers
     HERE.files = None if files is None else files / worker_name(number)
+    install(_kind(experiment))
     problem = run_as_main(task, number, experiment.seed)
     if HERE.worker is None:
         assert problem is not None
         report_failure(link, problem)
     else:
         HERE.worker.end(problem)
+    place.close()
+
+
+def _kind(experiment: Experiment) -> str:
+    """Return `sync.kind`, for messages."""
+    sync = experiment.sync if isinstance(experiment.sync, tuple) else (experiment.sync,)
+    return ", ".join(dict.fromkeys(str(getattr(each, "kind", "python")) for each in sync))
+
+
+class _Place:
+    """What the script of this process may become: see `support.place`."""
+
+    def __init__(self, link: CoordinatorLink, number: int, experiment: Experiment) -> None:
+        self._link, self._number, self._experiment = link, number, experiment
+        self._store = SharedStore(link.name, link.session, link.key)
+        self._made: list[GlooCollectives] = []  # by `init_process_group`
+
+    def make_collectives(self, timeout_s: float) -> GlooCollectives:
+        """See `HERE.collectives`."""
+        link = self._link
+        collectives = GlooCollectives(
+            self._store.at(link.store),
+            own_address(link.endpoint),
+            self._number,
+            self._experiment.workers,
+            timeout_s,
+            number=len(self._made),
+            follows=HERE.follow is not None,
+        )
+        if self._made:
+            collectives.observer = self._made[-1].observer
+        self._made.append(collectives)
+        return collectives
+
+    def attach(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Attached:
+        """See `HERE.attach`."""
+        found = attached(self._link, self._number, self._experiment, model, optimizer, self._store)
+        if self._made:
+            self._made[-1].observer = OwnCollectives(found)
+        return found
+
+    def follow(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Followed:
+        """See `HERE.follow`."""
+        return followed(
+            self._link, self._number, self._experiment, self._made[-1], model, optimizer
+        )
+
+    def close(self) -> None:
+        """End what the script has left open."""
+        for collectives in self._made:
+            collectives.end()
+        self._store.close()

@@ -31,6 +31,7 @@ from outpace.errors import RunError
 from outpace.kernel import WalkerError
 from outpace.optim.python import PythonOptimizer
 from outpace.optim.torch_optimizers import State, require_known
+from outpace.real.collective.store import SharedStore
 from outpace.real.net.messages import BatchSize, TrainingDone
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.peer import PeerWorker
@@ -39,6 +40,7 @@ from outpace.real.node.script.trainer import ScriptTrainer
 from outpace.real.node.worker import ServedWorker
 from outpace.real.node.worker_process import WorkerProcess
 from outpace.support.place import HERE
+from outpace.support.units import Time, nanoseconds
 from outpace.tasks.abort_points import Computation
 
 
@@ -112,6 +114,44 @@ class Attached:
         finally:
             self._is_untimed = False
             self.process.untimed(self._trainer.iteration, begun, self.process.now)
+
+    def waited_outside(
+        self, number: int, begun: Time, ended: Time, *, in_computation: bool
+    ) -> None:
+        """Note that the script has waited for others in a collective of its own.
+
+        Args:
+            number: of the collective. begun, ended: in ns since the start of the run.
+            in_computation: while it computes a gradient; else the wait is in another part of the
+                iteration, which counts it.
+        """
+        process = self.process
+        if self._left or not process.has_started:
+            return
+        getattr(process.recorder, "collective", lambda *_: None)(
+            process.worker, self._trainer.iteration, number, begun, begun, ended
+        )
+        if in_computation and not self._is_untimed:
+            process.not_computing(begun, ended)
+            process.recorder.totals.communicate += ended - begun
+
+    def exit_if_over(self, limit_s: float) -> None:
+        """Exit the script if the run is over, or is within a time limit."""
+        if self._left:
+            return
+        until = self.process.now + nanoseconds(limit_s)
+        while self.process.stopped is None and self.process.now < until:
+            self._run_kernel(until)
+        if self.process.stopped is not None:
+            self._left = True
+            self._hand_over()
+            self._exit()
+
+    def _handle_messages(self) -> None:
+        """Handle what has come from the coordinator, and report if it is time."""
+        self.process.kernel.catch_up()
+        self.process.kernel.stop()
+        self._run_kernel()
 
     def leave(self, *, fetch: bool = False) -> None:
         """Leave the run, so that no worker waits for this one. fetch: see `outpace.finish`."""
@@ -251,9 +291,9 @@ class Attached:
         print(f"outpace: {why}; the script of {self.process.name} ends here", file=sys.stderr)  # noqa: T201
         raise RunOver(0)
 
-    def _run_kernel(self) -> None:
+    def _run_kernel(self, until: Time | None = None) -> None:
         try:
-            self.process.kernel.run()
+            self.process.kernel.run(until)
         except WalkerError as error:
             raise error.error from None
 
@@ -299,8 +339,12 @@ def attached(
     experiment: Experiment,
     model: torch.nn.Module,
     optimizer: torch.optim.Optimizer,
+    store: SharedStore | None = None,
 ) -> Attached:
     """Return the worker that `optimizer.step()` drives from now on; call `start` to join the run.
+
+    Args:
+        store: the worker's connection to the store of the run, if it has one already.
 
     Raises:
         ConfigError: if the model or its optimizer cannot be shared.
@@ -315,7 +359,7 @@ def attached(
         found = Attached(served, trainer, served.work(trainer))
     else:
         require_workers_can_step(script, experiment.optimizer, experiment.peers)
-        peer = PeerWorker(link, number, experiment)
+        peer = PeerWorker(link, number, experiment, store)
         trainer = ScriptTrainer(peer, experiment, script)
         models = ScriptModels(peer, experiment, trainer)
         found = Attached(peer, trainer, peer.work(models), models)

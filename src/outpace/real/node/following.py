@@ -1,0 +1,68 @@
+"""The process of a worker whose script trains with its own collectives and optimizer (ADR 20)."""
+
+from __future__ import annotations
+
+from outpace.blocks.block import Block, parameters_digest
+from outpace.config.experiment import Experiment
+from outpace.engine.scripts.model import ScriptModel
+from outpace.real.net.block_frames import head_of
+from outpace.real.net.messages import Snapshot, TakeSnapshot
+from outpace.real.node.member import CoordinatorLink
+from outpace.real.node.script.trainer import ScriptTrainer
+from outpace.real.node.worker_process import WorkerProcess
+from outpace.sync.messages import Leave, WireMessage
+
+
+class FollowingWorker(WorkerProcess):
+    """The process of such a worker, as the coordinator knows it."""
+
+    def __init__(
+        self, link: CoordinatorLink, worker: int, experiment: Experiment, script: ScriptModel
+    ) -> None:
+        super().__init__(link, worker, experiment)
+        self._script = script
+        self.version = 0  # of the parameters: steps taken
+        self._is_in_run = False
+
+    async def work(self, trainer: ScriptTrainer) -> None:
+        """Join the run; wait until the script has ended its training."""
+        self.trainer = trainer
+        parameters = self._script.flat()
+        head = head_of(parameters)
+        await self.join_run(digest=parameters_digest([parameters]), dtype=head.dtype, follows=True)
+        await self.agree_on_buffers()
+        await self.start_run()
+        self._is_in_run = True
+        self.kernel.stop()
+        await self.kernel.wait()
+
+    async def leave(self, *, fetch: bool) -> list[Block]:
+        self.program.notify(None)
+        await self.program
+        return []  # the parameters of all workers are the same
+
+    def finish(self) -> None:
+        self.send_result()
+        super().finish()
+
+    def send_result(self) -> None:
+        if self._is_in_run:
+            self._is_in_run = False
+            if self.worker == 0:
+                self._send_snapshot(0)
+            self.coordinator.send(Leave(self.worker))
+
+    def _send_snapshot(self, request: int) -> None:
+        block = self._script.flat()
+        applied = self.recorder.totals.applied
+        now = max(0, self.now)
+        head = head_of(block)
+        self.coordinator.send(
+            Snapshot(self.worker, self.version, request, now, applied, head), block
+        )
+
+    def _order(self, peer: str, message: WireMessage, block: Block | None) -> None:
+        if isinstance(message, TakeSnapshot):
+            self._send_snapshot(message.request)
+        else:
+            super()._order(peer, message, block)

@@ -1,0 +1,227 @@
+"""A script that trains with its own collectives and its own optimizer, in a worker (ADR 20).
+
+The gradients are all-reduced by DistributedDataParallel, over `GlooCollectives`. An iteration ends
+with each `optimizer.step()`. This worker tells the coordinator when it computed and waited.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+
+from outpace.blocks.block import Pieces
+from outpace.cluster.collectives import Costs
+from outpace.cluster.paths import Paths
+from outpace.config.experiment import Experiment
+from outpace.engine.distributed.call import Call
+from outpace.engine.scripts.gradient import FirstGradient
+from outpace.engine.scripts.misuse import require_step
+from outpace.engine.scripts.model import ScriptModel
+from outpace.errors import ConfigError
+from outpace.optim.python import PythonOptimizer
+from outpace.real.collective.script_collectives import GlooCollectives
+from outpace.real.net.messages import FirstDigest
+from outpace.real.node.following import FollowingWorker
+from outpace.real.node.member import CoordinatorLink
+from outpace.real.node.script.attach import Attached
+from outpace.real.node.script.own_collectives import OwnCollectives
+from outpace.real.node.script.trainer import ScriptTrainer
+from outpace.record.timing import ALL_REDUCE, COMPUTE
+from outpace.support.units import Time, seconds
+from outpace.tasks.abort_points import Computation
+
+_END_S: Final = 5.0  # to be told of the end that another worker knows of
+
+
+@dataclass(slots=True)
+class BackwardTimes:
+    """The times of a backward pass. Implements `Average`."""
+
+    number: int
+    members: list[int]
+    joined: Time  # this worker handed its first bucket over
+    computed: Time = 0  # the last one, or the end of the backward pass
+    began: Time = 0  # all workers had handed their last bucket over
+    ended: Time = 0
+    nbytes: int = 0
+    weight: int = 1
+
+
+class Followed(Attached):
+    """The script and its worker. Implements `Followed` of the engine, and `Observer`."""
+
+    process: FollowingWorker
+
+    def __init__(
+        self,
+        process: FollowingWorker,
+        trainer: ScriptTrainer,
+        experiment: Experiment,
+        collectives: GlooCollectives,
+    ) -> None:
+        super().__init__(process, trainer, process.work(trainer))
+        self._own = OwnCollectives(self)
+        strategy, law = experiment.peers, experiment.network
+        assert strategy is not None
+        self._route = strategy.all_reduce
+        self._costs = Costs(Paths(law, experiment.machines) if law and law.stretch else None)
+        self._workers = list(range(experiment.workers))
+        self._gradients: list[torch.Tensor] = []  # this worker's own, until their digest is told
+        self._first = FirstGradient(
+            lambda number, digest: process.coordinator.send(FirstDigest(number, digest)),
+            wanted=experiment.workers > 1,
+        )
+        self._started: Time = 0  # of the iteration
+        self._pass: BackwardTimes | None = None  # the last one of this iteration
+        self._passes = 0  # of the run
+        self._draw_s = 0.0
+        self._is_over = False  # a worker knows of the end: all stop after this iteration
+        collectives.observer = self
+
+    # -- Followed ------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._drive()
+        self._begin_iteration()
+
+    def forward(self) -> None:
+        """Nothing is counted here."""
+
+    def stepped(self) -> None:
+        process, trainer = self.process, self._trainer
+        require_step(process.name, left=self._left, copy=self._is_copy, untimed=self._is_untimed)
+        iteration, known = trainer.iteration, self._pass
+        if known is None:
+            self._await_law()
+        now = process.now
+        computed = now if known is None else known.computed
+        held = 0 if known is None else max(0, known.began - computed)
+        process.recorder.gradient_computed(process.worker)
+        process.recorder.gradients_applied(1, () if known is None else (0,))
+        if process.is_recorded(iteration):
+            process.span_of(COMPUTE, iteration, self._started, computed)
+        process.iteration_finished(iteration, self._started, computed, now, held)
+        trainer.iteration = iteration + 1
+        process.version += 1
+        self._handle_messages()
+        stopped = process.stopped
+        is_early = stopped is not None and stopped.early
+        if self._is_over or is_early or trainer.must_stop(iteration + 1):
+            self._stop()
+        self._begin_iteration()
+
+    def _begin_iteration(self) -> None:
+        self._pass, self._started = None, self.process.now
+        self._draw_s = self.process.draw_s(self._trainer.iteration, self._started)
+
+    def _stop(self) -> None:
+        """End the training of this worker, and its script."""
+        process = self.process
+        until = process.now + int(_END_S * 1e9)
+        while self._is_over and process.stopped is None and process.now < until:
+            self._run_kernel(until)  # the message to this worker is on its way
+        self._left = self._trainer.is_over = True
+        self._hand_over()
+        self._exit()
+
+    @contextmanager
+    def abortable(self) -> Iterator[Computation]:
+        yield Computation()
+
+    # -- Observer ------------------------------------------------------------------------------
+
+    def handing_over(self, call: Call) -> None:
+        bucket = call.bucket
+        assert bucket is not None
+        if self._left or self._is_copy:
+            return
+        if bucket.index == 0:
+            self._end_pass()
+            self._pass = BackwardTimes(self._passes, self._workers, self.process.now)
+            self._passes += 1
+        if self._first.is_wanted:
+            self._gradients += [tensor.detach().reshape(-1).clone() for tensor in call.inputs]
+            if bucket.is_last:
+                self._first.look(self._trainer.iteration, Pieces(self._gradients))
+                self._gradients = []
+        assert self._pass is not None
+        self._pass.nbytes += sum(tensor.nbytes for tensor in call.inputs)
+        if bucket.is_last:
+            self._await_law()
+
+    def _await_law(self) -> None:
+        """Wait until the time of the iteration, as the configuration has drawn it, is over."""
+        rest_s = self._draw_s - self.process.worked_s(self._started)
+        if rest_s > 0:
+            time.sleep(rest_s)
+
+    def _end_pass(self) -> None:
+        """Another backward pass of this iteration begins: the wait for the last was in between."""
+        if (known := self._pass) is not None:
+            self.process.not_computing(known.computed, known.ended)
+            self.process.recorder.totals.communicate += known.ended - known.computed
+
+    def has_seen_end(self) -> bool:
+        return self.process.stopped is not None
+
+    def exchanged(self, computed: int, joined: int, arrived: int, over: bool) -> None:
+        known, process = self._pass, self.process
+        if known is None or self._left:
+            return
+        origin = process.clock.origin
+        known.computed, known.began = computed - origin, joined - origin
+        known.began = max(known.began, known.joined)
+        least = self._costs.of(self._route, self._workers, known.nbytes).duration
+        known.ended = max(arrived - origin, known.began + least)
+        rest_s = seconds(known.ended - process.now)
+        if rest_s > 0:
+            time.sleep(rest_s)
+        self._is_over |= over
+        iteration, worker = self._trainer.iteration, process.worker
+        process.recorder.averaged(worker, iteration, known, known.computed - known.joined)
+        count = len(self._workers)
+        process.recorder.totals.bytes_sent += 2 * (count - 1) * known.nbytes // count
+        if process.is_recorded(iteration):
+            span = known.computed, known.ended
+            process.span_of(ALL_REDUCE, iteration, known.joined, known.ended, span, known.nbytes)
+
+    def waited(self, call: Call, begun: int, ended: int) -> None:
+        is_after = self._pass is not None and self._pass.ended > 0
+        self._own.waited(call, begun, ended, in_computation=not is_after)
+
+    def broken(self, call: Call) -> None:
+        self._own.broken(call)
+
+
+def followed(
+    link: CoordinatorLink,
+    number: int,
+    experiment: Experiment,
+    collectives: GlooCollectives,
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+) -> Followed:
+    """Return the worker of a script that has called `init_process_group`; call `start` to join.
+
+    Raises:
+        ConfigError: if the configuration cannot be followed.
+    """
+    strategy = experiment.peers
+    assert strategy is not None
+    if strategy.wire != "full":
+        raise ConfigError(
+            f"sync.wire: DistributedDataParallel sends the gradients as they are; leave "
+            f"{strategy.wire} out, or register torch's bf16_compress_hook in the script"
+        )
+    if isinstance(experiment.optimizer, PythonOptimizer):
+        raise ConfigError(
+            "optimizer: without servers the script's own takes the steps: leave it out"
+        )
+    script = ScriptModel(model, optimizer)
+    process = FollowingWorker(link, number, experiment, script)
+    return Followed(process, ScriptTrainer(process, experiment, script), experiment, collectives)

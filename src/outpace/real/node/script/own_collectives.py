@@ -1,0 +1,48 @@
+"""What a script's own collectives, such as barriers and sums of metrics, cost its worker."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Final
+
+from outpace.engine.distributed.call import Call
+from outpace.real.node.script.attach import Attached
+
+_END_S: Final = 2.0  # to learn that the run has ended, when a collective breaks
+
+
+class OwnCollectives:
+    """Notes collectives in the records of a worker. Implements `Observer`.
+
+    It is the observer itself if the strategy exchanges the gradients: there are no buckets then.
+    """
+
+    def __init__(self, attached: Attached) -> None:
+        self._attached, self._thread, self._pid = attached, threading.get_ident(), os.getpid()
+
+    def handing_over(self, call: Call) -> None:
+        """There are no buckets."""
+
+    def has_seen_end(self) -> bool:
+        return False
+
+    def exchanged(self, computed: int, joined: int, arrived: int, over: bool) -> None:
+        """There are no buckets."""
+
+    def waited(self, call: Call, begun: int, ended: int, *, in_computation: bool = True) -> None:
+        """See `Observer`. in_computation: else in the part of an iteration that follows it."""
+        if self._is_here:
+            origin = self._attached.process.clock.origin
+            self._attached.waited_outside(
+                call.number, begun - origin, ended - origin, in_computation=in_computation
+            )
+
+    def broken(self, call: Call) -> None:
+        if self._is_here:
+            self._attached.exit_if_over(_END_S)
+
+    @property
+    def _is_here(self) -> bool:
+        """True in the thread and process of the training, which alone may report."""
+        return (threading.get_ident(), os.getpid()) == (self._thread, self._pid)
