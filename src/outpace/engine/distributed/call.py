@@ -119,6 +119,9 @@ class Pending(Protocol):
         Of a bucket it returns at once; the future is set by the end of `Collectives.finish`.
         """
 
+    def sender(self) -> int:
+        """Return the rank from which a recv that is over has received."""
+
 
 class Collectives(Protocol):
     """Carries out the collectives of a script's processes.

@@ -52,6 +52,11 @@ class CollectiveWork(c10d.Work):  # type: ignore[misc]
     def get_future(self) -> torch.futures.Future[Any]:
         return self.pending.future()
 
+    def _source_rank(self) -> int:
+        return self.pending.sender()
+
+    source_rank = _source_rank
+
     def result(self) -> list[torch.Tensor]:
         return self._outputs
 
@@ -84,6 +89,7 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
         self._backward, self._next = backward, numbers
         self._rank, self._size = collectives.rank, collectives.size
         self._name = self._description = ""
+        self._together: list[CollectiveWork] | None = None  # begun since `_start_coalescing`
 
     # -- what torch asks a group --------------------------------------------------------------
 
@@ -119,9 +125,12 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
 
     def _start_coalescing(self, device: Any) -> None:
         """Collectives that the script groups are carried out one by one."""
+        self._together = []
 
-    def _end_coalescing(self, device: Any) -> None:
-        return None
+    def _end_coalescing(self, device: Any) -> Any:
+        """Return the work of all collectives since `_start_coalescing`."""
+        together, self._together = self._together or [], None
+        return CollectiveWork(_Several([work.pending for work in together]), [])
 
     def __repr__(self) -> str:
         return f"OutpaceGroup(rank={self._rank}, size={self._size})"
@@ -158,7 +167,10 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
             bucket,
             self._timeout_of(opts),
         )
-        return CollectiveWork(self._collectives.begin(call), call.outputs)
+        work = CollectiveWork(self._collectives.begin(call), call.outputs)
+        if self._together is not None:
+            self._together.append(work)
+        return work
 
     def _timeout_of(self, opts: Any) -> float:
         timeout = getattr(opts, "timeout", None)
@@ -297,6 +309,26 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
         group._set_group_name(group_name)
         group._set_group_desc(group_desc or "undefined")
         return group
+
+
+class _Several:
+    """Several collectives as one. Implements `Pending`."""
+
+    def __init__(self, members: Sequence[Pending]) -> None:
+        self._members = members
+
+    def wait(self) -> None:
+        for member in self._members:
+            member.wait()
+
+    def is_done(self) -> bool:
+        return all(member.is_done() for member in self._members)
+
+    def future(self) -> torch.futures.Future[Any]:
+        return torch.futures.collect_all([member.future() for member in self._members])
+
+    def sender(self) -> int:
+        return self._members[-1].sender()
 
 
 def _listed(tensors: Any) -> list[torch.Tensor]:

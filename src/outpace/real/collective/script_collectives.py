@@ -29,6 +29,7 @@ _OPERATIONS: Final = {
     "bor": dist.ReduceOp.BOR,
     "bxor": dist.ReduceOp.BXOR,
 }
+_LOOK_S: Final = 0.001  # between two looks whether other workers want something
 _STORE_S: Final = 60.0  # for an answer of the store
 
 
@@ -49,6 +50,9 @@ class Observer(Protocol):
             joined: the latest time at which a worker gave its last bucket to Gloo.
             over: a worker knows that the run is over, the same answer for all workers.
         """
+
+    def attend(self) -> bool:
+        """Handle what other workers want of this one while it waits; False if they want nothing."""
 
     def waited(self, call: Call, begun: int, ended: int) -> None:
         """The script has waited for another collective."""
@@ -213,6 +217,10 @@ class _Pending:
         if self._is_over:
             return
         begun = time.monotonic_ns()
+        observer = self._owner.observer
+        if observer is not None and self._work is not None:
+            while not self._work.is_completed() and observer.attend():
+                time.sleep(_LOOK_S)
         self._wait()
         self._owner.ended(self.call, begun)
 
@@ -235,6 +243,9 @@ class _Pending:
 
     def is_done(self) -> bool:
         return self._is_over or self._work is None or bool(self._work.is_completed())
+
+    def sender(self) -> int:
+        return int(self._work._source_rank())
 
     def future(self) -> torch.futures.Future[Any]:
         if self._work is not None and self._then is None:

@@ -135,6 +135,16 @@ class Attached:
             process.not_computing(begun, ended)
             process.recorder.totals.communicate += ended - begun
 
+    def attend(self) -> bool:
+        """Take part in exchanges with other workers, as in a computation; False if there are none.
+
+        With `gossip` another worker may wait for this one's parameters.
+        """
+        if self._left or self._models is None or not self._models.exchanges:
+            return False
+        self.process.kernel.catch_up()
+        return True
+
     def exit_if_over(self, limit_s: float) -> None:
         """Exit the script if the run is over, or is within a time limit."""
         if self._left:

@@ -30,6 +30,9 @@ class OwnCollectives:
     def exchanged(self, computed: int, joined: int, arrived: int, over: bool) -> None:
         """There are no buckets."""
 
+    def attend(self) -> bool:
+        return self._is_here and self._attached.attend()
+
     def waited(self, call: Call, begun: int, ended: int, *, in_computation: bool = True) -> None:
         """See `Observer`. in_computation: else in the part of an iteration that follows it."""
         if self._is_here:
