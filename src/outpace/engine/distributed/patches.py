@@ -125,10 +125,11 @@ class _Script:
                     "another --workers"
                 )
         c10d: Any = dist.distributed_c10d
+        shared: Any = dist
         HERE.is_distributed = True
         original(
             _NAME,
-            store=dist.HashStore(),
+            store=shared.HashStore(),
             rank=HERE.number,
             world_size=HERE.workers,
             timeout=timeout or c10d.default_pg_timeout,
