@@ -124,7 +124,7 @@ def _outcomes(
         seeds = range(1, 2 if options.quick else 1 + options.seeds)
         if options.calibrate_on:
             setup = setups.calibrated_on(
-                setup, options.calibrate_on, 1.0 if options.quick else 60.0
+                setup, options.calibrate_on, 3.0 if options.quick else 60.0
             )
         draws = 2 if options.quick else options.draws
         earlier = options.real and options.real / place.name
