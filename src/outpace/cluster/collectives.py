@@ -5,8 +5,9 @@ sends a chunk of m/N bytes to the next, so 2(N−1)·(L + m/(N·B)) in all, with
 bandwidth B. A tree: ⌈log2 N⌉ rounds in which m bytes go towards the first worker, pair by pair,
 and as many rounds back. An exchange: two workers send each other m bytes at once, L + m/B.
 
-A library may need more for a round than for a message, because of its protocol. So all-reduces, but
-not exchanges, may have an L and B of their own (`network.all_reduce`).
+A library may need more for a round than for a message, because of its protocol. So all-reduces and
+the collectives of scripts (`collective_rounds`), but not exchanges, may have an L and B of their
+own (`network.all_reduce`).
 """
 
 from __future__ import annotations
@@ -16,18 +17,20 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias
 
+from outpace.cluster.collective_rounds import OtherPattern, Round, other_rounds
 from outpace.cluster.paths import Paths
 from outpace.support.units import SECOND, Time, nanoseconds
 from outpace.sync import AllReduce
 from outpace.sync.messages import worker_name
 
-Pattern: TypeAlias = AllReduce | Literal["exchange"]
-Round: TypeAlias = list[tuple[int, int]]  # (sender, receiver)
+Pattern: TypeAlias = AllReduce | Literal["exchange"] | OtherPattern
 
 
 def rounds_of(pattern: Pattern, members: Sequence[int]) -> tuple[list[Round], int]:
     """Return the rounds of an average, and the number of chunks; each message carries one."""
     count = len(members)
+    if pattern not in ("ring", "tree", "exchange"):
+        return other_rounds(pattern, members)
     if pattern == "exchange":
         one, other = members
         return [[(one, other), (other, one)]], 1

@@ -30,7 +30,7 @@ from outpace.simulation.peers import PeerSimulation
 from outpace.simulation.scripts.making import require_script, simulation_of_script
 from outpace.simulation.scripts.runs import ScriptRun
 from outpace.simulation.servers import Simulation
-from outpace.simulation.virtual import Progress, one_thread_own_randomness
+from outpace.simulation.virtual import Progress, VirtualRun, one_thread_own_randomness
 from outpace.support.notices import warn
 from outpace.sync.messages import worker_name
 from outpace.tasks import GivenTask, Script
@@ -240,7 +240,7 @@ def _simulation(
     files: Path | None = None,
     show: OnOutput = print_line,
     **options: Any,
-) -> Simulation | PeerSimulation:
+) -> VirtualRun:
     """Return the run of this experiment, with measured run times if it asks for them.
 
     Args:

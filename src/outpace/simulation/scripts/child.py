@@ -14,7 +14,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
 import torch
@@ -62,6 +61,7 @@ from outpace.simulation.scripts.messages import (
     receive,
     send,
 )
+from outpace.simulation.scripts.pipe import ScriptPipe
 from outpace.simulation.scripts.slots import Slots, fill
 from outpace.simulation.scripts.stopping import AwaitedComputation, StepOutcome
 from outpace.simulation.scripts.stopwatch import Stopwatch
@@ -79,7 +79,7 @@ class SimulatedScript:
 
     def __init__(
         self,
-        pipe: Connection,
+        pipe: ScriptPipe,
         slots: Slots,
         number: int,
         experiment: Experiment,
@@ -109,6 +109,7 @@ class SimulatedScript:
         self._clock = Stopwatch()
         self._told: tuple[int, str] | None = None
         self._first = FirstGradient(self._tell_first, wanted=experiment.workers > 1)
+        pipe.on_over = self._exit
         take_over(optimizer, self.step, self.whole_state, self.loading_state)
 
     @property

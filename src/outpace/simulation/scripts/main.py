@@ -8,12 +8,17 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from outpace.config.experiment import Experiment
+from outpace.engine.distributed.patches import install
 from outpace.engine.output import print_into
 from outpace.engine.scripts.running import run_as_main
 from outpace.errors import OutpaceError, RunError
 from outpace.simulation.scripts.child import SimulatedScript
+from outpace.simulation.scripts.collectives.followed import FollowedScript
+from outpace.simulation.scripts.collectives.memory import CallMemory
+from outpace.simulation.scripts.collectives.script import VirtualCollectives
 from outpace.simulation.scripts.files import Written
 from outpace.simulation.scripts.messages import Ended, send
+from outpace.simulation.scripts.pipe import ScriptPipe
 from outpace.simulation.scripts.slots import Slots
 from outpace.support.place import HERE
 from outpace.sync.messages import worker_name
@@ -24,6 +29,7 @@ def run_script(
     number: int,
     pipe: Connection,
     slots: Slots,
+    memory: CallMemory,
     experiment: Experiment,
     files: Path | None,
     output: tuple[Connection, Connection],
@@ -34,11 +40,16 @@ def run_script(
         files: the folder for files of all workers' scripts, see `outpace.output_dir`.
     """
     print_into(*output)
-    task = experiment.task
+    line, task = ScriptPipe(pipe), experiment.task
     assert isinstance(task, Script)
-    HERE.attach = partial(SimulatedScript, pipe, slots, number, experiment)
+    HERE.attach = partial(SimulatedScript, line, slots, number, experiment)
     HERE.number, HERE.workers = number, experiment.workers
     HERE.files = None if files is None else files / worker_name(number)
+    collectives = VirtualCollectives(line, memory, number, experiment.workers)
+    HERE.collectives = lambda _: collectives
+    if experiment.peers is not None and experiment.peers.kind == "ssgd":
+        HERE.follow = partial(FollowedScript, line, collectives, number, experiment)
+    install(str(getattr(experiment.sync, "kind", "several strategies")))
     written = Written()
     written.watch()
     problem = run_as_main(task, number, experiment.seed)
@@ -48,4 +59,4 @@ def run_script(
     if problem is not None:
         error = type(problem) if isinstance(problem, OutpaceError) else RunError, str(problem)
     with contextlib.suppress(ConnectionError):
-        send(pipe, Ended(error, written.paths))
+        send(line, Ended(error, written.paths))

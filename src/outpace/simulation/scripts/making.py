@@ -11,8 +11,9 @@ from outpace.config.experiment import Experiment
 from outpace.engine.output import OnOutput
 from outpace.errors import ConfigError
 from outpace.record.trace import Trace
+from outpace.simulation.scripts.collectives.run import FollowedSimulation
 from outpace.simulation.scripts.measuring import with_measured_times
-from outpace.simulation.scripts.runs import ScriptSimulation
+from outpace.simulation.scripts.runs import ScriptRun, ScriptSimulation
 from outpace.simulation.scripts.without_servers import ScriptPeerSimulation
 from outpace.simulation.scripts.workers import ScriptWorkers
 from outpace.simulation.scripts.workload import ScriptWorkload
@@ -29,7 +30,7 @@ def require_script(task: Script) -> Path:
 
 def simulation_of_script(
     experiment: Experiment, trace: Trace, files: Path | None, show: OnOutput, **options: Any
-) -> ScriptSimulation | ScriptPeerSimulation:
+) -> ScriptRun:
     """Start the scripts of all workers, and return their run once all have attached.
 
     Without a law of run times, they are measured first: see `with_measured_times`.
@@ -53,7 +54,11 @@ def simulation_of_script(
     experiment = with_measured_times(experiment)
     workers = ScriptWorkers(experiment, None if files is None else files.absolute(), show)
     try:
-        kind = ScriptSimulation if experiment.peers is None else ScriptPeerSimulation
+        kind: type[ScriptRun] = ScriptPeerSimulation
+        if workers.attached[0].is_followed:
+            kind = FollowedSimulation
+        elif experiment.peers is None:
+            kind = ScriptSimulation
         return kind(experiment, ScriptWorkload(workers), trace, **options)
     except BaseException:
         workers.close()

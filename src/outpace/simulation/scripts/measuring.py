@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from outpace.cluster.observed import Measured
 from outpace.config.experiment import Experiment
@@ -19,8 +19,14 @@ from outpace.errors import ConfigError
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
 from outpace.simulation.measured import known_times, remember
+from outpace.simulation.scripts.collectives.matching import Part, carry_out_alone
+from outpace.simulation.scripts.collectives.memory import CallMemory
+from outpace.simulation.scripts.collectives.messages import Awaits, Joined
+from outpace.simulation.scripts.messages import Left, Stepped
+from outpace.simulation.scripts.process import Host, ScriptProcess
 from outpace.simulation.scripts.workers import ScriptWorkers
 
+T = TypeVar("T")
 _WARM_UP: Final = 3  # steps
 _LEAST: Final = 3  # steps that must be measured, if the script has fewer than are asked for
 
@@ -64,16 +70,18 @@ def _seconds(experiment: Experiment, files: Path, samples: int) -> list[float]:
     workers = ScriptWorkers(experiment, files, lambda *_: None, alone=True)
     try:
         (process,) = workers.processes
-        process.host = _NoRun()
+        process.host = _NoRun(experiment.workers)
         flat = workers.attached[0].parameters
         assert flat is not None
         values = [flat, workers.attached[0].averaged]
         workers.begin(workers.attached[0].averaged.numel(), [slice(0, flat.numel())])
         seconds: list[float] = []
+        if workers.attached[0].is_followed:
+            return _seconds_of_steps(process, process.host, _WARM_UP + samples)
         while len(seconds) < _WARM_UP + samples:
-            if process.go(values, len(seconds)) is None:
+            if at_once(process.go(values, len(seconds))) is None:
                 break
-            step = process.finish_step()
+            step = at_once(process.finish_step())
             if step is None:
                 break
             seconds.append(step.what.computed_s)
@@ -85,6 +93,10 @@ def _seconds(experiment: Experiment, files: Path, samples: int) -> list[float]:
 class _NoRun:
     """Takes the place of a run while steps are measured. Implements `Host`."""
 
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+        self._parts: dict[int, Part] = {}  # collectives that are not awaited yet, by number
+
     def logged(self, worker: int, values: Mapping[str, float]) -> None:
         pass
 
@@ -93,3 +105,33 @@ class _NoRun:
 
     def load_optimizer_state(self, worker: int, state: Mapping[int, State]) -> None:
         pass
+
+    def joined(self, worker: int, call: Joined, memory: CallMemory) -> None:
+        part = self._parts[call.number] = Part(worker, call, memory)
+        carry_out_alone(part, self._workers)
+
+    async def result(self, worker: int, number: int) -> bool:
+        return self._parts.pop(number).has_outputs
+
+
+def _seconds_of_steps(process: ScriptProcess, host: Host, count: int) -> list[float]:
+    """Return the durations of the first steps of a script that takes them itself."""
+    seconds: list[float] = []
+    while len(seconds) < count and not isinstance(message := process.receive(), Left):
+        if isinstance(message, Joined):
+            host.joined(0, message, process.memory)
+        elif isinstance(message, Awaits):
+            process.done(has_outputs=at_once(host.result(0, message.number)))
+        elif isinstance(message, Stepped):
+            seconds.append(message.computed_s)
+    return seconds
+
+
+def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Return what a coroutine returns that never blocks."""
+    try:
+        coroutine.send(None)
+    except StopIteration as ended:
+        found: T = ended.value
+        return found
+    raise AssertionError("it blocks")

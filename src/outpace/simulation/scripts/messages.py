@@ -13,14 +13,14 @@ import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from multiprocessing.connection import Connection
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import torch
 
 from outpace.errors import OutpaceError
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
+from outpace.simulation.scripts.collectives.messages import Awaits, Done, Joined, Reaches
 
 # -- from the script's process ---------------------------------------------------------
 
@@ -46,6 +46,8 @@ class Attached:
         averaged: the model buffers that workers average, as one vector.
         averaged_names: their names, each with its number of elements.
         buffers, used: see `ScriptModel`.
+        is_followed: True if the script's own collectives and optimizer do the training; then
+            settings, numbers, state and averaged are empty.
     """
 
     layout: str
@@ -64,6 +66,7 @@ class Attached:
     averaged_names: dict[str, int]
     buffers: torch.Tensor
     used: dict[str, Any]
+    is_followed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +146,12 @@ class Left:
     Attributes:
         fetch: True if it waits for `FinalParameters`.
         buffers: as in `Attached`.
+        parameters: of worker 0's model, if the script trains it itself; shape (parameters,).
     """
 
     fetch: bool
     buffers: torch.Tensor
+    parameters: torch.Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +170,9 @@ class Ended:
 FromScript: TypeAlias = (
     Attached
     | Computes
+    | Reaches
+    | Joined
+    | Awaits
     | Stepped
     | Taken
     | Logged
@@ -251,14 +259,22 @@ class Over:
     discard: bool = False
 
 
-ToScript: TypeAlias = Begin | Go | TakeStep | Outcome | States | FinalParameters | Over
+ToScript: TypeAlias = Begin | Go | TakeStep | Outcome | Done | States | FinalParameters | Over
 
 
-def send(pipe: Connection, message: FromScript | ToScript) -> None:
+class Pipe(Protocol):
+    """What messages are sent through: a Connection."""
+
+    def send_bytes(self, data: bytes, /) -> None: ...
+
+    def recv_bytes(self) -> bytes: ...
+
+
+def send(pipe: Pipe, message: FromScript | ToScript) -> None:
     """Send a message. Raises ConnectionError if the other side has ended."""
     pipe.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
 
 
-def receive(pipe: Connection) -> Any:
+def receive(pipe: Pipe) -> Any:
     """Return the next message. Raises EOFError or ConnectionError if the other side has ended."""
     return pickle.loads(pipe.recv_bytes())

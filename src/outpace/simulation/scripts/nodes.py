@@ -40,11 +40,11 @@ class ScriptComputing(Computing, ABC):
     async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
         await self._begin(parameters, iteration)
         await self._kernel.sleep(self._run_time(self.worker, iteration, self._kernel.now))
-        return self._end()
+        return await self._end()
 
     async def _begin(self, parameters: Sequence[Block], iteration: int) -> Computes:
         """Return when the script begins to compute, after an evaluation that takes time."""
-        found = self.process.go(parameters, iteration)
+        found = await self.process.go(parameters, iteration)
         if found is None:
             raise ScriptLeft
         if found.evaluated and (duration := next(self.evaluations)):
@@ -53,8 +53,8 @@ class ScriptComputing(Computing, ABC):
             self._recorder.untimed(self.worker, iteration, begun, self._kernel.now)
         return found
 
-    def _end(self) -> Sequence[Block | None]:
-        step = self.process.finish_step()
+    async def _end(self) -> Sequence[Block | None]:
+        step = await self.process.finish_step()
         if step is None:
             raise ScriptLeft
         self._has_computed()
@@ -93,13 +93,13 @@ class ScriptWorkerNode(ScriptComputing, WorkerNode):
         due = started + duration
         if not begun.abortable:
             await kernel.sleep(seconds(duration))  # as for real: it computes to the end
-            return self._end()
+            return await self._end()
         while message := await self.mailbox.get_within(seconds(max(0, due - kernel.now))):
             if ends_it(message):  # the script goes on to its step, which is then discarded
                 self._run.finished_step()
                 layers = self._run.layers  # a real worker stops between two layers
                 return Stopped((kernel.now - started) * layers // max(1, duration) / layers)
-        return self._end()
+        return await self._end()
 
     def _blocks(self, step: Step) -> Sequence[Block | None]:
         self._settings = StepSettings(step.what.settings, step.what.unused)

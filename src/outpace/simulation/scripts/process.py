@@ -23,9 +23,10 @@ from outpace.engine.scripts.misuse import with_name
 from outpace.errors import RunError
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
+from outpace.simulation.scripts.collectives.memory import CallMemory
+from outpace.simulation.scripts.collectives.messages import Awaits, Done, Joined
 from outpace.simulation.scripts.main import run_script
 from outpace.simulation.scripts.messages import (
-    Attached,
     Begin,
     Computes,
     Ended,
@@ -67,6 +68,12 @@ class Host(Protocol):
 
     def load_optimizer_state(self, worker: int, state: Mapping[int, State]) -> None:
         """Replace the state of the optimizer, by number of the parameter."""
+
+    def joined(self, worker: int, call: Joined, memory: CallMemory) -> None:
+        """Let a worker join a collective of its script."""
+
+    async def result(self, worker: int, number: int) -> bool:
+        """Wait for the end of a collective; return True if the worker has outputs of it."""
 
 
 class StepGradient:
@@ -131,6 +138,7 @@ class ScriptProcess:
     ) -> None:
         self.worker, self._name = worker, worker_name(worker)
         self._slots, self._has_reader = Slots(), has_reader
+        self.memory = CallMemory()  # of the script's own collectives
         self.pipe, theirs = Pipe()
         self._output = output
         with theirs:
@@ -140,6 +148,7 @@ class ScriptProcess:
                 worker,
                 theirs,
                 self._slots,
+                self.memory,
                 experiment,
                 files,
                 output.for_process,
@@ -149,6 +158,7 @@ class ScriptProcess:
         self.step: Stepped | None = None  # the last one
         self.has_left = False
         self.buffers = torch.empty(0)  # model buffers, as bytes
+        self.parameters: torch.Tensor | None = None  # if the script trains them itself, at its end
         self.ended: Ended | None = None
         self._ahead: Stepped | None = None  # arrived before it was asked for
         self._is_computing = self._waits_for_final = self._is_stopped = False
@@ -162,33 +172,34 @@ class ScriptProcess:
 
     # -- before the run ------------------------------------------------------------------
 
-    def attached(self) -> Attached:
-        """Return what the script trains, once it has called `outpace.attach`."""
-        message = self._receive()
-        assert isinstance(message, Attached)
-        self.buffers = message.buffers
-        return message
-
     def begin(self, elements: int, dtype: torch.dtype, slices: list[slice], buffers: Any) -> None:
         """Begin the run; see `Begin`."""
         self._slots.open(elements, dtype)
         send(self.pipe, Begin(elements, slices, buffers))
 
+    def receive(self) -> FromScript:
+        """Return the next message about the script's training."""
+        return self._receive()
+
+    def done(self, *, has_outputs: bool) -> None:
+        """Let a script continue that awaits the end of a collective; see `Done`."""
+        send(self.pipe, Done(has_outputs))
+
     # -- steps ---------------------------------------------------------------------------
 
-    def go(self, parameters: Sequence[Block], iteration: int) -> Computes | None:
+    async def go(self, parameters: Sequence[Block], iteration: int) -> Computes | None:
         """Let the script continue; return when it computes, or None if it leaves the run.
 
         A last step whose end was not awaited was cut off.
         """
         discard = self._is_computing
-        if discard and self._stepped(cut_off=True) is None:
+        if discard and await self._stepped(cut_off=True) is None:
             return None
         self._free_slot()
         fill(self._slots.parameters, [piece for block in parameters for piece in parts(block)])
         send(self.pipe, Go(iteration, discard))
         self._is_computing = True
-        message = self._receive()
+        message = await self._next_of_step()
         if isinstance(message, Left):
             return None
         if isinstance(message, Stepped):  # a step without a forward pass
@@ -197,9 +208,9 @@ class ScriptProcess:
         assert isinstance(message, Computes)
         return message
 
-    def finish_step(self) -> Step | None:
+    async def finish_step(self) -> Step | None:
         """Return the step that the script is in, at its end; None if it leaves the run instead."""
-        stepped = self._stepped()
+        stepped = await self._stepped()
         if stepped is None:
             return None
         if stepped.gradient is not Gradient.READY:
@@ -238,16 +249,27 @@ class ScriptProcess:
         if held is not None:
             held.take()
 
-    def _stepped(self, *, cut_off: bool = False) -> Stepped | None:
+    async def _stepped(self, *, cut_off: bool = False) -> Stepped | None:
         """Return the step at its end, whose virtual time has passed. cut_off: it was cut off."""
         self._is_cut_off = cut_off
-        message, self._ahead = self._ahead or self._receive(), None
+        message, self._ahead = self._ahead or await self._next_of_step(), None
         self._is_computing = False
         if isinstance(message, Left):
             return None
         assert isinstance(message, Stepped)
         self.step = message
         return message
+
+    async def _next_of_step(self) -> FromScript:
+        """Return the next message about a step, after the script's own collectives before it."""
+        while True:
+            message = self._receive()
+            if isinstance(message, Joined):
+                self.host.joined(self.worker, message, self.memory)
+            elif isinstance(message, Awaits):
+                self.done(has_outputs=await self.host.result(self.worker, message.number))
+            else:
+                return message
 
     # -- the end ---------------------------------------------------------------------------
 
@@ -269,12 +291,21 @@ class ScriptProcess:
         """
         discard = self._is_computing and not self.has_left
         if discard:
-            self._stepped(cut_off=True)
+            self._await_step(reason)
         if self._waits_for_final:
             fill(self._slots.parameters, [piece for block in parameters for piece in parts(block)])
             send(self.pipe, FinalParameters(has_buffers))
         elif not (self.has_left or self._is_stopped):
             send(self.pipe, Over(reason, discard))
+
+    def _await_step(self, reason: str) -> None:
+        """Let the script compute until its step, or until it waits for other workers."""
+        self._is_cut_off = True
+        while not isinstance(message := self._receive(), Stepped | Left):
+            if isinstance(message, Awaits):
+                send(self.pipe, Over(reason, discard=True))
+                self._is_stopped = True
+        self._is_computing = False
 
     def await_end(self) -> None:
         """Wait for the end of the script."""
@@ -303,6 +334,7 @@ class ScriptProcess:
             self._process.join()
         self._process.close()
         self._slots.close()
+        self.memory.close()
 
     # -- messages ----------------------------------------------------------------------------
 
@@ -327,7 +359,7 @@ class ScriptProcess:
             else:
                 if isinstance(message, Left):
                     self.has_left, self._waits_for_final = True, message.fetch
-                    self.buffers = message.buffers
+                    self.buffers, self.parameters = message.buffers, message.parameters
                 return message
 
     def _next(self) -> FromScript:

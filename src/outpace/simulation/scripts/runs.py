@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from outpace.blocks.block import Block
+from outpace.cluster.paths import Paths
 from outpace.config.experiment import Experiment
 from outpace.engine.outcome import require_trained
 from outpace.engine.scripts.layout import places_of
@@ -18,8 +20,14 @@ from outpace.engine.servers import AbortableProgram, has_scheduler
 from outpace.optim.python import PythonOptimizer
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
+from outpace.record.trace import NONE
+from outpace.simulation.collective.routes import Formula
 from outpace.simulation.executors.gradients import Gradients
 from outpace.simulation.scripts.blocks import optimizer_of
+from outpace.simulation.scripts.collectives.matching import Part
+from outpace.simulation.scripts.collectives.memory import CallMemory
+from outpace.simulation.scripts.collectives.messages import Joined
+from outpace.simulation.scripts.collectives.simulated import SimulatedCollectives
 from outpace.simulation.scripts.messages import Gradient, Stepped
 from outpace.simulation.scripts.nodes import (
     ScriptComputing,
@@ -32,6 +40,7 @@ from outpace.simulation.servers import Simulation
 from outpace.simulation.service_times import times_of
 from outpace.simulation.virtual import VirtualRun
 from outpace.support import notices
+from outpace.support.units import Time
 from outpace.sync.messages import SCHEDULER, Leave, worker_name
 from outpace.sync.parameter_block import ParameterBlock, parameter_block
 from outpace.tasks import Workload
@@ -56,6 +65,8 @@ class ScriptRun(VirtualRun):
         self._first_gradients = SameGradients(names, lambda text: self.warn(text))
         for process in self._processes:
             process.host = self
+        self.collectives = self._collectives_of(experiment)
+        self._waited = [0] * experiment.workers  # in collectives of the present iteration (ns)
         return ScriptGradients(self._workload)  # type: ignore[return-value]
 
     @property
@@ -98,6 +109,7 @@ class ScriptRun(VirtualRun):
         """Give a worker's context its process."""
         worker, experiment = context.worker, self.experiment
         context.process, context.note = self._processes[worker], self._note_step
+        context.iteration_finished = partial(self._iteration_finished, worker)
         context.evaluations = times_of(
             experiment.evaluation_time, experiment.seed, "evaluation time", worker
         )
@@ -115,8 +127,51 @@ class ScriptRun(VirtualRun):
 
     def left(self, worker: int) -> None:
         """Note that a worker has left the run; end its script if it still trains."""
+        self.collectives.leave(worker)
         self._first_gradients.has_left(worker_name(worker))
         self._processes[worker].stop("stop.iterations is reached")
+
+    # -- the script's own collectives --------------------------------------------------------
+
+    def _collectives_of(self, experiment: Experiment) -> SimulatedCollectives:
+        """Return the collectives of the scripts, beside the messages of the strategy."""
+        law = experiment.network
+        paths = None if law is None else Paths(law, experiment.machines)
+        route = Formula(self.kernel, self.network, paths, workers=0)
+        return SimulatedCollectives(self.kernel, route, "ring", experiment.workers, self._ended)
+
+    def _ended(self, part: Part) -> None:
+        """Note that a worker has the result of a collective of its script."""
+        iteration = self.totals.iterations.get(part.worker, 0)
+        times = part.joined, part.all_joined, part.ended
+        self.recorder.collective(part.worker, iteration, part.number, *times)
+
+    def joined(self, worker: int, call: Joined, memory: CallMemory) -> None:
+        """See `Host`."""
+        self.collectives.join(worker, call, memory)
+
+    async def result(self, worker: int, number: int) -> bool:
+        """See `Host`."""
+        since = self.kernel.now
+        part = await self.collectives.result(worker, number)
+        self._waited[worker] += self.kernel.now - since
+        return part.has_outputs
+
+    def _iteration_finished(
+        self,
+        worker: int,
+        iteration: int,
+        started: Time,
+        computed: Time,
+        finished: Time,
+        held: Time,
+        last_shard: int = NONE,
+    ) -> None:
+        """Note an iteration; what its script has waited for others is no computation."""
+        waited, self._waited[worker] = self._waited[worker], 0
+        computed = max(started, computed - waited)
+        note = self.recorder.iteration_finished
+        note(worker, iteration, started, computed, finished, held, last_shard)
 
     # -- what scripts ask for --------------------------------------------------------------
 

@@ -40,5 +40,14 @@ class Stopwatch:
         finally:
             self._left_out += time.perf_counter() - since
 
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Leave out the time for which the script waits for other workers."""
+        since = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._left_out += time.perf_counter() - since
+
     def read(self) -> float:
         return time.perf_counter() - self._started - self._left_out

@@ -12,6 +12,7 @@ from outpace.config.experiment import Experiment
 from outpace.engine.output import OnOutput, Output
 from outpace.engine.scripts.misuse import other_parameters
 from outpace.errors import ConfigError
+from outpace.simulation.scripts.collectives.opening import Opening
 from outpace.simulation.scripts.memory import free_bytes, own_bytes
 from outpace.simulation.scripts.messages import Attached
 from outpace.simulation.scripts.output import OutputThread
@@ -61,13 +62,13 @@ class ScriptWorkers:
         self._show: OnOutput = partial(_without_name, show) if workers == 1 else show
         try:
             first = self._start(0, experiment, files)
-            self.attached = [first.attached()]
-            _require_memory(first, self.attached[0], workers)
+            opening = Opening(experiment.workers, alone=alone)
+            _require_memory(first, opening.follow(first), workers)
             for worker in range(1, workers):
                 self._start(worker, experiment, files)
-            for process in self.processes[1:]:
-                self.attached.append(process.attached())
-                _require_fit(process.worker, self.attached[-1], self.attached[0], experiment)
+            self.attached = opening.attached(self.processes)
+            for worker in range(1, workers):
+                _require_fit(worker, self.attached[worker], self.attached[0], experiment)
         except BaseException:
             self.close()
             raise
@@ -120,16 +121,21 @@ def _without_name(show: OnOutput, _: str, line: str, error: bool) -> None:
     show("", line, error)
 
 
-def _require_memory(first: ScriptProcess, attached: Attached, workers: int) -> None:
-    """Raise ConfigError if the other workers' processes do not fit into the memory."""
+def _require_memory(first: ScriptProcess, attached: Attached | None, workers: int) -> None:
+    """Raise ConfigError if the other workers' processes do not fit into the memory.
+
+    attached: None if the script waits for others, in a collective of its own.
+    """
     own, free = own_bytes(first.pid), free_bytes()
     if own is None or free is None or workers == 1:
         return
-    each = own + _COPIES * sum(attached.layers) * attached.dtype.itemsize
+    each = own
+    if attached is not None:
+        each += _COPIES * sum(attached.layers) * attached.dtype.itemsize
     if each * (workers - 1) > free:
         raise ConfigError(
             f"workers: {workers} scripts need at least {workers * each / 1e9:.1f} GB, because the "
-            f"process of worker-0 has {own / 1e6:.0f} MB for itself alone after outpace.attach, "
+            f"process of worker-0 has {own / 1e6:.0f} MB for itself alone before its training, "
             f"and {free / 1e9:.1f} GB are free: have at most {1 + free // each} workers"
         )
 
@@ -137,6 +143,11 @@ def _require_memory(first: ScriptProcess, attached: Attached, workers: int) -> N
 def _require_fit(worker: int, other: Attached, first: Attached, experiment: Experiment) -> None:
     """Raise ConfigError unless this worker trains what worker 0 trains."""
     name = worker_name(worker)
+    if other.is_followed != first.is_followed:
+        raise ConfigError(
+            f"{name} and worker-0 differ: one calls outpace.attach, the other trains with "
+            "DistributedDataParallel: let all workers do the same"
+        )
     if other.layout != first.layout:
         raise other_parameters(name, other.layout, first.layout)
     if experiment.peers is not None and other.state_digest != first.state_digest:

@@ -128,7 +128,7 @@ class Attached:
         process = self.process
         if self._left or not process.has_started:
             return
-        getattr(process.recorder, "collective", lambda *_: None)(
+        process.recorder.collective(
             process.worker, self._trainer.iteration, number, begun, begun, ended
         )
         if in_computation and not self._is_untimed:

@@ -1,0 +1,87 @@
+"""The rounds of the collectives of torch.distributed, beside those of averages.
+
+N members, m bytes of each member (of all chunks together where a member has one for each other),
+latency L and bandwidth B. The first member is the root, if there is one. The formulas are those of
+Thakur, Rabenseifner and Gropp (2005), section 4, but for gather and scatter:
+
+- broadcast and reduce: a binomial tree, ⌈log2 N⌉·(L + m/B).
+- all-gather: a ring, (N−1)·(L + m/B).
+- reduce-scatter: a ring of chunks, (N−1)·(L + m/(N·B)).
+- all-to-all: N−1 exchanges of chunks, (N−1)·(L + m/(N·B)).
+- gather and scatter: one message after the other to or from the root, as Gloo does it,
+  (N−1)·(L + m/B), with m the bytes of one member.
+- barrier: ⌈log2 N⌉·L, by dissemination (Hensgen, Finkel and Manber 1988).
+- message: from the first member to the second, L + m/B.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, Literal, TypeAlias
+
+Round: TypeAlias = list[tuple[int, int]]  # (sender, receiver)
+OtherPattern: TypeAlias = Literal[
+    "broadcast",
+    "reduce",
+    "all-gather",
+    "reduce-scatter",
+    "all-to-all",
+    "gather",
+    "scatter",
+    "barrier",
+    "message",
+]
+
+
+def _broadcast(members: Sequence[int]) -> list[Round]:
+    rounds, reached = [], 1
+    while reached < len(members):
+        new = members[reached : 2 * reached]
+        rounds.append([(members[n], receiver) for n, receiver in enumerate(new)])
+        reached *= 2
+    return rounds
+
+
+def _reduce(members: Sequence[int]) -> list[Round]:
+    return [[(to, sender) for sender, to in once] for once in reversed(_broadcast(members))]
+
+
+def _ring(members: Sequence[int]) -> list[Round]:
+    count = len(members)
+    once = [(sender, members[(n + 1) % count]) for n, sender in enumerate(members)]
+    return [once] * (count - 1)
+
+
+def _all_to_all(members: Sequence[int]) -> list[Round]:
+    count = len(members)
+    return [
+        [(sender, members[(n + step) % count]) for n, sender in enumerate(members)]
+        for step in range(1, count)
+    ]
+
+
+def _barrier(members: Sequence[int]) -> list[Round]:
+    count, step, rounds = len(members), 1, []
+    while step < count:
+        rounds.append([(one, members[(n + step) % count]) for n, one in enumerate(members)])
+        step *= 2
+    return rounds
+
+
+_ROUNDS: Final[dict[str, Callable[[Sequence[int]], list[Round]]]] = {
+    "broadcast": _broadcast,
+    "reduce": _reduce,
+    "all-gather": _ring,
+    "reduce-scatter": _ring,
+    "all-to-all": _all_to_all,
+    "gather": lambda members: [[(other, members[0])] for other in members[1:]],
+    "scatter": lambda members: [[(members[0], other)] for other in members[1:]],
+    "barrier": _barrier,
+    "message": lambda members: [[(members[0], members[1])]],
+}
+_IN_CHUNKS: Final = ("reduce-scatter", "all-to-all")
+
+
+def other_rounds(pattern: str, members: Sequence[int]) -> tuple[list[Round], int]:
+    """Return the rounds of a collective, and into how many chunks its bytes are divided."""
+    return _ROUNDS[pattern](members), len(members) if pattern in _IN_CHUNKS else 1

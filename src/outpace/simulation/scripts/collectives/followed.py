@@ -1,0 +1,225 @@
+"""The worker in the process of a script whose own collectives and optimizer do the training.
+
+An iteration begins with the first forward pass with gradients after a step, and ends with the next
+step. How far its computation is when the script hands over a gradient bucket is estimated. Backward
+takes twice as long as forward (one matrix product forward, two backward), and a bucket's share of
+the time is its share s of the elements. So in the f-th of F forward passes of an iteration, a
+bucket is handed over at (f - 1 + 1/3 + s·2/3)/F, where s counts the buckets before it, too. F is
+that of the iteration before, at least f.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, NoReturn
+
+import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+from outpace.blocks.block import Pieces, parameters_digest
+from outpace.config.experiment import Experiment
+from outpace.engine.distributed.call import Call
+from outpace.engine.scripts.gradient import FirstGradient
+from outpace.engine.scripts.misuse import require_log
+from outpace.engine.scripts.model import ScriptModel
+from outpace.engine.scripts.running import RunOver
+from outpace.simulation.scripts.collectives.messages import Reaches
+from outpace.simulation.scripts.collectives.script import VirtualCollectives
+from outpace.simulation.scripts.messages import (
+    Attached,
+    Begin,
+    Computes,
+    Gradient,
+    Left,
+    Logged,
+    Over,
+    Stepped,
+)
+from outpace.simulation.scripts.pipe import ScriptPipe
+from outpace.simulation.scripts.stopwatch import Stopwatch
+from outpace.support.place import HERE
+from outpace.sync.messages import worker_name
+from outpace.tasks.abort_points import Computation
+
+_FORWARD: Final = 1 / 3  # of the time of a forward and a backward pass
+
+
+class FollowedScript:
+    """This worker in virtual time. Implements `Followed`."""
+
+    def __init__(
+        self,
+        pipe: ScriptPipe,
+        collectives: VirtualCollectives,
+        number: int,
+        experiment: Experiment,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+    ) -> None:
+        self._pipe, self._number, self._name = pipe, number, worker_name(number)
+        self._script = ScriptModel(model, optimizer)
+        self._last = experiment.stop.iterations
+        self._iteration = 0
+        self._passes = 0  # forward passes of this iteration so far
+        self._expected = 1  # forward passes of an iteration
+        self._progress = 0.0
+        self._untimed = 0  # contexts that the script is in
+        self._left = False
+        self._pid = os.getpid()
+        self._clock = Stopwatch()
+        self._told: tuple[int, str] | None = None
+        self._first = FirstGradient(self._tell_first, wanted=experiment.workers > 1)
+        self._gradients: list[torch.Tensor] | None = []  # buckets, until the first gradient is told
+        pipe.on_over = self._exit
+        collectives.progress, collectives.waiting = self._progress_of, self._clock.waiting
+        register_module_forward_pre_hook(self._looks_at)
+        model.register_forward_pre_hook(self._begins_pass)
+
+    @property
+    def _is_copy(self) -> bool:
+        """True in a process that the script has forked."""
+        return os.getpid() != self._pid
+
+    def start(self) -> None:
+        """Tell the simulation what the script trains; return when its time begins."""
+        script = self._script
+        flat = script.flat().cpu()
+        self._pipe.send(
+            Attached(
+                layout=script.layout,
+                layers=script.layers,
+                dtype=script.dtype,
+                optimizer=type(script.optimizer).__name__,
+                takes_steps=True,
+                settings=[],
+                numbers=[],
+                members=script.members,
+                state={},
+                state_digest="",
+                digest=parameters_digest([flat]),
+                parameters=flat if self._number == 0 else None,
+                averaged=flat[:0],
+                averaged_names={},
+                buffers=script.read_buffers(),
+                used=script.used(),
+                is_followed=True,
+            )
+        )
+        begin = self._pipe.receive()
+        assert isinstance(begin, Begin)
+        self._clock.start()
+
+    # -- an iteration ------------------------------------------------------------------------
+
+    def forward(self) -> None:
+        """Note that a forward pass with gradients begins."""
+        if self._is_copy or self._untimed:
+            return
+        if not self._passes:
+            self._pipe.send(Computes(abortable=False, evaluated=self._clock.has_evaluated))
+            self._clock.computes()
+        self._passes += 1
+        self._expected = max(self._expected, self._passes)
+        self._progress = max(self._progress, (self._passes - 1) / self._expected)
+
+    def _begins_pass(self, *_: Any) -> None:
+        """Note that the model itself begins: model buffers have been broadcast before."""
+        if self._passes and torch.is_grad_enabled() and not (self._is_copy or self._untimed):
+            self._reach(_FORWARD)
+            self._pipe.send(Reaches(self._progress))
+
+    def _progress_of(self, call: Call) -> float:
+        if self._passes and call.bucket is not None:
+            share = call.bucket.handed_over / call.bucket.total
+            self._reach(_FORWARD + (1 - _FORWARD) * share)
+            self._keep(call)
+        return self._progress
+
+    def _reach(self, share: float) -> None:
+        """Be at this share of the present forward and backward pass."""
+        self._progress = max(self._progress, (self._passes - 1 + share) / self._expected)
+
+    def stepped(self) -> None:
+        """End the iteration: the optimizer has taken a step. Raises RunOver if it was the last."""
+        if self._is_copy or self._left:
+            return
+        computed_s = self._clock.read()
+        self._compare()
+        self._pipe.send(Stepped(Gradient.READY, [], [], computed_s, self._told, HERE.batch_size))
+        self._told = None
+        self._expected, self._passes, self._progress = max(1, self._passes), 0, 0.0
+        self._iteration += 1
+        if self._iteration == self._last:
+            self._exit(Over("stop.iterations is reached"))
+        self._clock.start()
+
+    def _looks_at(self, *_: Any) -> None:
+        if not (torch.is_grad_enabled() or self._is_copy or self._untimed):
+            self._clock.evaluates()
+
+    # -- the first gradient ------------------------------------------------------------------
+
+    def _keep(self, call: Call) -> None:
+        """Keep a copy of this worker's own gradients, until the first that says something."""
+        if self._gradients is not None:
+            self._gradients += [tensor.detach().cpu().reshape(-1).clone() for tensor in call.inputs]
+
+    def _compare(self) -> None:
+        if self._gradients is not None:
+            found = Pieces(self._gradients) if self._gradients else None
+            self._first.look(self._iteration, found)
+            self._gradients = [] if self._first.is_wanted else None
+
+    def _tell_first(self, iteration: int, digest: str) -> None:
+        self._told = iteration, digest
+
+    # -- the end -----------------------------------------------------------------------------
+
+    def leave(self, *, fetch: bool = False) -> None:
+        """Leave the run. The model has the final parameters already."""
+        if self._left or self._is_copy:
+            return
+        self._left = True
+        script = self._script
+        parameters = script.flat().cpu() if self._number == 0 else None
+        self._pipe.send(Left(False, script.read_buffers(), parameters))
+
+    def end(self, error: Exception | None) -> None:
+        """Leave the run at the end of the script."""
+        if error is None:
+            self.leave()
+
+    def _exit(self, over: Over) -> NoReturn:
+        """Exit the script because the run is over."""
+        if not over.reason:
+            self._left = True
+            raise RunOver("outpace: the run was ended early")
+        if not self._left:
+            self.leave()
+            print(f"outpace: {over.reason}; the script of {self._name} ends here", file=sys.stderr)  # noqa: T201
+        raise RunOver(0)
+
+    # -- contexts and notes of the script ------------------------------------------------------
+
+    @contextmanager
+    def abortable(self) -> Iterator[Computation]:
+        """See `outpace.abortable`; nothing is stopped."""
+        yield Computation()
+
+    @contextmanager
+    def untimed(self) -> Iterator[None]:
+        """See `outpace.untimed`."""
+        self._untimed += 1
+        try:
+            with self._clock.paused():
+                yield
+        finally:
+            self._untimed -= 1
+
+    def log(self, values: Mapping[str, float]) -> None:
+        """See `outpace.log`."""
+        require_log(self._name, copy=self._is_copy)
+        self._pipe.send(Logged(dict(values)))

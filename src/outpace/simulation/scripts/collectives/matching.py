@@ -1,0 +1,189 @@
+"""Finds out which calls of the workers' scripts are the same collective, and computes its result.
+
+The n-th collective of a worker is the n-th of all workers, as torch.distributed has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from outpace.errors import RunError
+from outpace.simulation.collective.values import results_of
+from outpace.simulation.scripts.collectives.memory import CallMemory
+from outpace.simulation.scripts.collectives.messages import Joined
+from outpace.support.units import Time
+from outpace.sync.messages import worker_name
+
+_COMBINES: Final = ("all_reduce", "reduce", "reduce_scatter")
+_ROOTED: Final = ("broadcast", "reduce", "gather", "scatter")
+_REMEDY: Final = (
+    "all workers must call the same collectives in the same order; if they have different numbers "
+    "of batches, use DistributedDataParallel's join(), or a sampler that gives all as many"
+)
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """One worker's part in a collective.
+
+    Attributes:
+        number: of the collective.
+        joined: time when the worker joined.
+        all_joined: time when all workers had joined.
+        ended: time when the worker had the result.
+    """
+
+    worker: int
+    call: Joined
+    memory: CallMemory
+    joined: Time = 0
+    number: int = -1
+    all_joined: Time = 0
+    ended: Time = 0
+    has_outputs: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Collective:
+    """A collective. parts: of those that have joined, by worker."""
+
+    number: int
+    parts: dict[int, Part] = field(default_factory=dict)
+
+    @property
+    def first(self) -> Joined:
+        """The call of the lowest rank."""
+        return self.parts[min(self.parts)].call
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes that its cost depends on: see `collective_rounds`."""
+        sizes = [_own_elements(part.call) for part in self.parts.values()]
+        return max(sizes) * self.first.dtype.itemsize
+
+    def carry_out(self) -> None:
+        """Write the result into the memory of each worker."""
+        parts = [part for _, part in sorted(self.parts.items())]
+        values = [_value(part) for part in parts]
+        first = self.first
+        sizes = [part.call.parts for part in parts]
+        results = results_of(first.kind, first.operation, first.root, values, sizes)
+        for part, result in zip(parts, results, strict=True):
+            _give(part, result)
+
+
+def carry_out_alone(part: Part, workers: int) -> None:
+    """Write the result for a worker that runs alone: as if all others had given what it gives."""
+    call = part.call
+    if call.root > 0 and call.kind in ("broadcast", "scatter"):
+        return  # what another would give is not known
+    values, sizes = [_value(part)] * workers, [call.parts] * workers
+    _give(part, results_of(call.kind, call.operation, max(call.root, 0), values, sizes)[0])
+
+
+def _value(part: Part) -> Any:
+    return part.memory.view(part.call.place, sum(part.call.parts), part.call.dtype)
+
+
+def _give(part: Part, result: Any) -> None:
+    if result is not None:
+        call, part.has_outputs = part.call, True
+        part.memory.view(call.place, result.numel(), call.dtype).copy_(result)
+
+
+class Matching:
+    """The collectives of a run that not all workers have joined."""
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+        self._count = [0] * workers  # collectives that each has joined
+        self._open: dict[int, Collective] = {}  # by number
+        self._left: set[int] = set()
+
+    def join(self, part: Part) -> Collective | None:
+        """Let a worker join its next collective; return it if all workers have joined it.
+
+        Raises:
+            RunError: another worker has called another collective, or has left.
+        """
+        number = part.number = self._count[part.worker]
+        self._count[part.worker] += 1
+        found = self._open.setdefault(number, Collective(number))
+        for other in found.parts.values():
+            _require_same(number, other, part)
+        found.parts[part.worker] = part
+        self._require_present(found)
+        if len(found.parts) < self._workers:
+            return None
+        return self._open.pop(number)
+
+    def leave(self, worker: int) -> None:
+        """Note that a worker joins no more collectives.
+
+        Raises:
+            RunError: another worker has joined one that this worker has not.
+        """
+        self._left.add(worker)
+        for found in self._open.values():
+            self._require_present(found)
+
+    def waiting(self) -> list[str]:
+        """Describe the collectives that not all workers have joined."""
+        return [
+            f"{_named(list(found.parts.values()))}; "
+            f"{_names(sorted(set(range(self._workers)) - found.parts.keys()))} did not"
+            for found in self._open.values()
+        ]
+
+    def _require_present(self, found: Collective) -> None:
+        missing = sorted(self._left - found.parts.keys())
+        if missing:
+            raise RunError(
+                f"{_names(missing)} left the run before collective {found.number}, which "
+                f"{_named(list(found.parts.values()))}: {_REMEDY}"
+            )
+
+
+def _named(parts: Sequence[Part]) -> str:
+    return ", ".join(f"{worker_name(part.worker)} called ({part.call})" for part in parts)
+
+
+def _names(workers: Sequence[int]) -> str:
+    return ", ".join(map(worker_name, workers))
+
+
+def _own_elements(call: Joined) -> int:
+    """Return the number of elements of one member's tensors."""
+    given = sum(call.parts)
+    return call.elements if call.kind in ("broadcast", "scatter") else given
+
+
+def _require_same(number: int, one: Part, other: Part) -> None:
+    """Raise RunError unless two workers' calls are parts of the same collective."""
+    first, second = sorted((one, other), key=lambda part: part.worker)
+    words = [_words(part.call) for part in (first, second)]
+    if words[0] != words[1]:
+        calls = ", but ".join(
+            f"{worker_name(part.worker)} called {text} at {part.call.where}"
+            for part, text in zip((first, second), words, strict=True)
+        )
+        raise RunError(f"collective {number} differs between workers: {calls}: {_REMEDY}")
+
+
+def _words(call: Joined) -> str:
+    """Describe what must be the same for all workers."""
+    if call.kind == "barrier":
+        return "barrier"
+    what = [call.kind]
+    if call.kind in _COMBINES:
+        what.append(call.operation)
+    if call.kind != "all_to_all":
+        what.append(f"of {_own_elements(call):,} elements")
+    what.append(str(call.dtype).removeprefix("torch."))
+    if call.kind in _ROOTED:
+        what.append(f"with root {call.root}")
+    if call.bucket is not None:
+        what.append(f"(gradient bucket {call.bucket.index})")
+    return " ".join(what)

@@ -1,0 +1,62 @@
+"""The messages about collectives between the simulation and a script's process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from outpace.engine.distributed.call import Bucket
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The script has begun its part in a collective; see `Call` for what is not said here.
+
+    Attributes:
+        dtype: of all tensors.
+        parts: numbers of elements of the inputs.
+        elements: of all outputs together.
+        place: where the inputs lie in the memory for collectives, one after the other, and where
+            the outputs are expected; in bytes.
+        progress: share of the computation of the present iteration that is done, in [0, 1].
+    """
+
+    number: int
+    kind: str
+    operation: str
+    root: int
+    where: str
+    dtype: torch.dtype
+    parts: tuple[int, ...]
+    elements: int
+    place: int
+    bucket: Bucket | None
+    progress: float
+
+    def __str__(self) -> str:
+        return f"{self.kind} at {self.where}"
+
+
+@dataclass(frozen=True, slots=True)
+class Awaits:
+    """The script waits for the end of a collective: for `Done`."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reaches:
+    """The script computes, and joins no collective before it has done this share of it."""
+
+    progress: float
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A collective has ended.
+
+    has_outputs: True if this worker's outputs are in the memory; else they stay as they were.
+    """
+
+    has_outputs: bool

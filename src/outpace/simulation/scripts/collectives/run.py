@@ -1,0 +1,224 @@
+"""Runs in virtual time of scripts whose own collectives and optimizers do the training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from outpace.blocks.block import Block
+from outpace.cluster.paths import Paths
+from outpace.config.experiment import Experiment
+from outpace.errors import ConfigError
+from outpace.optim.step import OptimizerState
+from outpace.optim.torch_optimizers import State
+from outpace.simulation.collective.routes import Formula, Messages, Route
+from outpace.simulation.control import SimulationControl
+from outpace.simulation.scripts.collectives.matching import Part
+from outpace.simulation.scripts.collectives.messages import Awaits, Joined, Reaches
+from outpace.simulation.scripts.collectives.simulated import SimulatedCollectives
+from outpace.simulation.scripts.messages import Computes, Left, Stepped
+from outpace.simulation.scripts.process import ScriptProcess
+from outpace.simulation.scripts.runs import ScriptRun
+from outpace.simulation.service_times import times_of
+from outpace.support.units import Time, nanoseconds, seconds
+from outpace.sync.messages import worker_name
+from outpace.tasks import Workload
+
+
+class FollowedSimulation(ScriptRun):
+    """A run of a script with DistributedDataParallel and `sync.kind=ssgd`."""
+
+    def _set_up(self, experiment: Experiment, workload: Workload) -> None:
+        strategy = experiment.peers
+        assert strategy is not None
+        if strategy.wire != "full":
+            raise ConfigError(
+                f"sync.wire={strategy.wire}: a script with DistributedDataParallel all-reduces its "
+                "gradients itself: leave wire out"
+            )
+        self._steps = [0] * experiment.workers
+        self._control = SimulationControl(self, [], [])
+        self.workers = [FollowedWorker(self, process) for process in self._processes]
+        for worker in self.workers:
+            self.kernel.spawn(worker.run(), worker_name(worker.number))
+
+    def _collectives_of(self, experiment: Experiment) -> SimulatedCollectives:
+        strategy, law = experiment.peers, experiment.network
+        assert strategy is not None
+        if law is not None and law.contention == "fair" and law.all_reduce is None:
+            route: Route = Messages(self.kernel, self.network, experiment.workers)
+        else:
+            paths = None if law is None else Paths(law, experiment.machines)
+            route = Formula(self.kernel, self.network, paths, experiment.workers)
+        kind = strategy.all_reduce
+        return SimulatedCollectives(self.kernel, route, kind, experiment.workers, self._ended)
+
+    def _ended(self, part: Part) -> None:
+        if part.call.bucket is None:
+            super()._ended(part)
+
+    def parameters(self) -> list[Block]:
+        found = self._processes[0].parameters
+        return self._workload.initial_parameters() if found is None else [found]
+
+    @property
+    def updates(self) -> int:
+        return min(self._steps)
+
+    @property
+    def _changes(self) -> tuple[int, ...]:
+        return tuple(self._steps)
+
+    def stepped(self, worker: int, step: Stepped) -> None:
+        """Count a step of a worker's optimizer."""
+        before = self.updates
+        self._steps[worker] += 1
+        self.recorder.gradients_applied(1, [0])
+        self._note_step(worker, step)
+        if self.updates > before:
+            self._on_update(0, self.updates)
+
+    def _values(self, worker: int) -> Sequence[Block]:
+        return []  # each script has them already
+
+    def optimizer_state(self, worker: int) -> Sequence[OptimizerState]:
+        raise NotImplementedError("the script's own optimizer has its state")
+
+    def load_optimizer_state(self, worker: int, state: Mapping[int, State]) -> None:
+        raise NotImplementedError("the script's own optimizer has its state")
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        return self._workload.state_dict(self.parameters())
+
+
+@dataclass(slots=True)
+class _Iteration:
+    """The iteration that a worker is in.
+
+    Attributes:
+        duration: time that its computation takes.
+        computed: time that it has computed.
+        held: time that it waited for others to join a collective.
+    """
+
+    started: Time
+    duration: Time
+    computed: Time = 0
+    held: Time = 0
+    buckets: list[Part] = field(default_factory=list)  # of the present backward pass
+    computed_at_first: Time = 0  # `computed` when the first of them was joined
+
+
+class FollowedWorker:
+    """Follows the script of a worker through virtual time."""
+
+    def __init__(self, run: FollowedSimulation, process: ScriptProcess) -> None:
+        self._run, self._process, self.number = run, process, process.worker
+        self._kernel, self._recorder = run.kernel, run.recorder
+        self.iteration = 0
+        self._present: _Iteration | None = None
+        experiment = run.experiment
+        self._evaluations: Iterator[Time] = times_of(
+            experiment.evaluation_time, experiment.seed, "evaluation time", self.number
+        )
+        self._buckets: dict[int, Time] = {}  # `computed` when a bucket was joined, by number
+        self._reductions = 0  # backward passes whose gradients were all-reduced
+
+    async def run(self) -> None:
+        """Follow the script until it leaves the run."""
+        while True:
+            message: Any = self._process.receive()
+            if isinstance(message, Left):
+                break
+            if isinstance(message, Computes):
+                await self._begin(message.evaluated)
+            elif isinstance(message, Reaches):
+                await self._compute(message.progress)
+            elif isinstance(message, Joined):
+                await self._join(message)
+            elif isinstance(message, Awaits):
+                await self._await(message.number)
+            elif isinstance(message, Stepped):
+                await self._end(message)
+            else:
+                raise AssertionError(f"{worker_name(self.number)} sent {message}")
+        self._run.left(self.number)
+
+    async def _begin(self, evaluated: bool) -> _Iteration:
+        """Begin an iteration, after an evaluation that takes time."""
+        kernel = self._kernel
+        if evaluated and (duration := next(self._evaluations)):
+            begun = kernel.now
+            await kernel.sleep(seconds(duration))
+            self._recorder.untimed(self.number, self.iteration, begun, kernel.now)
+        takes_s = self._run.run_time(self.number, self.iteration, kernel.now)
+        self._present = _Iteration(kernel.now, nanoseconds(takes_s))
+        return self._present
+
+    async def _compute(self, progress: float) -> None:
+        """Let time pass until this share of the iteration has been computed."""
+        present = self._present
+        if present is None:
+            return
+        until = round(progress * present.duration)
+        if until > present.computed:
+            duration, present.computed = until - present.computed, until
+            await self._kernel.sleep(seconds(duration))
+
+    async def _join(self, call: Joined) -> None:
+        await self._compute(call.progress)
+        if self._present is not None and call.bucket is not None:
+            self._buckets[call.number] = self._present.computed
+        self._run.collectives.join(self.number, call, self._process.memory)
+
+    async def _await(self, number: int) -> None:
+        since = self._kernel.now
+        part = await self._run.collectives.result(self.number, number)
+        present = self._present
+        if present is not None:
+            present.held += max(0, min(part.all_joined, part.ended) - since)
+            if part.call.bucket is not None:
+                self._reduced(present, part)
+        self._process.done(has_outputs=part.has_outputs)
+
+    def _reduced(self, present: _Iteration, part: Part) -> None:
+        """Note the all-reduce of a backward pass when its last bucket is done."""
+        if not present.buckets:
+            present.computed_at_first = self._buckets[part.call.number]
+        del self._buckets[part.call.number]
+        present.buckets.append(part)
+        bucket = part.call.bucket
+        if bucket is not None and bucket.is_last:
+            average = _Average(self._reductions, present.buckets, len(self._run.workers))
+            self._reductions += 1
+            overlapped = present.computed - present.computed_at_first
+            self._recorder.averaged(self.number, self.iteration, average, overlapped)
+            present.buckets = []
+
+    async def _end(self, step: Stepped) -> None:
+        present = self._present or await self._begin(evaluated=False)
+        await self._compute(1.0)
+        self._recorder.gradient_computed(self.number)
+        self._run.finished_step()
+        self._run.stepped(self.number, step)
+        started, computed = present.started, present.started + present.duration
+        self._recorder.iteration_finished(
+            self.number, self.iteration, started, computed, self._kernel.now, present.held
+        )
+        self._present = None
+        self.iteration += 1
+
+
+class _Average:
+    """The all-reduces of the buckets of a backward pass, as one. Implements `record.Average`."""
+
+    weight = 1
+
+    def __init__(self, number: int, buckets: Sequence[Part], workers: int) -> None:
+        last = buckets[-1]
+        self.number, self.members = number, range(workers)
+        self.joined = min(part.joined for part in buckets)
+        self.began, self.ended = last.all_joined, last.ended

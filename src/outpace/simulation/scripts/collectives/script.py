@@ -1,0 +1,133 @@
+"""The collectives of a script in virtual time, in the script's process.
+
+Nothing runs beside the script. A collective is told to the simulation when it begins, with its
+tensors in shared memory, and the script waits for it when it needs the result. The simulation so
+knows at any moment whether the script computes or waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+
+from outpace.engine.distributed.call import Call, Pending
+from outpace.errors import ConfigError
+from outpace.simulation.scripts.collectives.memory import CallMemory, Places
+from outpace.simulation.scripts.collectives.messages import Awaits, Done, Joined
+from outpace.simulation.scripts.pipe import ScriptPipe
+from outpace.simulation.scripts.slots import fill
+
+
+class VirtualCollectives:
+    """The collectives of this worker's script. Implements `Collectives`.
+
+    Attributes:
+        store: None: the processes share no store.
+        progress: returns the share of the iteration's computation that is done when a call begins.
+        waiting: returns a context for the time in which the script waits.
+    """
+
+    store = None
+
+    def __init__(self, pipe: ScriptPipe, memory: CallMemory, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+        self._pipe, self._memory, self._places = pipe, memory, Places(memory)
+        self.progress: Callable[[Call], float] = lambda _: 0.0
+        self.waiting: Callable[[], AbstractContextManager[None]] = nullcontext
+
+    def begin(self, call: Call) -> VirtualPending:
+        """Tell the simulation about a collective. Raises ConfigError for one it cannot have."""
+        tensors = [*call.inputs, *call.outputs]
+        dtypes = {tensor.dtype for tensor in tensors} or {torch.uint8}
+        if len(dtypes) > 1:
+            names = ", ".join(sorted(map(str, dtypes)))
+            raise ConfigError(f"{call}: its tensors must have one dtype, not {names}")
+        if call.kind in ("send", "recv"):
+            raise ConfigError(
+                f"{call}: messages between two workers cannot be simulated: use a collective, or "
+                "run the script for real with outpace run"
+            )
+        (dtype,) = dtypes
+        parts = tuple(tensor.numel() for tensor in call.inputs)
+        elements = sum(tensor.numel() for tensor in call.outputs)
+        place = self._places.take(max(sum(parts), elements) * dtype.itemsize)
+        slot = self._memory.view(place, sum(parts), dtype)
+        with torch.no_grad():
+            fill(slot, [tensor.detach().reshape(-1) for tensor in call.inputs])
+        self._pipe.send(
+            Joined(
+                call.number,
+                call.kind,
+                call.operation,
+                call.root,
+                call.where,
+                dtype,
+                parts,
+                elements,
+                place,
+                call.bucket,
+                self.progress(call),
+            )
+        )
+        return VirtualPending(self, call, place)
+
+    def finish(self, buckets: Sequence[Pending]) -> None:
+        for bucket in buckets:
+            bucket.wait()
+
+    def close(self) -> None:
+        pass
+
+    def take(self, call: Call, place: int) -> None:
+        """Wait for the end of a collective, and copy the result into its outputs."""
+        with self.waiting():
+            self._pipe.send(Awaits(call.number))
+            done = self._pipe.receive()
+        assert isinstance(done, Done)
+        if done.has_outputs:
+            self._copy(call.outputs, place)
+        self._places.give_back(place)
+
+    def _copy(self, outputs: Sequence[torch.Tensor], place: int) -> None:
+        with torch.no_grad():
+            for output in outputs:
+                value = self._memory.view(place, output.numel(), output.dtype)
+                output.copy_(value.view(output.shape))
+                place += output.numel() * output.dtype.itemsize
+
+
+class VirtualPending:
+    """A collective that has begun. Implements `Pending`."""
+
+    def __init__(self, collectives: VirtualCollectives, call: Call, place: int) -> None:
+        self._collectives, self._call, self._place = collectives, call, place
+        self._is_done = False
+        self._future: torch.futures.Future[Any] | None = None
+
+    def wait(self) -> None:
+        if self._is_done:
+            return
+        self._collectives.take(self._call, self._place)
+        self._is_done = True
+        if self._future is not None:
+            self._future.set_result(list(self._call.outputs))
+
+    def sender(self) -> int:
+        return self._call.root
+
+    def is_done(self) -> bool:
+        """Return True, after waiting: the time that passes between two questions is not known."""
+        self.wait()
+        return True
+
+    def future(self) -> torch.futures.Future[Any]:
+        if self._future is None:
+            self._future = torch.futures.Future()
+            if self._is_done:
+                self._future.set_result(list(self._call.outputs))
+        if self._call.bucket is None:
+            self.wait()
+        return self._future

@@ -1,0 +1,94 @@
+"""The collectives of scripts in virtual time: which begins when, and how long it takes.
+
+A collective begins when all workers have joined it and the one before is over, as in one process
+group; then it takes what its messages take (`routes`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import cast
+
+from outpace.cluster.collectives import Pattern
+from outpace.kernel import Future, Kernel
+from outpace.simulation.collective.routes import Route
+from outpace.simulation.scripts.collectives.matching import Collective, Matching, Part
+from outpace.simulation.scripts.collectives.memory import CallMemory
+from outpace.simulation.scripts.collectives.messages import Joined
+from outpace.sync import AllReduce
+
+
+class SimulatedCollectives:
+    """The collectives of a run.
+
+    Args:
+        all_reduce: the route of the messages of an all-reduce.
+        ended: called when a worker has the result of a collective.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        route: Route,
+        all_reduce: AllReduce,
+        workers: int,
+        ended: Callable[[Part], None],
+    ) -> None:
+        self._kernel, self._route, self._all_reduce = kernel, route, all_reduce
+        self._matching, self._ended = Matching(workers), ended
+        self._complete: deque[Collective] = deque()  # all have joined, the first is under way
+        # By worker and number of the call: those whose result was not awaited yet.
+        self._parts: dict[tuple[int, int], tuple[Part, Future[None]]] = {}
+
+    def join(self, worker: int, call: Joined, memory: CallMemory) -> None:
+        """Let a worker join its next collective. Raises RunError: see `Matching.join`."""
+        part = Part(worker, call, memory, self._kernel.now)
+        result: Future[None] = Future(self._kernel, str(call))
+        self._parts[worker, call.number] = part, result
+        complete = self._matching.join(part)
+        if complete is not None:
+            for part in complete.parts.values():
+                part.all_joined = self._kernel.now
+            self._complete.append(complete)
+            if len(self._complete) == 1:
+                self._begin()
+
+    async def result(self, worker: int, number: int) -> Part:
+        """Wait until this worker has the result of its call."""
+        part, result = self._parts[worker, number]
+        await result
+        del self._parts[worker, number]
+        return part
+
+    def leave(self, worker: int) -> None:
+        """Note that a worker joins no more collectives. Raises RunError: see `Matching.leave`."""
+        self._matching.leave(worker)
+
+    def _begin(self) -> None:
+        collective = self._complete[0]
+        collective.carry_out()
+        parts, missing = collective.parts, set(collective.parts)
+
+        def finished(worker: int) -> None:
+            part = parts[worker]
+            part.ended = self._kernel.now
+            self._ended(part)
+            self._parts[worker, part.call.number][1].set(None)
+            missing.discard(worker)
+            if not missing:
+                self._complete.popleft()
+                if self._complete:
+                    self._begin()
+
+        members = sorted(parts)
+        root = collective.first.root
+        if root >= 0:
+            members = [*members[root:], *members[:root]]
+        self._route.begin(self._pattern(collective), members, collective.size_bytes, finished)
+
+    def _pattern(self, collective: Collective) -> Pattern:
+        kind = collective.first.kind
+        if kind == "all_reduce":
+            return self._all_reduce
+        return cast("Pattern", kind.replace("_", "-"))

@@ -1,0 +1,55 @@
+"""A script's end of its pipe to the simulation."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import NoReturn
+
+from outpace.engine.scripts.running import RunOver
+from outpace.simulation.scripts.messages import FromScript, Over, ToScript, receive, send
+
+
+class ScriptPipe:
+    """The pipe of a script's process. The process ends if the simulation has ended.
+
+    Attributes:
+        on_over: called when the run is over, while the script waits; it exits the script.
+    """
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+        self._sending = threading.Lock()  # any thread of the script may log
+        self.on_over: Callable[[Over], NoReturn] = _exit
+
+    def send_bytes(self, data: bytes) -> None:
+        """See `Connection`."""
+        with self._sending:
+            self._pipe.send_bytes(data)
+
+    def recv_bytes(self) -> bytes:
+        """See `Connection`."""
+        return self._pipe.recv_bytes()
+
+    def send(self, message: FromScript) -> None:
+        """Send a message."""
+        try:
+            send(self, message)
+        except ConnectionError:
+            os._exit(1)
+
+    def receive(self) -> ToScript:
+        """Return the next message. Raises RunOver if the run is over."""
+        try:
+            message: ToScript = receive(self)
+        except (EOFError, ConnectionError):
+            os._exit(1)
+        if isinstance(message, Over):
+            self.on_over(message)
+        return message
+
+
+def _exit(over: Over) -> NoReturn:
+    raise RunOver(over.reason or "outpace: the run was ended early")

@@ -1,0 +1,55 @@
+"""How long the collectives of torch.distributed take, against the formulas of their algorithms."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from outpace.cluster.collectives import Costs, rounds_of
+from outpace.cluster.network import LinkLaw, NetworkLaw
+from outpace.cluster.paths import Paths
+
+L, B, M = 0.002, 1e7, 840_000  # seconds, bytes/s, bytes
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 7, 8])
+@pytest.mark.parametrize(
+    ("pattern", "takes"),
+    [
+        ("broadcast", lambda n, log: log * (L + M / B)),
+        ("reduce", lambda n, log: log * (L + M / B)),
+        ("all-gather", lambda n, log: (n - 1) * (L + M / B)),
+        ("reduce-scatter", lambda n, log: (n - 1) * (L + M / n / B)),
+        ("all-to-all", lambda n, log: (n - 1) * (L + M / n / B)),
+        ("gather", lambda n, log: (n - 1) * (L + M / B)),
+        ("scatter", lambda n, log: (n - 1) * (L + M / B)),
+    ],
+)
+def test_a_collective_takes_its_formula(pattern, takes, n):
+    costs = Costs(Paths(NetworkLaw(L, B), None))
+    expected = takes(n, math.ceil(math.log2(n))) * 1e9
+    assert costs.of(pattern, range(n), M).duration == pytest.approx(expected, abs=1)
+    barrier = math.ceil(math.log2(n)) * L * 1e9
+    assert costs.of("barrier", range(n), 0).duration == pytest.approx(barrier, abs=1)
+
+
+def test_all_members_take_part_and_the_root_comes_first():
+    members = [3, 4, 0, 1, 2]  # root 3
+    rounds, _ = rounds_of("broadcast", members)
+    have = {3}
+    for once in rounds:  # only a member that has the value can send it
+        assert all(sender in have and receiver not in have for sender, receiver in once)
+        have |= {receiver for _, receiver in once}
+    assert have == set(members)
+    backwards = [[(b, a) for a, b in once] for once in reversed(rounds)]
+    assert rounds_of("reduce", members)[0] == backwards
+    assert rounds_of("gather", members)[0] == [[(n, 3)] for n in (4, 0, 1, 2)]
+    pairs = {pair for once in rounds_of("all-to-all", members)[0] for pair in once}
+    assert len(pairs) == 5 * 4
+
+
+def test_a_slow_member_slows_a_collective_down():
+    law = NetworkLaw(L, B, nodes={"worker-2": LinkLaw(bandwidth_bytes_per_s=B / 4)})
+    found = Costs(Paths(law, None)).of("all-gather", range(3), M).duration
+    assert found == pytest.approx(2 * (L + 4 * M / B) * 1e9, abs=1)

@@ -1,0 +1,167 @@
+"""Scripts with DistributedDataParallel in virtual time, unchanged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.support.gloo import run_with_gloo
+from tests.support.paths import SCRIPTS
+
+from outpace.errors import OutpaceWarning, RunError
+from outpace.experiment.results import Result
+from outpace.experiment.running import simulate
+
+MS = 1_000_000  # ns
+# A bucket of 1.2 MB takes 2(1 ms + 0.6 MB / (3 MB/s)) = 402 ms in a ring of two workers.
+NETWORK = {"latency_s": 0.001, "bandwidth_bytes_per_s": 3e6}
+BUCKET = 402 * MS
+
+
+def simulated(script: str, *arguments: object, **changes: Any) -> Result:
+    task = {"kind": "script", "path": str(SCRIPTS / script), "arguments": [*map(str, arguments)]}
+    law = {"kind": "constant", "mean_s": 0.6}
+    base = {"task": task, "workers": 2, "sync": {"kind": "ssgd"}, "compute": law}
+    return simulate({**base, **changes})
+
+
+def rows(result: Result, event: str, worker: int) -> list[dict[str, Any]]:
+    found = [row for row in result.trace.to_pylist() if row["event"] == event]
+    return [row for row in found if row["worker"] == worker]
+
+
+def notes(folder: Path, rank: int) -> list[str]:
+    return (folder / f"notes-{rank}").read_text().splitlines()
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_a_script_trains_as_it_does_with_gloo(workers, tmp_path):
+    folders = [tmp_path / name for name in ("alone", "simulated")]
+    for folder in folders:
+        folder.mkdir()
+    run_with_gloo(SCRIPTS / "ddp.py", [str(folders[0])], workers)
+    result = simulated("ddp.py", folders[1], workers=workers)
+    models = [torch.load(folder / "model.pt") for folder in folders]
+    losses = [json.loads((folder / "losses.json").read_text()) for folder in folders]
+    if workers == 2:  # a sum of two is the same in any order
+        assert losses[0] == losses[1]
+        assert all(models[0][name].equal(value) for name, value in models[1].items())
+    else:
+        assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+        for name, value in models[1].items():
+            torch.testing.assert_close(value, models[0][name], rtol=1e-4, atol=1e-6)
+    assert all(result.parameters[name].equal(value) for name, value in models[1].items())
+    assert result.summary["iterations"] == [48 // workers // 4 * 2] * workers
+
+
+def test_buckets_overlap_with_backward_and_follow_each_other(tmp_path):
+    result = simulated("ddp_vectors.py", "steps", tmp_path, network=NETWORK)
+    # DistributedDataParallel makes one bucket in the first iteration. From the second on there are
+    # two. Forward takes a third of 600 ms. The first bucket, with half of the gradients, is ready
+    # half of backward later, at 400 ms, and done at 802 ms; the second is ready at 600 ms.
+    first, _, last = rows(result, "iteration", 0)
+    assert (first["end_ns"], first["held_ns"]) == (600 * MS + 2 * BUCKET - 2 * MS, 0)
+    begun = last["start_ns"]
+    assert last["computed_ns"] == begun + 600 * MS
+    assert (last["end_ns"], last["held_ns"]) == (begun + 400 * MS + 2 * BUCKET, 0)
+    *_, reduced = rows(result, "all-reduce", 0)
+    span = [reduced[key] - begun for key in ("start_ns", "computed_ns", "end_ns")]
+    assert span == [400 * MS, 600 * MS, 400 * MS + 2 * BUCKET]
+    assert result.summary["synchronizations"] == 3
+    assert result.summary["overlap_fraction"] == pytest.approx(400 / (802 + 2 * 804))
+    gradients = sum((1 + n + 2 + n) / 2 for n in range(3))  # the mean of both workers, lr 1
+    assert notes(tmp_path, 0) == notes(tmp_path, 1) == [str(-gradients)]
+
+
+def test_a_worker_waits_for_a_slow_one_and_then_for_the_messages(tmp_path):
+    law = {"kind": "constant", "mean_s": 0.6, "factors": [1, 2]}
+    result = simulated("ddp_vectors.py", "steps", tmp_path, network=NETWORK, compute=law)
+    # Worker 1 hands its buckets over at 800 and 1200 ms. The first is done at 1202 ms, so nobody
+    # is waited for in the second.
+    (*_, fast), (*_, slow) = (rows(result, "iteration", worker) for worker in range(2))
+    begun = fast["start_ns"]
+    assert (fast["computed_ns"] - begun, fast["held_ns"]) == (600 * MS, 200 * MS)
+    assert (slow["computed_ns"] - begun, slow["held_ns"]) == (1200 * MS, 0)
+    assert fast["end_ns"] == slow["end_ns"] == begun + 800 * MS + 2 * BUCKET
+
+
+def test_gradients_accumulate_under_no_sync(tmp_path):
+    result = simulated("ddp_vectors.py", "accumulates", tmp_path, network=NETWORK)
+    # Two passes in 600 ms; backward of the second lasts from 400 to 600 ms.
+    ends = [reduced["start_ns"] for reduced in rows(result, "all-reduce", 0)]
+    begins = [iteration["start_ns"] for iteration in rows(result, "iteration", 0)]
+    assert ends[2] - begins[2] == 500 * MS
+    assert len(ends) == len(begins) == 3
+    mean = 2 * ((1 + 3) + (2 + 4)) / 2  # of both workers
+    assert notes(tmp_path, 0) == notes(tmp_path, 1) == [str(-3 * mean)]
+
+
+def test_a_worker_with_fewer_batches_joins(tmp_path):
+    result = simulated("ddp_vectors.py", "uneven", tmp_path)
+    assert result.summary["iterations"] == [1, 2]
+    one = (1 + 2) / 2 + 2 / 2  # in the second step, worker 0 gives zeros
+    assert notes(tmp_path, 0) == notes(tmp_path, 1) == [str([-one, -2 * one])]
+
+
+@pytest.mark.parametrize("sync", ["ssgd", "asp"])
+def test_collectives_of_the_script_have_the_right_values(sync, tmp_path):
+    result = simulated("ddp_vectors.py", "collects", tmp_path, sync={"kind": sync}, network=NETWORK)
+    objects = "[['from 1'], [{'rank': 0}, {'rank': 1}]]"
+    for rank, (part, given) in enumerate([(3.0, 7.0), (10.0, 8.0)]):
+        values = [[1.0, 2.0], [3.0], [0.5], [0.0, 1.0], [part], [given]]
+        assert notes(tmp_path, rank) == [str(values), objects]
+    found = result.summary["collectives"]
+    assert found["count"] == len(rows(result, "collective", 0))
+    seconds = sum(row["end_ns"] - row["start_ns"] for row in rows(result, "collective", 0)) / 1e9
+    assert found["seconds"] >= seconds / 2 > 0
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        (
+            "differs",
+            r"worker-0 called all_reduce sum of 10 elements float32 at ddp_vectors.py:\d+, but "
+            r"worker-1 called barrier at ddp_vectors.py:\d+: all workers must call the same",
+        ),
+        ("leaves", r"worker-1 left the run before collective \d+, which worker-0 called \(all_red"),
+        (
+            "before",
+            r"worker-0 called \(barrier at ddp_vectors.py:\d+\); worker-1 did not, but began",
+        ),
+    ],
+)
+def test_scripts_whose_collectives_do_not_match_are_told_so(case, words, tmp_path):
+    with pytest.raises(RunError, match=words):
+        simulated("ddp_vectors.py", case, tmp_path)
+
+
+def test_workers_with_the_same_data_are_found(tmp_path):
+    with pytest.warns(OutpaceWarning, match="worker-0 and worker-1 computed the same gradient"):
+        simulated("ddp_vectors.py", "same data", tmp_path)
+
+
+def test_a_barrier_holds_a_fast_worker_back_whatever_the_strategy(tmp_path):
+    law = {"kind": "constant", "mean_s": 0.6, "factors": [1, 2]}
+    sync = {"kind": "asp"}
+    result = simulated("ddp_vectors.py", "asynchronous", tmp_path, sync=sync, compute=law)
+    assert [row["end_ns"] for row in rows(result, "collective", 0)][-2:] == [1200 * MS, 2400 * MS]
+    assert result.summary["virtual_time_s"] == 2.4
+    assert result.summary["collectives"]["seconds"] == pytest.approx((0.6 + 0.6) / 2)
+    # The first barrier comes before the second step, so it belongs to that iteration.
+    assert result.summary["seconds"]["compute"] == pytest.approx((2 * 0.6 + 2 * 1.2) / 2)
+    assert result.summary["seconds"]["communicate"] == pytest.approx(0.6 / 2)
+
+
+def test_a_run_can_be_repeated_and_stopped(tmp_path):
+    law = {"kind": "lognormal", "mean_s": 0.6, "cv": 0.5}
+    changes = {"compute": law, "network": NETWORK, "stop": {"iterations": 2}}
+    results = [simulated("ddp_vectors.py", "steps", tmp_path, **changes) for _ in range(2)]
+    assert results[0].summary["iterations"] == [2, 2]
+    for digest in ("trace_digest", "parameters_digest"):
+        assert results[0].summary[digest] == results[1].summary[digest]
+    early = simulated("ddp_vectors.py", "steps", tmp_path, stop={"virtual_time_s": 0.7})
+    assert early.summary["iterations"] == [1, 1]

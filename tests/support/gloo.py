@@ -1,0 +1,40 @@
+"""Runs a script as torchrun does, with Gloo and without Outpace, for comparisons."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from outpace.support import forking
+
+
+def run_with_gloo(script: Path, arguments: Sequence[str], workers: int) -> None:
+    """Run the script in a process for each worker, and wait for all."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    started = [
+        forking.start(f"rank-{rank}", _run, str(script), list(arguments), rank, workers, port)
+        for rank in range(workers)
+    ]
+    for process in started:
+        process.join(60)
+        assert process.exitcode == 0
+
+
+def _run(script: str, arguments: list[str], rank: int, workers: int, port: int) -> None:
+    os.environ.update(
+        RANK=str(rank), WORLD_SIZE=str(workers), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)
+    )
+    sys.argv = [script, *arguments]
+    # The group ends with the process: some processes hang while they drop a model of
+    # DistributedDataParallel whose group was destroyed before (torch 2.13, on a busy machine).
+    torch.distributed.destroy_process_group = lambda: None  # type: ignore[assignment]
+    runpy.run_path(script, run_name="__main__")
+    os._exit(0)
