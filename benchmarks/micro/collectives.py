@@ -1,7 +1,8 @@
 """Strategies without servers, for real: two workers, 25 MB of parameters, Gloo over 127.0.0.1.
 
 A step sleeps for 60 ms, as if it computed on a device of its own. HPSGD, with all-reduces stretched
-to 180 ms, is compared with workers that never synchronize (PSGD), and SSGD with DDP.
+to 180 ms, is compared with workers that never synchronize (PSGD), and SSGD with DDP. A script with
+DDP is also run in Outpace, which carries out its collectives.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,11 +30,12 @@ LIMIT_S = 120.0
 
 def measure(quick: bool) -> list[Measurement]:
     repetitions, steps = (1, 4) if quick else (5, 40)
-    alone, overlapped, synchronous, ddp = in_turn(
+    alone, overlapped, synchronous, followed, ddp = in_turn(
         [
             partial(_mean_step, "psgd", steps),
             partial(_mean_step, "hpsgd", steps),
             lambda: statistics.median(_steps({"kind": "ssgd"}, steps)),
+            lambda: statistics.median(_steps({"kind": "ssgd"}, steps, more=["--ddp"])),
             lambda: statistics.median(_steps_of_ddp(steps)),
         ],
         repetitions,
@@ -41,6 +44,14 @@ def measure(quick: bool) -> list[Measurement]:
         ratio("step rate of HPSGD / of PSGD", alone, overlapped, goal=0.93, note=_milliseconds),
         ratio(
             "step of SSGD / of DDP", synchronous, ddp, goal=1.05, at_least=False, note=_milliseconds
+        ),
+        ratio(
+            "step of DDP in Outpace / of DDP",
+            followed,
+            ddp,
+            goal=1.05,
+            at_least=False,
+            note=_milliseconds,
         ),
     ]
 
@@ -54,10 +65,16 @@ def _mean_step(kind: str, steps: int) -> float:
     return statistics.mean(_steps({"kind": kind}, steps, network=NETWORK))
 
 
-def _steps(sync: dict[str, Any], steps: int, **changes: Any) -> list[float]:
-    """Return the seconds of each step of the slower one of two workers."""
+def _steps(
+    sync: dict[str, Any], steps: int, *, more: Sequence[str] = (), **changes: Any
+) -> list[float]:
+    """Return the seconds of each step of the slower one of two workers.
+
+    more: arguments of the script.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        task = {"kind": "script", "path": str(SCRIPT), "arguments": _arguments(steps, folder)}
+        arguments = [*_arguments(steps, folder), *more]
+        task = {"kind": "script", "path": str(SCRIPT), "arguments": arguments}
         run({"task": task, "workers": 2, "sync": sync, **changes})
         return _slower(Path(folder))
 
