@@ -1,0 +1,91 @@
+"""Scripts with torch.distributed, unchanged, on real processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.support.ddp import started_by_torchrun
+from tests.support.paths import SCRIPTS
+from tests.support.warm import Warm
+
+from outpace.errors import RunError
+from outpace.experiment.results import Result
+from outpace.experiment.running import run
+
+pytestmark = pytest.mark.slow
+STEPS = 12  # of each worker of ddp_trains.py
+
+
+def launch(script: str, *arguments: object, **changes: Any) -> Result:
+    task = {
+        "kind": "script",
+        "path": str(SCRIPTS / script),
+        "arguments": [str(a) for a in arguments],
+    }
+    return run({"workers": 2, "probe": False, "task": task, **changes})
+
+
+@pytest.fixture(scope="module")
+def gloo(warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What ddp_trains.py writes without Outpace, by rank."""
+    folder = tmp_path_factory.mktemp("gloo")
+    started_by_torchrun(warm, SCRIPTS / "ddp_trains.py", str(folder), folder=folder)
+    return written(folder)
+
+
+def written(folder: Path) -> list[dict[str, Any]]:
+    return [torch.load(folder / f"{rank}.pt") for rank in range(2)]
+
+
+def test_ssgd_trains_bitwise_as_gloo_alone(tmp_path, gloo):
+    result = launch("ddp_trains.py", tmp_path, sync={"kind": "ssgd"})
+    found = written(tmp_path)
+    for mine, alone in zip(found, gloo, strict=True):
+        assert mine["losses"] == alone["losses"]
+        torch.testing.assert_close(mine["parameters"], alone["parameters"], rtol=0, atol=0)
+    for name, value in found[0]["parameters"].items():
+        assert torch.equal(result.parameters[name], value)
+    summary = result.summary
+    assert summary["iterations"] == [STEPS, STEPS]
+    assert summary["synchronizations"] == STEPS
+    assert summary["gradients_applied"] == 2 * STEPS
+    assert summary["staleness"]["max"] == 0
+    # A ring of two: each worker sends as many bytes as the gradient has.
+    elements = sum(p.numel() for p in found[0]["parameters"].values())
+    assert summary["bytes_sent"] == 2 * STEPS * 4 * elements
+    assert summary["warnings"] == []
+
+
+def test_bsp_trains_bitwise_as_gloo_alone(tmp_path, gloo):
+    """Servers take the steps; the mean of two gradients is rounded alike in both."""
+    result = launch("ddp_trains.py", tmp_path, sync={"kind": "bsp"}, servers=2, deterministic=True)
+    for mine, alone in zip(written(tmp_path), gloo, strict=True):
+        torch.testing.assert_close(mine["parameters"], alone["parameters"], rtol=0, atol=0)
+    assert result.summary["iterations"] == [STEPS, STEPS]
+    assert result.summary["gradients_applied"] == 2 * STEPS
+
+
+def test_every_collective_has_its_result_and_ddp_all_its_ways():
+    # `optimizer.step()` of the largest model: 4 times with no_sync, then 2 and 3 with join.
+    assert launch("ddp_every.py", "all", sync={"kind": "ssgd"}).summary["iterations"] == [6, 7]
+
+
+def test_collectives_go_on_while_workers_average_in_pairs():
+    summary = launch("ddp_every.py", sync={"kind": "gossip"}).summary
+    assert summary["iterations"] == [4, 4]
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        ("computes", r"all_reduce at ddp_breaks.py:\d+: worker-1 did not join it within 2 s"),
+        ("differs", r"worker-0 waits in all_reduce at .*, but worker-1 in barrier at ddp_breaks"),
+        ("dies", "worker-1 was killed by SIGKILL"),
+    ],
+)
+def test_a_collective_that_a_worker_never_joins_is_named(case, words):
+    with pytest.raises(RunError, match=words):
+        launch("ddp_breaks.py", case, sync={"kind": "ssgd"})
