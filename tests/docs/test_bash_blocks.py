@@ -17,6 +17,7 @@ import pytest
 from tests.docs.blocks import Block, cases, name, pages
 from tests.support.command import outpace as command
 from tests.support.paths import EXAMPLES, ROOT
+from tests.support.profiles import gloo
 
 import outpace
 from outpace.experiment.compared import Row
@@ -76,6 +77,10 @@ def instead(monkeypatch, tmp_path, small_run):
     (tmp_path / "experiment.yaml").write_text(EXPERIMENT)
     (tmp_path / "comparison.yaml").write_text(f"{EXPERIMENT}variants: [{{name: BSP}}]\n")
     (tmp_path / "train.py").write_text("import outpace\n")
+    (tmp_path / "traces").mkdir()
+    for rank in range(2):
+        trace = gloo(rank, 80 + 20 * rank, 25, slowest=100)
+        trace.write(tmp_path / "traces" / f"rank{rank}.json")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

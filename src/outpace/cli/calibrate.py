@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
@@ -11,14 +12,24 @@ from outpace.cli.base import app, echo, print_rows, require_page, say
 from outpace.errors import ConfigError
 
 if TYPE_CHECKING:
-    from outpace.experiment.calibrating import Calibration
+    from outpace.experiment.calibrating.writing import Found
+    from outpace.report.calibration import Shown
+
+    # What was found, what is shown of it, and a function that writes more and returns what to say
+    _Calibrated: TypeAlias = tuple[Found, Shown, Callable[[], list[str]]]
+
+_TRACES: Final = (".json", ".json.gz")
 
 
 @app.command()
 def calibrate(
-    folders: Annotated[
+    sources: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN", help="Folders of runs of one cluster, most often one."),
+        typer.Argument(
+            metavar="RUN|TRACE",
+            help="Folders of runs of one cluster, most often one; or traces of torch.profiler "
+            "(.json, .json.gz), one of each rank of a DDP run.",
+        ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The cluster file to write: .yaml.")],
     report: Annotated[
@@ -29,11 +40,11 @@ def calibrate(
     """Estimate run times, network and servers of a cluster from a recorded run.
 
     A run without servers tells what all-reduces cost. It may stand beside one with servers.
+    From traces of torch.profiler: run times and all-reduces, to predict times, not losses.
 
     Simulations take the file by --cluster FILE, or by include: FILE in a configuration.
     """
     from outpace.config.cluster_files import CALIBRATED, read_cluster
-    from outpace.experiment.calibrating import calibrate as calibrate_runs
     from outpace.experiment.calibrating.writing import write_calibration
     from outpace.support.yaml_files import read_yaml
 
@@ -48,23 +59,69 @@ def calibrate(
         )
     page = out.with_suffix(".html") if report is None else report
     require_page(page, "--report")
-    found = calibrate_runs(folders)
-    write_calibration(found, out, page)
+    if _are_traces(sources):
+        found, shown, further = _from_traces(sources, out)
+    else:
+        found, shown, further = _from_runs(sources)
+    write_calibration(found, shown, out, page)
     read_cluster(out)
-    _print(found)
-    say("note", found.notes)
+    _print(shown)
+    say("note", shown.notes)
     echo(f"cluster: {out}")
     echo(f"page: {page}")
+    for line in further():
+        echo(line)
 
 
-def _print(found: Calibration) -> None:
-    from outpace.experiment.calibrating.words import all_reduce_rows, compute_rows, law_rows
+def _are_traces(sources: Sequence[Path]) -> bool:
+    """Return True for traces, False for folders of runs. Raises ConfigError for both."""
+    traces = [path for path in sources if path.name.endswith(_TRACES) and not path.is_dir()]
+    others = [path for path in sources if path not in traces]
+    if traces and others:
+        raise ConfigError(
+            f"{others[0]} is not a trace, and {traces[0]} is one: pass the folders of runs, or the "
+            "traces (.json, .json.gz) of one run"
+        )
+    return bool(traces)
 
-    width = max(len(name) for name, _ in law_rows(found))
-    for name, words in law_rows(found):
+
+def _from_runs(folders: Sequence[Path]) -> _Calibrated:
+    from outpace.experiment.calibrating import calibrate as calibrate_runs
+    from outpace.experiment.calibrating.words import shown
+
+    found = calibrate_runs(folders)
+    return found, shown(found), list
+
+
+def _from_traces(paths: Sequence[Path], out: Path) -> _Calibrated:
+    from outpace.experiment.calibrating.comparing import (
+        comparison_path,
+        require_comparison,
+        write_comparison,
+    )
+    from outpace.experiment.calibrating.traced import calibrate_traces
+    from outpace.experiment.calibrating.traced_words import shown
+
+    require_comparison(comparison_path(out))
+    found = calibrate_traces(paths)
+
+    def further() -> list[str]:
+        path = write_comparison(found, out)
+        parameters = f"task: {{kind: timing, parameters: {found.parameters}}}"
+        return [
+            f"model: {found.size_bytes:,} bytes of gradients, {parameters}",
+            f"to go on: outpace compare {path}",
+        ]
+
+    return found, shown(found), further
+
+
+def _print(shown: Shown) -> None:
+    width = max(len(name) for name, _ in shown.laws)
+    for name, words in shown.laws:
         echo(f"{name.ljust(width)}  {words}")
     echo("")
-    print_rows(compute_rows(found))
-    if rows := all_reduce_rows(found):
+    print_rows(shown.rows)
+    if shown.all_reduce_rows:
         echo("")
-        print_rows(rows)
+        print_rows(shown.all_reduce_rows)

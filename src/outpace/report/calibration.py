@@ -103,6 +103,16 @@ def write_calibration_page(shown: Shown, path: Path) -> None:
                 "each run, and what the law says to the training.",
             )
         )
+    elif shown.all_reduce_rows:
+        sections.append(
+            Section(
+                "all-reduces",
+                "Time of all-reduces",
+                [_table("all-reduce-times", shown.all_reduce_rows)],
+                "Periods in which all-reduces were under way, from the last arrival of a rank "
+                "until the end: medians, and what latency and bandwidth say to them.",
+            )
+        )
     if shown.service is not None:
         sections.append(
             Section(

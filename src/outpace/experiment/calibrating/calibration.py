@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -27,14 +26,13 @@ from outpace.cluster.network import NetworkLaw
 from outpace.cluster.service_size import ServiceSize
 from outpace.config.cluster_files import CALIBRATED
 from outpace.config.experiment import SERVICE_TIMES
-from outpace.config.reading import plain
 from outpace.errors import ConfigError
 from outpace.experiment.calibrating.contention import Contention, fit_contention
+from outpace.experiment.calibrating.plain import compute_data, fit_data, law_data, numbers, rounded
 from outpace.experiment.calibrating.runs import LEAST, RunData, read_runs
 from outpace.predict.recorded.table import RunTimes
 from outpace.sync import POLICIES, Apply
 
-_DIGITS: Final = 5  # significant ones
 _CONTENDED: Final = 1.25  # times as long as alone, from which on it is said
 
 
@@ -106,19 +104,14 @@ class Calibration:
             run_times: Path of the file of recorded run times, for a `trace` law.
         """
         fit = self.compute
-        if fit.law is None:
-            compute: dict[str, Any] = {"kind": "trace", "path": run_times, "wrap": True}
-        else:
-            compute = _law(fit.law)
-        found: dict[str, Any] = {"compute": compute}
+        found: dict[str, Any] = {"compute": compute_data(fit, run_times)}
         if self.network_law is not None:
-            found["network"] = _law(self.network_law)
-        found |= {key: _law(law) for key, law in self.service.items()}
+            found["network"] = law_data(self.network_law)
+        found |= {key: law_data(law) for key, law in self.service.items()}
         if self.service and self.service_size is not None:
-            found["service_size"] = _law(self.service_size)
+            found["service_size"] = law_data(self.service_size)
         if self.evaluations is not None:
-            found["evaluation_time"] = _law(self.evaluations.law)
-        goodness = fit.goodness
+            found["evaluation_time"] = law_data(self.evaluations.law)
         said: dict[str, Any] = {
             "runs": [str(run.folder.resolve()) for run in self.runs],
             "date": datetime.date.today().isoformat(),
@@ -127,42 +120,29 @@ class Calibration:
             "iterations": self.iterations,
             "iterations_left_out": fit.warm_up,
             "push_bytes": max(run.push_bytes for run in self.runs),
-            "compute": {
-                "kolmogorov_distance": _short(goodness.distance),
-                "largest_distance_of_a_worker": _short(float(goodness.of_worker.max())),
-                "recorded_order_statistics_s": _list(goodness.recorded_order),
-                "fitted_order_statistics_s": _list(goodness.fitted_order),
-                "recorded_correlation": _short(goodness.recorded_correlation),
-                "fitted_correlation": _short(goodness.fitted_correlation),
-            },
+            "compute": fit_data(fit),
         }
-        if fit.errors is not None:
-            said["compute"]["errors"] = _law(fit.errors)
-        if fit.law is None:
-            said["compute"] = {"best_law": fit.tried.kind, "why_replayed": fit.reasons} | said[
-                "compute"
-            ]
         if self.network is not None:
             said["network"] = {
-                "median_error": _short(self.network.error),
-                "to_servers": _law(self.network.to_server._asdict()),
-                "to_workers": _law(self.network.to_worker._asdict()),
+                "median_error": rounded(self.network.error),
+                "to_servers": rounded(self.network.to_server._asdict()),
+                "to_workers": rounded(self.network.to_worker._asdict()),
             }
         if self.contention is not None:
-            said["network"]["times_slower_in_training"] = _short(self.contention.slower)
-            said["network"]["late_messages"] = _short(self.contention.late)
-            said["network"]["mean_error_in_training"] = _short(self.contention.error)
+            said["network"]["times_slower_in_training"] = rounded(self.contention.slower)
+            said["network"]["late_messages"] = rounded(self.contention.late)
+            said["network"]["mean_error_in_training"] = rounded(self.contention.error)
         if self.all_reduces is not None:
             said["all_reduces"] = {
-                "median_error": _short(self.all_reduces.error),
-                "times_slower_in_training": _short(self.all_reduces.slower),
-                "recorded_mean_s": _list(self.all_reduces.training[:, 1]),
-                "fitted_mean_s": _list(self.all_reduces.training[:, 2]),
+                "median_error": rounded(self.all_reduces.error),
+                "times_slower_in_training": rounded(self.all_reduces.slower),
+                "recorded_mean_s": numbers(self.all_reduces.training[:, 1]),
+                "fitted_mean_s": numbers(self.all_reduces.training[:, 2]),
             }
         if self.evaluations is not None:
             said["evaluation_time"] = {
                 "evaluations": self.evaluations.count,
-                "kolmogorov_distance": _short(self.evaluations.distance),
+                "kolmogorov_distance": rounded(self.evaluations.distance),
             }
         if self.notes:
             said["notes"] = self.notes
@@ -358,50 +338,3 @@ def _is_on_advance(run: RunData) -> bool:
     if not isinstance(sync, dict) or sync.get("kind") not in POLICIES:
         return False
     return sync.get("apply") == Apply.ON_ADVANCE.value and sync.get("quorum") is None
-
-
-# -- plain data ----------------------------------------------------------------------
-
-
-def _law(law: Any) -> dict[str, Any]:
-    """Return a law as plain data without the keys that have their defaults, kind first."""
-    if isinstance(law, dict):
-        return {key: _short(value) for key, value in law.items()}
-    found = {}
-    for entry in dataclasses.fields(law):
-        value = getattr(law, entry.name)
-        usual = entry.default
-        if entry.default_factory is not dataclasses.MISSING:
-            usual = entry.default_factory()
-        if entry.name == "kind" or value != usual:
-            found[entry.name] = _short(plain(_plain(value)))
-    kind = {"kind": found.pop("kind")} if "kind" in found else {}
-    return kind | found
-
-
-def _plain(value: Any) -> Any:
-    """Return dataclasses within a value as mappings without empty entries."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        given = {
-            entry.name: getattr(value, entry.name)
-            for entry in dataclasses.fields(value)
-            if getattr(value, entry.name) != entry.default
-        }
-        return {key: _plain(part) for key, part in given.items()}
-    if isinstance(value, dict):
-        return {key: _plain(part) for key, part in value.items()}
-    return [_plain(part) for part in value] if isinstance(value, list | tuple) else value
-
-
-def _short(value: Any) -> Any:
-    """Return plain data with numbers rounded."""
-    if isinstance(value, dict):
-        return {key: _short(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_short(part) for part in value]
-    return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
-
-
-def _list(values: Any) -> list[float]:
-    found: list[float] = _short(values.tolist())
-    return found

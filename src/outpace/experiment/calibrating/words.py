@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from outpace.cluster.calibration.run_times import Law
+from outpace.cluster.calibration.independent import Floats
+from outpace.cluster.calibration.run_times import Law, RunTimeFit
 from outpace.cluster.laws import Constant, Errors, Exponential, ServiceLaw, ShiftedExponential
 from outpace.cluster.network import AllReduceLaw, NetworkLaw
 from outpace.cluster.regimes import Regimes
 from outpace.experiment.calibrating.calibration import Calibration
+from outpace.report.calibration import Shown
 from outpace.report.words import SPACE, duration, plural
+
+
+def shown(found: Calibration) -> Shown:
+    """Return what terminal and page show of a calibration."""
+    recorded = found.recorded().seconds
+    return Shown(
+        " and ".join(run.folder.name for run in found.runs),
+        law_rows(found),
+        compute_rows(found.compute, recorded),
+        found.notes,
+        found.compute,
+        recorded,
+        found.network,
+        found.service_times,
+        all_reduce_rows(found),
+        found.all_reduces,
+    )
 
 
 def law_rows(found: Calibration) -> list[tuple[str, str]]:
@@ -17,7 +34,8 @@ def law_rows(found: Calibration) -> list[tuple[str, str]]:
     counts = {"run": len(found.runs), "worker": found.workers, "server": found.servers}
     about = ", ".join(plural(count, noun) for noun, count in counts.items())
     about += f", {plural(found.iterations, 'iteration')}"
-    rows = [("from", about), ("compute", compute_words(found))]
+    overhead_s = found.runs[0].overhead_s
+    rows = [("from", about), ("compute", compute_words(found.compute, overhead_s))]
     law = found.network_law
     if law is not None and found.network is not None:
         rows.append(("network", _network(law, found.network.error) + _from(found, True)))
@@ -36,10 +54,13 @@ def law_rows(found: Calibration) -> list[tuple[str, str]]:
     return [(key, words.replace(SPACE, " ")) for key, words in rows]
 
 
-def compute_words(found: Calibration) -> str:
-    """Return the law of the run times in words."""
-    fit, overhead = found.compute, found.runs[0].overhead_s
-    own = f"; of which sending and reading {duration(overhead)}" if overhead > 0 else ""
+def compute_words(fit: RunTimeFit, overhead_s: float = 0.0) -> str:
+    """Return the law of the run times in words.
+
+    Args:
+        overhead_s: The part of a mean run time that is sending and reading.
+    """
+    own = f"; of which sending and reading {duration(overhead_s)}" if overhead_s > 0 else ""
     if fit.law is None:
         return (
             f"trace: the recorded run times are replayed, since the best law ({fit.tried.kind}) "
@@ -78,7 +99,10 @@ def law_words(law: Law | ServiceLaw) -> str:
 
 
 def _network(law: NetworkLaw, error: float) -> str:
-    parts = [f"latency {duration(law.latency_s)}", f"bandwidth {_rate(law)}"]
+    parts = [
+        f"latency {duration(law.latency_s)}",
+        f"bandwidth {rate_words(law.bandwidth_bytes_per_s)}",
+    ]
     if law.nodes:
         parts.append(f"{', '.join(law.nodes)} slower")
     if law.pairs:
@@ -94,7 +118,7 @@ def _all_reduce(law: AllReduceLaw, found: Calibration) -> str:
     fit = found.all_reduces
     if fit is None:
         return f"{took} and its bytes as in messages; assumed, not measured"
-    parts = [f"{took} and its bytes at {_rate(law)}"]
+    parts = [f"{took} and its bytes at {rate_words(law.bandwidth_bytes_per_s)}"]
     if fit.slower > 1:
         parts.append(f"{fit.slower:.3g} times as long as in the probe")
     parts.append(f"median error of the line {100 * fit.error:.1f} %")
@@ -107,24 +131,29 @@ def _from(found: Calibration, with_servers: bool) -> str:
     return "" if len(names) == len(found.runs) else f"; from {', '.join(names)}"
 
 
-def _rate(law: Any) -> str:
-    rate = law.bandwidth_bytes_per_s
+def rate_words(rate: float | None) -> str:
+    """Return a bandwidth in words; None: infinite."""
     return "infinite" if rate is None else f"{rate / 1e6:.4g} MB/s"
 
 
-def compute_rows(found: Calibration) -> list[list[str]]:
-    """Return the table of the goodness of fit: titles, then a row per worker and place."""
-    goodness = found.compute.goodness
+def compute_rows(fit: RunTimeFit, recorded: Floats) -> list[list[str]]:
+    """Return the table of the goodness of fit: titles, then a row per worker and place.
+
+    Args:
+        recorded: Run times of the iterations that all workers finished, in s, shape (T, N).
+    """
+    goodness = fit.goodness
     rows = [["run times", "recorded s", "fitted s", "error %", "Kolmogorov"]]
-    recorded = found.recorded().seconds.mean(axis=0)
-    fitted = goodness.drawn.mean(axis=0)
-    for worker, (one, other) in enumerate(zip(recorded, fitted, strict=True)):
+    means = zip(recorded.mean(axis=0), goodness.drawn.mean(axis=0), strict=True)
+    for worker, (one, other) in enumerate(means):
         distance = f"{goodness.of_worker[worker]:.3f}"
-        rows.append([f"worker {worker}", *_compared(one, other), distance])
-    rows.append(["all", *_compared(recorded.mean(), fitted.mean()), f"{goodness.distance:.3f}"])
+        rows.append([f"worker {worker}", *compared(one, other), distance])
+    rows.append(
+        ["all", *compared(recorded.mean(), goodness.drawn.mean()), f"{goodness.distance:.3f}"]
+    )
     orders = zip(goodness.recorded_order, goodness.fitted_order, strict=True)
     for place, (one, other) in enumerate(orders):
-        rows.append([f"place {place + 1} of {found.workers}", *_compared(one, other), ""])
+        rows.append([f"place {place + 1} of {recorded.shape[1]}", *compared(one, other), ""])
     return rows
 
 
@@ -135,9 +164,10 @@ def all_reduce_rows(found: Calibration) -> list[list[str]]:
     rows = [["all-reduces", "recorded s", "fitted s", "error %", "bytes"]]
     without = [run for run in found.runs if not run.servers]
     for run, (size, *times, _) in zip(without, found.all_reduces.training, strict=True):
-        rows.append([run.folder.name, *_compared(*times), f"{size:.0f}"])
+        rows.append([run.folder.name, *compared(*times), f"{size:.0f}"])
     return rows
 
 
-def _compared(recorded: float, fitted: float) -> list[str]:
+def compared(recorded: float, fitted: float) -> list[str]:
+    """Return cells with a recorded value, a fitted one, and the error in percent."""
     return [f"{recorded:.5g}", f"{fitted:.5g}", f"{100 * (fitted / recorded - 1):+.2f}"]

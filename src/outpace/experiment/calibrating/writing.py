@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, Protocol
 
+from outpace.cluster.calibration.run_times import RunTimeFit
 from outpace.errors import ConfigError
-from outpace.experiment.calibrating.calibration import Calibration
-from outpace.experiment.calibrating.words import all_reduce_rows, compute_rows, law_rows
 from outpace.predict.recorded import write
+from outpace.predict.recorded.table import RunTimes
 from outpace.record.folder import write_text
 from outpace.report.calibration import Shown, write_calibration_page
 from outpace.support.version import __version__
@@ -19,7 +20,22 @@ _HEAD = """\
 """
 
 
-def write_calibration(found: Calibration, path: Path, page: Path) -> None:
+class Found(Protocol):
+    """A calibration, of runs or of traces."""
+
+    @property
+    def compute(self) -> RunTimeFit: ...
+
+    def recorded(self) -> RunTimes:
+        """Return the recorded run times, to be replayed."""
+        ...
+
+    def data(self, run_times: str) -> dict[str, Any]:
+        """Return the content of the cluster file. run_times: the file of recorded run times."""
+        ...
+
+
+def write_calibration(found: Found, shown: Shown, path: Path, page: Path) -> None:
     """Write the cluster file, last, so that it is there only if all else is.
 
     Recorded run times, if they are to be replayed, are written beside it, and named relative to it.
@@ -31,18 +47,6 @@ def write_calibration(found: Calibration, path: Path, page: Path) -> None:
     data = found.data(run_times.name)
     if found.compute.law is None:
         write(found.recorded(), run_times)
-    shown = Shown(
-        " and ".join(run.folder.name for run in found.runs),
-        law_rows(found),
-        compute_rows(found),
-        found.notes,
-        found.compute,
-        found.recorded().seconds,
-        found.network,
-        found.service_times,
-        all_reduce_rows(found),
-        found.all_reduces,
-    )
     write_calibration_page(shown, page)
     text = _HEAD.format(version=__version__, name=path.name) + write_yaml(data)
     try:

@@ -1,0 +1,1 @@
+"""Profiled DDP training: calibrated on its traces, and predicted."""

@@ -1,0 +1,82 @@
+"""How long all-reduces take by number and size, from the periods of a profiled run.
+
+A period with k all-reduces of m bytes together takes k · latency + m · s_per_byte. Medians of the
+periods that are alike are fitted by least squares of the logarithms, with a loss (soft L1) that
+gives outliers little weight.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import scipy.optimize
+from numpy.typing import NDArray
+
+from outpace.cluster.calibration.profiles import Periods
+
+_NOISE: Final = 0.05  # relative error of a median that is always assumed
+_LEAST_RATIO: Final = 2.0  # between the largest and the smallest all-reduce, to have a latency
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PeriodFit:
+    """The law of the all-reduces of a run, and what it was fitted to.
+
+    Args:
+        latency_s: Of one all-reduce.
+        s_per_byte: Of its value.
+        has_latency: False if all all-reduces have about the same size; latency_s is 0 then.
+        count, size_bytes, seconds: Kinds of periods, and their median lengths.
+        often: Number of periods of each kind.
+    """
+
+    latency_s: float
+    s_per_byte: float
+    has_latency: bool
+    count: NDArray[np.int64]
+    size_bytes: NDArray[np.int64]
+    seconds: NDArray[np.float64]
+    often: NDArray[np.int64]
+
+    def at(self, size_bytes: float) -> float:
+        """Return the seconds that one all-reduce of a value takes."""
+        return self.latency_s + size_bytes * self.s_per_byte
+
+    @property
+    def fitted(self) -> NDArray[np.float64]:
+        """What the law says to the periods, in s."""
+        return np.asarray(self.count * self.latency_s + self.size_bytes * self.s_per_byte)
+
+    @property
+    def error(self) -> float:
+        """Median of the relative errors."""
+        return float(np.median(np.abs(self.fitted / self.seconds - 1)))
+
+
+def fit_periods(periods: Periods) -> PeriodFit:
+    """Return the law that describes these periods best."""
+    keys = np.stack([periods.count, periods.size_bytes], axis=1)
+    groups, which, often = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
+    which = which.ravel()
+    medians = np.array([np.median(periods.seconds[which == n]) for n in range(len(groups))])
+    count, size_bytes = groups[:, 0], groups[:, 1]
+    each = size_bytes / count
+    if each.max() < _LEAST_RATIO * max(each.min(), 1):
+        slope = float(np.average(medians / np.maximum(size_bytes, 1), weights=often))
+        return PeriodFit(0.0, slope, False, count, size_bytes, medians, often)
+    weight = np.sqrt(often / often.max())
+
+    def off(logs: NDArray[np.float64]) -> NDArray[np.float64]:
+        latency, slope = np.exp(logs)
+        return np.asarray(weight * np.log((count * latency + size_bytes * slope) / medians))
+
+    low, high = int(np.argmin(each)), int(np.argmax(each))
+    start = medians[low] / count[low], medians[high] / size_bytes[high]
+    bounds = np.log([[1e-10, 1e-16], [1e3, 1.0]])
+    found = scipy.optimize.least_squares(
+        off, np.clip(np.log(start), *bounds), bounds=bounds, loss="soft_l1", f_scale=_NOISE
+    )
+    latency, slope = np.exp(found.x)
+    return PeriodFit(float(latency), float(slope), True, count, size_bytes, medians, often)

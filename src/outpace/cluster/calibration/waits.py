@@ -1,0 +1,71 @@
+"""When a rank of a profiled run did nothing but wait for communication.
+
+A profiler records what a rank computes and when its collectives begin and end, but not when it
+waits. A rank that waits for a collective goes on when the collective ends. So the wait for a
+collective is the gap in the rank's computation in which the collective ends, from the begin of the
+gap, or of the collective if that is later, to the end of the collective. Other gaps are no waits:
+time in Python between two operations, a sleep, the loading of data, also while a collective is
+under way. They count as computation.
+
+The end of a collective is noted by another thread than the one that waits, a moment after it. The
+gap may therefore be over by then; of the gaps that ended at most `LATE_S` before, the longest
+counts.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+LATE_S: Final = 5e-4  # from the end of a collective until it is noted, at most
+
+
+def merged(begins: Floats, ends: Floats) -> Floats:
+    """Return the union of intervals as disjoint intervals in order, shape (n, 2)."""
+    if not len(begins):
+        return np.zeros((0, 2))
+    order = np.argsort(begins, kind="stable")
+    begins, latest = begins[order], np.maximum.accumulate(ends[order])
+    is_new = np.concatenate([[True], begins[1:] > latest[:-1]])
+    last = np.concatenate([np.flatnonzero(is_new)[1:] - 1, [len(begins) - 1]])
+    return np.stack([begins[is_new], latest[last]], axis=1)
+
+
+def waits(busy: Floats, begins: Floats, ends: Floats) -> Floats:
+    """Return when the rank waited for its collectives, shape (n, 2), disjoint and in order.
+
+    Args:
+        busy: When it computed, shape (B, 2), disjoint and in order.
+        begins: When it began each collective, shape (M,).
+        ends: When each collective ended for it, shape (M,).
+    """
+    gap_begins = np.concatenate([[-np.inf], busy[:, 1]])
+    gap_ends = np.concatenate([busy[:, 0], [np.inf]])
+    first = np.searchsorted(gap_ends, ends - LATE_S)  # the first gap that ends after that
+    last = np.searchsorted(gap_begins, ends, side="right")
+    found = []
+    for begin, end, low, high in zip(begins, ends, first, last, strict=True):
+        starts = np.maximum(gap_begins[low:high], begin)
+        stops = np.minimum(gap_ends[low:high], end)
+        if len(starts) and (lengths := stops - starts).max() > 0:
+            longest = int(np.argmax(lengths))
+            found.append((starts[longest], stops[longest]))
+    if not found:
+        return np.zeros((0, 2))
+    columns = np.array(found)
+    return merged(columns[:, 0], columns[:, 1])
+
+
+def total_before(intervals: Floats, times: Floats) -> Floats:
+    """Return how much of disjoint intervals in order lies before each of these times."""
+    if not len(intervals):
+        return np.zeros(len(times))
+    lengths = intervals[:, 1] - intervals[:, 0]
+    sums = np.concatenate([[0.0], np.cumsum(lengths)])
+    place = np.searchsorted(intervals[:, 0], times)  # intervals that begin before
+    whole = np.maximum(place - 1, 0)
+    part = np.where(place > 0, np.minimum(times - intervals[whole, 0], lengths[whole]), 0.0)
+    return np.asarray(sums[whole] + part)

@@ -1,0 +1,87 @@
+"""Laws and fits as the plain data of a cluster file, with rounded numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outpace.cluster.calibration.run_times import RunTimeFit
+from outpace.config.reading import plain
+
+_DIGITS: Final = 5  # significant ones
+
+
+def compute_data(fit: RunTimeFit, run_times: str) -> dict[str, Any]:
+    """Return the key `compute`.
+
+    Args:
+        run_times: Path of the file of recorded run times, for a `trace` law.
+    """
+    if fit.law is None:
+        return {"kind": "trace", "path": run_times, "wrap": True}
+    return law_data(fit.law)
+
+
+def fit_data(fit: RunTimeFit) -> dict[str, Any]:
+    """Return what the cluster file says about the goodness of the fit."""
+    goodness = fit.goodness
+    said: dict[str, Any] = {}
+    if fit.law is None:
+        said = {"best_law": fit.tried.kind, "why_replayed": fit.reasons}
+    said |= {
+        "kolmogorov_distance": rounded(goodness.distance),
+        "largest_distance_of_a_worker": rounded(float(goodness.of_worker.max())),
+        "recorded_order_statistics_s": numbers(goodness.recorded_order),
+        "fitted_order_statistics_s": numbers(goodness.fitted_order),
+        "recorded_correlation": rounded(goodness.recorded_correlation),
+        "fitted_correlation": rounded(goodness.fitted_correlation),
+    }
+    if fit.errors is not None:
+        said["errors"] = law_data(fit.errors)
+    return said
+
+
+def law_data(law: Any) -> dict[str, Any]:
+    """Return a law as plain data without the keys that have their defaults, kind first."""
+    found = {}
+    for entry in dataclasses.fields(law):
+        value = getattr(law, entry.name)
+        usual = entry.default
+        if entry.default_factory is not dataclasses.MISSING:
+            usual = entry.default_factory()
+        if entry.name == "kind" or value != usual:
+            found[entry.name] = rounded(plain(_plain(value)))
+    kind = {"kind": found.pop("kind")} if "kind" in found else {}
+    return kind | found
+
+
+def rounded(value: Any) -> Any:
+    """Return plain data with numbers rounded."""
+    if isinstance(value, dict):
+        return {key: rounded(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [rounded(part) for part in value]
+    return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
+
+
+def _plain(value: Any) -> Any:
+    """Return dataclasses within a value as mappings without empty entries."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        given = {
+            entry.name: getattr(value, entry.name)
+            for entry in dataclasses.fields(value)
+            if getattr(value, entry.name) != entry.default
+        }
+        return {key: _plain(part) for key, part in given.items()}
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in value.items()}
+    return [_plain(part) for part in value] if isinstance(value, list | tuple) else value
+
+
+def numbers(values: NDArray[np.float64]) -> list[float]:
+    """Return the numbers, rounded."""
+    found: list[float] = rounded(values.tolist())
+    return found

@@ -1,0 +1,108 @@
+"""Reads a Chrome trace that torch.profiler exported: .json, or .json.gz.
+
+The file is decoded at once, by msgspec, which leaves the arguments of an event undecoded until
+they are needed. That takes two to three times its uncompressed size in memory, for one rank at a
+time.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from outpace.errors import ConfigError
+
+LARGEST: Final = 2 << 30  # bytes of JSON, uncompressed
+
+
+class Event(msgspec.Struct, gc=False):
+    """An event. Complete events (ph "X") have a begin and a duration.
+
+    Args:
+        ph: Kind of the event.
+        cat: Category, such as cpu_op, kernel or user_annotation.
+        ts: Begin, in µs.
+        dur: Duration, in µs.
+        args: A JSON object.
+    """
+
+    ph: str = ""
+    cat: str = ""
+    name: str = ""
+    ts: float = 0.0
+    dur: float = 0.0
+    args: msgspec.Raw = msgspec.Raw(b"{}")
+
+    def arguments(self) -> dict[str, Any]:
+        """Return `args` as a mapping; empty if it is none."""
+        found = msgspec.json.decode(self.args)
+        return found if isinstance(found, dict) else {}
+
+
+class DistributedInfo(msgspec.Struct, gc=False):
+    """What torch.profiler says about the process group; None where it does not say it."""
+
+    backend: str | None = None
+    rank: int | None = None
+    world_size: int | None = None
+
+
+class Document(msgspec.Struct, gc=False, rename="camel"):
+    """The parts of a trace that matter here.
+
+    Args:
+        base_time_nanoseconds: Added to the times of the events it gives those of the clock.
+    """
+
+    trace_events: list[Event]
+    distributed_info: DistributedInfo | None = None
+    base_time_nanoseconds: int = 0
+
+
+def read_document(path: Path) -> Document:
+    """Read a trace.
+
+    Raises:
+        ConfigError: with one line, if it cannot be read, is too large or is damaged.
+    """
+    content = _content(path)
+    try:
+        return msgspec.json.decode(content, type=Document)
+    except msgspec.ValidationError as error:
+        raise ConfigError(
+            f"{path}: it is not a trace of torch.profiler: {error}; pass the files that "
+            "prof.export_chrome_trace wrote"
+        ) from error
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ConfigError(
+            f"{path}: its JSON is damaged: {error}; export the trace again, with "
+            "prof.export_chrome_trace"
+        ) from error
+
+
+def _content(path: Path) -> bytes:
+    """Return the uncompressed content of the file."""
+    try:
+        if path.suffix == ".gz":
+            with gzip.open(path) as packed:
+                content = packed.read(LARGEST + 1)
+        else:
+            with path.open("rb") as plain:
+                content = plain.read(LARGEST + 1)
+    except FileNotFoundError:
+        raise ConfigError(f"there is no file {path}") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ConfigError(f"{path}: it is damaged: {error}; copy or export it again") from error
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror or error}") from error
+    if len(content) > LARGEST:
+        raise ConfigError(
+            f"{path}: it has more than {LARGEST / 1e9:.2g} GB of JSON, which is too large; record "
+            "fewer steps, with schedule=torch.profiler.schedule(..., active=100), and without "
+            "with_stack and profile_memory"
+        )
+    return content

@@ -1,0 +1,296 @@
+"""From traces of torch.profiler to a cluster file; the times of the traces are chosen by hand."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+
+import numpy as np
+import pytest
+from tests.support.command import outpace, refused
+from tests.support.profiles import Trace, gloo, nccl
+
+from outpace.cluster.calibration.profiles import RankProfile, profiled
+from outpace.cluster.calibration.waits import merged, total_before, waits
+from outpace.experiment.calibrating.traces import chrome
+from outpace.experiment.running import simulate
+from outpace.report import is_report
+from outpace.support.yaml_files import read_yaml
+
+STEPS = 25
+
+
+def written(folder, *traces):
+    folder.mkdir(exist_ok=True)
+    return [str(trace.write(folder / f"rank{trace.rank}.json")) for trace in traces]
+
+
+def two_ranks(marks="steps", steps=STEPS, **clock):
+    return [
+        gloo(0, 80, steps, slowest=100, marks=marks),
+        gloo(1, 100, steps, slowest=100, marks=marks, **clock),
+    ]
+
+
+def calibrated(folder, paths):
+    assert outpace("calibrate", *paths, "-o", str(folder / "cluster.yaml")) == 0
+    return read_yaml(folder / "cluster.yaml")
+
+
+@pytest.mark.parametrize("marks", ["steps", "optimizer"])
+def test_run_times_and_all_reduces_of_a_run_over_gloo_are_found(tmp_path, capsys, marks):
+    ranks = two_ranks(marks, ahead_ms=5000.0, drift=1e-4)
+    found = calibrated(tmp_path, reversed(written(tmp_path / "traces", *ranks)))
+    # A rank computes for 80 or 100 ms, pause included, and 5 ms after the first all-reduce. An
+    # iteration takes 116 ms: 11 ms more than the slowest rank computes.
+    assert found["compute"]["kind"] == "constant"
+    assert found["compute"]["mean_s"] == pytest.approx(0.095, rel=1e-3)
+    assert found["compute"]["factors"] == pytest.approx([85 / 95, 105 / 95], rel=1e-3)
+    said = found["calibrated"]
+    assert (said["workers"], said["backend"], said["gradient_bytes"]) == (2, "gloo", 4_000_004)
+    assert said["iteration_s"] == pytest.approx(0.116, rel=1e-3)
+    assert said["all_reduce"]["exposed_s"] == pytest.approx(0.011, rel=0.01)
+    # 4 bytes take 1 ms and 4 MB 10 ms: 1 ms of latency and 9 ms for 4 MB.
+    assert said["all_reduce"]["latency_s"] == pytest.approx(1e-3, rel=0.02)
+    assert said["all_reduce"]["bytes_per_s"] == pytest.approx(4e6 / 9e-3, rel=0.02)
+    assert is_report(tmp_path / "cluster.html")
+    said = capsys.readouterr()
+    assert "task: {kind: timing, parameters: 1000001}" in said.out
+    assert "clocks of the ranks differ by up to 5" in said.err
+    assert "times and no losses" in said.err
+
+
+def test_the_profiled_run_is_predicted_and_so_are_other_strategies(tmp_path):
+    calibrated(tmp_path, written(tmp_path / "traces", *two_ranks()))
+    comparison = read_yaml(tmp_path / "cluster.compare.yaml")
+    variants = {variant.pop("name"): variant for variant in comparison.pop("variants")}
+    comparison["include"] = str(tmp_path / "cluster.yaml")
+    comparison["stop"] = {"iterations": 40}
+
+    def step_s(name):
+        found = simulate({**comparison, **variants[name]}).summary
+        return found["virtual_time_s"] / 40
+
+    # 105 ms of the slowest rank and 11 ms of all-reduces.
+    assert step_s("all-reduce, as profiled") == pytest.approx(0.116, rel=1e-3)
+    assert step_s("all-reduce, rank 1 as fast as rank 0") == pytest.approx(0.096, rel=1e-3)
+    # 11 ms are one all-reduce of 4,000,004 bytes: 1.1 times its 1 ms of latency and 9 ms.
+    faster = 0.105 + 1.1 * (0.001 + 0.009 / 4)
+    assert step_s("all-reduce, network 4 times as fast") == pytest.approx(faster, rel=1e-3)
+    # 5 averages in 40 steps, each of which takes the whole 10 ms.
+    local = 0.105 + 5 * 0.010 / 40
+    assert step_s("local SGD, average every 8 steps") == pytest.approx(local, rel=1e-3)
+    assert all(step_s(name) < 0.2 for name in variants if "server" in name or "cut" in name)
+
+
+@pytest.mark.parametrize("own_arguments", [True, False])
+def test_buckets_over_nccl_overlap_with_the_backward_pass(tmp_path, capsys, own_arguments):
+    ranks = [nccl(rank, 15 * rank, STEPS, own_arguments=own_arguments) for rank in range(2)]
+    found = calibrated(tmp_path, written(tmp_path / "traces", *ranks))
+    # From the end of B to the next: 75 ms of kernels, or 90 in the slow rank, of 100.
+    assert found["compute"]["mean_s"] == pytest.approx((0.075 + 0.090) / 2, rel=1e-3)
+    assert found["compute"]["factors"] == pytest.approx([75 / 82.5, 90 / 82.5], rel=1e-3)
+    said = found["calibrated"]["all_reduce"]
+    assert said["exposed_s"] == pytest.approx(0.010, rel=1e-3)
+    # 15 ms for 6 MB and 10 ms for 1 MB: 9 ms of latency and 1 ms per MB; together 25 ms.
+    assert said["latency_s"] == pytest.approx(9e-3, rel=0.01)
+    assert said["bytes_per_s"] == pytest.approx(1e9, rel=0.01)
+    assert said["overlapped"] == pytest.approx(1 - 10 / 25, abs=0.01)
+    assert "not tried on a GPU" in capsys.readouterr().err
+
+
+# -- waiting -------------------------------------------------------------------------
+
+
+def test_only_the_gap_in_which_a_collective_ends_is_a_wait():
+    # Under way from 1 to 9. The rank computes until 2, pauses until 3, computes until 6, and then
+    # waits. The next, from 10 to 12, ends 0.1 ms after the rank has gone on.
+    busy = np.array([[0.0, 2.0], [3.0, 6.0], [9.0, 11.0], [11.9999, 13.0]])
+    begins, ends = np.array([1.0, 10.0]), np.array([9.0, 12.0])
+    found = waits(busy, begins, ends)
+    assert found == pytest.approx(np.array([[6.0, 9.0], [11.0, 11.9999]]))
+    assert total_before(found, np.array([5.0, 7.0, 10.0, 20.0])) == pytest.approx(
+        [0.0, 1.0, 3.0, 3.9999]
+    )
+
+
+def test_a_rank_that_computes_when_a_collective_ends_does_not_wait():
+    assert len(waits(np.array([[0.0, 5.0]]), np.array([1.0]), np.array([3.0]))) == 0
+
+
+def test_intervals_are_merged():
+    found = merged(np.array([4.0, 0.0, 1.0, 2.0]), np.array([5.0, 3.0, 2.0, 3.5]))
+    assert found.tolist() == [[0.0, 3.5], [4.0, 5.0]]
+
+
+def profile(rank, step, ends, sizes):
+    count = len(step)
+    times = np.array(ends, dtype=np.float64)
+    sizes = np.array(sizes, dtype=np.int64)
+    of_all = np.ones(count, np.bool_)
+    return RankProfile(rank, np.zeros((0, 2)), np.array(step), times - 1, times, sizes, of_all)
+
+
+def test_a_step_without_an_all_reduce_belongs_to_the_next_iteration():
+    # Steps 2 and 4 of 1 to 5 only accumulate: two iterations, each of two steps.
+    ranks = [profile(rank, [1, 3, 5], [2.0, 6.0, 12.0], [8, 8, 8]) for rank in range(2)]
+    found = profiled(ranks)
+    assert found.seconds == pytest.approx([4.0, 6.0])
+    assert found.compute == pytest.approx(np.array([[3.0, 3.0], [5.0, 5.0]]))
+
+
+def test_the_first_and_the_last_step_may_be_recorded_in_part():
+    whole = [1, 1, 2, 2, 3, 3, 4, 4]
+    ends = [float(n) for n in range(2, 10)]
+    ranks = [
+        profile(0, whole, ends, [4] * 8),
+        profile(1, whole[1:-1], ends[1:-1], [4] * 6),
+    ]
+    assert profiled(ranks).iterations == 1  # from step 2 to step 3
+    ranks[1] = profile(1, [*whole[:3], *whole[4:]], [*ends[:3], *ends[4:]], [4] * 7)
+    with pytest.raises(ValueError, match="step 2 has 2 collectives in rank 0 and 1 in rank 1"):
+        profiled(ranks)
+
+
+# -- refusals ------------------------------------------------------------------------
+
+
+def edited(change):
+    """A change of the document of rank 1."""
+
+    def edit(paths):
+        with open(paths[1]) as file:
+            document = json.load(file)
+        change(document)
+        with open(paths[1], "w") as file:
+            json.dump(document, file)
+
+    return edit
+
+
+def info(**values):
+    return edited(lambda document: document["distributedInfo"].update(values))
+
+
+def events(keep):
+    def change(document):
+        document["traceEvents"] = [event for event in document["traceEvents"] if keep(event)]
+
+    return edited(change)
+
+
+def argument(**values):
+    def change(document):
+        for event in document["traceEvents"]:
+            if event["name"] == "gloo:all_reduce":
+                event["args"].update(values)
+
+    return edited(change)
+
+
+def renamed(name):
+    def change(document):
+        for event in document["traceEvents"]:
+            if event["name"] == "gloo:all_reduce":
+                event["name"] = name
+
+    return edited(change)
+
+
+def later(seconds):
+    def change(document):
+        document["baseTimeNanoseconds"] += int(seconds * 1e9)
+
+    return edited(change)
+
+
+def of_another_run(paths):
+    jitter = np.random.default_rng(0)
+    trace, at = Trace(1, 2), 0.0
+    shapes = {"Input Dims": [[1_000_000]], "Input type": ["float"]}
+    for step in range(STEPS):
+        length = 116 + 40 * jitter.normal()
+        trace.add("user_annotation", f"ProfilerStep#{step + 3}", at, at + length - 0.1)
+        trace.add("cpu_op", "aten::mm", at, at + length - 16)
+        trace.add("user_annotation", "gloo:all_reduce", at + length - 16, at + length - 6, **shapes)
+        shapes_of_loss = {"Input Dims": [[]], "Input type": ["float"]}
+        trace.add(
+            "user_annotation",
+            "gloo:all_reduce",
+            at + length - 1,
+            at + length - 0.2,
+            **shapes_of_loss,
+        )
+        at += length
+    with open(paths[1], "w") as file:
+        file.write(trace.text())
+
+
+def truncated(paths):
+    with open(paths[1], "r+") as file:
+        file.truncate(3000)
+
+
+def packed_badly(paths):
+    with open(paths[1], "rb") as file:
+        content = gzip.compress(file.read())
+    paths[1] += ".gz"
+    with open(paths[1], "wb") as file:
+        file.write(content[: len(content) // 2])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (truncated, "its JSON is damaged"),
+        (packed_badly, "it is damaged: Compressed file ended"),
+        (edited(lambda document: document.pop("traceEvents")), "not a trace of torch.profiler"),
+        (edited(lambda document: document.pop("distributedInfo")), "after torch.distributed.init"),
+        (info(rank=0), "it is of rank 0, and so is"),
+        (info(world_size=4), "with 4 ranks over gloo"),
+        (info(backend="nccl"), "with 2 ranks over nccl"),
+        (events(lambda event: event["name"] != "gloo:all_reduce"), "no all-reduces"),
+        (argument(**{"Input Dims": []}), "profile with record_shapes=True"),
+        (argument(**{"Group size": 1}), "collectives of a group of 1 of the 2 ranks"),
+        (argument(**{"Input Dims": [[7]]}), "of 4,000,000 bytes in rank 0 and an all-reduce of 28"),
+        (renamed("gloo:reduce_scatter"), "no all-reduces"),
+        (events(lambda event: not event["name"].startswith("Profiler")), "call prof.step()"),
+        (later(3600), "recorded 3,597 s apart"),
+        (of_another_run, "the traces are of different runs: the ends of an all-reduce differ"),
+        (lambda paths: paths.pop(), "there is no trace of rank 1"),
+        (lambda paths: paths.append("runs"), "is not a trace, and"),
+        (lambda paths: paths.append("gone.json"), "there is no file gone.json"),
+    ],
+)
+def test_traces_that_cannot_be_calibrated_are_refused_in_a_line(tmp_path, capsys, change, words):
+    paths = written(tmp_path / "traces", *two_ranks())
+    change(paths)
+    before = sorted(tmp_path.rglob("*"))
+    message = refused(capsys, "calibrate", *paths, "-o", str(tmp_path / "c.yaml"))
+    assert words in message
+    assert len(message.splitlines()) == 1
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_short_and_large_traces_are_refused(tmp_path, capsys, monkeypatch):
+    out = str(tmp_path / "c.yaml")
+    paths = written(tmp_path / "short", *two_ranks(steps=20))
+    message = refused(capsys, "calibrate", *paths, "-o", out)
+    assert "19 iterations with an all-reduce, and a calibration needs at least 20" in message
+    monkeypatch.setattr(chrome, "LARGEST", 1000)
+    assert "GB of JSON, which is too large" in refused(capsys, "calibrate", *paths, "-o", out)
+
+
+def test_packed_traces_are_read_and_a_users_comparison_is_kept(tmp_path, capsys):
+    for path in written(tmp_path / "traces", *two_ranks()):
+        with open(path, "rb") as plain, gzip.open(f"{path}.gz", "wb") as packed:
+            shutil.copyfileobj(plain, packed)
+    paths = [str(path) for path in (tmp_path / "traces").glob("*.gz")]
+    calibrated(tmp_path, paths)
+    calibrated(tmp_path, paths)  # its own files are written again
+    mine = tmp_path / "cluster.compare.yaml"
+    mine.write_text("mine: 1\n")
+    message = refused(capsys, "calibrate", *paths, "-o", str(tmp_path / "cluster.yaml"))
+    assert "was not written by outpace calibrate" in message
+    assert mine.read_text() == "mine: 1\n"
