@@ -229,6 +229,15 @@ _COLUMNS: Final = (
         one_clock=True,
     ),
     Column(
+        "Collectives",
+        "mean per worker, in collectives that the script called itself, such as barriers",
+        _of("collectives", "seconds"),
+        seconds,
+        "low",
+        same_work=True,
+        one_clock=True,
+    ),
+    Column(
         "Abstained",
         "pushes without a gradient: the worker was cut off, the gradient was not finite, or the "
         "step was skipped",

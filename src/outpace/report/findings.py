@@ -17,6 +17,7 @@ from outpace.report.target import ReportTarget
 from outpace.report.words import number, percent, plural, seconds
 
 MOST: Final = 3
+_NOTABLE: Final = 0.05  # share of the time from which the script's own collectives are named
 
 
 def findings(
@@ -32,7 +33,7 @@ def findings(
         said = [f"{_reached(run, target)}{_outcome(run)}"]
         if run.complete:
             said += [_abstained(run), _skipped(run)]
-            said += [_waited_for(run, totals[0]), _staleness(run)]
+            said += [_collectives(run), _waited_for(run, totals[0]), _staleness(run)]
     else:
         said = comparison(runs, target)
     return [sentence for sentence in said if sentence][:MOST]
@@ -84,6 +85,16 @@ def _skipped(run: Run) -> str:
     if not pushes and not pulls:
         return ""
     return f"Workers chose to skip {pushes:,} pushes and {pulls:,} pulls."
+
+
+def _collectives(run: Run) -> str:
+    spent, time_s = run.number("collectives", "seconds"), run.time_s
+    if not spent or not time_s or spent < _NOTABLE * time_s:
+        return ""
+    return (
+        f"The script's own collectives, such as barriers, took a worker {seconds(spent)} on "
+        f"average, {percent(spent / time_s)} of the time."
+    )
 
 
 def _waited_for(run: Run, totals: TraceTotals | None) -> str:

@@ -14,6 +14,8 @@ from tests.support.paths import SCRIPTS
 from outpace.errors import OutpaceWarning, RunError
 from outpace.experiment.results import Result
 from outpace.experiment.running import simulate
+from outpace.report.page import write_report
+from outpace.report.perfetto.export import write_perfetto
 
 MS = 1_000_000  # ns
 # A bucket of 1.2 MB takes 2(1 ms + 0.6 MB / (3 MB/s)) = 402 ms in a ring of two workers.
@@ -21,11 +23,11 @@ NETWORK = {"latency_s": 0.001, "bandwidth_bytes_per_s": 3e6}
 BUCKET = 402 * MS
 
 
-def simulated(script: str, *arguments: object, **changes: Any) -> Result:
+def simulated(script: str, *arguments: object, out: Path | None = None, **changes: Any) -> Result:
     task = {"kind": "script", "path": str(SCRIPTS / script), "arguments": [*map(str, arguments)]}
     law = {"kind": "constant", "mean_s": 0.6}
     base = {"task": task, "workers": 2, "sync": {"kind": "ssgd"}, "compute": law}
-    return simulate({**base, **changes})
+    return simulate({**base, **changes}, out)
 
 
 def rows(result: Result, event: str, worker: int) -> list[dict[str, Any]]:
@@ -146,14 +148,18 @@ def test_workers_with_the_same_data_are_found(tmp_path):
 
 def test_a_barrier_holds_a_fast_worker_back_whatever_the_strategy(tmp_path):
     law = {"kind": "constant", "mean_s": 0.6, "factors": [1, 2]}
-    sync = {"kind": "asp"}
-    result = simulated("ddp_vectors.py", "asynchronous", tmp_path, sync=sync, compute=law)
+    out, changes = tmp_path / "run", {"sync": {"kind": "asp"}, "compute": law}
+    result = simulated("ddp_vectors.py", "asynchronous", tmp_path, out=out, **changes)
     assert [row["end_ns"] for row in rows(result, "collective", 0)][-2:] == [1200 * MS, 2400 * MS]
     assert result.summary["virtual_time_s"] == 2.4
     assert result.summary["collectives"]["seconds"] == pytest.approx((0.6 + 0.6) / 2)
     # The first barrier comes before the second step, so it belongs to that iteration.
     assert result.summary["seconds"]["compute"] == pytest.approx((2 * 0.6 + 2 * 1.2) / 2)
     assert result.summary["seconds"]["communicate"] == pytest.approx(0.6 / 2)
+    write_report([out], tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "own collectives, such as barriers, took a worker 0.600 s on average, 25 %" in page
+    write_perfetto(out, tmp_path / "trace.perfetto")  # knows their rows
 
 
 def test_a_run_can_be_repeated_and_stopped(tmp_path):

@@ -27,6 +27,7 @@ _MARKERS: Final[dict[str, Plot]] = {
     **{phase: {"color": colour} for phase, colour in PHASES.items()},
     CUT_OFF: {"color": PHASES["compute"], "pattern": _STRIPES},
     "all-reduce": {"color": "#2a9d8f"},
+    "collective": {"color": "#8d5fb0"},
     SLOW_PERIOD: {"color": "#f0b429", "opacity": 0.55},
 }
 _LABELLED: Final = {
@@ -90,8 +91,10 @@ class Picture:
         for row in iterations[:_MOST]:
             self._iteration(row, waits.get((row["worker"], row["shard"], row["iteration"])))
         traces = [*self._slow(), *(self._labelled(phase) for phase in PHASES)]
+        if len(self._events.collectives["worker"]):
+            traces.append(self._thin("collective", self._events.collectives))
         if len(self._events.reductions["worker"]):
-            return [*traces, self._reductions()]
+            return [*traces, self._thin("all-reduce", self._events.reductions)]
         if self._is_closed:
             return [*traces, self._labelled(CUT_OFF), *self._closings()]
         return [*traces, *self._releases()]
@@ -160,24 +163,28 @@ class Picture:
         labels = [bar.label for bar in drawn]
         return {**_trace(phase, drawn, 2 * _HALF), "text": labels, **_LABELLED}
 
-    def _reductions(self) -> Plot:
+    def _thin(self, what: str, columns: Columns) -> Plot:
         """Draw all-reduces as thin bars below the workers' bars, because they may overlap."""
         drawn = []
-        for row in self._shown(self._events.reductions)[:_MOST]:
+        for row in self._shown(columns)[:_MOST]:
             lane = self._lane[row["worker"]] + _HALF + 0.7 * _THIN
             start, joined, end = row["start_ns"], row["computed_ns"], row["end_ns"]
             for since, until, did, opacity in (
                 (start, joined, "waited for all to join", 0.4),
                 (joined, end, "ran", 1.0),
             ):
-                text = (
-                    f"worker {row['worker']}: all-reduce {row['version']}, joined after iteration "
-                    f"{row['iteration']}, of {plural(row['clock'], 'worker')}: {did} "
-                    f"{seconds((until - since) * 1e-9)}"
-                )
+                if what == "collective":
+                    which = f"the script's collective {row['version']}"
+                else:
+                    which = (
+                        f"all-reduce {row['version']}, joined after iteration {row['iteration']}, "
+                        f"of {plural(row['clock'], 'worker')}"
+                    )
+                spent = seconds((until - since) * 1e-9)
+                text = f"worker {row['worker']}: {which}: {did} {spent}"
                 if since < until:
                     drawn.append(_Bar(lane, since, until, text, opacity=opacity))
-        trace = _trace("all-reduce", drawn, _THIN)
+        trace = _trace(what, drawn, _THIN)
         trace["marker"]["opacity"] = [bar.opacity for bar in drawn]
         return trace
 

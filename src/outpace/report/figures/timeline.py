@@ -141,6 +141,8 @@ def _words(sums: TraceTotals, name: str) -> Iterator[str]:
 def _notes(events: Events, shown: Sequence[int], sums: TraceTotals) -> Iterator[str]:
     if len(events.reductions["worker"]):
         yield "Thin bars are all-reduces, pale until all workers have joined."
+    if len(events.collectives["worker"]):
+        yield "Thin violet bars are collectives that the script called itself, such as barriers."
     workers = len(sums.iterations)
     if len(shown) < workers:
         which = "were cut off" if sums.cut_offs else "others waited for"

@@ -59,6 +59,7 @@ def _write(trace: Path, path: Path, scheduler: int | None) -> None:
             "pull": drawing.pull,
             "cut-off": drawing.cut_off,
             "all-reduce": drawing.all_reduce,
+            "collective": drawing.collective,
         }
         for row in _rows_of(trace):
             draw[row["event"]](row)
@@ -84,14 +85,15 @@ def _require_sense(of: Columns) -> None:
         raise ValueError("an event in it is of an unknown kind")
     of_all = event == "cut-off"  # concerns all workers and servers: its row names none of them
     # Without servers, an iteration names no server, and an all-reduce has its own row.
-    no_server = (event == "all-reduce") | (event == "iteration") & (of["shard"] == NONE)
+    averages = (event == "all-reduce") | (event == "collective")
+    no_server = averages | (event == "iteration") & (of["shard"] == NONE)
     whose = of["worker"][~of_all], of["shard"][~(of_all | no_server)]
     what = (of["iteration"], of["start_ns"], of["clock"][of_all])
     if min(values.min(initial=0) for values in (*whose, *what)) < 0:
         raise ValueError("an event in it lacks a worker, server, iteration or time")
     start, end, computed, held = (of[n] for n in ("start_ns", "end_ns", "computed_ns", "held_ns"))
     parts = (computed >= start) & (held >= 0) & (end - computed >= held) | (event != "iteration")
-    parts &= (computed >= start) & (end >= computed) | (event != "all-reduce")
+    parts &= (computed >= start) & (end >= computed) | ~averages
     unanswered = (event == "pull") & (end == NONE)
     if not ((end >= start) & parts | unanswered).all():
         raise ValueError("an event in it ends before it begins")
@@ -198,13 +200,19 @@ class _Drawing:
 
     def all_reduce(self, row: Row) -> None:
         # On its own track, because it may overlap with the worker's computation.
-        track = self._packets.track(self._worker(row["worker"]), "all-reduce", 0)
         args = {"iteration": row["iteration"], "members": row["clock"]}
+        self._joined("all-reduce", row, args)
+
+    def collective(self, row: Row) -> None:
+        self._joined("collective", row, {"iteration": row["iteration"]})
+
+    def _joined(self, what: str, row: Row, args: dict[str, int | str]) -> None:
+        track = self._packets.track(self._worker(row["worker"]), what, int(what == "collective"))
         began, end, number = row["computed_ns"], row["end_ns"], row["version"]
         if began > row["start_ns"]:
             self._packets.slice(track, row["start_ns"], began, "wait for all to join", args)
         if end > began:
-            self._packets.slice(track, began, end, f"all-reduce {number}", args)
+            self._packets.slice(track, began, end, f"{what} {number}", args)
 
     def _release(self, shard: int) -> None:
         """Mark the release at the worker whose push caused it; the arrows start there."""

@@ -19,6 +19,7 @@ _COLUMNS: Final = {
     "push": (*_PLACE, "outcome"),
     "cut-off": (*_SPAN, "clock"),
     "all-reduce": ("worker", *_SPAN, "computed_ns", "version", "clock"),
+    "collective": ("worker", *_SPAN, "computed_ns", "version"),
 }
 # The wait and the push of an iteration that reaches into a span may lie outside the span. These
 # events are collected from as many spans before it, and to as many after it.
@@ -34,6 +35,7 @@ class Events:
     closed: Columns  # iterations that a scheduler closed; clock: the gradients that counted
     unused: dict[tuple[int, int], str]  # (worker, iteration) -> why the gradient did not count
     reductions: Columns  # all-reduces of each worker; computed_ns: when all had joined
+    collectives: Columns  # of the scripts themselves, such as barriers; likewise
 
 
 def read_events(path: Path, spans: Sequence[tuple[int, int]]) -> list[Events]:
@@ -66,4 +68,5 @@ def _events(kept: dict[str, list[Columns]]) -> Events:
         tables["cut-off"],
         dict(zip(keys, pushes["outcome"].tolist(), strict=True)),
         tables["all-reduce"],
+        tables["collective"],
     )
