@@ -118,7 +118,8 @@ def main():
     model = DDP(raw_model)
     if is_master:
         batch = world_size * args.accumulate * args.batch_size
-        print(f"{sum(p.numel() for p in model.parameters()):,} parameters, batches of {batch}")
+        count = sum(p.numel() for p in model.parameters())
+        print(f"{count:,} parameters, batches of {batch}", flush=True)
 
     for step in range(args.steps):
         for group in optimizer.param_groups:

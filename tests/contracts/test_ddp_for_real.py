@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from tests.support.ddp import started_by_torchrun
+from tests.support.gloo import run_with_gloo
 from tests.support.paths import SCRIPTS
-from tests.support.warm import Warm
 
 from outpace.errors import RunError
 from outpace.experiment.results import Result
@@ -29,10 +28,10 @@ def launch(script: str, *arguments: object, **changes: Any) -> Result:
 
 
 @pytest.fixture(scope="module")
-def gloo(warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def gloo(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What ddp_trains.py writes without Outpace, by rank."""
     folder = tmp_path_factory.mktemp("gloo")
-    started_by_torchrun(warm, SCRIPTS / "ddp_trains.py", str(folder), folder=folder)
+    run_with_gloo(SCRIPTS / "ddp_trains.py", [str(folder)], 2)
     return written(folder)
 
 

@@ -14,13 +14,28 @@ import torch
 from outpace.support import forking
 
 
-def run_with_gloo(script: Path, arguments: Sequence[str], workers: int) -> None:
-    """Run the script in a process for each worker, and wait for all."""
+def run_with_gloo(
+    script: Path, arguments: Sequence[str], workers: int, *, output: Path | None = None
+) -> None:
+    """Run the script in a process for each worker, and wait for all.
+
+    Args:
+        output: the file for what rank 0 prints; None: this process' standard output.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     started = [
-        forking.start(f"rank-{rank}", _run, str(script), list(arguments), rank, workers, port)
+        forking.start(
+            f"rank-{rank}",
+            _run,
+            str(script),
+            list(arguments),
+            rank,
+            workers,
+            port,
+            output if rank == 0 else None,
+        )
         for rank in range(workers)
     ]
     for process in started:
@@ -28,11 +43,19 @@ def run_with_gloo(script: Path, arguments: Sequence[str], workers: int) -> None:
         assert process.exitcode == 0
 
 
-def _run(script: str, arguments: list[str], rank: int, workers: int, port: int) -> None:
-    os.environ.update(
-        RANK=str(rank), WORLD_SIZE=str(workers), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)
-    )
+def _run(
+    script: str,
+    arguments: list[str],
+    rank: int,
+    workers: int,
+    port: int,
+    output: Path | None,
+) -> None:
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(workers), LOCAL_RANK=str(rank))
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     sys.argv = [script, *arguments]
+    if output is not None:
+        sys.stdout = output.open("w", buffering=1)
     # The group ends with the process: some processes hang while they drop a model of
     # DistributedDataParallel whose group was destroyed before (torch 2.13, on a busy machine).
     torch.distributed.destroy_process_group = lambda: None  # type: ignore[assignment]

@@ -8,8 +8,10 @@ from typing import Any
 import torch
 
 from outpace.engine.distributed.call import Bucket, Collectives, Pending
+from outpace.engine.distributed.compiling import not_compiled
 
 
+@not_compiled
 class BackwardPass:
     """Numbers the buckets of a backward pass, and waits for them at its end.
 

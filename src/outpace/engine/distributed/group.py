@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 from outpace.engine.distributed.backward import BackwardPass
 from outpace.engine.distributed.call import Bucket, Call, Collectives, Kind, Operation, Pending
+from outpace.engine.distributed.compiling import not_compiled
 from outpace.engine.distributed.where import called_by_reducer, innermost, where
 from outpace.errors import ConfigError
 
@@ -32,6 +33,7 @@ _OPERATIONS: Final[list[tuple[Any, Operation]]] = [
 ]
 
 
+@not_compiled
 class CollectiveWork(c10d.Work):  # type: ignore[misc]
     """The `Work` of a collective, for torch and for the script."""
 
@@ -67,6 +69,7 @@ class CollectiveWork(c10d.Work):  # type: ignore[misc]
         return None
 
 
+@not_compiled
 class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
     """A group of all processes of the run, or of this process alone.
 

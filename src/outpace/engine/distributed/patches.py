@@ -13,16 +13,18 @@ DistributedDataParallel with gradients begins the run.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import itertools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._compile import _disable_dynamo
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -74,7 +76,9 @@ def install(strategy: str) -> None:
 
     model.__init__, model.forward = init_model, forward_model
     model.register_comm_hook = register_comm_hook
-    if HERE.follow is not None:
+    if HERE.follow is None:
+        model.join = _join
+    else:
         register_optimizer_step_post_hook(script.after_step)
 
 
@@ -181,6 +185,7 @@ class _Script:
                 "gradients; leave it out, or take sync.kind=ssgd"
             )
 
+    @_disable_dynamo
     def before_forward(self, model: Any) -> None:
         """A forward pass of DistributedDataParallel begins."""
         if not torch.is_grad_enabled():
@@ -231,9 +236,6 @@ class _Script:
             HERE.worker.stepped()
 
 
-_Script.before_forward._torchdynamo_disable = True  # type: ignore[attr-defined]
-
-
 def both(line: str) -> str:
     """Return the message about a script that attaches and uses torch.distributed, too."""
     return (
@@ -257,6 +259,12 @@ def _begin_alike(model: Any, group: Any) -> None:
         params_and_buffers_to_ignore=model.parameters_to_ignore,
         broadcast_buffers=model.broadcast_buffers,
     )
+
+
+@contextlib.contextmanager
+def _join(self: Any, *_: Any, **__: Any) -> Iterator[None]:
+    """Take the place of `DistributedDataParallel.join`: a script that ends leaves the run."""
+    yield
 
 
 def _spawn(

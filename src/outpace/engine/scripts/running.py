@@ -57,11 +57,22 @@ def run_as_main(task: Script, worker: int, seed: int) -> Exception | None:
     _run_exit_handlers()
     _flush()  # a process that has finished may be killed
     if problem is None and HERE.worker is None:
-        problem = ConfigError(
-            f"{task.path} ended without calling outpace.attach(model, optimizer), so there is "
-            "nothing to train; call it before the training loop"
-        )
+        problem = _nothing_trained(task.path)
     return problem
+
+
+def _nothing_trained(path: str) -> ConfigError:
+    """Return the error of a script that has ended and was no worker."""
+    if HERE.is_distributed:
+        return ConfigError(
+            f"{path} called torch.distributed.init_process_group, but trained no model in "
+            "DistributedDataParallel: wrap the model in it, and make an optimizer of its parameters"
+        )
+    return ConfigError(
+        f"{path} ended without calling outpace.attach(model, optimizer) or "
+        "torch.distributed.init_process_group, so there is nothing to train; call one of them "
+        "before the training loop"
+    )
 
 
 def _seed_generators(seed: int, worker: int) -> None:

@@ -1,0 +1,109 @@
+"""What scripts with DistributedDataParallel do, they do under Outpace as with Gloo."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.support.gloo import run_with_gloo
+from tests.support.paths import SCRIPTS
+
+from outpace.errors import ConfigError
+from outpace.experiment.running import run, simulate
+
+pytestmark = pytest.mark.slow
+SCRIPT = SCRIPTS / "ddp_cases.py"
+RUNTIMES = {"real": run, "virtual": simulate}
+CASES = [
+    "bucket_view",
+    "closure",
+    "differentiable",
+    "evaluates",
+    "join",
+    "scaler",
+    "static_graph",
+    "two_models",
+    "two_optimizers",
+    "unused",
+    "zero",
+]
+
+
+def configuration(case: str, **changes: Any) -> dict[str, Any]:
+    task = {"kind": "script", "path": str(SCRIPT), "arguments": [case]}
+    law = {"kind": "constant", "mean_s": 0.01}
+    return {"task": task, "workers": 2, "sync": {"kind": "ssgd"}, "compute": law, **changes}
+
+
+def of_worker_0(output: str) -> list[str]:
+    """Return the lines of worker 0 in the output of a run, without its name."""
+    start = "worker-0 | "
+    return [line.removeprefix(start) for line in output.splitlines() if line.startswith(start)]
+
+
+@pytest.fixture(scope="module")
+def with_gloo(tmp_path_factory) -> dict[str, list[str]]:
+    """What rank 0 prints in each case."""
+    output = tmp_path_factory.mktemp("gloo") / "output.txt"
+    run_with_gloo(SCRIPT, CASES, 2, output=output)
+    found: dict[str, list[str]] = {}
+    for line in output.read_text().splitlines():
+        if line.startswith("case "):
+            name = line.split()[1]
+            found[name] = []
+        found[name].append(line)
+    return found
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_with_ssgd_a_case_is_bitwise_that_of_gloo(with_gloo, runtime, case, capfd):
+    result = RUNTIMES[runtime](configuration(case))
+    assert of_worker_0(capfd.readouterr().out) == with_gloo[case]
+    assert result.summary["status"] == "complete"
+    assert result.summary["warnings"] == []
+
+
+WRONG = {
+    "no_group": (ConfigError, r"or torch.distributed.init_process_group, so there is nothing to"),
+    "never_trains": (ConfigError, r"but trained no model in DistributedDataParallel: wrap the mod"),
+    "wrong_size": (ConfigError, r"init_process_group at ddp_cases.py:\d+ has world_size=3, but th"),
+    "attaches": (ConfigError, r"this script calls outpace.attach and torch.distributed.init_proce"),
+    "subgroup": (ConfigError, r"new_group at ddp_cases.py:\d+ has the ranks \[0\] of 2 processes"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_what_is_not_supported_is_refused_in_a_line(runtime, case):
+    kind, words = WRONG[case]
+    with pytest.raises(kind, match=words) as caught:
+        RUNTIMES[runtime](configuration(case))
+    assert "\n" not in str(caught.value)
+
+
+BSP = {"kind": "bsp"}
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_with_other_strategies_join_and_unused_parameters_need_nothing(runtime, capfd):
+    for case, steps in (("join", [4, 5]), ("unused", [6, 6])):
+        result = RUNTIMES[runtime](configuration(case, sync=BSP))
+        assert result.summary["iterations"] == steps
+        *_, last = of_worker_0(capfd.readouterr().out)
+        assert last.startswith("digest")
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        ("two_models", r"trains two models with DistributedDataParallel, but sync.kind=bsp exch"),
+        ("two_optimizers", r"has 2 optimizers \(SGD, SGD\), but sync.kind=bsp needs one that has"),
+        ("comm_hook", r"a communication hook: with sync.kind=bsp DistributedDataParallel exchang"),
+    ],
+)
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_what_only_ssgd_can_do_is_refused_with_other_strategies(runtime, case, words):
+    with pytest.raises(ConfigError, match=words):
+        RUNTIMES[runtime](configuration(case, sync=BSP))

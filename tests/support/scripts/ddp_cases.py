@@ -1,0 +1,553 @@
+"""What DDP scripts do beside the usual. `ddp_cases.py CASE...`; rank 0 prints losses and a digest.
+
+A script as its user writes it: but for the case `attaches`, it knows nothing of Outpace.
+"""
+
+import contextlib
+import datetime
+import hashlib
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+CASES = {}
+STEPS = 6
+
+
+def case(function):
+    CASES[function.__name__] = function
+    return function
+
+
+class Net(nn.Module):
+    """A model with buffers; `spare`: also with a branch and a parameter that is never used."""
+
+    def __init__(self, spare=False):
+        super().__init__()
+        self.first = nn.Linear(6, 8)
+        self.norm = nn.BatchNorm1d(8)
+        self.branch = nn.Linear(8, 8) if spare else None
+        self.never = nn.Parameter(torch.ones(3)) if spare else None
+        self.last = nn.Linear(8, 3)
+
+    def forward(self, x, branch=False):
+        x = torch.tanh(self.norm(self.first(x)))
+        return self.last(self.branch(x) if branch else x)
+
+
+def rank():
+    return dist.get_rank()
+
+
+def batch(step):
+    numbers = torch.Generator().manual_seed(1000 * step + rank())
+    x = torch.randn(8, 6, generator=numbers)
+    return x, x[:, :3].argmax(dim=1)
+
+
+def say(*words):
+    if rank() == 0:
+        print(*words, flush=True)  # noqa: T201
+
+
+def digest(model):
+    whole = hashlib.sha256()
+    for tensor in model.state_dict().values():
+        whole.update(tensor.contiguous().numpy().tobytes())
+    return whole.hexdigest()[:16]
+
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+
+
+def loss_of(model, step, **more):
+    x, y = batch(step)
+    return nn.functional.cross_entropy(model(x, **more), y)
+
+
+def train(model, optimizer, steps=STEPS, accumulate=1, **more):
+    for step in range(steps):
+        for part in range(accumulate):
+            loss = loss_of(model, step * accumulate + part, **more)
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        say(f"step {step}: loss {loss.item():.6f}")
+
+
+def end(model):
+    say("digest", digest(model))
+
+
+@case
+def plain():
+    model = DDP(Net())
+    train(model, sgd(model.parameters()))
+    end(model)
+
+
+@case
+def optimizer_first():
+    net = Net()
+    optimizer = sgd(net.parameters())
+    model = DDP(net)
+    train(model, optimizer)
+    end(net)
+
+
+@case
+def unused():
+    model = DDP(Net(spare=True), find_unused_parameters=True)
+    optimizer = sgd(model.parameters())
+    for step in range(STEPS):
+        loss = loss_of(model, step, branch=step % 2 == rank())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        say(f"step {step}: loss {loss.item():.6f}")
+    end(model)
+
+
+@case
+def bucket_view():
+    model = DDP(Net(), gradient_as_bucket_view=True, bucket_cap_mb=0.0001)
+    train(model, sgd(model.parameters()))
+    end(model)
+
+
+@case
+def many_buckets():
+    model = DDP(Net(), bucket_cap_mb=0.0001)
+    train(model, sgd(model.parameters()))
+    end(model)
+
+
+@case
+def static_graph():
+    model = DDP(Net(), static_graph=True)
+    train(model, sgd(model.parameters()))
+    end(model)
+
+
+@case
+def no_buffers():
+    model = DDP(Net(), broadcast_buffers=False)
+    train(model, sgd(model.parameters()))
+    end(model)
+
+
+@case
+def join():
+    model = DDP(Net(), broadcast_buffers=False)
+    optimizer = sgd(model.parameters())
+    with model.join():
+        train(model, optimizer, steps=4 + rank())
+    end(model)
+
+
+@case
+def accumulate():
+    model = DDP(Net())
+    train(model, sgd(model.parameters()), steps=4, accumulate=2)
+    end(model)
+
+
+@case
+def no_sync():
+    model = DDP(Net())
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    for step in range(4):
+        for part in range(3):
+            with model.no_sync() if part < 2 else contextlib.nullcontext():
+                loss = loss_of(model, 3 * step + part) / 3
+                loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        optimizer.step()
+        optimizer.zero_grad()
+        say(f"step {step}: loss {loss.item():.6f}")
+    end(model)
+
+
+@case
+def two_models():
+    one, two = DDP(Net()), DDP(Net())
+    optimizers = sgd(one.parameters()), sgd(two.parameters())
+    for step in range(STEPS):
+        for model, optimizer in zip((one, two), optimizers, strict=True):
+            optimizer.zero_grad()
+            loss = loss_of(model, step)
+            loss.backward()
+            optimizer.step()
+        say(f"step {step}: loss {loss.item():.6f}")
+    end(one)
+    end(two)
+
+
+@case
+def two_optimizers():
+    model = DDP(Net())
+    optimizers = sgd(model.module.first.parameters()), sgd(model.module.last.parameters())
+    for step in range(STEPS):
+        loss = loss_of(model, step)
+        loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+        say(f"step {step}: loss {loss.item():.6f}")
+    end(model)
+
+
+@case
+def zero():
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    model = DDP(Net())
+    train(model, ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=0.01))
+    end(model)
+
+
+@case
+def scaler():
+    model = DDP(Net())
+    optimizer = sgd(model.parameters())
+    scaling = torch.amp.GradScaler("cpu", init_scale=16.0)
+    for step in range(STEPS):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = loss_of(model, step)
+        if step == 3:
+            loss = loss * float("inf")
+        scaling.scale(loss).backward()
+        scaling.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaling.step(optimizer)
+        scaling.update()
+        optimizer.zero_grad()
+        say(f"step {step}: loss {loss.item():.6f}")
+    end(model)
+
+
+@case
+def closure():
+    model = DDP(Net())
+    optimizer = sgd(model.parameters())
+    for step in range(STEPS):
+
+        def evaluate(step=step):
+            optimizer.zero_grad()
+            loss = loss_of(model, step)
+            loss.backward()
+            return loss
+
+        say(f"step {step}: loss {optimizer.step(evaluate).item():.6f}")
+    end(model)
+
+
+@case
+def compiled():
+    model = torch.compile(DDP(Net()), backend="eager")
+    train(model, sgd(model.parameters()))
+    end(model)
+
+
+@case
+def evaluates():
+    model = DDP(Net())
+    optimizer = sgd(model.parameters())
+    for epoch in range(2):
+        model.train()
+        train(model, optimizer, steps=3)
+        model.eval()
+        with torch.no_grad():
+            through = loss_of(model, 77)
+            if rank() == 0:
+                say(f"bare {loss_of(model.module, 78).item():.6f}")
+        dist.all_reduce(through)
+        say(f"epoch {epoch}: {through.item():.6f}")
+    end(model)
+
+
+@case
+def by_hand():
+    """Without DDP: gradients are averaged by the script itself."""
+    model = Net()
+    for tensor in model.state_dict().values():
+        dist.broadcast(tensor, 0)
+    optimizer = sgd(model.parameters())
+    for step in range(STEPS):
+        loss = loss_of(model, step)
+        loss.backward()
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad, op=dist.ReduceOp.SUM)
+            parameter.grad /= dist.get_world_size()
+        optimizer.step()
+        optimizer.zero_grad()
+        say(f"step {step}: loss {loss.item():.6f}")
+    end(model)
+
+
+@case
+def collectives():
+    """Every collective that Gloo has."""
+    count, mine = dist.get_world_size(), rank()
+    model = DDP(Net())
+    own = torch.arange(4.0) + 10 * mine
+    for op in ("SUM", "PRODUCT", "MIN", "MAX"):
+        value = own.clone()
+        dist.all_reduce(value, op=getattr(dist.ReduceOp, op))
+        say(op, value.tolist())
+    value = torch.tensor([6, 3]) + mine
+    dist.all_reduce(value, op=dist.ReduceOp.BOR)
+    say("BOR", value.tolist())
+    dist.broadcast(value := own.clone(), src=1)
+    say("broadcast", value.tolist())
+    dist.reduce(value := own.clone(), dst=0)
+    say("reduce", value.tolist())
+    parts = [torch.zeros(4) for _ in range(count)]
+    dist.all_gather(parts, own)
+    say("all_gather", [part.tolist() for part in parts])
+    whole = torch.zeros(4 * count)
+    dist.all_gather_into_tensor(whole, own)
+    say("all_gather_into_tensor", whole.tolist())
+    dist.gather(own, parts if mine == 0 else None, dst=0)
+    say("gather", [part.tolist() for part in parts])
+    value = torch.zeros(2)
+    dist.scatter(value, [own[:2] + i for i in range(count)] if mine == 0 else None, src=0)
+    say("scatter", value.tolist())
+    value = torch.zeros(4)
+    dist.reduce_scatter_tensor(value, torch.cat([own, own]) if count == 2 else own.repeat(count))
+    say("reduce_scatter_tensor", value.tolist())
+    value = torch.zeros(count)
+    dist.all_to_all_single(value, torch.arange(float(count)) + 10 * mine)
+    say("all_to_all_single", value.tolist())
+    work = dist.all_reduce(value := own.clone(), async_op=True)
+    work.wait()
+    say("async", work.is_completed(), value.tolist())
+    objects = [None] * count
+    dist.all_gather_object(objects, {"rank": mine})
+    say("all_gather_object", objects)
+    objects = ["from 0", 7] if mine == 0 else [None, None]
+    dist.broadcast_object_list(objects, src=0)
+    assert objects == ["from 0", 7]
+    objects = [None] * count
+    dist.gather_object(mine + 5, objects if mine == 0 else None, dst=0)
+    say("gather_object", objects)
+    dist.barrier()
+    train(model, sgd(model.parameters()), steps=2)
+    end(model)
+
+
+@case
+def messages():
+    """Messages between two processes."""
+    model = DDP(Net())
+    value = torch.zeros(4)
+    if rank() == 0:
+        dist.send(torch.arange(4.0), dst=1)
+        dist.recv(value, src=1)
+    elif rank() == 1:
+        dist.recv(value, src=0)
+        dist.send(value + 1, dst=0)
+    say(value.tolist())
+    train(model, sgd(model.parameters()), steps=2)
+    end(model)
+
+
+@case
+def monitored_barrier():
+    model = DDP(Net())
+    train(model, sgd(model.parameters()), steps=2)
+    dist.monitored_barrier(timeout=datetime.timedelta(seconds=30))
+    end(model)
+
+
+@case
+def group_of_all():
+    group = dist.new_group(range(dist.get_world_size()))
+    model = DDP(Net(), process_group=group)
+    train(model, sgd(model.parameters()))
+    value = torch.ones(1)
+    dist.all_reduce(value, group=group)
+    say("sum", value.item())
+    end(model)
+
+
+@case
+def again():
+    """Ends the process group after the first model, and makes another one for the second."""
+    for number in range(2):
+        model = DDP(Net())
+        train(model, sgd(model.parameters()), steps=3)
+        end(model)
+        if number == 0:
+            dist.barrier()
+            dist.destroy_process_group()
+            dist.init_process_group("gloo")
+
+
+@case
+def loader():
+    """Data from processes of a DataLoader."""
+    from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+    x = torch.randn(64, 6, generator=torch.Generator().manual_seed(3))
+    data = TensorDataset(x, x[:, :3].argmax(dim=1))
+    sampler = DistributedSampler(data)
+    model = DDP(Net())
+    optimizer = sgd(model.parameters())
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        for inputs, targets in DataLoader(data, batch_size=8, sampler=sampler, num_workers=1):
+            loss = nn.functional.cross_entropy(model(inputs), targets)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        say(f"epoch {epoch}: loss {loss.item():.6f}")
+    end(model)
+
+
+@case
+def frozen():
+    net = Net()
+    net.first.requires_grad_(False)
+    model = DDP(net)
+    train(model, sgd(p for p in net.parameters() if p.requires_grad))
+    end(model)
+
+
+@case
+def differentiable():
+    """A collective that backward goes through."""
+    import torch.distributed.nn
+
+    model = DDP(Net())
+    optimizer = sgd(model.parameters())
+    for step in range(STEPS):
+        x, y = batch(step)
+        output = torch.distributed.nn.all_reduce(model(x)) / dist.get_world_size()
+        loss = nn.functional.cross_entropy(output, y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        say(f"step {step}: loss {loss.item():.6f}")
+    end(model)
+
+
+# -- what is refused, and mistakes ---------------------------------------------------------
+
+
+@case
+def subgroup():
+    dist.new_group([0])
+
+
+@case
+def comm_hook():
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+
+    model = DDP(Net())
+    model.register_comm_hook(None, fp16_compress_hook)
+    train(model, sgd(model.parameters()))
+
+
+@case
+def fsdp():
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    FullyShardedDataParallel(Net())
+
+
+@case
+def fully_shard():
+    from torch.distributed.fsdp import fully_shard as shard
+
+    shard(Net())
+
+
+@case
+def mesh():
+    from torch.distributed.device_mesh import init_device_mesh
+
+    init_device_mesh("cpu", (dist.get_world_size() // 2, 2))
+
+
+@case
+def never_joined():
+    model = DDP(Net())
+    train(model, sgd(model.parameters()), steps=2)
+    if rank() == 0:
+        dist.barrier()
+
+
+@case
+def different():
+    model = DDP(Net())
+    train(model, sgd(model.parameters()), steps=2)
+    if rank() == 0:
+        dist.barrier()
+    else:
+        dist.all_reduce(torch.ones(1))
+
+
+@case
+def crossed():
+    """Rank 0 waits in a barrier, and rank 1 for the next gradient of rank 0."""
+    model = DDP(Net())
+    optimizer = sgd(model.parameters())
+    train(model, optimizer, steps=2 + rank())
+    dist.barrier()
+    train(model, optimizer, steps=2)
+
+
+@case
+def sizes():
+    dist.all_reduce(torch.ones(2 + rank()))
+
+
+@case
+def never_trains():
+    dist.barrier()
+
+
+@case
+def raises():
+    model = DDP(Net())
+    train(model, sgd(model.parameters()), steps=2)
+    if rank() == 1:
+        raise ValueError("no luck")
+    train(model, sgd(model.parameters()), steps=2)
+
+
+@case
+def attaches():
+    import outpace
+
+    model = DDP(Net())
+    outpace.attach(model.module, sgd(model.parameters()))
+    train(model, sgd(model.parameters()), steps=2)
+
+
+def main():
+    first = sys.argv[1]
+    torch.set_num_threads(1)
+    if first == "no_group":
+        return
+    more = {}
+    if first == "wrong_size":
+        more = {"rank": int(os.environ["RANK"]), "world_size": 3, "init_method": "env://"}
+    if first in ("never_joined", "different", "crossed"):
+        more = {"timeout": datetime.timedelta(seconds=3)}
+    dist.init_process_group("gloo", **more)
+    for name in sys.argv[1:]:
+        say("case", name)
+        torch.manual_seed(0)
+        CASES[name]()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
