@@ -129,7 +129,7 @@ class Attached:
         if self._left or not process.has_started:
             return
         process.recorder.collective(
-            process.worker, self._trainer.iteration, number, begun, begun, ended
+            process.worker, self._trainer.iteration, number, begun, ended, ended
         )
         if in_computation and not self._is_untimed:
             process.not_computing(begun, ended)
