@@ -35,6 +35,7 @@ class ScriptComputing(Computing, ABC):
 
     process: ScriptProcess
     evaluations: Iterator[Time]  # the durations of the script's evaluations
+    evaluated: Time = 0  # duration of the evaluation before the present iteration
     note: Callable[[int, Stepped], None]  # called with worker and step at the end of each step
 
     async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
@@ -47,9 +48,10 @@ class ScriptComputing(Computing, ABC):
         found = await self.process.go(parameters, iteration)
         if found is None:
             raise ScriptLeft
-        if found.evaluated and (duration := next(self.evaluations)):
+        self.evaluated = next(self.evaluations) if found.evaluated else 0
+        if self.evaluated:
             begun = self._kernel.now
-            await self._kernel.sleep(seconds(duration))
+            await self._kernel.sleep(seconds(self.evaluated))
             self._recorder.untimed(self.worker, iteration, begun, self._kernel.now)
         return found
 

@@ -109,7 +109,7 @@ class ScriptRun(VirtualRun):
         """Give a worker's context its process."""
         worker, experiment = context.worker, self.experiment
         context.process, context.note = self._processes[worker], self._note_step
-        context.iteration_finished = partial(self._iteration_finished, worker)
+        context.iteration_finished = partial(self._iteration_finished, context)
         context.evaluations = times_of(
             experiment.evaluation_time, experiment.seed, "evaluation time", worker
         )
@@ -159,7 +159,7 @@ class ScriptRun(VirtualRun):
 
     def _iteration_finished(
         self,
-        worker: int,
+        context: ScriptComputing,
         iteration: int,
         started: Time,
         computed: Time,
@@ -167,8 +167,10 @@ class ScriptRun(VirtualRun):
         held: Time,
         last_shard: int = NONE,
     ) -> None:
-        """Note an iteration; what its script has waited for others is no computation."""
+        """Note an iteration; an evaluation before it and waits for others are no computation."""
+        worker = context.worker
         waited, self._waited[worker] = self._waited[worker], 0
+        started += context.evaluated
         computed = max(started, computed - waited)
         note = self.recorder.iteration_finished
         note(worker, iteration, started, computed, finished, held, last_shard)
