@@ -67,7 +67,10 @@ def measure(training: Training, out: Path, say: Callable[[str], None]) -> list[O
     write_calibration(found, shown(found), cluster, cluster.with_suffix(".html"))
     without = without_slowest(found)
     if without is None or without[0] != SLOW:
-        raise RuntimeError(f"rank {SLOW} is not found to be slow: {without}")
+        raise RuntimeError(
+            f"rank {SLOW} is not found to be slow, or no law describes the run times; is the "
+            "machine busy?"
+        )
     return [
         Outcome(training.workers, OWN, profiled_s, _predicted(found, cluster, {})),
         Outcome(training.workers, WITHOUT, alike_s, _predicted(found, cluster, without[2])),

@@ -39,7 +39,10 @@ class Event(msgspec.Struct, gc=False):
 
     def arguments(self) -> dict[str, Any]:
         """Return `args` as a mapping; empty if it is none."""
-        found = msgspec.json.decode(self.args)
+        try:
+            found = msgspec.json.decode(self.args)
+        except UnicodeDecodeError:  # names of other encodings, in parts that do not matter
+            found = msgspec.json.decode(bytes(self.args).decode("utf-8", "replace"))
         return found if isinstance(found, dict) else {}
 
 
@@ -77,7 +80,7 @@ def read_document(path: Path) -> Document:
             f"{path}: it is not a trace of torch.profiler: {error}; pass the files that "
             "prof.export_chrome_trace wrote"
         ) from error
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(
             f"{path}: its JSON is damaged: {error}; export the trace again, with "
             "prof.export_chrome_trace"

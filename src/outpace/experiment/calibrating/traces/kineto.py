@@ -39,6 +39,7 @@ _RECORD: Final = "record_param_comms"
 # Operations that begin a collective or wait for it: no computation.
 _COMMUNICATION: Final = ("c10d::", "_c10d_functional::", "gloo:", "nccl:", _RECORD)
 _KERNEL: Final = re.compile(r"^nccl(Dev)?Kernel_")
+_NUMBER: Final = re.compile("[0-9]{1,15}")
 _SHARDED: Final = ("reduce_scatter", "reducescatter")
 
 
@@ -86,12 +87,12 @@ def read_rank(path: Path) -> RankTrace:
         )
     events = [event for event in document.trace_events if event.ph == "X" and event.dur >= 0]
     found = sorted(_collectives(events), key=lambda each: each.begin)
+    _require_data_parallel(path, found, info.world_size)
     if not any(each.kind == "allreduce" for each in found):
         raise ConfigError(
             f"{path}: it has no all-reduces of Gloo or NCCL: profile a run of "
             "DistributedDataParallel with at least 2 ranks"
         )
-    _require_data_parallel(path, found, info.world_size)
     steps = _steps(path, events, np.array([each.issued for each in found]))
     begin = min(event.ts for event in events)
     end = max(event.ts + event.dur for event in events)
@@ -210,7 +211,7 @@ def _steps(path: Path, events: Sequence[Event], issued: NDArray[np.float64]) -> 
     steps = sorted(
         (event.ts, event.ts + event.dur, int(number))
         for event in annotations
-        if event.name.startswith(_STEP) and (number := event.name[len(_STEP) :]).isdigit()
+        if event.name.startswith(_STEP) and _NUMBER.fullmatch(number := event.name[len(_STEP) :])
     )
     if steps:
         begins, ends, numbers = (np.array(column) for column in zip(*steps, strict=True))

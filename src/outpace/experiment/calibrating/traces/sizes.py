@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
+_MOST: Final = 10**15  # bytes; more is no size of a tensor
 # By c10's names of types, which collectives have, and by C++'s, which operations have.
 _BYTES: Final = {
     "byte": 1, "char": 1, "bool": 1, "unsigned char": 1, "signed char": 1,
@@ -17,7 +18,7 @@ _BYTES: Final = {
 def size_of_elements(count: Any, dtype: Any) -> int | None:
     """Return the bytes of so many elements of a type; None if either is unknown."""
     each = _bytes(dtype)
-    if type(count) is not int or count < 0 or each is None:
+    if type(count) is not int or each is None or not 0 < count * each <= _MOST:
         return None
     return count * each
 
@@ -37,7 +38,7 @@ def size_of_dims(dims: Any, types: Any) -> int | None:
         if each is None or not isinstance(shape, list):
             continue
         total += each * _elements(shape)
-    return total or None
+    return total if 0 < total <= _MOST else None
 
 
 def _elements(shape: list[Any]) -> int:
