@@ -15,6 +15,7 @@ from outpace.errors import ConfigError
 _TORCH: Final = str(Path(torch.__file__).parent) + "/"
 _LIBRARIES: Final = (sysconfig.get_path("stdlib") + "/", sysconfig.get_path("purelib") + "/")
 _OWN: Final = str(Path(__file__).parents[2]) + "/"
+_NOT_COMPILED: Final = (_TORCH + "_compile.py", _TORCH + "_dynamo/eval_frame.py")
 # Parts of torch whose collectives are not carried out, by folder.
 _REFUSED: Final = {
     "distributed/fsdp": "FSDP",
@@ -70,8 +71,8 @@ def called_by_reducer(frame: FrameType | None) -> bool:
 
 
 def innermost() -> FrameType | None:
-    """Return the innermost frame outside Outpace."""
+    """Return the innermost frame outside Outpace, and outside what keeps torch.compile away."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_OWN):
+    while frame is not None and frame.f_code.co_filename.startswith((_OWN, *_NOT_COMPILED)):
         frame = frame.f_back
     return frame
