@@ -382,6 +382,9 @@ class Kernel:
 
         def limit() -> None:
             if self._clock is virtual_clock and all(map(self._is_dead, self._events)):
+                # Time has jumped to the limit: it ended when the last walker began to wait.
+                since = (walker.waiting_since for walker in self._walkers)
+                self.now = max(since, default=self.now)
                 raise self._deadlock()
             raise _End
 

@@ -332,6 +332,20 @@ def test_a_deadlock_names_each_walker_what_it_waits_for_and_since_when():
     kernel.close()
 
 
+def test_a_deadlock_before_a_limit_ends_when_the_last_walker_began_to_wait():
+    kernel = Kernel()
+
+    async def waiting():
+        await kernel.sleep(1.5)
+        await kernel.wait()
+
+    kernel.spawn(waiting(), "worker-0")
+    with pytest.raises(DeadlockError, match=r"^nothing can happen after 1\.500000 s"):
+        kernel.run(until=2**63 - 1)
+    assert kernel.now == 1_500_000_000
+    kernel.close()
+
+
 def test_daemons_that_wait_are_no_deadlock_by_themselves():
     kernel = Kernel()
     kernel.spawn(wait(kernel), daemon=True)
