@@ -99,6 +99,10 @@ elif case == "before":
     step(rank + 1.0)
 elif case == "same data":
     step(1.0)
+elif case == "meets":
+    for n in range(3):
+        step(rank + 1.0 + n)
+    dist.barrier()
 elif case == "asynchronous":
     for _ in range(2):
         step(rank + 1.0)

@@ -146,6 +146,15 @@ class ScriptRun(VirtualRun):
         times = part.joined, part.all_joined, part.ended
         self.recorder.collective(part.worker, iteration, part.number, *times)
 
+    def _waiting(self) -> list[str]:
+        waiting = self.collectives.waiting()
+        remedy = (
+            "the script's workers wait for each other in a collective, and the strategy waits for "
+            "gradients of those that are in it: take a strategy that needs no gradients of workers "
+            "that are ahead, such as ssp, asp, hpsgd or local-sgd, or leave the collective out"
+        )
+        return [*super()._waiting(), *waiting, *[remedy] * bool(waiting)]
+
     def joined(self, worker: int, call: Joined, memory: CallMemory) -> None:
         """See `Host`."""
         self.collectives.join(worker, call, memory)

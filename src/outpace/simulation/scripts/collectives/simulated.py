@@ -65,6 +65,10 @@ class SimulatedCollectives:
         """Note that a worker joins no more collectives. Raises RunError: see `Matching.leave`."""
         self._matching.leave(worker)
 
+    def waiting(self) -> list[str]:
+        """Describe the collectives that not all workers have joined."""
+        return self._matching.waiting()
+
     def _begin(self) -> None:
         collective = self._complete[0]
         collective.carry_out()
