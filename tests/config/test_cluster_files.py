@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.support.command import outpace, refused
 
@@ -72,6 +74,11 @@ def test_the_cluster_is_drawn_within_the_errors_of_its_calibration(here):
     assert [round(error * 10) for error in law.errors.factors] == [
         {1.0: 1, 2.0: 2, 4.0: 3}[factor] for factor in law.factors
     ]
+    # The others are drawn anew for each seed, from the three with their factors for this seed.
+    exact = replace(law, errors=replace(law.errors, factors=()))
+    drawn = [exact.drawn(seed).factors for seed in range(5)]
+    assert all(each[:3] == (1.0, 2.0, 4.0) and set(each) == {1.0, 2.0, 4.0} for each in drawn)
+    assert len(set(drawn)) == 5
 
 
 @pytest.mark.parametrize(

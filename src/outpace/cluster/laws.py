@@ -53,13 +53,17 @@ class Errors:
         mean_s: Of the mean.
         cv: Of the coefficient of variation; only of laws that have one.
         factors: Of the factor of each worker; empty: they are exact.
+        known: Number of workers that were calibrated. Each further worker is like one of these,
+            drawn for each seed. None: all.
     """
 
     mean_s: float = 0.0
     cv: float = 0.0
     factors: tuple[float, ...] = ()
+    known: int | None = None
 
     def __post_init__(self) -> None:
+        require(self.known is None or self.known > 0, "known", "at least 1", self.known)
         for name, error in (
             ("mean_s", self.mean_s),
             ("cv", self.cv),
@@ -120,9 +124,13 @@ class RunTimeLaw(ABC):
         """Return a law whose parameters are drawn within `errors`, by log-normal laws."""
         if self.errors is None:
             return self
-        logs = generator(seed, "errors of factors").normal(size=len(self.factors))
-        errors = self.errors.factors or (0.0,) * len(self.factors)
-        factors = tuple((np.array(self.factors) * np.exp(np.array(errors) * logs)).tolist())
+        count, known = len(self.factors), self.errors.known
+        of = np.arange(count)
+        if known is not None and known < count:
+            of[known:] = generator(seed, "workers of the law").integers(known, size=count - known)
+        logs = generator(seed, "errors of factors").normal(size=count)
+        errors = np.array(self.errors.factors or (0.0,) * count)
+        factors = tuple((np.array(self.factors)[of] * np.exp(errors[of] * logs)).tolist())
         mean_s = self.mean_s * math.exp(self.errors.mean_s * _normal(seed, "error of mean"))
         return replace(self, mean_s=mean_s, factors=factors, errors=None)
 

@@ -86,8 +86,8 @@ class ClusterFile:
         known = self.workers or (len(factors) if isinstance(factors, list) and factors else None)
         machines = _machines(known, workers, seed)
         for key in ("compute", "evaluation_time"):
-            if isinstance(keys.get(key), Mapping) and machines:
-                keys[key] = _of_workers(keys[key], machines)
+            if isinstance(keys.get(key), Mapping) and known:
+                keys[key] = _of_workers(keys[key], machines, known)
         if isinstance(network, Mapping) and known:
             network = keys["network"] = _of_nodes(network, self, machines, servers)
         if isinstance(network, Mapping) and not servers:  # delays are of messages with servers
@@ -104,8 +104,11 @@ def _machines(known: int | None, workers: int, seed: int) -> list[int]:
     return [*range(min(known, workers)), *drawn.tolist()]
 
 
-def _of_workers(compute: Mapping[str, Any], machines: list[int]) -> dict[str, Any]:
-    """Return the law of the run times with one factor, or recorded worker, for each worker."""
+def _of_workers(compute: Mapping[str, Any], machines: list[int], known: int) -> dict[str, Any]:
+    """Return the law of the run times with one factor, or recorded worker, for each worker.
+
+    known: number of workers that the file describes.
+    """
     compute = dict(compute)
     for key in ("factors", "recorded_workers"):
         values = compute.get(key)
@@ -114,7 +117,10 @@ def _of_workers(compute: Mapping[str, Any], machines: list[int]) -> dict[str, An
     if isinstance(errors := compute.get("errors"), Mapping):
         values = errors.get("factors")
         if isinstance(values, list) and len(values) > max(machines):
-            compute["errors"] = {**errors, "factors": [values[machine] for machine in machines]}
+            errors = {**errors, "factors": [values[machine] for machine in machines]}
+        if known < len(machines):
+            errors = {**errors, "known": known}
+        compute["errors"] = errors
     if compute.get("kind") == "trace" and not compute.get("recorded_workers"):
         compute["recorded_workers"] = machines
     return compute
