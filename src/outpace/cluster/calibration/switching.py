@@ -20,6 +20,7 @@ import numpy as np
 import scipy.optimize
 import torch
 
+from outpace.cluster.calibration.factors import shrunk_factors
 from outpace.cluster.calibration.independent import Floats
 from outpace.cluster.regimes import Regime, Regimes
 
@@ -206,13 +207,13 @@ class _Data:
         """Return the law with these parameters."""
         level, factor, spread, fast, slow = (float(value) for value in values[:_SHARED])
         variance = math.exp(2 * spread)
-        levels = np.exp(level + np.concatenate([[-values[_SHARED:].sum()], values[_SHARED:]]))
-        mean_s = float(levels.mean())
-        factors = tuple(float(f"{each:.4g}") for each in levels / mean_s)
+        levels = level + np.concatenate([[-values[_SHARED:].sum()], values[_SHARED:]])
+        counts = np.bincount(self.worker.numpy(), self.known.sum(dim=1).numpy())
+        factors = shrunk_factors(levels, math.exp(spread) / np.sqrt(counts))
         return Regimes(
-            mean_s=mean_s * math.exp(variance / 2),
+            mean_s=float(np.exp(levels).mean()) * math.exp(variance / 2),
             cv=math.sqrt(math.expm1(variance)),
-            factors=factors if len(set(factors)) > 1 else (),
+            factors=factors.rounded,
             regimes=(
                 Regime(1.0, math.exp(fast)),
                 Regime(math.exp(factor), math.exp(slow)),
