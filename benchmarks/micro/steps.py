@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -65,13 +64,11 @@ def main() -> None:
     parser.add_argument("milliseconds", type=float)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--ddp-rank", type=int, help="train with DDP as this rank of two")
-    parser.add_argument("--ddp", action="store_true", help="train with DDP in a run")
     options = parser.parse_args()
     compute_s, rank = options.milliseconds / 1e3, options.ddp_rank
     torch.set_num_threads(1)
     model = GivenModel(options.elements, tensors=10)
-    if rank is not None or options.ddp:
-        rank = int(os.environ["RANK"]) if rank is None else rank
+    if rank is not None:
         store = f"file://{options.folder}/store"
         torch.distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=2)
         wrapped = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
