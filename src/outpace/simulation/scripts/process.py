@@ -372,8 +372,8 @@ class ScriptProcess:
                 is_told = True
                 warn(
                     f"the script of {self._name} has not come to its next step for "
-                    f"{_SILENT_S:.0f} s; if it waits for another worker outside of outpace, in a "
-                    "barrier for instance, it waits without end: interrupt it (Ctrl-C)"
+                    f"{_SILENT_S:.0f} s; if it waits for another worker outside of outpace, for "
+                    "a file or a lock for instance, it waits without end: interrupt it (Ctrl-C)"
                 )
         try:
             message: FromScript = receive(self.pipe)
