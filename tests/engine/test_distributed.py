@@ -1,0 +1,142 @@
+"""What a script's process hands over: collectives as calls, gradient buckets, optimizers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from outpace.engine.distributed.alone import Alone
+from outpace.engine.distributed.backward import BackwardPass
+from outpace.engine.distributed.call import Call, Pending
+from outpace.engine.distributed.group import OutpaceGroup
+from outpace.engine.distributed.optimizers import Optimizers, require_one
+from outpace.errors import ConfigError
+
+
+class Noted(Alone):
+    """Carries collectives out alone, and notes them."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.finished: list[int] = []  # buckets of each backward pass
+
+    def begin(self, call: Call) -> Pending:
+        self.calls.append(call)
+        return super().begin(call)
+
+    def finish(self, buckets: Sequence[Pending]) -> None:
+        self.finished.append(len(buckets))
+
+
+class Several(Noted):
+    """Pretends to be process 1 of 3."""
+
+    rank, size = 1, 3
+
+
+def group_of(collectives: Noted, backward: BackwardPass | None = None) -> OutpaceGroup:
+    numbers = itertools.count()
+    return OutpaceGroup(collectives, 30.0, backward or BackwardPass(), lambda: next(numbers))
+
+
+def test_a_collective_becomes_a_call_with_the_line_of_the_script():
+    noted = Several()
+    group = group_of(noted)
+    table = torch.zeros(3, 2)
+    group.all_gather_single(table, torch.ones(2)).wait()
+    group.allreduce([torch.ones(4)]).wait()
+    group.barrier().wait()
+    gathered, reduced, barrier = noted.calls
+    assert [call.number for call in noted.calls] == [0, 1, 2]
+    assert [call.kind for call in noted.calls] == ["all_gather", "all_reduce", "barrier"]
+    assert [part.shape for part in gathered.outputs] == [(2,)] * 3
+    assert table[0].tolist() == [1, 1]  # the outputs are views of the script's tensor
+    assert reduced.inputs == reduced.outputs
+    assert (reduced.operation, reduced.bucket, reduced.timeout_s) == ("sum", None, 30.0)
+    assert barrier.where.startswith("test_distributed.py:")
+    assert str(barrier) == f"barrier at {barrier.where}"
+
+
+def test_groups_of_some_processes_and_sparse_tensors_are_refused():
+    group = group_of(Several())
+    assert group.new_group([0, 1, 2]).size() == 3
+    with pytest.raises(ConfigError, match=r"new_group at test_distributed.py:\d+ has the ranks \["):
+        group.new_group([0, 2])
+    with pytest.raises(ConfigError, match="sparse tensors cannot be exchanged"):
+        group.allreduce([torch.eye(2).to_sparse()])
+
+
+@pytest.mark.parametrize("static_graph", [False, True])
+def test_buckets_of_a_backward_pass_are_numbered_and_finished_together(static_graph):
+    noted, backward = Noted(), BackwardPass()
+    net = nn.Sequential(nn.Linear(8, 32), nn.Linear(32, 4))
+    size = sum(p.numel() for p in net.parameters())
+    group = group_of(noted, backward)
+    model = DistributedDataParallel(
+        net,
+        process_group=group,
+        bucket_cap_mb=0.0005,
+        gradient_as_bucket_view=True,
+        static_graph=static_graph,
+    )
+    for number in range(3):  # torch forms the buckets anew after the first pass
+        noted.calls.clear()
+        backward.forward(1, size, waits_at_last=static_graph and number == 0)
+        model(torch.ones(2, 8)).sum().backward()
+        found = [call.bucket for call in noted.calls if call.bucket is not None]
+        assert [bucket.index for bucket in found] == list(range(len(found)))
+        assert [bucket.handed_over for bucket in found] == list(
+            itertools.accumulate(bucket.elements for bucket in found)
+        )
+        assert [bucket.total for bucket in found] == [size] * len(found)
+        assert [bucket.is_last for bucket in found] == [False] * (len(found) - 1) + [True]
+        assert noted.finished == [len(found)]
+        noted.finished.clear()
+    assert len(found) > 1
+
+
+def test_a_sum_of_the_script_is_no_bucket():
+    noted, backward = Noted(), BackwardPass()
+    backward.forward(1, 4, waits_at_last=False)
+    group = group_of(noted, backward)
+    options = dist.distributed_c10d.AllreduceOptions()
+    options.reduceOp = dist.ReduceOp.MAX
+    group.allreduce([torch.ones(4)], options)
+    assert noted.calls[0].bucket is None
+    assert noted.calls[0].operation == "max"
+
+
+def test_the_optimizer_of_a_model_is_found_and_may_be_taken_over_in_its_step(monkeypatch):
+    class Plain(torch.optim.SGD):
+        """A class of its own: looking at steps changes it."""
+
+    taken: list[str] = []
+
+    class Taken(Plain):
+        def step(self, closure=None):
+            taken.append("step")
+
+    def take(optimizer):
+        optimizer.__class__ = Taken
+
+    monkeypatch.setattr(torch.optim.Optimizer, "__init__", torch.optim.Optimizer.__init__)
+    optimizers = Optimizers(take)
+    optimizers.install()
+    model, another = nn.Linear(4, 2), nn.Linear(2, 1)
+    small = Plain([model.bias], lr=0.1)
+    large = Plain([model.weight], lr=0.1)
+    elsewhere = Plain(another.parameters(), lr=0.1)
+    assert optimizers.of(model) == [large, small]
+    assert optimizers.of(another) == [elsewhere]
+    with pytest.raises(ConfigError, match=r"has 2 optimizers \(Plain, Plain\), but sync.kind=asp"):
+        require_one(optimizers.of(model), "asp")
+    large.step()
+    assert taken == ["step"]
+    del small
+    assert optimizers.of(model) == [large]
