@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from outpace.cluster.calibration.all_reduces import assumed_all_reduce
 from outpace.cluster.calibration.evaluation import fit_evaluations
 from outpace.cluster.calibration.factors import shrunk_factors
 from outpace.cluster.calibration.network import Transits, fit_network
@@ -21,7 +22,7 @@ from outpace.cluster.laws import (
     Normal,
     ShiftedExponential,
 )
-from outpace.cluster.network import LinkLaw
+from outpace.cluster.network import LinkLaw, NetworkLaw
 from outpace.cluster.regimes import Regime, Regimes
 from outpace.support.units import nanoseconds
 
@@ -286,3 +287,20 @@ def test_clocks_that_differ_are_brought_together():
     found = moved.in_clocks_of_workers(offsets)
     assert found.received - found.sent == pytest.approx(np.full(9, there))
     assert found.arrived - found.answered == pytest.approx(np.full(9, back))
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "ring_s"),
+    [
+        # Three rounds of two latencies and half a chunk of 1 kB, then the other half; twice.
+        (4_000, 2 * (3 * (2e-3 + 12.5e-6) + 12.5e-6)),
+        # The links are busy with three chunks of 250 kB after the first two latencies; twice.
+        (1_000_000, 2 * (2e-3 + 3 * 6.25e-3)),
+    ],
+)
+def test_a_ring_of_gloo_waits_for_the_receivers_of_short_chunks_only(size_bytes, ring_s):
+    slow = {"worker-2": LinkLaw(1e-3, 4e7), "server-0": LinkLaw(1.0, 1.0)}
+    found = assumed_all_reduce(NetworkLaw(1e-4, 1e9, nodes=slow), 4, size_bytes)
+    assert found.latency_s == pytest.approx(2e-3)
+    chunk_s = size_bytes / 4 / found.bandwidth_bytes_per_s
+    assert 6 * (found.latency_s + chunk_s) == pytest.approx(ring_s, rel=1e-3)

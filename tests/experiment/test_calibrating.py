@@ -54,6 +54,8 @@ def test_the_laws_of_a_run_are_found_in_its_folder(runs, tmp_path, capsys, which
     assert found["compute"]["cv"] == pytest.approx(0.2, rel=4 / math.sqrt(2 * n))
     assert found["network"]["latency_s"] == pytest.approx(LATENCY_S, rel=0.01)
     assert found["network"]["bandwidth_bytes_per_s"] == pytest.approx(BANDWIDTH, rel=0.05)
+    assumed = found["network"].get("all_reduce", {}).get("latency_s", 0)  # Gloo's, for real
+    assert assumed == pytest.approx(2 * LATENCY_S if which == "real" else 0, rel=0.01)
     assert found["push_time"]["mean_s"] == pytest.approx(PUSH_S, rel=0.01)
     assert found["pull_time"]["mean_s"] == pytest.approx(PULL_S, rel=0.01)
     assert "update_time" not in found

@@ -9,23 +9,20 @@ probe of several sizes, and its training most often has one. A line through the 
 them gives the ratio of L and 1/B. Both are then multiplied by a factor, so that the all-reduces of
 the training have their mean, since the length of a run is a sum.
 
-Without such a run a round is assumed to take two latencies. Gloo sends a segment when the
-receiver has said that it has a buffer for it, which it says when it has handled the one before.
+Without such a run the protocol of Gloo gives the cost (`assumed_all_reduce`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
 from outpace.cluster.calibration.independent import Floats
 from outpace.cluster.calibration.network import Line, line_through, rounded
 from outpace.cluster.network import AllReduceLaw, NetworkLaw
-
-_GLOO_LATENCIES: Final = 2  # of messages, in a round
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,8 +109,32 @@ def fit_all_reduces(runs: Sequence[AllReduceTimes], workers: int) -> AllReduceFi
     return AllReduceFit(law, workers, sizes, medians, line, np.array(training), slower)
 
 
-def assumed_all_reduce(law: NetworkLaw) -> AllReduceLaw | None:
-    """Return the cost of a round of Gloo's on this network; None if messages have no latency."""
-    of_nodes = [link.latency_s or 0.0 for name, link in law.nodes.items() if "worker" in name]
-    latency_s = max([law.latency_s, *of_nodes])
-    return AllReduceLaw(rounded(_GLOO_LATENCIES * latency_s)) if latency_s else None
+def assumed_all_reduce(law: NetworkLaw, workers: int, size_bytes: int) -> AllReduceLaw | None:
+    """Return the cost of a round of Gloo's ring; None without latency or a second worker.
+
+    Gloo sends a chunk of c bytes as two segments, which overlap, and a segment when the receiver
+    has said that it has a buffer for it. With latency L and bandwidth B of the links, the reduction
+    and the distribution, each of N−1 rounds, take the longer of 2L + (N−1)·c/B, where the links are
+    always busy, and (N−1)·(2L + c/2B) + c/2B, where they wait for the receivers.
+
+    Args:
+        law: Of messages. The slowest worker counts.
+        size_bytes: For which the cost is right; 0 if unknown. Very short all-reduces have two
+            latencies per round at any size.
+    """
+    own = [link for name, link in law.nodes.items() if name.startswith("worker")]
+    latency_s = max([law.latency_s, *(link.latency_s or 0.0 for link in own)])
+    if not latency_s or workers < 2:
+        return None
+    rates = [law.bandwidth_bytes_per_s, *(link.bandwidth_bytes_per_s for link in own)]
+    bandwidth = min(rate or math.inf for rate in rates)
+    chunk_s = size_bytes / workers / bandwidth
+    if not chunk_s:
+        return AllReduceLaw(rounded(2 * latency_s))
+    rounds = workers - 1
+    phase_s = max(
+        2 * latency_s + rounds * chunk_s,
+        rounds * (2 * latency_s + chunk_s / 2) + chunk_s / 2,
+    )
+    per_round_s = phase_s / rounds - 2 * latency_s  # of the bytes
+    return AllReduceLaw(rounded(2 * latency_s), rounded(size_bytes / workers / per_round_s))

@@ -82,7 +82,8 @@ class Calibration:
             return replace(law or NetworkLaw(), all_reduce=self.all_reduces.law)
         if law is None or not self.runs[0].is_real:
             return law
-        return replace(law, all_reduce=assumed_all_reduce(law))
+        size_bytes = max(run.push_bytes * run.servers for run in self.runs)
+        return replace(law, all_reduce=assumed_all_reduce(law, self.workers, size_bytes))
 
     @property
     def iterations(self) -> int:
@@ -218,8 +219,8 @@ def _all_reduces(runs: Sequence[RunData], notes: list[str]) -> AllReduceFit | No
     if not without:
         if runs[0].is_real:
             notes.append(
-                "all-reduces were not measured: a round is assumed to take two latencies, as Gloo "
-                "needs; calibrate on a run without servers, such as ssgd, as well"
+                "all-reduces were not measured: they take what Gloo's protocol needs on these "
+                "links; calibrate on a run without servers, such as ssgd, as well"
             )
         return None
     times = [run.all_reduces for run in without if run.all_reduces is not None]

@@ -115,10 +115,12 @@ def _network(law: NetworkLaw, error: float) -> str:
 
 def _all_reduce(law: AllReduceLaw, found: Calibration) -> str:
     took = f"a round takes {duration(law.latency_s or 0.0)}"
+    if law.bandwidth_bytes_per_s is not None:
+        took += f" and its bytes at {rate_words(law.bandwidth_bytes_per_s)}"
     fit = found.all_reduces
     if fit is None:
-        return f"{took} and its bytes as in messages; assumed, not measured"
-    parts = [f"{took} and its bytes at {rate_words(law.bandwidth_bytes_per_s)}"]
+        return f"{took}; not measured, by the protocol of Gloo"
+    parts = [took]
     if fit.slower > 1:
         parts.append(f"{fit.slower:.3g} times as long as in the probe")
     parts.append(f"median error of the line {100 * fit.error:.1f} %")
