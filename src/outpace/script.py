@@ -114,7 +114,8 @@ def log(loss: Any = None, accuracy: Any = None, **scalars: Any) -> None:
     if not _in_a_run():
         return
     if HERE.worker is None:
-        raise ConfigError("outpace.log: call outpace.attach first; the run starts there")
+        first = "train a step" if HERE.is_distributed else "call outpace.attach"
+        raise ConfigError(f"outpace.log: {first} first; the run starts there")
     from outpace.record.logged import checked
 
     values = checked({"loss": loss, "accuracy": accuracy, **scalars}, f"worker-{HERE.number}")

@@ -63,5 +63,6 @@ def _warning(names: Sequence[str], iteration: int) -> str:
     return (
         f"{_named(names)} computed the same gradient in iteration {iteration}, so they train on "
         "the same data and together do the work of one worker: give each its own share with "
-        "outpace.sampler(dataset), or a seed of its own, such as seed + outpace.rank()"
+        "outpace.sampler(dataset), or DistributedSampler in a script with "
+        "DistributedDataParallel, or a seed of its own, such as seed + outpace.rank()"
     )
