@@ -74,6 +74,12 @@ def test_a_script_that_exits_leaves_and_one_that_is_stopped_cleans_up(tmp_path):
             ConfigError,
             r"^worker-1: .*wrong.py ended without calling outpace.at",
         ),
+        (
+            "refused",
+            "bsp",
+            ConfigError,
+            r"^worker 1: .*wrong.py ended with exit code 2, as after an arg.* before it call",
+        ),
         ("state", "ssgd", ConfigError, "^worker-1's optimizer begins with another state than work"),
         (
             "shapes",
@@ -114,9 +120,7 @@ def test_a_run_ends_when_nothing_reads_what_its_scripts_print(tmp_path, monkeypa
 
 def test_more_scripts_than_fit_into_the_memory_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("outpace.simulation.scripts.workers.free_bytes", lambda: 10_000_000)
-    words = (
-        r"^workers: 900 scripts need at least \d+\.\d GB, .* and 0.0 GB are free: have at most 1 w"
-    )
+    words = r"^workers: 900 scripts need about \d+\.\d GB, .* and 0.0 GB are free: have at most 1 w"
     with pytest.raises(ConfigError, match=words):
         simulated("ends.py", "exits", tmp_path / "out", workers=900)
     assert not (tmp_path / "out").exists()

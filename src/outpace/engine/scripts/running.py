@@ -52,6 +52,11 @@ def run_as_main(task: Script, worker: int, seed: int) -> Exception | None:
         if os.getpid() != this:
             _end_forked(error)
         problem = _problem(error, f"worker {worker}: {task.path}")
+        if HERE.worker is None and (exited := _exited(error)):
+            problem = ConfigError(
+                f"worker {worker}: {task.path} {exited} before it called "
+                "outpace.attach(model, optimizer), so there is nothing to train"
+            )
     if os.getpid() != this:
         _end_forked(None)
     _run_exit_handlers()
@@ -80,6 +85,16 @@ def _seed_generators(seed: int, worker: int) -> None:
     random.seed(drawn)
     np.random.seed(drawn % 2**32)
     torch.manual_seed(drawn)
+
+
+def _exited(error: BaseException) -> str:
+    """Return how a script exited, if its arguments are the likely cause; else an empty text."""
+    code = error.code if isinstance(error, SystemExit) and not isinstance(error, RunOver) else 1
+    if code == 0:
+        return "ended with exit code 0, as after --help,"
+    if code == 2:
+        return "ended with exit code 2, as after an argument that it does not accept,"
+    return ""
 
 
 def _problem(error: BaseException, script: str) -> Exception | None:

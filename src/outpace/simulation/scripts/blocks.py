@@ -132,6 +132,8 @@ class ScriptBlock:
         return TreeSum(workers)
 
     def read(self) -> torch.Tensor:
+        if not len(self._buffers):
+            return self._parameters.read()
         if self._value is None:
             self._value = torch.cat([self._parameters.read(), self._buffers])
         return self._value

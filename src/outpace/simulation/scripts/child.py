@@ -25,7 +25,7 @@ from outpace.config.experiment import Experiment
 from outpace.engine.scripts.buffers import AveragedBuffers
 from outpace.engine.scripts.gradient import (
     FirstGradient,
-    flat_gradient,
+    gradient_in_pieces,
     is_skipped,
     require_finite_parameters,
 )
@@ -38,6 +38,7 @@ from outpace.engine.scripts.takeover import take_over
 from outpace.errors import DivergenceError, RunError
 from outpace.optim.python import PythonOptimizer
 from outpace.optim.torch_optimizers import is_known, require_known
+from outpace.simulation.scripts.memory import own_bytes
 from outpace.simulation.scripts.messages import (
     Attached,
     Begin,
@@ -120,6 +121,7 @@ class SimulatedScript:
     def start(self) -> None:
         """Tell the simulation what the script trains; return when the first step may begin."""
         script, number = self._script, self._number
+        before = own_bytes(self._pid)  # without the copies that are made here
         flat = script.flat().cpu()
         # The state of an optimizer that takes its steps itself stays where it is.
         has_state = script.has_taken_steps() and not self._takes_steps
@@ -141,8 +143,10 @@ class SimulatedScript:
                 averaged_names=self._buffers.sizes,
                 buffers=script.read_buffers(),
                 used=script.used(),
+                own_bytes=before,
             )
         )
+        del flat  # as large as the model
         begin = self._receive()
         assert isinstance(begin, Begin)
         self._slots.open(begin.elements, script.dtype)
@@ -187,7 +191,9 @@ class SimulatedScript:
         if is_skipped(script.optimizer):
             self._fill_buffers()
             return Gradient.SKIPPED
-        flat = flat_gradient(script)
+        size = sum(script.layers)
+        fill(self._slots.gradient, gradient_in_pieces(script).parts)
+        flat = self._slots.gradient[:size]
         if not all_finite(flat):
             require_finite_parameters(script, self._name, self._iteration)
             if self._experiment.non_finite == "stop":
@@ -197,11 +203,11 @@ class SimulatedScript:
                 )
             self._fill_buffers()
             return Gradient.NOT_FINITE
-        fill(self._slots.gradient, [flat, self._buffers.read(flat)])
+        self._fill_buffers()
         return flat
 
     def _fill_buffers(self) -> None:
-        """Put the averaged model buffers to their place behind a gradient that is not there."""
+        """Put the averaged model buffers to their place behind the gradient."""
         slot = self._slots.gradient
         fill(slot[sum(self._script.layers) :], [self._buffers.read(slot)])
 

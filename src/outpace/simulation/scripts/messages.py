@@ -46,6 +46,7 @@ class Attached:
         averaged: the model buffers that workers average, as one vector.
         averaged_names: their names, each with its number of elements.
         buffers, used: see `ScriptModel`.
+        own_bytes: the memory that the process shares with no other; None if that is unknown.
         is_followed: True if the script's own collectives and optimizer do the training; then
             settings, numbers, state and averaged are empty.
     """
@@ -66,6 +67,7 @@ class Attached:
     averaged_names: dict[str, int]
     buffers: torch.Tensor
     used: dict[str, Any]
+    own_bytes: int | None = None
     is_followed: bool = False
 
 

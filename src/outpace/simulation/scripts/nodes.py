@@ -137,4 +137,4 @@ class ScriptPeer(ScriptComputing, SimulatedPeer):
 
 
 def _with_tail(tail: Tail, gradient: StepGradient, step: Stepped) -> torch.Tensor:
-    return tail.behind(gradient.read(), step)
+    return tail.behind(gradient.look(), step)

@@ -105,6 +105,10 @@ class StepGradient:
         self.take()
         return self._flat
 
+    def look(self) -> torch.Tensor:
+        """Return the whole content of the slot, to be copied before the script continues."""
+        return self._flat if self._slot is None else self._slot
+
     def _part(self, part: slice) -> torch.Tensor:
         return self.read()[part]
 
