@@ -149,10 +149,10 @@ def _over_seeds(
     """Return what is predicted with calibrated run times, and the ends of its interval.
 
     The law of run times is drawn for each seed within the errors of its calibration, if it states
-    them: a law of regimes, or recorded times, have none.
+    them: a law of regimes has none. Of recorded times blocks are drawn.
     """
     said = read_yaml(cluster).get("calibrated", {})
-    states_errors = "errors" in said.get("compute", {})
+    states_errors = not {"errors", "block"}.isdisjoint(said.get("compute", {}))
     found = [
         _predicted(
             setup,

@@ -6,10 +6,12 @@ import os
 import random
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from outpace.cluster.observed import Recorded
 from outpace.config.reading import experiment_from
 from outpace.engine import cut_offs
 from outpace.errors import ConfigError, RunError
@@ -192,3 +194,24 @@ def test_a_cut_off_knows_the_nodes_of_recorded_run_times(tmp_path, monkeypatch, 
     experiment = experiment_from(data | {"sync": sync}, "a test", tmp_path)
     cut_offs.cut_off_rule(experiment, experiment.sync, say=lambda _: None)
     assert model.told == nodes
+
+
+def test_blocks_drawn_for_each_seed_vary_like_a_run_and_its_recording(tmp_path):
+    source, count, seeds = np.random.default_rng(1), 200, 300
+    seconds = source.exponential(1.0, count) + 1.0
+    rows = [f"{w},{i},{seconds[i] + 0.5 * w}\n" for w in range(2) for i in range(count)]
+    path = tmp_path / "times.csv"
+    path.write_text("worker,iteration,seconds\n" + "".join(rows))
+    law = Recorded(path=str(path), block=20)
+    totals = []
+    for seed in range(seeds):
+        run_time = law.run_time(seed, 2, 5 * count)
+        times = [run_time(0, n, 0) for n in range(count)]
+        assert run_time(1, 37, 0) == pytest.approx(times[37] + 0.5)  # workers stay together
+        totals.append(sum(times))
+    assert set(np.round(times, 9)) <= set(np.round(seconds, 9))
+    assert run_time(0, 5 * count - 1, 0) > 0  # a run may be longer than the recording
+    # Sums of `count` independent times vary by count · variance, once for the run and once for the
+    # recording. The ratio of the variances of 300 sums has an error of √(2/300) = 8 %, and the
+    # recording's own 10 blocks one of √(2/9) = 47 %.
+    assert 1.0 < np.var(totals) / (count * seconds.var()) < 3.5

@@ -81,6 +81,13 @@ def test_the_cluster_is_drawn_within_the_errors_of_its_calibration(here):
     assert len(set(drawn)) == 5
 
 
+def test_blocks_of_recorded_times_are_drawn_where_a_calibration_replays_them(here):
+    text = "compute: {kind: trace, path: t.csv}\ncalibrated: {compute: {block: 7}}\n"
+    (here / "cluster.yaml").write_text(text)
+    assert read(here).compute.block is None
+    assert read(here, draw_cluster=True).compute.block == 7
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

@@ -16,6 +16,7 @@ from outpace.errors import ConfigError, RunError
 from outpace.predict.recorded import read_nodes, read_run_times
 from outpace.predict.recorded.table import Nodes
 from outpace.support.checks import not_negative, positive, require
+from outpace.support.randomness import generator
 from outpace.support.units import Time
 
 
@@ -30,6 +31,8 @@ class Recorded:
         recorded_workers: For each worker, the recorded worker whose times it replays; empty:
             each replays its own. Workers that replay the same one start at different iterations
             of it, evenly spaced, and begin again with its first iteration after its last.
+        block: Number of iterations. None: replay the iterations in order. Else draw blocks of so
+            many consecutive ones for each seed, the same for all workers: see `_Blocks`.
         slow: Periods in which workers are slower.
     """
 
@@ -37,12 +40,14 @@ class Recorded:
     scale: float = 1.0
     wrap: bool = False
     recorded_workers: tuple[int, ...] = ()
+    block: int | None = None
     slow: tuple[Slow, ...] = field(default=())
     kind: Literal["trace"] = "trace"
 
     def __post_init__(self) -> None:
         require(bool(self.path), "path", "a file", self.path)
         require(positive(self.scale), "scale", "a positive number, at most 1e9", self.scale)
+        require(self.block is None or self.block > 0, "block", "at least 1", self.block)
         for place, worker in enumerate(self.recorded_workers):
             require(worker >= 0, f"recorded_workers[{place}]", "a number from 0", worker)
 
@@ -74,7 +79,7 @@ class Recorded:
             )
         for worker in range(workers):
             count = len(recorded[worker])
-            if iterations is not None and count < iterations and not self.wrap:
+            if iterations is not None and count < iterations and not self._repeats:
                 raise ConfigError(
                     f"{self.path}: has {count} run times of worker {worker}, fewer than the "
                     f"{iterations} iterations of stop.iterations; "
@@ -82,10 +87,15 @@ class Recorded:
                 )
         slowness = slow_factors(self.slow, workers)
         times = [(self.scale * recorded[worker]).tolist() for worker in range(workers)]
+        blocks = None
+        if self.block is not None:
+            blocks = _Blocks(seed, min(map(len, times)), self.block)
 
         def run_time(worker: int, iteration: int, now: Time) -> float:
             mine = times[worker]
-            if iteration >= len(mine) and not self.wrap:
+            if blocks is not None:
+                iteration = blocks[iteration]
+            elif iteration >= len(mine) and not self.wrap:
                 raise RunError(
                     f"compute: {self.path} has {len(mine)} run times of worker {worker}, and it "
                     f"is at iteration {iteration}; wrap: true begins again with the first"
@@ -94,6 +104,11 @@ class Recorded:
             return duration_s * slowness(worker, now)
 
         return run_time
+
+    @property
+    def _repeats(self) -> bool:
+        """True if a run may be longer than what was recorded."""
+        return self.wrap or self.block is not None
 
     def _replayed(
         self, recorded: dict[int, NDArray[np.float64]], workers: int
@@ -115,6 +130,34 @@ class Recorded:
             start = uses[source] * len(times) // replays[source]
             found[worker] = np.roll(times, -start)
             uses[source] += 1
+        return found
+
+
+class _Blocks:
+    """Recorded iterations in the order of blocks that are drawn for a seed.
+
+    The moving block bootstrap (Künsch, The jackknife and the bootstrap for general stationary
+    observations, Annals of Statistics 17, 1989), twice: as many iterations as were recorded are
+    drawn first, since another recording would have been another sample; the iterations of the run
+    are drawn from these. So times over several seeds have the variance of a run, and that of
+    the recording.
+    """
+
+    def __init__(self, seed: int, recorded: int, block: int) -> None:
+        self._block = min(block, recorded)
+        self._starts = recorded - self._block + 1
+        source = generator(seed, "blocks of a recording")
+        starts = source.integers(self._starts, size=-(-recorded // self._block))
+        self._sample = (starts[:, None] + np.arange(self._block)).ravel()[:recorded].tolist()
+        self._drawn = generator(seed, "blocks of a run")
+        self._of_run: list[int] = []
+
+    def __getitem__(self, iteration: int) -> int:
+        """Return the number of the recorded iteration that is replayed."""
+        block, place = divmod(iteration, self._block)
+        while block >= len(self._of_run):
+            self._of_run.append(int(self._drawn.integers(self._starts)))
+        found: int = self._sample[self._of_run[block] + place]
         return found
 
 

@@ -6,7 +6,8 @@ says of its origin. A configuration's own keys win over those of the file, by th
 `support.yaml_files`; of several files the later ones win.
 
 With `draw_cluster: true` the law of run times is drawn anew for each seed, within the errors that
-the file's calibration states, so that several seeds show how well the cluster is known.
+the file's calibration states, or in blocks of recorded times, so that several seeds show how well
+the cluster is known.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from outpace.support.yaml_files import merged, read_yaml
 INCLUDE: Final = "include"
 CALIBRATED: Final = "calibrated"
 DRAW: Final = "draw_cluster"
+_DRAWN: Final = ("errors", "block")  # keys of a law, said of it under `calibrated`
 
 
 def with_cluster(data: Mapping[str, Any], path: str | Path) -> dict[str, Any]:
@@ -60,7 +62,7 @@ def read_cluster(path: Path, including: tuple[Path, ...] = ()) -> ClusterFile:
                 f"{did_you_mean(key, known)}"
             )
     found = _merged_files(data.get(INCLUDE), path.parent, str(path), (*including, path))
-    keys, origin, errors = dict(found.keys), dict(found.origin), found.errors
+    keys, origin, drawn = dict(found.keys), dict(found.origin), found.drawn
     for key in KEYS:
         if key in data:
             value = _with_absolute_paths(key, data[key], path.parent)
@@ -70,9 +72,10 @@ def read_cluster(path: Path, including: tuple[Path, ...] = ()) -> ClusterFile:
     workers, servers = _counts(calibrated, path)
     if "compute" in data:
         of_compute = (calibrated or {}).get("compute")
-        errors = of_compute.get("errors") if isinstance(of_compute, Mapping) else None
+        said = of_compute if isinstance(of_compute, Mapping) else {}
+        drawn = {key: said[key] for key in _DRAWN if key in said}
     servers = found.servers if servers is None else servers
-    return ClusterFile(path, keys, origin, workers or found.workers, servers, errors)
+    return ClusterFile(path, keys, origin, workers or found.workers, servers, drawn)
 
 
 def included(
@@ -97,7 +100,7 @@ def included(
         raise ConfigError(f"{source}: {DRAW} must be true or false, not {is_drawn!r}")
     cluster = _merged_files(data.get(INCLUDE), folder, source, ())
     if is_drawn:
-        cluster = _with_errors(cluster, own, source)
+        cluster = _drawn(cluster, own, source)
     if INCLUDE not in data:
         return own, {}
     keys = cluster.fitted(own)
@@ -119,23 +122,24 @@ def _merged_files(
         )
     keys: dict[str, Any] = {}
     origin: dict[str, Path] = {}
-    workers = servers = errors = None
+    workers = servers = None
+    drawn: Mapping[str, Any] = {}
     path = folder
     for name in paths:
         found = read_cluster(folder / Path(name).expanduser(), including)
         keys, origin = merged(keys, found.keys), {**origin, **found.origin}
         path, workers = found.path, found.workers or workers
         servers = servers if found.servers is None else found.servers
-        errors = found.errors if "compute" in found.keys else errors
-    return ClusterFile(path, keys, origin, workers, servers, errors)
+        drawn = found.drawn if "compute" in found.keys else drawn
+    return ClusterFile(path, keys, origin, workers, servers, drawn)
 
 
-def _with_errors(cluster: ClusterFile, run: Mapping[str, Any], source: str) -> ClusterFile:
-    """Return the content with the errors of the law of run times in that law."""
+def _drawn(cluster: ClusterFile, run: Mapping[str, Any], source: str) -> ClusterFile:
+    """Return the content with a law of run times that is drawn for each seed."""
     compute = cluster.keys.get("compute")
-    if run.get("compute") is None and isinstance(compute, Mapping) and cluster.errors is not None:
-        with_errors = {**compute, "errors": cluster.errors}
-        return dataclasses.replace(cluster, keys={**cluster.keys, "compute": with_errors})
+    if run.get("compute") is None and isinstance(compute, Mapping) and cluster.drawn:
+        keys = {**cluster.keys, "compute": {**compute, **cluster.drawn}}
+        return dataclasses.replace(cluster, keys=keys)
     if run.get("compute") is not None:
         why = "the run has its own law, compute: remove it"
     elif compute is None:
@@ -143,7 +147,7 @@ def _with_errors(cluster: ClusterFile, run: Mapping[str, Any], source: str) -> C
     else:
         why = (
             f"{cluster.path} does not state the errors of its law; outpace calibrate does so "
-            "unless run times switch between regimes or are replayed"
+            "unless run times switch between regimes"
         )
     raise ConfigError(f"{source}: {DRAW}: the law of run times cannot be drawn: {why}")
 

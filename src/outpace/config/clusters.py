@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,7 +43,7 @@ class ClusterFile:
         workers: Number of workers that it describes one by one; None: any number.
         servers: Number of servers that it describes one by one; None: any number; 0: it was
             calibrated on runs without servers, and says nothing about messages to servers.
-        errors: Relative errors of the law `compute`, as plain data; None: they are not known.
+        drawn: Keys that `compute` has in addition if it is drawn for each seed; empty: unknown.
     """
 
     path: Path
@@ -51,7 +51,7 @@ class ClusterFile:
     origin: dict[str, Path]
     workers: int | None
     servers: int | None
-    errors: Any = None
+    drawn: Mapping[str, Any] = field(default_factory=dict)
 
     def fitted(self, run: Mapping[str, Any]) -> dict[str, Any]:
         """Return the keys for the workers, servers and strategy of this run.
