@@ -5,8 +5,8 @@
 
 A DDP training over Gloo on this computer, in which one rank is slow, is profiled with
 torch.profiler. `outpace calibrate` reads its traces. Predicted are the time of a step of this run,
-and of a run without the slow rank, which is then made for real, without a profiler. Exit code 1 if
-a goal is missed.
+of one without the slow rank, and of local SGD with it, which are then made for real, without a
+profiler. Exit code 1 if a goal is missed.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any, Final
 
 from benchmarks.traces.measuring import GOALS, SLOW, Outcome, measure
 from benchmarks.traces.training import Training
@@ -26,6 +27,7 @@ from outpace.errors import OutpaceError
 from outpace.record.folder import free_folder
 
 RUNS = Path("runs/traces")
+QUICK: Final[dict[str, Any]] = {"steps": 25, "mean_s": 0.04, "mb": 0.5, "slow": {SLOW: 2.0}}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--mean", type=float, default=0.08, help="mean sleep of a step, in s")
     parser.add_argument("--mb", type=float, default=8.0, help="parameters, in million bytes")
     parser.add_argument("--slow", type=float, default=1.6, help="factor of the slow rank's sleep")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", type=int, default=1, help="runs, with other sleeps in each")
     parser.add_argument("--quick", action="store_true", help="seconds: does it work at all")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the outcomes there")
     options = parser.parse_args(arguments)
@@ -49,18 +51,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with free_folder(RUNS, "traces") as out:
             for workers in [2] if options.quick else options.workers:
-                training = Training(
-                    workers,
-                    options.steps,
-                    options.mean,
-                    options.mb,
-                    options.seed,
-                    {SLOW: options.slow},
-                    None,
-                )
-                if options.quick:
-                    training = replace(training, steps=25, mean_s=0.04, mb=0.5, slow={SLOW: 2.0})
-                found += measure(training, out / f"{workers}-ranks", say)
+                for seed in range(options.seeds):
+                    training = Training(
+                        workers,
+                        options.steps,
+                        options.mean,
+                        options.mb,
+                        seed,
+                        {SLOW: options.slow},
+                    )
+                    if options.quick:
+                        training = replace(training, **QUICK)
+                    found += measure(training, out / f"{workers}-ranks-seed-{seed}", say)
     except (OutpaceError, RuntimeError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -74,13 +76,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def markdown(outcomes: Sequence[Outcome]) -> str:
     """Return a table of the outcomes."""
     lines = [
-        "| ranks | step | for real | predicted | error | goal |",
-        "|---|---|---|---|---|---|",
+        "| ranks | step | seed | for real | predicted | error | goal |",
+        "|---|---|---|---|---|---|---|",
     ]
-    for each in outcomes:
+    for each in sorted(outcomes, key=lambda each: (each.workers, each.what, each.seed)):
         goal = f"{100 * GOALS[each.what]:.0f} %: {'met' if each.met else '**missed**'}"
         lines.append(
-            f"| {each.workers} | {each.what} | {1e3 * each.real_s:.1f} ms "
+            f"| {each.workers} | {each.what} | {each.seed} | {1e3 * each.real_s:.1f} ms "
             f"| {1e3 * each.predicted_s:.1f} ms | {100 * each.error:+.1f} % | {goal} |"
         )
     return "\n".join(lines)

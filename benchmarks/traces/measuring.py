@@ -15,13 +15,16 @@ from benchmarks.traces.training import Training, train
 
 import outpace
 from outpace.experiment.calibrating.comparing import without_slowest
+from outpace.experiment.calibrating.plain import law_data
 from outpace.experiment.calibrating.traced import TracedCalibration, calibrate_traces
 from outpace.experiment.calibrating.traced_words import shown
 from outpace.experiment.calibrating.writing import write_calibration
 
 OWN: Final = "as profiled"
 WITHOUT: Final = "without the slow rank"
-GOALS: Final = {OWN: 0.03, WITHOUT: 0.08}
+LOCAL: Final = "local SGD, average every 8"
+GOALS: Final = {OWN: 0.03, WITHOUT: 0.08, LOCAL: 0.08}
+EVERY: Final = 8  # steps of local SGD
 SLOW: Final = 1  # the slow rank
 _LIMIT_S: Final = 300.0  # for all ranks to report, or the run has failed
 _ITERATIONS: Final = 400  # of a prediction
@@ -33,6 +36,7 @@ class Outcome:
 
     workers: int
     what: str
+    seed: int
     real_s: float
     predicted_s: float
 
@@ -49,19 +53,24 @@ class Outcome:
 
 
 def measure(training: Training, out: Path, say: Callable[[str], None]) -> list[Outcome]:
-    """Run with a slow rank and a profiler, then without both; predict both from the traces.
+    """Run DDP with a slow rank and a profiler; predict it and two other runs from the traces.
+
+    The others are DDP without the slow rank, and local SGD with it, both without a profiler.
 
     Args:
-        training: With the slow rank; its `traces` is ignored.
+        training: DDP with the slow rank; its `traces` is ignored.
         out: A folder for traces and cluster file.
     """
     out.mkdir(parents=True)
-    alike = replace(training, traces=None, slow={}, seed=training.seed + 1)
-    profiled_s, alike_s = steps_s([replace(training, traces=out), alike])
-    say(
-        f"{training.workers} ranks, profiled: {1e3 * profiled_s:.1f} ms a step; without the slow "
-        f"one: {1e3 * alike_s:.1f} ms"
-    )
+    seed = training.seed + 1000
+    runs = {
+        OWN: replace(training, traces=out),
+        WITHOUT: replace(training, traces=None, slow={}, seed=seed),
+        LOCAL: replace(training, traces=None, every=EVERY, seed=seed),
+    }
+    real_s = dict(zip(runs, steps_s(list(runs.values())), strict=True))
+    shortly = ", ".join(f"{what} {1e3 * time:.1f} ms" for what, time in real_s.items())
+    say(f"{training.workers} ranks, seed {training.seed}, a step: {shortly}")
     found = calibrate_traces([out / f"rank{rank}.json" for rank in range(training.workers)])
     cluster = out / "cluster.yaml"
     write_calibration(found, shown(found), cluster, cluster.with_suffix(".html"))
@@ -71,9 +80,23 @@ def measure(training: Training, out: Path, say: Callable[[str], None]) -> list[O
             f"rank {SLOW} is not found to be slow, or no law describes the run times; is the "
             "machine busy?"
         )
+    changes: dict[str, dict[str, Any]] = {
+        OWN: {},
+        WITHOUT: without[2],
+        LOCAL: {
+            "sync": {"kind": "local-sgd", "every": EVERY},
+            "network": {"all_reduce": law_data(found.alone)},
+        },
+    }
     return [
-        Outcome(training.workers, OWN, profiled_s, _predicted(found, cluster, {})),
-        Outcome(training.workers, WITHOUT, alike_s, _predicted(found, cluster, without[2])),
+        Outcome(
+            training.workers,
+            what,
+            training.seed,
+            real_s[what],
+            _predicted(found, cluster, changes[what]),
+        )
+        for what in runs
     ]
 
 

@@ -37,6 +37,7 @@ class Training:
         mb: Parameters, in million bytes.
         slow: Factors of ranks that sleep longer.
         traces: The folder for rank*.json; None: without a profiler.
+        every: Local SGD: ranks average their parameters after so many steps; 0: DDP.
     """
 
     workers: int
@@ -45,7 +46,8 @@ class Training:
     mb: float
     seed: int
     slow: dict[int, float]
-    traces: Path | None
+    traces: Path | None = None
+    every: int = 0
 
 
 def sleeps(training: Training, rank: int) -> Any:
@@ -77,15 +79,19 @@ def train(rank: int, trainings: Sequence[Training], port: int, results: Any) -> 
 def _steps(rank: int, training: Training) -> list[float]:
     torch.manual_seed(training.seed)
     width = max(8, round((training.mb * 1e6 / 4 / _LAYERS) ** 0.5))
-    model = DistributedDataParallel(_Sleeping(width), bucket_cap_mb=training.mb / 2)
+    model: nn.Module = _Sleeping(width)
+    if not training.every:
+        model = DistributedDataParallel(model, bucket_cap_mb=training.mb / 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     inputs = torch.randn(_BATCH, width)
-    ends = []
+    ends: list[float] = []
 
     def step(sleep_s: float) -> None:
         optimizer.zero_grad()
         model(inputs, sleep_s).square().mean().backward()
         optimizer.step()
+        if training.every and (len(ends) - WARM_UP + 1) % training.every == 0:
+            _average(model)
         ends.append(time.monotonic())
 
     drawn = sleeps(training, rank)
@@ -104,6 +110,13 @@ def _steps(rank: int, training: Training) -> list[float]:
                 step(sleep_s)
                 profiler.step()
     return ends[WARM_UP - 1 :]
+
+
+def _average(model: nn.Module) -> None:
+    with torch.no_grad():
+        flat = torch.cat([parameter.flatten() for parameter in model.parameters()])
+        dist.all_reduce(flat)
+        nn.utils.vector_to_parameters(flat / dist.get_world_size(), model.parameters())
 
 
 class _Sleeping(nn.Module):

@@ -182,7 +182,8 @@ def _notes(found: TracedCalibration) -> list[str]:
     if found.overlapped > _OVERLAPPED:
         notes.append(
             f"{100 * found.overlapped:.0f} % of the all-reduces' time overlapped with computation: "
-            "network.all_reduce is what remained of it, network is the whole"
+            "network.all_reduce is what remained of it, which is right for DDP; all-reduces that "
+            "overlap with nothing, as those of local SGD, need what network says"
         )
     if not found.all_reduce.has_latency:
         notes.append("all all-reduces have about one size, so their latency is taken to be 0")
