@@ -151,6 +151,14 @@ def test_a_quorum_and_a_barrier_that_wait_for_each_other_are_told_apart(tmp_path
         simulated("ddp_vectors.py", "meets", tmp_path, sync=sync, compute=law, workers=3)
 
 
+@pytest.mark.parametrize("sync", ["ssgd", "bsp"])
+def test_a_script_that_is_stopped_waits_for_nobody_while_it_cleans_up(sync, tmp_path):
+    stop = {"iterations": 2} if sync == "ssgd" else {"virtual_time_s": 1.5}
+    result = simulated("ddp_vectors.py", "cleans up", tmp_path, sync={"kind": sync}, stop=stop)
+    assert result.summary["iterations"] == [2, 2]
+    assert [notes(tmp_path, rank) for rank in range(2)] == [["cleans up"]] * 2
+
+
 def test_workers_with_the_same_data_are_found(tmp_path):
     with pytest.warns(OutpaceWarning, match="worker-0 and worker-1 computed the same gradient"):
         simulated("ddp_vectors.py", "same data", tmp_path)

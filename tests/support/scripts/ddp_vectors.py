@@ -103,6 +103,13 @@ elif case == "meets":
     for n in range(3):
         step(rank + 1.0 + n)
     dist.barrier()
+elif case == "cleans up":
+    try:
+        for _ in range(3):
+            step(rank + 1.0)
+    finally:
+        note("cleans up")
+        dist.barrier()
 elif case == "asynchronous":
     for _ in range(2):
         step(rank + 1.0)

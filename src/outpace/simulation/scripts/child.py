@@ -285,6 +285,7 @@ class SimulatedScript:
 
     def _exit(self, over: Over) -> NoReturn:
         """Exit the script because the run is over."""
+        self._pipe.is_over = True
         if not over.reason:
             self._is_over = self._left = True
             raise RunOver("outpace: the run was ended early")

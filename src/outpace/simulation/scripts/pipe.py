@@ -17,12 +17,15 @@ class ScriptPipe:
 
     Attributes:
         on_over: called when the run is over, while the script waits; it exits the script.
+        is_over: True once the script exits because the run is over; the simulation then answers
+            no more.
     """
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
         self._sending = threading.Lock()  # any thread of the script may log
         self.on_over: Callable[[Over], NoReturn] = _exit
+        self.is_over = False
 
     def send_bytes(self, data: bytes) -> None:
         """See `Connection`."""

@@ -301,6 +301,7 @@ class ScriptProcess:
             send(self.pipe, FinalParameters(has_buffers))
         elif not (self.has_left or self._is_stopped):
             send(self.pipe, Over(reason, discard))
+            self._is_stopped = True
 
     def _await_step(self, reason: str) -> None:
         """Let the script compute until its step, or until it waits for other workers."""
@@ -314,7 +315,12 @@ class ScriptProcess:
     def await_end(self) -> None:
         """Wait for the end of the script."""
         while self.ended is None:
-            self._receive()
+            message = self._receive()
+            if isinstance(message, Awaits) and not self._is_stopped:
+                raise RunError(
+                    f"the script of {self._name} waits in a collective after it has left the run: "
+                    "call outpace.finish() after the last collective, or leave it out"
+                )
 
     def end_early(self) -> bool:
         """Tell the script that the run was ended early. Return False if it has ended."""

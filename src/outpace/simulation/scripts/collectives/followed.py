@@ -194,6 +194,7 @@ class FollowedScript:
 
     def _exit(self, over: Over) -> NoReturn:
         """Exit the script because the run is over."""
+        self._pipe.is_over = True
         if not over.reason:
             self._left = True
             raise RunOver("outpace: the run was ended early")

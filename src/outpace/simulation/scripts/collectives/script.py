@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from outpace.engine.distributed.call import Call, Pending
+from outpace.engine.scripts.running import RunOver
 from outpace.errors import ConfigError
 from outpace.simulation.scripts.collectives.memory import CallMemory, Places
 from outpace.simulation.scripts.collectives.messages import Awaits, Done, Joined
@@ -40,6 +41,8 @@ class VirtualCollectives:
 
     def begin(self, call: Call) -> VirtualPending:
         """Tell the simulation about a collective. Raises ConfigError for one it cannot have."""
+        if self._pipe.is_over:  # in what the script does while it exits
+            raise RunOver(0)
         tensors = [*call.inputs, *call.outputs]
         dtypes = {tensor.dtype for tensor in tensors} or {torch.uint8}
         if len(dtypes) > 1:
