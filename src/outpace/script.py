@@ -111,7 +111,7 @@ def log(loss: Any = None, accuracy: Any = None, **scalars: Any) -> None:
             [0, 1], or `attach` has not been called.
         RunError: in a process that the script has forked.
     """
-    if not _in_a_run():
+    if _is_distributed_alone() or not _in_a_run():
         return
     if HERE.worker is None:
         first = "train a step" if HERE.is_distributed else "call outpace.attach"
@@ -154,7 +154,7 @@ def output_dir() -> Path:
     Raises:
         ConfigError: if the folder cannot be made.
     """
-    if not _in_a_run():
+    if _is_distributed_alone() or not _in_a_run():
         return Path.cwd()
     folder = HERE.files or Path.cwd() / "files" / f"worker-{HERE.number}"
     try:
@@ -234,6 +234,13 @@ def _in_a_run() -> bool:
                 "`outpace serve` and set it to the file that it writes"
             )
     return HERE.attach is not None
+
+
+def _is_distributed_alone() -> bool:
+    """True if the script uses torch.distributed, and no launcher of Outpace has started it."""
+    if HERE.attach is not None or CONNECT in os.environ:
+        return False
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
 def _say_errors_in_words() -> None:

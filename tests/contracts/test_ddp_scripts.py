@@ -107,3 +107,15 @@ def test_with_other_strategies_join_and_unused_parameters_need_nothing(runtime, 
 def test_what_only_ssgd_can_do_is_refused_with_other_strategies(runtime, case, words):
     with pytest.raises(ConfigError, match=words):
         RUNTIMES[runtime](configuration(case, sync=BSP))
+
+
+QUORUM = {"kind": "drop-stragglers", "quorum": 1}
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_collectives_of_a_script_are_refused_where_late_workers_skip_iterations(runtime):
+    words = r"all_reduce at ddp_cases.py:\d+: with sync.kind=drop-stragglers late workers skip iter"
+    with pytest.raises(ConfigError, match=words):
+        RUNTIMES[runtime](configuration("evaluates", sync=QUORUM))
+    result = RUNTIMES[runtime](configuration("plain", sync=QUORUM))
+    assert result.summary["iterations"] == [6, 6]

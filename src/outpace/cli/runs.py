@@ -52,7 +52,7 @@ def simulate(
 ) -> None:
     """Run one experiment in virtual time, with real gradients.
 
-    A script (.py) calls outpace.attach; its own arguments come after --, as in
+    A script (.py) uses DDP or calls outpace.attach; its own arguments come after --, as in
     outpace simulate train.py --workers 16 compute.kind=exponential compute.mean_s=0.2 -- --epochs 2
     """
     from outpace.experiment.running import simulate as simulate_one
@@ -177,7 +177,7 @@ def run(
 ) -> None:
     """Run one experiment for real: a process for each server and worker.
 
-    A script (.py) calls outpace.attach; its own arguments come after --, as in
+    A script (.py) uses DDP or calls outpace.attach; its own arguments come after --, as in
     outpace run train.py --workers 4 sync.kind=ssp sync.staleness=3 -- --epochs 2
     """
     from outpace.experiment.sources import without_include

@@ -424,3 +424,18 @@ def test_torchrun_without_serve_is_an_error_not_several_trainings(monkeypatch):
     model = torch.nn.Linear(1, 1)
     with pytest.raises(ConfigError, match="OUTPACE_CONNECT is not set"):
         outpace.attach(model, torch.optim.SGD(model.parameters()))
+
+
+@pytest.mark.usefixtures("_nowhere")
+def test_a_script_with_a_process_group_of_its_own_may_log_without_a_run(monkeypatch):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match="OUTPACE_CONNECT is not set"):
+        outpace.log(loss=1.0)
+    store = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        outpace.log(loss=1.0)
+        assert outpace.output_dir() == Path.cwd()
+    finally:
+        torch.distributed.destroy_process_group()

@@ -141,14 +141,12 @@ def test_scripts_whose_collectives_do_not_match_are_told_so(case, words, tmp_pat
         simulated("ddp_vectors.py", case, tmp_path)
 
 
-def test_a_quorum_and_a_barrier_that_wait_for_each_other_are_told_apart(tmp_path):
-    law = {"kind": "constant", "mean_s": 0.6, "factors": [1, 1, 2]}
-    sync = {"kind": "drop-stragglers", "quorum": 2}
+def test_a_strategy_and_a_barrier_that_wait_for_each_other_are_told_apart():
     words = (
         r"^nothing can happen after \d\.\d+ s.*\n.*worker-0 called \(barrier at .*take a strategy"
     )
     with pytest.raises(RunError, match=rf"(?s){words}"):
-        simulated("ddp_vectors.py", "meets", tmp_path, sync=sync, compute=law, workers=3)
+        simulated("ddp_cases.py", "crossed", sync={"kind": "bsp"})
 
 
 @pytest.mark.parametrize("sync", ["ssgd", "bsp"])

@@ -99,10 +99,6 @@ elif case == "before":
     step(rank + 1.0)
 elif case == "same data":
     step(1.0)
-elif case == "meets":
-    for n in range(3):
-        step(rank + 1.0 + n)
-    dist.barrier()
 elif case == "cleans up":
     try:
         for _ in range(3):

@@ -78,6 +78,7 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
         timeout_s: longest wait for the other processes, unless a call has its own.
         backward: the backward pass whose gradient buckets this group all-reduces.
         numbers: returns the number of the next call.
+        check: called with each call before it begins.
     """
 
     def __init__(
@@ -86,10 +87,11 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
         timeout_s: float,
         backward: BackwardPass,
         numbers: Callable[[], int],
+        check: Callable[[Call], None] | None = None,
     ) -> None:
         super().__init__(collectives.rank, collectives.size)
         self._collectives, self.timeout_s = collectives, timeout_s
-        self._backward, self._next = backward, numbers
+        self._backward, self._next, self._check = backward, numbers, check
         self._rank, self._size = collectives.rank, collectives.size
         self._name = self._description = ""
         self._together: list[CollectiveWork] | None = None  # begun since `_start_coalescing`
@@ -170,6 +172,8 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
             bucket,
             self._timeout_of(opts),
         )
+        if self._check is not None:
+            self._check(call)
         work = CollectiveWork(self._collectives.begin(call), call.outputs)
         if self._together is not None:
             self._together.append(work)
@@ -308,7 +312,7 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
                 f"{self._size} processes: Outpace supports groups of all processes only"
             )
         seconds = self.timeout_s if timeout is None else timeout.total_seconds()
-        group = OutpaceGroup(self._collectives, seconds, self._backward, self._next)
+        group = OutpaceGroup(self._collectives, seconds, self._backward, self._next, self._check)
         group._set_group_name(group_name)
         group._set_group_desc(group_desc or "undefined")
         return group

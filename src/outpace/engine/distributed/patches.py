@@ -30,6 +30,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from outpace.engine.distributed.alone import Alone
 from outpace.engine.distributed.backward import BackwardPass
+from outpace.engine.distributed.call import Call
 from outpace.engine.distributed.environment import set_environment
 from outpace.engine.distributed.group import OutpaceGroup
 from outpace.engine.distributed.optimizers import Optimizers, require_one
@@ -38,6 +39,8 @@ from outpace.errors import ConfigError
 from outpace.support.place import HERE
 
 _NAME = "outpace"
+# With these strategies a late worker goes on with the iteration of the others.
+_UNEQUAL_STEPS = {"cutoff", "drop-stragglers", "partial-push"}
 
 
 def install(strategy: str) -> None:
@@ -148,7 +151,9 @@ class _Script:
         assert HERE.collectives is not None
         seconds = timeout.total_seconds()
         collectives = HERE.collectives(seconds)
-        return OutpaceGroup(collectives, seconds, self._backward, lambda: next(self._numbers))
+        check = self.require_equal_steps if self._strategy in _UNEQUAL_STEPS else None
+        numbers = self._numbers
+        return OutpaceGroup(collectives, seconds, self._backward, lambda: next(numbers), check)
 
     def _alone(self) -> OutpaceGroup:
         return OutpaceGroup(Alone(), 1.0, BackwardPass(), lambda: 0)
@@ -183,6 +188,15 @@ class _Script:
             raise ConfigError(
                 f"{what}: with sync.kind={self._strategy} DistributedDataParallel exchanges no "
                 "gradients; leave it out, or take sync.kind=ssgd"
+            )
+
+    def require_equal_steps(self, call: Call) -> None:
+        """Raise ConfigError for a collective that workers come to after different iterations."""
+        if HERE.worker is not None:
+            raise ConfigError(
+                f"{call}: with sync.kind={self._strategy} late workers skip iterations, so those "
+                "that wait here would be missing in the quorum of the others, and all would wait "
+                "without end: leave the collective out, or take another strategy, such as ssp"
             )
 
     @_disable_dynamo
