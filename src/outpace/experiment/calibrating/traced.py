@@ -25,7 +25,8 @@ from outpace.predict.recorded.table import RunTimes
 
 _OVERLAPPED: Final = 0.1  # share of the all-reduces' time, from which on it is said
 _CLOCKS_S: Final = 1e-3  # difference of clocks, from which on it is said
-_SHORTEST: Final = 1e-7  # s; an all-reduce that is exposed for less takes no time
+_SHORTEST: Final = 1e-7  # s that all-reduces add to an iteration, at least
+_FASTEST: Final = 1e16  # bytes/s
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,9 +84,10 @@ class TracedCalibration:
         A ring of N has 2(N-1) rounds with an N-th of the bytes.
         """
         rounds = 2 * (self.workers - 1)
+        bandwidth = rounds / (self.workers * share * self.all_reduce.s_per_byte)
         return AllReduceLaw(
             float(rounded(share * self.all_reduce.latency_s / rounds)),
-            float(rounded(rounds / (self.workers * share * self.all_reduce.s_per_byte))),
+            float(rounded(min(bandwidth, _FASTEST))),
         )
 
     @property
