@@ -224,6 +224,8 @@ def test_run_times_that_no_law_describes_are_replayed_by_any_number_of_workers(t
     assert read_yaml(out)["compute"]["path"] == "cluster.run-times.parquet"
     again = simulate({**config, "include": str(out)}).summary["virtual_time_s"]
     assert again == pytest.approx(sum(levels) * 10 + 0.02 * 40)
+    drawn = {"include": str(out), "draw_cluster": True}  # in ten blocks of four iterations
+    assert simulate({**config, **drawn}).experiment.compute.block == 4
     with pytest.warns(RuntimeWarning, match="describes 3 workers, and the run has 8"):
         simulate({**config, "include": str(out), "workers": 8, "stop": {"iterations": 60}})
 

@@ -151,7 +151,8 @@ def compare(
             names, summaries = [row.variant.name for row in rows], [row.summary for row in rows]
             output.result(found, lambda: print_table(names, summaries))
         else:
-            drawn = any(getattr(each.experiment.compute, "errors", None) for each in variants)
+            laws = [each.experiment.compute for each in variants]
+            drawn = any(getattr(law, key, None) for law in laws for key in ("errors", "block"))
             output.result(found, lambda: print_comparison(found, of_runs=drawn))
         for row in rows:
             if row.error:

@@ -33,7 +33,6 @@ from outpace.experiment.calibrating.runs import LEAST, RunData, read_runs
 from outpace.predict.recorded.table import RunTimes
 from outpace.sync import POLICIES, Apply
 
-_BLOCKS: Final = 10  # of recorded times, of which blocks are drawn with draw_cluster
 _CONTENDED: Final = 1.25  # times as long as alone, from which on it is said
 
 

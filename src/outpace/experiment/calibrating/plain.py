@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from outpace.cluster.calibration.run_times import RunTimeFit
 from outpace.config.reading import plain
 
+_BLOCKS: Final = 10  # of recorded times, of which blocks are drawn with draw_cluster
 _DIGITS: Final = 5  # significant ones
 
 
@@ -41,6 +42,9 @@ def fit_data(fit: RunTimeFit) -> dict[str, Any]:
     }
     if fit.errors is not None:
         said["errors"] = law_data(fit.errors)
+    elif fit.law is None:
+        iterations = goodness.count // len(goodness.of_worker)
+        said["block"] = -(-iterations // _BLOCKS)
     return said
 
 
