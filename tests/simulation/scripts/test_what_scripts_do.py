@@ -107,7 +107,7 @@ def test_a_step_that_is_cut_off_leaves_no_trace_whatever_the_number_of_cores():
         assert len({row["noise"] for row in rows}) == 9
 
 
-@pytest.mark.filterwarnings("ignore:worker-0 and worker-1 computed the same gradient")
+@pytest.mark.filterwarnings("ignore:the optimizers of worker-0 and worker-1 have different")
 @pytest.mark.parametrize(
     ("kind", "rates", "sync"),
     [
@@ -120,6 +120,12 @@ def test_a_step_that_is_cut_off_leaves_no_trace_whatever_the_number_of_cores():
 def test_each_worker_s_own_optimizer_takes_the_steps_as_for_real(tmp_path, kind, rates, sync):
     changes: dict[str, Any] = {"workers": 2, "sync": sync}
     virtual = simulate(configuration("own_optimizer.py", kind, rates, **changes), tmp_path / "v")
+    if kind == "Adam":  # whose settings the simulation knows
+        (warning,) = virtual.summary["warnings"]
+        words = (
+            "worker-0 and worker-1 have different settings in iteration 2 (lr 0.02 and 0.01), so "
+        )
+        assert words in warning
     real = run(
         configuration("own_optimizer.py", kind, rates, deterministic=True, **changes),
         tmp_path / "r",

@@ -33,6 +33,7 @@ class CommonModels:
             lowest worker among those with most commits.
         committed: called after that with the number of gradients in a commit, once for each
             number of commits.
+        parted: called with two workers whose models differ from now on, the first time.
 
     Attributes:
         views: each worker's view of its model, by worker.
@@ -49,10 +50,12 @@ class CommonModels:
         trains: Callable[[int], bool],
         chosen: Callable[[SharedModel], None],
         committed: Callable[[int], None],
+        parted: Callable[[int, int], None],
     ) -> None:
         self._workers, self._new_block, self._splits = workers, new_block, splits and not apart
         self._settings, self._trains = settings, trains
-        self._chosen, self._committed = chosen, committed
+        self._chosen, self._committed, self._parted = chosen, committed, parted
+        self._has_parted = False
         self._stepping = 0  # the worker that takes a step
         self._best = 0, 0  # commits of the chosen model, negated, and its lowest worker
         first = self._new_model(0)
@@ -77,6 +80,9 @@ class CommonModels:
             and self._trains(each.worker)
             and self._settings(each.worker) != self._settings(view.worker)
         ]
+        if others and not self._has_parted:
+            self._has_parted = True
+            self._parted(*sorted((view.worker, others[0].worker)))
         while others:
             first = others[0]
             settings = self._settings(first.worker)

@@ -24,6 +24,7 @@ from outpace.simulation.scripts.common import CommonModels
 from outpace.simulation.scripts.nodes import ScriptPeer
 from outpace.simulation.scripts.own_steps import OwnStepsBlock
 from outpace.simulation.scripts.runs import ScriptRun
+from outpace.sync.messages import worker_name
 from outpace.sync.parameter_block import ParameterBlock, TensorBlock, parameter_block
 from outpace.sync.peers.parameters import Common, SharedModel
 from outpace.tasks import Workload
@@ -100,6 +101,21 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
             trains=lambda worker: worker not in self._left and not processes[worker].has_left,
             chosen=choose,
             committed=self._committed,
+            parted=self._warn_of_parting,
+        )
+
+    def _warn_of_parting(self, one: int, other: int) -> None:
+        found = [
+            f"{key} {value} and {others[key]}"
+            for group, others in zip(self._settings_of(one), self._settings_of(other), strict=True)
+            for key, value in group.items()
+            if value != others[key]
+        ]
+        self.warn(
+            f"the optimizers of {worker_name(one)} and {worker_name(other)} have different "
+            f"settings in iteration {self.totals.iterations.get(one, 1) - 1} ({'; '.join(found)}), so "
+            "their parameters differ from now on, also in a real run: give the schedulers of all "
+            "workers the same values, or use a strategy with servers"
         )
 
     def new_common(self, worker: int) -> Common:
