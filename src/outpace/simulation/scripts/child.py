@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -56,11 +55,8 @@ from outpace.simulation.scripts.messages import (
     Stepped,
     Taken,
     TakeStep,
-    ToScript,
     WantOutcome,
     WantState,
-    receive,
-    send,
 )
 from outpace.simulation.scripts.pipe import ScriptPipe
 from outpace.simulation.scripts.slots import Slots, fill
@@ -88,7 +84,6 @@ class SimulatedScript:
         optimizer: torch.optim.Optimizer,
     ) -> None:
         self._pipe, self._slots, self._number = pipe, slots, number
-        self._sending = threading.Lock()  # any thread of the script may log
         self._name, self._experiment = worker_name(number), experiment
         script = self._script = ScriptModel(model, optimizer)
         self._takes_steps = _takes_steps(script, experiment)
@@ -147,7 +142,7 @@ class SimulatedScript:
             )
         )
         del flat  # as large as the model
-        begin = self._receive()
+        begin = self._pipe.receive()
         assert isinstance(begin, Begin)
         self._slots.open(begin.elements, script.dtype)
         self._slices = begin.slices
@@ -216,10 +211,10 @@ class SimulatedScript:
 
     def _continue(self) -> None:
         """Wait for the next parameters, and load them into the model."""
-        message = self._receive()
+        message = self._pipe.receive()
         while isinstance(message, TakeStep):
             self._take_step(message)
-            message = self._receive()
+            message = self._pipe.receive()
         assert isinstance(message, Go)
         script = self._script
         self._outcome.stopped, self._outcome = message.discard, StepOutcome()
@@ -274,7 +269,7 @@ class SimulatedScript:
             return
         self._leave(fetch)
         if fetch:
-            message = self._receive()
+            message = self._pipe.receive()
             assert isinstance(message, FinalParameters)
             self._load(buffers=message.has_buffers)
 
@@ -316,7 +311,7 @@ class SimulatedScript:
                 "processes that it forks: call optimizer.state_dict() there"
             )
         self._send(WantState())
-        message = self._receive()
+        message = self._pipe.receive()
         assert isinstance(message, States)
         places = [script.places(part) for part in self._slices]
         before, optimizer.state = optimizer.state, defaultdict(dict)
@@ -367,7 +362,7 @@ class SimulatedScript:
         can_be = step.is_abortable and self._experiment.cut_off is not None
         if step.stopped is None and is_present and can_be:
             self._send(WantOutcome())
-            message = self._receive()
+            message = self._pipe.receive()
             assert isinstance(message, Outcome)
             step.stopped = message.stopped
             if step.stopped:
@@ -394,20 +389,7 @@ class SimulatedScript:
     def _send(self, message: FromScript) -> None:
         if self._is_over:
             raise RunOver("outpace: the run was ended early")
-        try:
-            with self._sending:
-                send(self._pipe, message)
-        except ConnectionError:
-            os._exit(1)  # the simulation is over
-
-    def _receive(self) -> ToScript:
-        try:
-            message: ToScript = receive(self._pipe)
-        except (EOFError, ConnectionError):
-            os._exit(1)  # the simulation is over
-        if isinstance(message, Over):
-            self._exit(message)
-        return message
+        self._pipe.send(message)
 
 
 def _takes_steps(script: ScriptModel, experiment: Experiment) -> bool:

@@ -111,9 +111,10 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
             for key, value in group.items()
             if value != others[key]
         ]
+        iteration = self.totals.iterations.get(one, 1) - 1
         self.warn(
             f"the optimizers of {worker_name(one)} and {worker_name(other)} have different "
-            f"settings in iteration {self.totals.iterations.get(one, 1) - 1} ({'; '.join(found)}), so "
+            f"settings in iteration {iteration} ({'; '.join(found)}), so "
             "their parameters differ from now on, also in a real run: give the schedulers of all "
             "workers the same values, or use a strategy with servers"
         )
