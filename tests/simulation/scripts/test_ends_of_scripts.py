@@ -88,12 +88,14 @@ def test_a_script_that_exits_leaves_and_one_that_is_stopped_cleans_up(tmp_path):
             r"^worker-1 trains other parameters .*\[3, 3\].* where wor",
         ),
         ("all-nan", "ssgd", DivergenceError, "^nothing was trained: none of the 12 gradients coul"),
+        ("all-nan", "diloco", DivergenceError, "^nothing was trained: none of the 12 gradients co"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:a gradient of worker-. is not finite")
 def test_an_error_of_a_script_names_its_worker(case, sync, kind, words):
+    every = {"every": 3} if sync == "diloco" else {}
     with pytest.raises(kind, match=words):
-        simulated("wrong.py", case, sync={"kind": sync})
+        simulated("wrong.py", case, sync={"kind": sync, **every})
 
 
 def test_a_run_that_does_not_begin_leaves_no_files_of_its_scripts(tmp_path):

@@ -70,12 +70,13 @@ class DiLoCo(AllReduceStrategy):
         model, mine = me.common(), me.own()
         given: Value = mine.read()
         reduction: Reduction | None = None
-        steps = 0
+        steps = gradients = 0  # since the last outer step began; steps without a gradient count
 
         def begin_reduction() -> Reduction:
-            nonlocal given
-            given = mine.read()
-            return me.begin_all_reduce(plus(model.read(), -1, given), steps)
+            nonlocal given, steps, gradients
+            given, weight = mine.read(), gradients
+            steps = gradients = 0
+            return me.begin_all_reduce(plus(model.read(), -1, given), weight)
 
         async def outer_step(reduction: Reduction) -> tuple[Time, Time]:
             """Wait for the mean; return the times when the wait began and when all had joined."""
@@ -89,6 +90,7 @@ class DiLoCo(AllReduceStrategy):
         async for iteration in iterations(me, mine):
             if iteration.gradient is not None:
                 mine.step(value_of(iteration.gradient), iteration.number)
+                gradients += 1
             steps += 1
             last = me.must_stop(iteration.number + 1)
             due = steps == self.every or last
@@ -96,7 +98,7 @@ class DiLoCo(AllReduceStrategy):
                 iteration.note_wait(*await outer_step(reduction))
                 reduction = None
             if due:
-                reduction, steps = begin_reduction(), 0
+                reduction = begin_reduction()
             if reduction is not None and (last or not self.overlap):
                 iteration.note_wait(*await outer_step(reduction))
                 reduction = None
