@@ -150,7 +150,7 @@ def test_a_strategy_and_a_barrier_that_wait_for_each_other_are_told_apart():
 
 
 @pytest.mark.parametrize("sync", ["ssgd", "bsp"])
-def test_a_script_that_is_stopped_waits_for_nobody_while_it_cleans_up(sync, tmp_path):
+def test_a_script_that_is_stopped_does_not_wait_while_it_cleans_up(sync, tmp_path):
     stop = {"iterations": 2} if sync == "ssgd" else {"virtual_time_s": 1.5}
     result = simulated("ddp_vectors.py", "cleans up", tmp_path, sync={"kind": sync}, stop=stop)
     assert result.summary["iterations"] == [2, 2]

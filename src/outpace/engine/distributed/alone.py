@@ -12,6 +12,14 @@ from outpace.engine.distributed.where import SUPPORTED
 from outpace.errors import ConfigError
 
 
+def copy_alone(call: Call) -> None:
+    """Give a call of a group of one process its outputs: copies of its inputs."""
+    with torch.no_grad():
+        for given, into in zip(call.inputs, call.outputs, strict=False):
+            if given is not into:
+                into.copy_(given)
+
+
 class Alone:
     """Carries out collectives of this process alone. Implements `Collectives`.
 
@@ -30,10 +38,7 @@ class Alone:
         """
         if call.kind in ("send", "recv"):
             raise ConfigError(f"{call}: there is no other process in this group; {SUPPORTED}")
-        with torch.no_grad():
-            for given, into in zip(call.inputs, call.outputs, strict=False):
-                if given is not into:
-                    into.copy_(given)
+        copy_alone(call)
         return Done(call.outputs)
 
     def finish(self, buckets: Sequence[Pending]) -> None:

@@ -1,4 +1,4 @@
-"""A collective that a script calls, and the interfaces of those who carry it out.
+"""A collective that a script calls, and the interfaces that carry it out.
 
 A script's process has one `Collectives` for its default process group, which the runtime makes:
 over Gloo in a real run, over a pipe to the simulation in virtual time.

@@ -14,9 +14,10 @@ import torch
 import torch.distributed as dist
 
 from outpace.engine.distributed.backward import BackwardPass
-from outpace.engine.distributed.call import Bucket, Call, Collectives, Kind, Operation, Pending
+from outpace.engine.distributed.call import Bucket, Call, Collectives, Kind, Operation
 from outpace.engine.distributed.compiling import not_compiled
 from outpace.engine.distributed.where import called_by_reducer, innermost, where
+from outpace.engine.distributed.work import CollectiveWork, Several
 from outpace.errors import ConfigError
 
 c10d: Any = dist  # parts of it have no type annotations
@@ -31,42 +32,7 @@ _OPERATIONS: Final[list[tuple[Any, Operation]]] = [
     (dist.ReduceOp.BOR, "bor"),
     (dist.ReduceOp.BXOR, "bxor"),
 ]
-
-
-@not_compiled
-class CollectiveWork(c10d.Work):  # type: ignore[misc]
-    """The `Work` of a collective, for torch and for the script."""
-
-    def __init__(self, pending: Pending, outputs: Sequence[torch.Tensor]) -> None:
-        super().__init__()
-        self.pending, self._outputs = pending, list(outputs)
-
-    def wait(self, timeout: timedelta | None = None) -> bool:
-        self.pending.wait()
-        return True
-
-    def is_completed(self) -> bool:
-        return self.pending.is_done()
-
-    def is_success(self) -> bool:
-        return self.pending.is_done()
-
-    def get_future(self) -> torch.futures.Future[Any]:
-        return self.pending.future()
-
-    def _source_rank(self) -> int:
-        return self.pending.sender()
-
-    source_rank = _source_rank
-
-    def result(self) -> list[torch.Tensor]:
-        return self._outputs
-
-    def synchronize(self) -> None:
-        self.pending.wait()
-
-    def exception(self) -> None:
-        return None
+_NAMES: Final = ", ".join(name.upper() for _, name in _OPERATIONS)
 
 
 @not_compiled
@@ -129,13 +95,13 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
         self._collectives.close()
 
     def _start_coalescing(self, device: Any) -> None:
-        """Collectives that the script groups are carried out one by one."""
+        """Note the collectives from now on, which the script groups; each begins at once."""
         self._together = []
 
     def _end_coalescing(self, device: Any) -> Any:
         """Return the work of all collectives since `_start_coalescing`."""
         together, self._together = self._together or [], None
-        return CollectiveWork(_Several([work.pending for work in together]), [])
+        return CollectiveWork(Several([work.pending for work in together]), [])
 
     def __repr__(self) -> str:
         return f"OutpaceGroup(rank={self._rank}, size={self._size})"
@@ -226,7 +192,7 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
         return self.all_gather_single(outputs[-1], inputs[-1], opts)
 
     def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """Outputs: for each rank, a list of tensors like the inputs."""
+        """Gather several tensors. outputs: for each rank, a list of tensors like the inputs."""
         *before, last = [
             ([theirs[number] for theirs in outputs], value) for number, value in enumerate(inputs)
         ]
@@ -305,37 +271,18 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
         group_desc: str | None = None,
         **_: Any,
     ) -> OutpaceGroup:
-        """Return another group of all processes. Raises ConfigError for a part of them."""
+        """Return another group of all processes. Raises ConfigError for some of the processes."""
         if list(ranks) != list(range(self._size)):
             raise ConfigError(
                 f"new_group at {where(innermost())} has the ranks {list(ranks)} of "
-                f"{self._size} processes: Outpace supports groups of all processes only"
+                f"{self._size} processes, but Outpace supports groups of all processes only: use the "
+                "default group"
             )
         seconds = self.timeout_s if timeout is None else timeout.total_seconds()
         group = OutpaceGroup(self._collectives, seconds, self._backward, self._next, self._check)
         group._set_group_name(group_name)
         group._set_group_desc(group_desc or "undefined")
         return group
-
-
-class _Several:
-    """Several collectives as one. Implements `Pending`."""
-
-    def __init__(self, members: Sequence[Pending]) -> None:
-        self._members = members
-
-    def wait(self) -> None:
-        for member in self._members:
-            member.wait()
-
-    def is_done(self) -> bool:
-        return all(member.is_done() for member in self._members)
-
-    def future(self) -> torch.futures.Future[Any]:
-        return torch.futures.collect_all([member.future() for member in self._members])
-
-    def sender(self) -> int:
-        return self._members[-1].sender()
 
 
 def _listed(tensors: Any) -> list[torch.Tensor]:
@@ -352,4 +299,6 @@ def _operation(opts: Any) -> Operation:
     for known, name in _OPERATIONS:
         if opts.reduceOp == known:
             return name
-    raise ConfigError(f"{where(innermost())}: the reduction {opts.reduceOp} is not supported")
+    raise ConfigError(
+        f"{where(innermost())}: the reduction {opts.reduceOp} is not supported: use one of {_NAMES}"
+    )

@@ -86,7 +86,7 @@ def install(strategy: str) -> None:
 
 
 class _Script:
-    """The script of this process, as torch.distributed meets it."""
+    """The process groups, models and optimizers that the script of this process makes."""
 
     def __init__(self, strategy: str) -> None:
         self._strategy = strategy
@@ -191,12 +191,13 @@ class _Script:
             )
 
     def require_equal_steps(self, call: Call) -> None:
-        """Raise ConfigError for a collective that workers come to after different iterations."""
+        """Raise ConfigError for a collective that workers call after different iterations."""
         if HERE.worker is not None:
             raise ConfigError(
-                f"{call}: with sync.kind={self._strategy} late workers skip iterations, so those "
-                "that wait here would be missing in the quorum of the others, and all would wait "
-                "without end: leave the collective out, or take another strategy, such as ssp"
+                f"{call}: with sync.kind={self._strategy} late workers skip iterations; workers "
+                "that wait in this collective would be missing from the quorum of the others, and "
+                "the run would stand still: leave the collective out, or take another strategy, "
+                "such as ssp"
             )
 
     @_disable_dynamo
@@ -251,7 +252,7 @@ class _Script:
 
 
 def both(line: str) -> str:
-    """Return the message about a script that attaches and uses torch.distributed, too."""
+    """Return the message about a script that uses both `attach` and a process group."""
     return (
         f"{line}: this script calls outpace.attach and torch.distributed.init_process_group: use "
         "one of them. With init_process_group and DistributedDataParallel nothing else is needed; "

@@ -16,22 +16,19 @@ from outpace.cluster.calibration.all_reduces import (
     fit_all_reduces,
 )
 from outpace.cluster.calibration.evaluation import EvaluationFit, fit_evaluations
-from outpace.cluster.calibration.independent import service_law
 from outpace.cluster.calibration.network import NetworkFit, Transits, fit_network
-from outpace.cluster.calibration.requests import Requests
 from outpace.cluster.calibration.run_times import RunTimeFit, fit_run_times
-from outpace.cluster.calibration.service import ServiceTimes, service_times
-from outpace.cluster.laws import Constant, ServiceLaw
+from outpace.cluster.calibration.service import ServiceTimes
+from outpace.cluster.laws import ServiceLaw
 from outpace.cluster.network import NetworkLaw
 from outpace.cluster.service_size import ServiceSize
 from outpace.config.cluster_files import CALIBRATED
-from outpace.config.experiment import SERVICE_TIMES
 from outpace.errors import ConfigError
 from outpace.experiment.calibrating.contention import Contention, fit_contention
 from outpace.experiment.calibrating.plain import compute_data, fit_data, law_data, numbers, rounded
 from outpace.experiment.calibrating.runs import LEAST, RunData, read_runs
+from outpace.experiment.calibrating.servers import fit_service, service_size_of
 from outpace.predict.recorded.table import RunTimes
-from outpace.sync import POLICIES, Apply
 
 _CONTENDED: Final = 1.25  # times as long as alone, from which on it is said
 
@@ -179,8 +176,8 @@ def calibrate(folders: Sequence[Path]) -> Calibration:
     if with_servers:
         if network is not None:
             contention = _contention(network, with_servers[0], fit.warm_up, notes)
-        service, times = _service(with_servers, fit.warm_up, notes)
-        size = _service_size(with_servers[0])
+        service, times = fit_service(with_servers, fit.warm_up, notes)
+        size = service_size_of(with_servers[0])
     return Calibration(
         runs,
         fit,
@@ -262,80 +259,3 @@ def _network(runs: Sequence[RunData], notes: list[str]) -> NetworkFit | None:
             "the file has one value for both directions"
         )
     return fit
-
-
-def _service(
-    runs: Sequence[RunData], warm_up: int, notes: list[str]
-) -> tuple[dict[str, ServiceLaw], ServiceTimes | None]:
-    told_apart = [run for run in runs if _is_on_advance(run)]  # pushes and updates
-    runs = told_apart or runs
-    requests = [_later(run, warm_up) for run in runs]
-    parts = [part for part in requests if part is not None]
-    if not parts:
-        return _copied(runs[0]), None
-    each = [
-        service_times(part, is_push, on_advance=_is_on_advance(run))
-        for run, (part, is_push) in zip(runs, parts, strict=True)
-    ]
-    weights = [len(times.push) for times in each]
-    found = ServiceTimes(
-        np.concatenate([times.push for times in each]),
-        float(np.average([times.update_s for times in each], weights=weights)),
-        float(np.average([times.judge_s for times in each], weights=weights)),
-        np.concatenate([times.answer for times in each]),
-    )
-    laws: dict[str, ServiceLaw] = {}
-    if len(found.push):
-        laws["push_time"] = service_law(found.push)
-    if len(found.answer):
-        laws["pull_time"] = service_law(found.answer)
-        laws["judge_time"] = Constant(mean_s=found.judge_s)
-    if found.update_s:
-        laws["update_time"] = Constant(mean_s=found.update_s)
-    elif not told_apart:
-        notes.append(
-            "the servers made an update of every push, so push_time includes it: for strategies "
-            "that make one update per iteration calibrate on such a run, for instance of bsp"
-        )
-    return laws, found
-
-
-def _service_size(run: RunData) -> ServiceSize | None:
-    """Return the size of the run's servers, and their speeds by the answers to the probe.
-
-    To give an answer to the socket, the process only hands it on, as with pushes and pulls. To make
-    one, it writes every byte once, as an update does.
-    """
-    measured = run.measured
-    if not run.push_bytes or measured is None:
-        return None
-    return ServiceSize(
-        size_bytes=run.push_bytes,
-        message_s_per_byte=measured.give_s_per_byte,
-        update_s_per_byte=measured.make_s_per_byte,
-    )
-
-
-def _later(run: RunData, warm_up: int) -> tuple[Requests, np.ndarray[Any, Any]] | None:
-    """Return the requests after the warm-up, and which of them are pushes."""
-    if run.measured is None or run.measured.requests is None:
-        return None
-    later = run.measured.requests.iteration >= warm_up
-    return run.measured.requests.where(later), run.measured.is_push[later]
-
-
-def _copied(run: RunData) -> dict[str, ServiceLaw]:
-    """Return the service laws in the configuration of a simulated run."""
-    from outpace.config.reading import experiment_from
-
-    experiment = experiment_from(run.config, str(run.folder))
-    laws = {key: getattr(experiment, key) for key in SERVICE_TIMES}
-    return {key: law for key, law in laws.items() if law is not None}
-
-
-def _is_on_advance(run: RunData) -> bool:
-    """True if the run's servers made one update of an iteration, when all had pushed it."""
-    sync = run.config.get("sync")
-    if not isinstance(sync, dict) or sync.get("kind") not in POLICIES:
-        return False
-    return sync.get("apply") == Apply.ON_ADVANCE.value and sync.get("quorum") is None

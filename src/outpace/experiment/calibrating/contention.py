@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from outpace.cluster.calibration.independent import Floats
 from outpace.cluster.delays import Delay
 from outpace.cluster.network import LinkLaw, NetworkLaw, PairLaw
-from outpace.experiment.calibrating.runs import Measured
+from outpace.experiment.calibrating.measured import Measured
 from outpace.kernel import Kernel
 from outpace.predict.recorded.table import Mask
 from outpace.simulation.network import network_of

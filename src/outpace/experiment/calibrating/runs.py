@@ -8,30 +8,31 @@ the next iteration. Waits, transfers and untimed spans are no part of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from outpace.cluster.calibration.all_reduces import AllReduceTimes
 from outpace.cluster.calibration.independent import Floats
-from outpace.cluster.calibration.network import Transits, transits_of
-from outpace.cluster.calibration.requests import Requests
 from outpace.cluster.calibration.run_times import Recording
 from outpace.errors import ConfigError
+from outpace.experiment.calibrating.measured import (
+    Measured,
+    logged_in,
+    measured_in,
+    requests_in,
+)
 from outpace.experiment.calibrating.without_servers import all_reduces_of
 from outpace.record.folder import (
     CONFIG,
-    MESSAGES,
     SUMMARY,
     TIMING,
     TRACE,
     read_config,
     read_summary,
-    read_table,
 )
 from outpace.record.reading import Columns, read_event, reading
 from outpace.record.timing import read_timing
@@ -39,28 +40,6 @@ from outpace.record.trace import NONE
 
 LEAST: Final = 20  # iterations
 _CUT_OFF: Final = 0.02  # most of the run times that may be cut off
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Measured:
-    """Measurements of network and servers: of a real run, or from the log of a simulated one.
-
-    Args:
-        transits: Of messages that met no others.
-        requests: Pushes and pulls, in the clocks of their workers; None for a simulated run.
-        is_push: Mask of the pushes among `requests`.
-        offsets: How far each server's clock is ahead of each worker's, in s.
-        give_s_per_byte: How much longer a server takes to give the answer to a probe to the socket
-            for each byte more.
-        make_s_per_byte: The same to make and give it.
-    """
-
-    transits: Transits
-    requests: Requests | None
-    is_push: NDArray[np.bool_]
-    offsets: Mapping[tuple[int, int], float]
-    give_s_per_byte: float = 0.0
-    make_s_per_byte: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -194,7 +173,7 @@ def _read(folder: Path) -> RunData:
         timing = read_timing(folder)
         with reading(folder / TIMING):
             if (timing["server"].to_numpy() >= 0).any():
-                measured = _measured(folder, timing)
+                measured = measured_in(folder, timing)
                 overhead = _overheads(table, measured, timing)
             else:
                 ends = table.computed, table.ended
@@ -203,7 +182,7 @@ def _read(folder: Path) -> RunData:
             spans = _untimed(timing, (len(overhead) + 1, overhead.shape[1]))
             evaluations = np.where(spans > 0, spans, np.nan)
     elif config.get("network") is not None:
-        measured = _logged(folder)
+        measured = logged_in(folder)
     seconds = table.computed - table.started + overhead
     recording = Recording(table.started, np.where(seconds > 0, seconds, np.nan))
     if np.isnan(recording.seconds).all(axis=0).any():
@@ -235,66 +214,6 @@ def _by_iteration(rows: Columns, workers: int) -> _Iterations:
         times[at] = np.where(rows[name] == NONE, np.nan, rows[name] * 1e-9)
         columns.append(times)
     return _Iterations(*columns)
-
-
-# -- real runs -----------------------------------------------------------------------
-
-
-def _measured(folder: Path, timing: pa.Table) -> Measured:
-    what = np.array(timing["what"].to_pylist())
-    every = _requests(timing)
-    probes = every.where(what == "probe")
-    is_request = (what == "push") | (what == "pull")
-    if not len(probes):
-        raise ConfigError(
-            f"{folder}: it has no probe of the network, which tells latency and bandwidth apart; "
-            "record a run without probe: false"
-        )
-    # Later iterations are recorded in parts, between which it is unknown what the servers did.
-    is_request &= every.iteration < _recorded_until(every.where(what != "probe"))
-    requests = every.where(is_request)
-    offsets = probes.offsets()
-    return Measured(
-        transits_of(probes.in_order().in_clocks_of_workers(offsets).with_answers_out()),
-        requests.in_clocks_of_workers(offsets).with_answers_out(),
-        (what == "push")[is_request],
-        offsets,
-        _s_per_byte(probes.answer_bytes, probes.answered_end - probes.answered),
-        _s_per_byte(probes.answer_bytes, probes.answered_end - probes.answer_begun),
-    )
-
-
-def _s_per_byte(size_bytes: NDArray[np.int64], seconds: Floats) -> float:
-    """Return the slope between the medians of the smallest and the largest messages."""
-    known = ~np.isnan(seconds)
-    sizes = np.unique(size_bytes[known])
-    if len(sizes) < 2:
-        return 0.0
-    small, large = (float(np.median(seconds[known & (size_bytes == sizes[k])])) for k in (0, -1))
-    return max(0.0, large - small) / float(sizes[-1] - sizes[0])
-
-
-def _recorded_until(rows: Requests) -> int:
-    """Return the first iteration that some worker did not record."""
-    firsts = []
-    for worker in np.unique(rows.worker):
-        iterations = np.unique(rows.iteration[rows.worker == worker])
-        gaps = np.flatnonzero(iterations != np.arange(len(iterations)))
-        firsts.append(int(gaps[0]) if len(gaps) else len(iterations))
-    return min(firsts)
-
-
-def _requests(timing: pa.Table) -> Requests:
-    """Return all rows of a table as `Requests`; rows that are none have NaN times."""
-    columns = []
-    for entry in fields(Requests):
-        if entry.name in timing.column_names:
-            column = timing[entry.name].fill_null(-1).to_numpy().astype(np.int64)
-        else:
-            name = f"{entry.name}_ns"
-            column = timing[name].cast(pa.float64()).to_numpy(zero_copy_only=False) * 1e-9
-        columns.append(column)
-    return Requests(*columns)
 
 
 def _overheads(table: _Iterations, measured: Measured, timing: pa.Table) -> Floats:
@@ -341,56 +260,8 @@ def _untimed(timing: pa.Table, shape: tuple[int, ...]) -> Floats:
     The trace has iterations begin later by the untimed spans in their computation.
     """
     found = np.zeros(shape)
-    rows = _requests(timing).where(np.array(timing["what"].to_pylist()) == "untimed")
+    rows = requests_in(timing).where(np.array(timing["what"].to_pylist()) == "untimed")
     there = (rows.iteration >= 0) & (rows.iteration < shape[0])
     at = rows.iteration[there], rows.worker[there]
     np.add.at(found, at, (rows.arrived - rows.sent)[there])
     return found
-
-
-# -- simulated runs ------------------------------------------------------------------
-
-
-def _logged(folder: Path) -> Measured:
-    """Return the exact transits of a simulated run that logged its messages."""
-    path = folder / MESSAGES
-    if not path.exists():
-        raise ConfigError(
-            f"{folder}: it has no times of messages; simulate it with network.log=true, or record "
-            "a real run"
-        )
-    with reading(path):
-        table = read_table(path)
-        kinds = np.array(table["kind"].to_pylist())
-        to_server = (kinds == "push") | (kinds == "pull")
-        ends = [np.array(table[name].to_pylist()) for name in ("sender", "receiver")]
-        worker = _numbers(np.where(to_server, *ends))
-        server = _numbers(np.where(to_server, *reversed(ends)))
-        chosen = (to_server | (kinds == "reply")) & (worker >= 0) & (server >= 0)
-        if not chosen.any():
-            raise ConfigError(
-                f"{folder}: it is simulated and has no messages to servers; calibrate on a run of "
-                "a strategy with servers, such as bsp, or on a real run"
-            )
-        sizes = table["size_bytes"].to_numpy().astype(np.float64)
-        times = (table["delivered_ns"].to_numpy() - table["started_ns"].to_numpy()) * 1e-9
-        keys = np.stack([worker, server, to_server, sizes], axis=1)[chosen]
-        groups, first = np.unique(keys, axis=0, return_index=True)
-        return Measured(
-            Transits(
-                groups[:, 0].astype(np.int64),
-                groups[:, 1].astype(np.int64),
-                groups[:, 2].astype(np.bool_),
-                groups[:, 3],
-                np.maximum(times[chosen][first], 1e-9),
-            ),
-            None,
-            np.zeros(0, np.bool_),
-            {},
-        )
-
-
-def _numbers(names: NDArray[np.str_]) -> NDArray[np.int64]:
-    """Return the numbers of workers and servers by their names; -1 for others."""
-    found = [name.rpartition("-")[2] for name in names.tolist()]
-    return np.array([int(number) if number.isdigit() else -1 for number in found], np.int64)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -10,8 +9,10 @@ from typing import Any, Final, Protocol
 
 import torch
 
+from outpace.engine.distributed.alone import copy_alone
 from outpace.engine.distributed.call import Call, Pending
 from outpace.errors import RunError
+from outpace.real.collective.gloo_operations import begun
 from outpace.real.collective.group import dist, gloo_group
 from outpace.real.collective.store import GroupStore, StoreConnection
 from outpace.real.collective.waits import Waits
@@ -19,16 +20,6 @@ from outpace.support.units import Time, seconds
 
 c10d: Any = dist.distributed_c10d  # has all options of collectives
 
-_OPERATIONS: Final = {
-    "sum": dist.ReduceOp.SUM,
-    "avg": dist.ReduceOp.SUM,  # Gloo has no mean: `_Pending` divides
-    "product": dist.ReduceOp.PRODUCT,
-    "min": dist.ReduceOp.MIN,
-    "max": dist.ReduceOp.MAX,
-    "band": dist.ReduceOp.BAND,
-    "bor": dist.ReduceOp.BOR,
-    "bxor": dist.ReduceOp.BXOR,
-}
 _LOOK_S: Final = 0.001  # between two looks whether other workers want something
 _STORE_S: Final = 60.0  # for an answer of the store
 
@@ -102,7 +93,7 @@ class GlooCollectives:
         except RuntimeError as error:
             raise RunError(
                 f"init_process_group: worker-{rank} waited {timeout_s:g} s (its timeout) for the "
-                f"other workers: does each of them call it? ({error})"
+                f"other workers: call it in all workers, or give it a longer timeout ({error})"
             ) from None
 
     # -- Collectives --------------------------------------------------------------------------
@@ -203,15 +194,9 @@ class _Pending:
 
     def begin(self, group: Any, size: int) -> None:
         if group is None:
-            self._copy_alone()
+            copy_alone(self.call)
         else:
-            self._work, self._then = _begun(group, self.call, size)
-
-    def _copy_alone(self) -> None:
-        with torch.no_grad():
-            for given, into in zip(self.call.inputs, self.call.outputs, strict=False):
-                if given is not into:
-                    into.copy_(given)
+            self._work, self._then = begun(group, self.call, size)
 
     def wait(self) -> None:
         if self._is_over:
@@ -255,101 +240,3 @@ class _Pending:
         done: torch.futures.Future[Any] = torch.futures.Future()
         done.set_result(list(self.call.outputs))
         return done
-
-
-def _begun(group: Any, call: Call, size: int) -> tuple[Any, Callable[[], None] | None]:
-    """Begin a collective; return its `Work`, and what to do once it is over."""
-    inputs, outputs, kind = list(call.inputs), list(call.outputs), call.kind
-    if kind == "all_reduce":
-        options = _options(c10d.AllreduceOptions(), call)
-        works = [group.allreduce([tensor], options) for tensor in outputs]
-        return _all(works), _divided(outputs, size) if call.operation == "avg" else None
-    if kind == "broadcast":
-        options = _options(c10d.BroadcastOptions(), call)
-        return _all([group.broadcast([tensor], options) for tensor in outputs]), None
-    if kind == "all_gather":
-        return group.allgather([outputs], inputs, _options(c10d.AllgatherOptions(), call)), None
-    if kind == "reduce":
-        options = _options(c10d.ReduceOptions(), call)
-        then = _divided(outputs, size) if call.operation == "avg" else None
-        return _all([group.reduce([tensor], options) for tensor in inputs]), then
-    if kind == "gather":
-        options = _options(c10d.GatherOptions(), call)
-        return group.gather([outputs] if outputs else [], inputs, options), None
-    if kind == "scatter":
-        options = _options(c10d.ScatterOptions(), call)
-        return group.scatter(outputs, [inputs] if inputs else [], options), None
-    if kind == "reduce_scatter":  # Gloo has none: add everything up, and keep a part
-        (output,), values = outputs, torch.stack(inputs)
-        work = group.allreduce([values], _options(c10d.AllreduceOptions(), call))
-        divisor = size if call.operation == "avg" else 1
-        rank = group.rank()
-        return work, lambda: _keep(output, values[rank], divisor)
-    if kind == "all_to_all":
-        return _all_to_all(group, call, inputs, outputs)
-    if kind == "barrier":
-        return group.barrier(_options(c10d.BarrierOptions(), call)), None
-    if kind == "send":
-        return group.send(inputs, call.root, call.tag), None
-    if call.root < 0:
-        return group.recv_anysource(outputs, call.tag), None
-    return group.recv(outputs, call.root, call.tag), None
-
-
-def _options(options: Any, call: Call) -> Any:
-    options.timeout = timedelta(seconds=call.timeout_s)
-    with contextlib.suppress(AttributeError):
-        options.reduceOp = _OPERATIONS[call.operation]
-    if call.root >= 0:
-        options.rootRank = call.root
-    return options
-
-
-def _all_to_all(
-    group: Any, call: Call, inputs: list[torch.Tensor], outputs: list[torch.Tensor]
-) -> tuple[Any, Callable[[], None]]:
-    given = torch.cat([tensor.reshape(-1) for tensor in inputs])
-    into = torch.cat([torch.empty_like(tensor).reshape(-1) for tensor in outputs])
-    sizes = [[tensor.numel() for tensor in tensors] for tensors in (outputs, inputs)]
-    work = group.alltoall_base(into, given, *sizes, _options(c10d.AllToAllOptions(), call))
-
-    def take() -> None:
-        for tensor, values in zip(outputs, torch.split(into, sizes[0]), strict=True):
-            tensor.copy_(values.view(tensor.shape))
-
-    return work, take
-
-
-def _divided(outputs: list[torch.Tensor], size: int) -> Callable[[], None]:
-    def divide() -> None:
-        for tensor in outputs:
-            tensor.div_(size)
-
-    return divide
-
-
-def _keep(output: torch.Tensor, values: torch.Tensor, divisor: int) -> None:
-    output.copy_(values.view(output.shape))
-    if divisor != 1:
-        output.div_(divisor)
-
-
-class _All:
-    """Several works as one, without a future."""
-
-    def __init__(self, works: list[Any]) -> None:
-        self._works = works
-
-    def wait(self) -> None:
-        for work in self._works:
-            work.wait()
-
-    def is_completed(self) -> bool:
-        return all(work.is_completed() for work in self._works)
-
-    def get_future(self) -> torch.futures.Future[Any]:
-        return torch.futures.collect_all([work.get_future() for work in self._works])
-
-
-def _all(works: list[Any]) -> Any:
-    return works[0] if len(works) == 1 else _All(works)

@@ -4,8 +4,8 @@ An iteration begins with the first forward pass with gradients after a step, and
 step. How far its computation is when the script hands over a gradient bucket is estimated. Backward
 takes twice as long as forward (one matrix product forward, two backward), and a bucket's share of
 the time is its share s of the elements. So in the f-th of F forward passes of an iteration, a
-bucket is handed over at (f - 1 + 1/3 + s·2/3)/F, where s counts the buckets before it, too. F is
-that of the iteration before, at least f.
+bucket is handed over at (f - 1 + 1/3 + s·2/3)/F, where s contains the buckets before it, too. F is
+the number of forward passes in the iteration before, at least f.
 """
 
 from __future__ import annotations

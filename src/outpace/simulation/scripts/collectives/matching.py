@@ -19,8 +19,9 @@ from outpace.sync.messages import worker_name
 _COMBINES: Final = ("all_reduce", "reduce", "reduce_scatter")
 _ROOTED: Final = ("broadcast", "reduce", "gather", "scatter")
 _REMEDY: Final = (
-    "all workers must call the same collectives in the same order; if they have different numbers "
-    "of batches, use DistributedDataParallel's join(), or a sampler that gives all as many"
+    "call the same collectives in the same order in all workers; if they have different numbers "
+    "of batches, use DistributedDataParallel's join(), or a sampler that gives all workers the "
+    "same number"
 )
 
 
@@ -47,7 +48,7 @@ class Part:
 
 @dataclass(slots=True, eq=False)
 class Collective:
-    """A collective. parts: of those that have joined, by worker."""
+    """A collective. parts: of the workers that have joined it, by worker."""
 
     number: int
     parts: dict[int, Part] = field(default_factory=dict)
@@ -78,7 +79,7 @@ def carry_out_alone(part: Part, workers: int) -> None:
     """Write the result for a worker that runs alone: as if all others had given what it gives."""
     call = part.call
     if call.root > 0 and call.kind in ("broadcast", "scatter"):
-        return  # what another would give is not known
+        return  # what another worker would give is not known
     values, sizes = [_value(part)] * workers, [call.parts] * workers
     _give(part, results_of(call.kind, call.operation, max(call.root, 0), values, sizes)[0])
 

@@ -30,7 +30,7 @@ class Opening:
         self._waiting: dict[int, int] = {}  # number of the call that a worker waits for
 
     def follow(self, process: ScriptProcess) -> Attached | None:
-        """Let a script run until it comes to its training; None: it waits for other workers."""
+        """Let a script run; return what it trains, or None if it waits for other workers."""
         worker = process.worker
         while worker not in self._attached and worker not in self._waiting:
             message = process.receive()
@@ -52,7 +52,7 @@ class Opening:
         """Let all scripts run until they come to their training, and return what they train.
 
         Raises:
-            RunError: if some wait for others in a collective that the others do not join.
+            RunError: if scripts wait in a collective that other scripts do not join.
         """
         while len(self._attached) < len(processes):
             for process in processes:

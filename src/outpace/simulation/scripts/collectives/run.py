@@ -101,7 +101,7 @@ class _Iteration:
     Attributes:
         duration: time that its computation takes.
         computed: time that it has computed.
-        held: time that it waited for others to join a collective.
+        held: time for which it waited until the other workers had joined a collective.
     """
 
     started: Time

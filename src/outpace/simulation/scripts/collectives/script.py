@@ -1,8 +1,8 @@
 """The collectives of a script in virtual time, in the script's process.
 
 Nothing runs beside the script. A collective is told to the simulation when it begins, with its
-tensors in shared memory, and the script waits for it when it needs the result. The simulation so
-knows at any moment whether the script computes or waits.
+tensors in shared memory, and the script waits for it when it needs the result. So the
+simulation knows at any moment whether the script computes or waits.
 """
 
 from __future__ import annotations
@@ -40,7 +40,12 @@ class VirtualCollectives:
         self.waiting: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def begin(self, call: Call) -> VirtualPending:
-        """Tell the simulation about a collective. Raises ConfigError for one it cannot have."""
+        """Tell the simulation about a collective.
+
+        Raises:
+            ConfigError: the simulation cannot carry it out.
+            RunOver: the run has ended.
+        """
         if self._pipe.is_over:  # in what the script does while it exits
             raise RunOver(0)
         tensors = [*call.inputs, *call.outputs]

@@ -38,7 +38,7 @@ class SimulatedCollectives:
         self._kernel, self._route, self._all_reduce = kernel, route, all_reduce
         self._matching, self._ended = Matching(workers), ended
         self._complete: deque[Collective] = deque()  # all have joined, the first is under way
-        # By worker and number of the call: those whose result was not awaited yet.
+        # By worker and number of the call: parts whose result was not awaited yet.
         self._parts: dict[tuple[int, int], tuple[Part, Future[None]]] = {}
 
     def join(self, worker: int, call: Joined, memory: CallMemory) -> None:
