@@ -275,8 +275,8 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
         if list(ranks) != list(range(self._size)):
             raise ConfigError(
                 f"new_group at {where(innermost())} has the ranks {list(ranks)} of "
-                f"{self._size} processes, but Outpace supports groups of all processes only: use the "
-                "default group"
+                f"{self._size} processes, but Outpace supports groups of all processes only: use "
+                "the default group"
             )
         seconds = self.timeout_s if timeout is None else timeout.total_seconds()
         group = OutpaceGroup(self._collectives, seconds, self._backward, self._next, self._check)

@@ -27,8 +27,8 @@ class Measured:
         requests: Pushes and pulls, in the clocks of their workers; None for a simulated run.
         is_push: Mask of the pushes among `requests`.
         offsets: How far each server's clock is ahead of each worker's, in s.
-        give_s_per_byte: Seconds that a server needs for each byte more of an answer to the probe, to
-            give the answer to the socket.
+        give_s_per_byte: Seconds that a server needs for each byte more of an answer to the probe,
+            to give the answer to the socket.
         make_s_per_byte: The same, to make the answer and give it to the socket.
     """
 
