@@ -12,24 +12,27 @@ from pathlib import Path
 import pytest
 from tests.docs.blocks import blocks
 from tests.support.command import outpace
+from tests.support.gloo import run_with_gloo
 from tests.support.paths import EXAMPLES, ROOT
 
+
+def example(name: str, library: str) -> object:
+    """Return the parameter of a test for an example that needs a library."""
+    is_missing = pytest.mark.skipif(
+        find_spec(library) is None,
+        reason=f"{library} is not installed: pip install 'outpace[recipes]' (make recipes)",
+    )
+    return pytest.param(name, marks=[pytest.mark.slow, is_missing], id=library)
+
+
 RECIPES = [
-    pytest.param(
-        name,
-        marks=[
-            pytest.mark.slow,
-            pytest.mark.skipif(
-                find_spec(library) is None,
-                reason=f"{library} is not installed: pip install 'outpace[recipes]' (make recipes)",
-            ),
-        ],
-        id=library,
-    )
-    for name, library in (
-        ("train_huggingface.py", "transformers"),
-        ("train_lightning.py", "pytorch_lightning"),
-    )
+    example("train_huggingface.py", "transformers"),
+    example("train_lightning.py", "pytorch_lightning"),
+]
+# Scripts that know nothing of Outpace: these libraries wrap the model in DDP.
+UNCHANGED = [
+    example("ddp_accelerate.py", "accelerate"),
+    example("ddp_lightning.py", "pytorch_lightning"),
 ]
 
 
@@ -65,6 +68,29 @@ def test_the_workers_of_a_recipe_train_on_data_of_their_own(tmp_path, capfd, nam
     one, other = summary["iterations"]
     assert one == other > 20
     assert summary["train_loss"] == pytest.approx(last, abs=5e-4)  # that worker 0 logged
+
+
+@pytest.mark.filterwarnings("ignore")  # of the libraries
+@pytest.mark.parametrize("name", UNCHANGED)
+def test_a_script_that_wraps_in_ddp_prints_what_it_does_with_gloo(name, tmp_path, capfd):
+    run_with_gloo(EXAMPLES / name, [], 2, output=tmp_path / "output.txt")
+
+    def numbers(output: str) -> list[str]:
+        return re.findall(r"(?:loss|accuracy) [\d./]+", output)
+
+    expected = numbers((tmp_path / "output.txt").read_text())
+    assert len(expected) > 8
+    law = "compute={kind: constant, mean_s: 0.01}"
+    capfd.readouterr()
+    for command in ("run", "simulate"):
+        out = ("--out", str(tmp_path / command))
+        assert (
+            outpace(command, str(EXAMPLES / name), "--workers", "2", law, "sync.kind=ssgd", *out)
+            == 0
+        )
+        assert numbers(capfd.readouterr().out) == expected
+    out = ("--out", str(tmp_path / "hpsgd"))
+    assert outpace("run", str(EXAMPLES / name), "--workers", "2", "sync.kind=hpsgd", *out) == 0
 
 
 def test_the_code_on_the_page_of_the_recipes_is_that_of_the_examples():

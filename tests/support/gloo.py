@@ -58,6 +58,6 @@ def _run(
         sys.stdout = output.open("w", buffering=1)
     # The group ends with the process: some processes hang while they drop a model of
     # DistributedDataParallel whose group was destroyed before (torch 2.13, on a busy machine).
-    torch.distributed.destroy_process_group = lambda: None  # type: ignore[assignment]
+    torch.distributed.destroy_process_group = lambda group=None: None  # type: ignore[assignment]
     runpy.run_path(script, run_name="__main__")
     os._exit(0)
