@@ -128,14 +128,14 @@ def test_who_has_servers_cannot_change_to_a_strategy_without(here, capsys, kind)
 @pytest.mark.parametrize(
     ("sync", "optimizer", "more", "words"),
     [
-        ("ssgd", torch.optim.LBFGS, {}, "LBFGS computes gradients itself, several for a step"),
-        ("psgd", torch.optim.LBFGS, {}, "LBFGS computes gradients itself"),
+        ("ssgd", torch.optim.LBFGS, {}, "LBFGS computes several gradients for a step"),
+        ("psgd", torch.optim.LBFGS, {}, "LBFGS computes several gradients"),
         ("hpsgd", Mine, {}, "cannot train with Mine, because .*: use one of torch's ASGD, Ada"),
         (
             "ssgd",
             torch.optim.SGD,
             {"optimizer": {"kind": "python", "target": "mine.py:make"}},
-            "optimizer: without servers the script's own takes the steps: leave it out",
+            "optimizer: without servers the script's own optimizer takes the steps: remove",
         ),
     ],
 )

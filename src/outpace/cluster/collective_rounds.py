@@ -1,8 +1,8 @@
-"""The rounds of the collectives of torch.distributed, beside those of averages.
+"""The rounds of the collectives of torch.distributed, except all-reduces (`collectives`).
 
-N members, m bytes of each member (of all chunks together where a member has one for each other),
-latency L and bandwidth B. The first member is the root, if there is one. The formulas are those of
-Thakur, Rabenseifner and Gropp (2005), section 4, but for gather and scatter:
+N members, m bytes of each member (of all its chunks together, where it has a chunk for each other
+member), latency L and bandwidth B. The first member is the root, if there is one. The formulas are
+those of Thakur, Rabenseifner and Gropp (2005), section 4, except for gather and scatter:
 
 - broadcast and reduce: a binomial tree, ⌈log2 N⌉·(L + m/B).
 - all-gather: a ring, (N−1)·(L + m/B).

@@ -12,12 +12,12 @@ from outpace.support.checks import not_negative, require
 class ServiceSize:
     """The size of a server that service times are for, and how they change with the size.
 
-    No time changes so much with the size that a server without bytes would need less than none.
+    The change is limited, so that no time of a small server is negative.
 
     Args:
-        size_bytes: Bytes of the parameters of a server that takes the times as they are.
-        message_s_per_byte: Seconds that a push and a pull take longer for each byte more.
-        update_s_per_byte: The same of an update, which reads and writes every parameter. It also
+        size_bytes: Bytes of the parameters of a server to which the times apply unchanged.
+        message_s_per_byte: Seconds that a push and a pull take longer for each additional byte.
+        update_s_per_byte: The same for an update, which reads and writes every parameter. It also
             holds for pushes if no `update_time` is given, since they contain the update then.
     """
 
@@ -32,7 +32,7 @@ class ServiceSize:
             require(not_negative(value), name, "a number from 0 to 1e9", value)
 
     def factor(self, law: ServiceLaw, size_bytes: int, *, has_update: bool) -> float:
-        """Return how many times as long as the law a server with so many bytes takes."""
+        """Return the factor of the law's times on a server with `size_bytes`."""
         mean_s = law.mean_s + (law.shift_s if isinstance(law, ShiftedExponential) else 0.0)
         slope = self.update_s_per_byte if has_update else self.message_s_per_byte
         slope = min(slope, mean_s / self.size_bytes)

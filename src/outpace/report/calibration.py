@@ -1,4 +1,4 @@
-"""The page about a calibration: what was recorded, and what the laws say to it."""
+"""The page about a calibration: recorded times, and times by the laws."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def write_calibration_page(shown: Shown, path: Path) -> None:
                     _table("all-reduce-times", shown.all_reduce_rows),
                 ],
                 "From the last arrival of a worker: medians of the probe, mean of the training of "
-                "each run, and what the law says to the training.",
+                "each run, and the times of the training by the law.",
             )
         )
     elif shown.all_reduce_rows:
@@ -110,7 +110,7 @@ def write_calibration_page(shown: Shown, path: Path) -> None:
                 "Time of all-reduces",
                 [_table("all-reduce-times", shown.all_reduce_rows)],
                 "Periods in which all-reduces were under way, from the last arrival of a rank "
-                "until the end: medians, and what latency and bandwidth say to them.",
+                "until the end: medians, and times by latency and bandwidth.",
             )
         )
     if shown.service is not None:

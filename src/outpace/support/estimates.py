@@ -60,7 +60,7 @@ def mean_of(values: Sequence[float]) -> Estimate:
 
 
 def next_of(values: Sequence[float]) -> Estimate:
-    """Return the mean of the values, and an interval that holds one more value with 90 %.
+    """Return the mean of the values, and an interval that contains a further value with 90 %.
 
     mean ± t s √(1 + 1/n) with Student's t of n - 1 degrees of freedom (Hahn, Meeker: Statistical
     intervals, 1991, section 4.7), for values from a normal law.

@@ -46,7 +46,7 @@ class PeriodFit:
 
     @property
     def fitted(self) -> NDArray[np.float64]:
-        """What the law says to the periods, in s."""
+        """Lengths of the periods by the law, in s."""
         return np.asarray(self.count * self.latency_s + self.size_bytes * self.s_per_byte)
 
     @property

@@ -86,7 +86,7 @@ class NetworkFit:
     Args:
         law: Latency and bandwidth of all links.
         transits: What it was fitted to.
-        fitted: What the law says to these, in s, shape (n,).
+        fitted: Their times by the law, in s, shape (n,).
         to_server: The line of requests, all links together.
         to_worker: The line of answers.
     """

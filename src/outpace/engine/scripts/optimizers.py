@@ -22,10 +22,10 @@ def require_workers_can_step(
     """
     if isinstance(optimizer, PythonOptimizer):
         raise ConfigError(
-            "optimizer: without servers the script's own takes the steps: leave it out"
+            "optimizer: without servers the script's own optimizer takes the steps: remove this key"
         )
     if isinstance(script.optimizer, torch.optim.LBFGS):
-        raise ConfigError("LBFGS computes gradients itself, several for a step: take another")
+        raise ConfigError("LBFGS computes several gradients for a step: use another optimizer")
     kind = type(script.optimizer)
     if strategy.uses_replica and not is_known(kind):
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""The comparison that goes on from traces: strategies and networks on the profiled cluster."""
+"""Writes a comparison of strategies and networks on the profiled cluster."""
 
 from __future__ import annotations
 
@@ -104,11 +104,11 @@ def comparison(found: TracedCalibration, cluster: str) -> dict[str, Any]:
 
 
 def without_slowest(found: TracedCalibration) -> tuple[int, int, dict[str, Any]] | None:
-    """Return the slowest rank, one to replace it, and the configuration in which it does.
+    """Return the slowest rank, the rank that replaces it, and the configuration for that.
 
-    It is replaced by the median of the others. None unless it takes 10 % longer; or if run times
-    are replayed, since a copy of a rank is replayed from another begin, so that ranks that were
-    slow together would be slow one after the other.
+    The median of the other ranks replaces it. None unless the slowest rank takes 10 % longer; or if
+    run times are replayed: a copy of a rank is replayed from another iteration on, so ranks that
+    were slow together would be slow one after the other.
     """
     means = found.recorded().seconds.mean(axis=0)
     ranks = np.argsort(means)

@@ -74,7 +74,8 @@ def all_reduces_of(
     times = AllReduceTimes(*_probed(probe), joined.size_bytes[known], seconds[known])
     if not len(times.seconds):
         raise ConfigError(
-            f"{folder}: the clocks of its workers differ by more than its all-reduces took"
+            f"{folder}: the clocks of its workers differ by more than its all-reduces took; "
+            "synchronise the clocks of the machines, or record a run on one machine"
         )
     return times, waited
 

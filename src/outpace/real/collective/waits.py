@@ -1,6 +1,7 @@
 """Says which workers wait in which collective of a script, for the error when one fails.
 
-A worker that waits for more than a second publishes in the store of the run what it waits in.
+A worker that waits for more than a second writes into the store of the run which collective it
+waits in.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ class Waits:
     """The collectives that this worker has begun and has not waited for.
 
     Args:
-        store: of the run. prefix: of the keys there.
+        store: of the run.
+        prefix: of the keys in the store.
     """
 
     def __init__(self, store: Any, prefix: str, rank: int, size: int) -> None:
@@ -102,14 +104,14 @@ class Waits:
         """
         mine = f"worker-{self._rank}"
         elsewhere = [
-            f"worker-{rank} in {known.what}"
+            f"worker-{rank} waits in {known.what}"
             for rank, known in sorted(others.items())
             if known.number == call.number and known.what.split(" ")[0] != call.kind
         ]
         if elsewhere:
             return (
-                f"{mine} waits in {call}, but {' and '.join(elsewhere)}: all workers must call the "
-                "same collectives in the same order"
+                f"{mine} waits in {call}, but {' and '.join(elsewhere)}: call the same "
+                "collectives in the same order in all workers"
             )
         missing = [
             f"worker-{rank}"
@@ -121,6 +123,7 @@ class Waits:
             how = f"within {call.timeout_s:g} s (the timeout of its group)" if late else ""
             return (
                 f"{call}: {' and '.join(missing)} did not join it {how or 'and can no longer'}; "
-                f"{mine} waited"
+                f"{mine} waited: call the collective in all workers, or give init_process_group a "
+                "longer timeout"
             )
         return f"{call} failed in {mine}: {str(error).splitlines()[0]}"

@@ -14,7 +14,7 @@ from outpace.sync.messages import Leave, WireMessage
 
 
 class FollowingWorker(WorkerProcess):
-    """The process of such a worker, as the coordinator knows it."""
+    """Joins the run for the worker, and sends the script's parameters at the end."""
 
     def __init__(
         self, link: CoordinatorLink, worker: int, experiment: Experiment, script: ScriptModel

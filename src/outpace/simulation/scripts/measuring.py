@@ -128,7 +128,7 @@ def _seconds_of_steps(process: ScriptProcess, host: Host, count: int) -> list[fl
 
 
 def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Return what a coroutine returns that never blocks."""
+    """Run a coroutine that never blocks, and return its result."""
     try:
         coroutine.send(None)
     except StopIteration as ended:

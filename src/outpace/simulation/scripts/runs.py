@@ -149,9 +149,9 @@ class ScriptRun(VirtualRun):
     def _waiting(self) -> list[str]:
         waiting = self.collectives.waiting()
         remedy = (
-            "the script's workers wait for each other in a collective, and the strategy waits for "
-            "gradients of those that are in it: take a strategy that needs no gradients of workers "
-            "that are ahead, such as ssp, asp, hpsgd or local-sgd, or leave the collective out"
+            "some workers wait in a collective of the script, and the others wait for gradients of "
+            "these workers: take a strategy that does not wait for their gradients, such as ssp, "
+            "asp, hpsgd or local-sgd, or leave the collective out"
         )
         return [*super()._waiting(), *waiting, *[remedy] * bool(waiting)]
 

@@ -58,7 +58,7 @@ class Document(msgspec.Struct, gc=False, rename="camel"):
     """The parts of a trace that matter here.
 
     Args:
-        base_time_nanoseconds: Added to the times of the events it gives those of the clock.
+        base_time_nanoseconds: Offset from the times of events to those of the rank's clock.
     """
 
     trace_events: list[Event]

@@ -161,7 +161,7 @@ class Followed(Attached):
             time.sleep(rest_s)
 
     def _end_pass(self) -> None:
-        """Another backward pass of this iteration begins: the wait for the last was in between."""
+        """Count the wait after the last backward pass of this iteration: another pass begins."""
         if (known := self._pass) is not None:
             self.process.not_computing(known.computed, known.ended)
             self.process.recorder.totals.communicate += known.ended - known.computed
@@ -223,7 +223,7 @@ def followed(
         )
     if isinstance(experiment.optimizer, PythonOptimizer):
         raise ConfigError(
-            "optimizer: without servers the script's own takes the steps: leave it out"
+            "optimizer: without servers the script's own optimizer takes the steps: remove this key"
         )
     script = ScriptModel(model, optimizer)
     process = FollowingWorker(link, number, experiment, script)
