@@ -11,11 +11,13 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from outpace.config.reading import experiment_from
 from outpace.engine.distributed.alone import Alone
 from outpace.engine.distributed.backward import BackwardPass
 from outpace.engine.distributed.call import Call, Pending
 from outpace.engine.distributed.group import OutpaceGroup
 from outpace.engine.distributed.optimizers import Optimizers, require_one
+from outpace.engine.distributed.requirements import require_followable
 from outpace.errors import ConfigError
 
 
@@ -140,3 +142,27 @@ def test_the_optimizer_of_a_model_is_found_and_may_be_taken_over_in_its_step(mon
     assert taken == ["step"]
     del small
     assert optimizers.of(model) == [large]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"sync": {"kind": "ssgd", "wire": "bf16"}}, "sync.wire=bf16: .* leave wire out"),
+        (
+            {"optimizer": {"kind": "python", "target": "mine.py:make"}},
+            "optimizer: without servers the script's own",
+        ),
+    ],
+)
+def test_settings_that_the_scripts_own_training_cannot_follow_are_refused(
+    changes, words, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("def make(parameters): ...")
+    (tmp_path / "train.py").touch()
+    task = {"kind": "script", "path": "train.py"}
+    experiment = experiment_from(
+        {"task": task, "workers": 2, "sync": {"kind": "ssgd"}, **changes}, "test"
+    )
+    with pytest.raises(ConfigError, match=words):
+        require_followable(experiment)

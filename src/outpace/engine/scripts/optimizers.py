@@ -12,6 +12,14 @@ from outpace.optim.torch_optimizers import KNOWN, is_known
 from outpace.sync import PeerStrategy
 
 
+def require_own_optimizer(optimizer: UpdaterKind | PythonOptimizer) -> None:
+    """Raise ConfigError if the configuration names a function that makes another optimizer."""
+    if isinstance(optimizer, PythonOptimizer):
+        raise ConfigError(
+            "optimizer: without servers the script's own optimizer takes the steps: remove this key"
+        )
+
+
 def require_workers_can_step(
     script: ScriptModel, optimizer: UpdaterKind | PythonOptimizer, strategy: PeerStrategy
 ) -> None:
@@ -20,10 +28,7 @@ def require_workers_can_step(
     Args:
         optimizer: of the configuration.
     """
-    if isinstance(optimizer, PythonOptimizer):
-        raise ConfigError(
-            "optimizer: without servers the script's own optimizer takes the steps: remove this key"
-        )
+    require_own_optimizer(optimizer)
     if isinstance(script.optimizer, torch.optim.LBFGS):
         raise ConfigError("LBFGS computes several gradients for a step: use another optimizer")
     kind = type(script.optimizer)

@@ -19,11 +19,10 @@ from outpace.cluster.collectives import Costs
 from outpace.cluster.paths import Paths
 from outpace.config.experiment import Experiment
 from outpace.engine.distributed.call import Call
+from outpace.engine.distributed.requirements import require_followable
 from outpace.engine.scripts.gradient import FirstGradient
 from outpace.engine.scripts.misuse import require_step
 from outpace.engine.scripts.model import ScriptModel
-from outpace.errors import ConfigError
-from outpace.optim.python import PythonOptimizer
 from outpace.real.collective.script_collectives import GlooCollectives
 from outpace.real.net.messages import FirstDigest
 from outpace.real.node.following import FollowingWorker
@@ -214,17 +213,7 @@ def followed(
     Raises:
         ConfigError: if the configuration cannot be followed.
     """
-    strategy = experiment.peers
-    assert strategy is not None
-    if strategy.wire != "full":
-        raise ConfigError(
-            f"sync.wire: DistributedDataParallel sends the gradients as they are; leave "
-            f"{strategy.wire} out, or register torch's bf16_compress_hook in the script"
-        )
-    if isinstance(experiment.optimizer, PythonOptimizer):
-        raise ConfigError(
-            "optimizer: without servers the script's own optimizer takes the steps: remove this key"
-        )
+    require_followable(experiment)
     script = ScriptModel(model, optimizer)
     process = FollowingWorker(link, number, experiment, script)
     return Followed(process, ScriptTrainer(process, experiment, script), experiment, collectives)

@@ -11,7 +11,7 @@ import torch
 from outpace.blocks.block import Block
 from outpace.cluster.paths import Paths
 from outpace.config.experiment import Experiment
-from outpace.errors import ConfigError
+from outpace.engine.distributed.requirements import require_followable
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
 from outpace.simulation.collective.routes import Formula, Messages, Route
@@ -32,13 +32,7 @@ class FollowedSimulation(ScriptRun):
     """A run of a script with DistributedDataParallel and `sync.kind=ssgd`."""
 
     def _set_up(self, experiment: Experiment, workload: Workload) -> None:
-        strategy = experiment.peers
-        assert strategy is not None
-        if strategy.wire != "full":
-            raise ConfigError(
-                f"sync.wire={strategy.wire}: a script with DistributedDataParallel all-reduces its "
-                "gradients itself: leave wire out"
-            )
+        require_followable(experiment)
         self._steps = [0] * experiment.workers
         self._control = SimulationControl(self, [], [])
         self.workers = [FollowedWorker(self, process) for process in self._processes]
