@@ -41,6 +41,17 @@ def test_the_run_that_reached_the_common_accuracy_first_is_named_with_its_price(
     assert len(sentences) == 3
 
 
+def test_all_runs_with_the_highest_accuracy_are_named(tmp_path):
+    curves = {"BSP": 0.5, "SSP": 0.8, "ASP": 0.8}
+    runs = [
+        make_run(tmp_path / name, accuracy=[(0, 0.1), (5, end)]) for name, end in curves.items()
+    ]
+    assert (
+        said(*runs)[0]
+        == "SSP and ASP ended at the highest accuracy, 80 %, BSP at the lowest, 50 %."
+    )
+
+
 def test_the_first_sentence_is_about_the_target_that_the_configuration_gives(tmp_path):
     goal = {"target": {"accuracy": 0.8}}
     sentences = said(

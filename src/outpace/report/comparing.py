@@ -102,11 +102,16 @@ def _accuracy_cost(runs: Sequence[Run]) -> str:
     ended = [(a, run.name) for run in runs if (a := run.number("accuracy")) is not None]
     if len(ended) < 2 or not same_task(runs):
         return ""
-    (worst, last), (best, first) = min(ended), max(ended)
+    worst, best = min(ended)[0], max(ended)[0]
     if best - worst < 0.01:
         if percent(worst) == percent(best):
             return f"All ended at an accuracy of {percent(best)}."
         return f"All ended at accuracies between {percent(worst)} and {percent(best)}."
+    # several runs can end in the same parameters: a bound that was never reached, for example
+    first, last = (
+        same[0] if len(same) == 1 else listed(same) if len(same) <= _NAMED else f"{len(same)} runs"
+        for same in ([name for a, name in ended if a == end] for end in (best, worst))
+    )
     return (
         f"{first} ended at the highest accuracy, {percent(best)}, "
         f"{last} at the lowest, {percent(worst)}."

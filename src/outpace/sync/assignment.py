@@ -142,7 +142,10 @@ class Policies:
             yield from self._problems_of_one(key, syncs, load)
             return
         if len(syncs) != self.servers:
-            yield f"{key}: a list of {len(syncs)} policies for {self.servers} servers"
+            yield (
+                f"{key}: a list of {len(syncs)} policies for {self.servers} servers: a list "
+                "has one policy for each server; servers=N or --servers N sets how many there are"
+            )
         for place, sync in enumerate(syncs):
             yield from self._problems_of_one(f"{key}[{place}]", sync, load)
 

@@ -24,6 +24,7 @@ from outpace.experiment.calibrating.traces import Traces, read_traces
 from outpace.predict.recorded.table import RunTimes
 
 _OVERLAPPED: Final = 0.1  # share of the all-reduces' time, from which on it is said
+_FEW: Final = 50  # iterations, fewer than which it is said
 _CLOCKS_S: Final = 1e-3  # difference of clocks, from which on it is said
 _SHORTEST: Final = 1e-7  # s that all-reduces add to an iteration, at least
 _FASTEST: Final = 1e16  # bytes/s
@@ -181,6 +182,11 @@ def _notes(found: TracedCalibration) -> list[str]:
     if warm_up:
         words = "iteration differs" if warm_up == 1 else f"{warm_up} iterations differ"
         notes.append(f"the first {words} from the others: left out")
+    if found.iterations < _FEW:
+        notes.append(
+            f"{found.iterations} iterations are few: compare the errors of the run times above "
+            "with the differences between strategies, or profile 100 iterations or more"
+        )
     if found.overlapped > _OVERLAPPED:
         notes.append(
             f"{100 * found.overlapped:.0f} % of the all-reduces' time overlapped with computation: "

@@ -66,15 +66,21 @@ def compute_words(fit: RunTimeFit, overhead_s: float = 0.0) -> str:
             f"trace: the recorded run times are replayed, since the best law ({fit.tried.kind}) "
             f"does not describe them: {'; '.join(fit.reasons)}{own}"
         )
-    return f"{law_words(fit.law)}{_error_words(fit.errors)}{own}"
+    # the error is that of the key mean_s, which is not the whole mean of a shifted exponential
+    of = duration(fit.law.mean_s) if isinstance(fit.law, ShiftedExponential) else "mean"
+    return f"{law_words(fit.law)}{_error_words(fit.errors, of)}{own}"
 
 
-def _error_words(errors: Errors | None) -> str:
-    """Return the standard errors of a law in words; empty if they are not known."""
+def _error_words(errors: Errors | None, of: str) -> str:
+    """Return the standard errors of a law in words; empty if they are not known.
+
+    Args:
+        of: What the error of `mean_s` is of.
+    """
     if errors is None:
         return ""
     of_factors = f", of the factors {100 * max(errors.factors):.2g} %" if errors.factors else ""
-    return f"; standard error of the mean {100 * errors.mean_s:.2g} %{of_factors}"
+    return f"; standard error of the {of} {100 * errors.mean_s:.2g} %{of_factors}"
 
 
 def law_words(law: Law | ServiceLaw) -> str:
@@ -141,11 +147,14 @@ def rate_words(rate: float | None) -> str:
 def compute_rows(fit: RunTimeFit, recorded: Floats) -> list[list[str]]:
     """Return the table of the goodness of fit: titles, then a row per worker and place.
 
+    If the recorded times are replayed, it is the table of the best law, which was rejected.
+
     Args:
         recorded: Run times of the iterations that all workers finished, in s, shape (T, N).
     """
     goodness = fit.goodness
-    rows = [["run times", "recorded s", "fitted s", "error %", "Kolmogorov"]]
+    fitted = "rejected law s" if fit.law is None else "fitted s"
+    rows = [["run times", "recorded s", fitted, "error %", "Kolmogorov"]]
     means = zip(recorded.mean(axis=0), goodness.drawn.mean(axis=0), strict=True)
     for worker, (one, other) in enumerate(means):
         distance = f"{goodness.of_worker[worker]:.3f}"

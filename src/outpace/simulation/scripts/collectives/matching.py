@@ -142,13 +142,13 @@ class Matching:
         missing = sorted(self._left - found.parts.keys())
         if missing:
             raise RunError(
-                f"{_names(missing)} left the run before collective {found.number}, which "
+                f"{_names(missing)} left the run before collective {found.number}; "
                 f"{_named(list(found.parts.values()))}: {_REMEDY}"
             )
 
 
 def _named(parts: Sequence[Part]) -> str:
-    return ", ".join(f"{worker_name(part.worker)} called ({part.call})" for part in parts)
+    return ", ".join(f"{worker_name(part.worker)} called {part.call}" for part in parts)
 
 
 def _names(workers: Sequence[int]) -> str:
