@@ -168,6 +168,18 @@ def test_regimes_and_bursts_are_recovered(slow, dwell_s, fast_s):
     assert found.factors == pytest.approx(FACTORS, rel=0.03)
 
 
+def test_a_law_that_misses_one_worker_is_not_taken():
+    # Worker 3 always takes the median time of the others: half of a law's times are shorter. This
+    # is an eighth of that in the distance of all times, 0.06, which would be accepted.
+    draws = np.random.default_rng(1).lognormal(-2.0, 0.3, (ITERATIONS, 8))
+    draws[:, 3] = math.exp(-2.0)
+    fit = fit_run_times([Recording(np.cumsum(draws, axis=0) - draws, draws)])
+    assert fit.law is None
+    assert fit.goodness.distance < 0.08
+    assert fit.goodness.of_worker[3] == pytest.approx(0.5, abs=0.1)
+    assert any("of worker 3's times" in reason for reason in fit.reasons), fit.reasons
+
+
 def test_workers_that_are_slow_together_are_replayed():
     source = np.random.default_rng(0)
     shared = np.exp(0.3 * source.normal(size=(200, 1)))

@@ -24,6 +24,7 @@ from outpace.engine.protocol import Engine
 from outpace.engine.servers import scheduler_number
 from outpace.errors import ConfigError, OutpaceError, RunError
 from outpace.experiment import display
+from outpace.experiment.end_warnings import warnings_at_end
 from outpace.predict.models import save as save_run_time_model
 from outpace.real.net import probes
 from outpace.record import folder as files
@@ -35,12 +36,10 @@ from outpace.record.trackers.feeding import Trackers
 from outpace.report import write_report
 from outpace.simulation.network.links import MessageLog
 from outpace.support.notices import warn
-from outpace.tasks import Script
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-_NO_LOG: Final = "the script logged no {0}, so it was never checked: call outpace.log({0}=...)"
 _KILLED: Final = "the run was killed, or its folder could not be written any more"
 
 
@@ -180,9 +179,9 @@ class RecordedRun:
         try:
             self._begin_tracking()
             self.engine.run()
-            if never_checked := self._target_never_checked():
-                self.warnings.append(never_checked)
-                self.warn(never_checked)
+            for warning in warnings_at_end(self.experiment, self.engine):
+                self.warnings.append(warning)
+                self.warn(warning)
         except KeyboardInterrupt:
             status, reason = "partial", "interrupted"
             raise
@@ -201,16 +200,6 @@ class RecordedRun:
         config.pop("trackers")
         self.trackers.config(config)
         self.engine.metrics.observers.append(self.trackers.point)
-
-    def _target_never_checked(self) -> str:
-        """Return a warning if the script has logged nothing that its target could be checked by."""
-        experiment, known = self.experiment, self.engine.metrics.last
-        if isinstance(experiment.task, Script):
-            if experiment.accuracies and "accuracy" not in known:
-                return f"{next(iter(experiment.accuracies))}: {_NO_LOG.format('accuracy')}"
-            if experiment.target and experiment.target.loss and "train_loss" not in known:
-                return f"target.loss: {_NO_LOG.format('loss')}"
-        return ""
 
     def _open_folder(self) -> None:
         if self.out is not None:

@@ -31,7 +31,8 @@ from outpace.support.units import nanoseconds
 
 Law: TypeAlias = ServiceLaw | Regimes
 
-DISTANCE: Final = 0.08  # largest Kolmogorov distance
+DISTANCE: Final = 0.08  # largest Kolmogorov distance of all run times
+DISTANCE_OF_WORKER: Final = 0.16  # of those of one worker
 ORDER: Final = 0.03  # largest relative error of the mean of an order statistic
 CORRELATION: Final = 0.15  # largest difference
 _ERRORS: Final = 4  # standard errors that are allowed where these are less
@@ -96,6 +97,12 @@ class Goodness:
         error = 1 / np.sqrt(self.count)  # of a correlation of 0; half that of a distance, at most
         if self.distance > max(DISTANCE, _ERRORS / 2 * error):
             found.append(f"Kolmogorov distance {self.distance:.2f}")
+        one_error = np.sqrt(len(self.of_worker) / self.count)  # of a single worker's times
+        worker = int(np.argmax(self.of_worker))
+        if self.of_worker[worker] > max(DISTANCE_OF_WORKER, _ERRORS / 2 * one_error):
+            found.append(
+                f"Kolmogorov distance {self.of_worker[worker]:.2f} of worker {worker}'s times"
+            )
         allowed = np.maximum(ORDER, _ERRORS * self.order_error / self.recorded_order)
         worst = int(np.argmax(np.abs(self.order_off) - allowed))
         if abs(self.order_off[worst]) > allowed[worst]:

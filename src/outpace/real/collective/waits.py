@@ -1,11 +1,13 @@
-"""Says which workers wait in which collective of a script, for the error when one fails.
+"""Says which workers wait in which collective of a script: in a warning, and in an error.
 
 A worker that waits for more than a second writes into the store of the run which collective it
-waits in.
+waits in. If it waits for half a minute, it warns of the workers that have not joined, long before
+the time-out of the group, which is 30 minutes unless the script sets one.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from typing import Any, Final
@@ -16,6 +18,7 @@ from outpace.engine.distributed.call import Call
 
 _LOOK_S: Final = 1.0
 _ANSWERS_S: Final = 3.0  # for other workers to publish what they wait in
+_WARN_S: Final = 30.0  # of waiting
 
 
 class Waiting(msgspec.Struct):
@@ -54,14 +57,38 @@ class Waits:
         self._closing.set()
 
     def _look(self) -> None:
-        last = -1
+        last, since, warned = -1, time.monotonic(), -1
         while not self._closing.wait(_LOOK_S):
             first = next(iter(self._open.copy().values()), None)
-            if first is not None and first.number == last:
-                self._publish(first)
-            last = -1 if first is None else first.number
+            if first is None:
+                last = -1
+            elif first.number != last:
+                last, since = first.number, time.monotonic()
+            else:
+                self.publish(first)
+                waited_s = time.monotonic() - since
+                if waited_s >= _WARN_S and warned != last:
+                    warned = last
+                    if text := self.warning(first, waited_s):
+                        print(f"outpace: {text}", file=sys.stderr, flush=True)  # noqa: T201
 
-    def _publish(self, call: Call) -> None:
+    def warning(self, call: Call, waited_s: float) -> str | None:
+        """Return what to say about a long wait; None if a worker of a lower rank says it."""
+        try:
+            others = self._published_by_others(call)
+        except RuntimeError:  # the run is over
+            return None
+        if any(rank < self._rank for rank in others):
+            return None
+        begin = f"worker-{self._rank} has waited {waited_s:.0f} s in {call}"
+        if elsewhere := _elsewhere(call, others):
+            return f"{begin}, but {elsewhere}: call the same collectives in the same order"
+        if missing := self._missing(others):
+            return f"{begin}; {missing} did not join it yet"
+        return None
+
+    def publish(self, call: Call) -> None:
+        """Let the other workers know that this one waits in a collective."""
         if self._published == call.number:
             return
         self._published = call.number
@@ -76,24 +103,34 @@ class Waits:
 
         Workers that compute, or have ended, are missing.
         """
-        self._publish(call)
+        self.publish(call)
         found: dict[int, Waiting] = {}
         until = time.monotonic() + _ANSWERS_S
-        others = set(range(self._size)) - {self._rank}
         while time.monotonic() < until and not self._closing.is_set():
             try:
-                for rank in others:
-                    key = f"{self._prefix} {rank}"
-                    if self._store.check([key]):
-                        known = msgspec.json.decode(self._store.get(key), type=Waiting)
-                        if known.number >= call.number:
-                            found[rank] = known
+                found = self._published_by_others(call)
             except RuntimeError:
                 break
-            if found.keys() == others:
+            if len(found) == self._size - 1:
                 break
             time.sleep(0.1)
         return found
+
+    def _published_by_others(self, call: Call) -> dict[int, Waiting]:
+        """Return what others have published that wait in this collective, or in a later one."""
+        found = {}
+        for rank in range(self._size):
+            key = f"{self._prefix} {rank}"
+            if rank != self._rank and self._store.check([key]):
+                known = msgspec.json.decode(self._store.get(key), type=Waiting)
+                if known.number >= call.number:
+                    found[rank] = known
+        return found
+
+    def _missing(self, others: dict[int, Waiting]) -> str:
+        """Return the names of the workers that have published nothing; empty if there is none."""
+        ranks = set(range(self._size)) - {self._rank} - others.keys()
+        return " and ".join(f"worker-{rank}" for rank in sorted(ranks))
 
     def explained(
         self, call: Call, others: dict[int, Waiting], waited_s: float, error: Exception
@@ -103,27 +140,26 @@ class Waits:
         others: see `others_than`.
         """
         mine = f"worker-{self._rank}"
-        elsewhere = [
-            f"worker-{rank} waits in {known.what}"
-            for rank, known in sorted(others.items())
-            if known.number == call.number and known.what.split(" ")[0] != call.kind
-        ]
-        if elsewhere:
+        if elsewhere := _elsewhere(call, others):
             return (
-                f"{mine} waits in {call}, but {' and '.join(elsewhere)}: call the same "
+                f"{mine} waits in {call}, but {elsewhere}: call the same "
                 "collectives in the same order in all workers"
             )
-        missing = [
-            f"worker-{rank}"
-            for rank in range(self._size)
-            if rank != self._rank and rank not in others
-        ]
-        if missing:
+        if missing := self._missing(others):
             late = waited_s >= call.timeout_s
             how = f"within {call.timeout_s:g} s (the timeout of its group)" if late else ""
             return (
-                f"{call}: {' and '.join(missing)} did not join it {how or 'and can no longer'}; "
+                f"{call}: {missing} did not join it {how or 'and can no longer'}; "
                 f"{mine} waited: call the collective in all workers, or give init_process_group a "
                 "longer timeout"
             )
         return f"{call} failed in {mine}: {str(error).splitlines()[0]}"
+
+
+def _elsewhere(call: Call, others: dict[int, Waiting]) -> str:
+    """Return which workers wait in another collective at the same place; empty if none does."""
+    return " and ".join(
+        f"worker-{rank} waits in {known.what}"
+        for rank, known in sorted(others.items())
+        if known.number == call.number and known.what.split(" ")[0] != call.kind
+    )

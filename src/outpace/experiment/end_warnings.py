@@ -1,0 +1,48 @@
+"""Warnings about a script's run that is complete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from outpace.config.experiment import Experiment
+from outpace.engine.protocol import Engine
+from outpace.sync.messages import worker_name
+from outpace.tasks import Script
+
+_NO_LOG: Final = "the script logged no {0}, so it was never checked: call outpace.log({0}=...)"
+_ALIKE: Final = 0.8  # least steps of a worker, as a share of the most
+
+
+def warnings_at_end(experiment: Experiment, engine: Engine) -> Iterator[str]:
+    """Yield what the user of a script should know: a target without values, uneven workers."""
+    if isinstance(experiment.task, Script):
+        yield from _target_never_checked(experiment, engine)
+        yield from _uneven_steps(experiment, engine)
+
+
+def _target_never_checked(experiment: Experiment, engine: Engine) -> Iterator[str]:
+    known = engine.metrics.last
+    if experiment.accuracies and "accuracy" not in known:
+        yield f"{next(iter(experiment.accuracies))}: {_NO_LOG.format('accuracy')}"
+    elif experiment.target and experiment.target.loss and "train_loss" not in known:
+        yield f"target.loss: {_NO_LOG.format('loss')}"
+
+
+def _uneven_steps(experiment: Experiment, engine: Engine) -> Iterator[str]:
+    """Yield a warning if the scripts themselves have ended after different numbers of steps.
+
+    A run that ends at a time or an accuracy, and computations that are cut off, make them
+    different, too.
+    """
+    stop, steps = experiment.stop, engine.totals.iterations
+    if stop.virtual_time_s or stop.target_accuracy or experiment.cut_off is not None or not steps:
+        return
+    numbers = [steps.get(worker, 0) for worker in range(experiment.workers)]
+    least, most = min(numbers), max(numbers)
+    if least < _ALIKE * most:
+        few, many = (worker_name(numbers.index(number)) for number in (least, most))
+        yield (
+            f"the script of {few} took {least:,} steps and that of {many} took {most:,}: if they "
+            "should take equally many, look for workers that end early or have less data"
+        )
