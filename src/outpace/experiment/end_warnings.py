@@ -11,7 +11,7 @@ from outpace.sync.messages import worker_name
 from outpace.tasks import Script
 
 _NO_LOG: Final = "the script logged no {0}, so it was never checked: call outpace.log({0}=...)"
-_ALIKE: Final = 0.8  # least steps of a worker, as a share of the most
+_ALIKE: Final = 0.5  # fewest steps of a worker that need no warning, as a share of the most
 
 
 def warnings_at_end(experiment: Experiment, engine: Engine) -> Iterator[str]:
