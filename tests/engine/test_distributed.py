@@ -15,6 +15,7 @@ from outpace.config.reading import experiment_from
 from outpace.engine.distributed.alone import Alone
 from outpace.engine.distributed.backward import BackwardPass
 from outpace.engine.distributed.call import Call, Pending
+from outpace.engine.distributed.environment import calls_attach
 from outpace.engine.distributed.group import OutpaceGroup
 from outpace.engine.distributed.optimizers import Optimizers, require_one
 from outpace.engine.distributed.requirements import require_followable
@@ -166,3 +167,19 @@ def test_settings_that_the_scripts_own_training_cannot_follow_are_refused(
     )
     with pytest.raises(ConfigError, match=words):
         require_followable(experiment)
+
+
+@pytest.mark.parametrize(
+    ("text", "calls"),
+    [
+        ("import outpace\nmodel, optimizer = outpace.attach(model, optimizer)", True),
+        ("from outpace import attach\nattach(model, optimizer)", True),
+        ("import outpace\n# outpace.attach is not called\noutpace.log(loss=1.0)", False),
+        ("from elsewhere import attach\nattach(model)", False),
+        ("not Python", False),
+    ],
+)
+def test_a_script_that_attaches_is_known_by_its_text(text, calls, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(text)
+    assert calls_attach(script) is calls

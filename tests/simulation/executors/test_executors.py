@@ -235,6 +235,19 @@ def test_auto_stays_serial_where_the_configuration_cannot_go_to_another_process(
 # -- what is never computed --------------------------------------------------------
 
 
+@contextlib.contextmanager
+def stopped_children():
+    """Let the processes that gradients are computed in wait in this block."""
+    children = [process.pid for process in multiprocessing.active_children()]
+    for child in children:
+        os.kill(child, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for child in children:
+            os.kill(child, signal.SIGCONT)
+
+
 @pytest.mark.parametrize("executor", ["serial", "batched", "processes"])
 def test_a_gradient_that_cannot_be_read_any_more_is_not_computed(executor, tmp_path):
     notes = tmp_path / "notes"
@@ -255,8 +268,9 @@ def test_a_gradient_that_cannot_be_read_any_more_is_not_computed(executor, tmp_p
         try:
             gradients.start()
             before = len(notes.read_text().splitlines())
-            for iteration in range(50):  # cut off, all of them
-                gradients.submit(initial, 0, iteration, due=iteration)
+            with stopped_children():  # a process would compute one after the other
+                for iteration in range(50):  # cut off, all of them
+                    gradients.submit(initial, 0, iteration, due=iteration)
             (block,) = gradients.submit(initial, 1, 7, due=100)
             block.value()
         finally:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import os
+from pathlib import Path
 
 
 def set_environment(rank: int, size: int) -> None:
-    """Set what torchrun sets on one machine. Nothing listens at the master's address."""
+    """Set what torchrun sets on one machine. Nothing listens at the master's address.
+
+    The processes compute with one thread; OMP_NUM_THREADS says so, unless it is set.
+    """
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.update(
         RANK=str(rank),
         WORLD_SIZE=str(size),
@@ -23,4 +29,24 @@ def set_environment(rank: int, size: int) -> None:
         TORCHELASTIC_RESTART_COUNT="0",
         TORCHELASTIC_MAX_RESTARTS="0",
         TORCHELASTIC_USE_AGENT_STORE="False",
+    )
+
+
+def calls_attach(script: Path) -> bool:
+    """Return whether the text of a script calls `outpace.attach`.
+
+    Libraries such as accelerate make a process group as soon as they see torchrun's variables, so
+    a script that uses them with `attach` must not have these.
+    """
+    try:
+        tree = ast.parse(script.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return False  # running the script says what is wrong
+    called = (each.func for each in ast.walk(tree) if isinstance(each, ast.Call))
+    names = {ast.unparse(each) for each in called if isinstance(each, ast.Attribute | ast.Name)}
+    return "outpace.attach" in names or (
+        "attach" in names
+        and any(
+            isinstance(each, ast.ImportFrom) and each.module == "outpace" for each in ast.walk(tree)
+        )
     )

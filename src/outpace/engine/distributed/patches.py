@@ -20,6 +20,7 @@ import itertools
 import weakref
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -31,7 +32,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from outpace.engine.distributed.alone import Alone
 from outpace.engine.distributed.backward import BackwardPass
 from outpace.engine.distributed.call import Call
-from outpace.engine.distributed.environment import set_environment
+from outpace.engine.distributed.environment import calls_attach, set_environment
 from outpace.engine.distributed.group import OutpaceGroup
 from outpace.engine.distributed.optimizers import Optimizers, require_one
 from outpace.engine.distributed.where import innermost, where
@@ -43,13 +44,15 @@ _NAME = "outpace"
 _UNEQUAL_STEPS = {"cutoff", "drop-stragglers", "partial-push"}
 
 
-def install(strategy: str) -> None:
+def install(strategy: str, path: str) -> None:
     """Patch torch in this process. `HERE` is set already.
 
     Args:
         strategy: `sync.kind` of the run.
+        path: of the script.
     """
-    set_environment(HERE.number, HERE.workers)
+    if not calls_attach(Path(path)):
+        set_environment(HERE.number, HERE.workers)
     script = _Script(strategy)
     script.optimizers.install()
     c10d: Any = dist.distributed_c10d

@@ -39,7 +39,7 @@ def run_script(
     HERE.follow = place.follow if isinstance(experiment.sync, Ssgd) else None
     HERE.number, HERE.workers = number, experiment.workers
     HERE.files = None if files is None else files / worker_name(number)
-    install(_kind(experiment))
+    install(_kind(experiment), task.path)
     problem = run_as_main(task, number, experiment.seed)
     if HERE.worker is None:
         assert problem is not None

@@ -49,7 +49,7 @@ def run_script(
     HERE.collectives = lambda _: collectives
     if experiment.peers is not None and experiment.peers.kind == "ssgd":
         HERE.follow = partial(FollowedScript, line, collectives, number, experiment)
-    install(str(getattr(experiment.sync, "kind", "several strategies")))
+    install(str(getattr(experiment.sync, "kind", "several strategies")), task.path)
     written = Written()
     written.watch()
     problem = run_as_main(task, number, experiment.seed)
