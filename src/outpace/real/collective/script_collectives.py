@@ -25,7 +25,14 @@ _STORE_S: Final = 60.0  # for an answer of the store
 
 
 class Observer(Protocol):
-    """Is told when the collectives of a script happen. Times are values of `time.monotonic_ns`."""
+    """Is told when the collectives of a script happen.
+
+    Times are values of `time.monotonic_ns`, which differs between machines. Run time does not.
+    """
+
+    @property
+    def now(self) -> Time:
+        """The time of the run, which is nearly the same for all workers."""
 
     def handing_over(self, call: Call) -> None:
         """A gradient bucket is complete, and is given to Gloo next. May wait before that."""
@@ -38,7 +45,8 @@ class Observer(Protocol):
 
         Args:
             computed: when this worker had handed the last bucket over, or its backward pass ended.
-            joined: the latest time at which a worker gave its last bucket to Gloo.
+            joined: run time at which the latest worker gave its last bucket to Gloo, by the
+                clock of that worker.
             over: a worker knows that the run is over, the same answer for all workers.
         """
 
@@ -139,8 +147,9 @@ class GlooCollectives:
 
         A small all-reduce behind that of the last bucket: it arrives with it.
         """
-        ended = self.observer is not None and self.observer.has_seen_end()
-        mine = torch.tensor([time.monotonic_ns(), int(ended)])
+        observer = self.observer
+        now, ended = (0, False) if observer is None else (observer.now, observer.has_seen_end())
+        mine = torch.tensor([now, int(ended)])
         if self._group is None:
             self._agreed = None, mine
             return

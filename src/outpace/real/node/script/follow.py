@@ -50,6 +50,20 @@ class BackwardTimes:
     nbytes: int = 0
     weight: int = 1
 
+    def arrived(self, computed: Time, joined: Time, arrived: Time, least: Time) -> None:
+        """Note that all buckets have arrived.
+
+        Args:
+            computed: when this worker had handed the last bucket over.
+            joined: when the latest worker had, by its own clock. The clocks of two machines differ:
+                a time before this worker's first bucket, or after `arrived`, is moved to that time.
+            arrived: of the last bucket.
+            least: shortest duration of the all-reduces from `joined`.
+        """
+        self.computed = computed
+        self.began = min(max(joined, self.joined), arrived)
+        self.ended = max(arrived, self.began + least)
+
 
 class Followed(Attached):
     """The script and its worker. Implements `Followed` of the engine, and `Observer`."""
@@ -134,6 +148,10 @@ class Followed(Attached):
 
     # -- Observer ------------------------------------------------------------------------------
 
+    @property
+    def now(self) -> Time:
+        return self.process.now
+
     def handing_over(self, call: Call) -> None:
         bucket = call.bucket
         assert bucket is not None
@@ -173,10 +191,8 @@ class Followed(Attached):
         if known is None or self._left:
             return
         origin = process.clock.origin
-        known.computed, known.began = computed - origin, joined - origin
-        known.began = max(known.began, known.joined)
         least = self._costs.of(self._route, self._workers, known.nbytes).duration
-        known.ended = max(arrived - origin, known.began + least)
+        known.arrived(computed - origin, joined, arrived - origin, least)
         rest_s = seconds(known.ended - process.now)
         if rest_s > 0:
             time.sleep(rest_s)

@@ -8,6 +8,7 @@ from typing import Final
 
 from outpace.engine.distributed.call import Call
 from outpace.real.node.script.attach import Attached
+from outpace.support.units import Time
 
 _END_S: Final = 2.0  # to learn that the run has ended, when a collective breaks
 
@@ -20,6 +21,10 @@ class OwnCollectives:
 
     def __init__(self, attached: Attached) -> None:
         self._attached, self._thread, self._pid = attached, threading.get_ident(), os.getpid()
+
+    @property
+    def now(self) -> Time:
+        return self._attached.process.now
 
     def handing_over(self, call: Call) -> None:
         """There are no buckets."""
