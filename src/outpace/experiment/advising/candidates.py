@@ -1,0 +1,159 @@
+"""The strategies that advice chooses from, with settings that follow from the number of workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from outpace.config.experiment import SERVICE_TIMES, Experiment
+from outpace.config.reading import experiment_from
+from outpace.errors import ConfigError
+from outpace.support.shares import share_of
+
+BSP: Final = "BSP"
+ALL_REDUCE: Final = "all-reduce"
+OWN: Final = "as configured"
+
+# Keys that a strategy brings, so those of the configuration are not used.
+_OF_STRATEGY: Final = ("sync", "sync_changes", "conditions", "pull", "skip", "barrier")
+_OF_SERVERS: Final = ("servers", "colocate", "slicing", "service_size", *SERVICE_TIMES)
+_WITHOUT_SERVERS: Final = frozenset({"ssgd", "local-sgd", "psgd", "hpsgd", "diloco", "gossip"})
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A strategy that advice may recommend.
+
+    Attributes:
+        name: unlike that of the other candidates; can name a folder.
+        family: the kind of idea that it stands for, such as `bounded staleness`.
+        sync: the key `sync` of a configuration.
+        beside: further keys of a configuration that belong to the strategy, such as `pull`.
+    """
+
+    name: str
+    family: str
+    sync: Mapping[str, Any]
+    beside: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def has_servers(self) -> bool:
+        return self.sync["kind"] not in _WITHOUT_SERVERS
+
+    def applied(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the configuration with this strategy in place of its own.
+
+        Without servers the keys about servers are left out, and `network.delays`, which are of
+        messages with servers. Cluster files follow the same rule.
+        """
+        left = {key: value for key, value in data.items() if key not in _OF_STRATEGY}
+        if not self.has_servers:
+            left = {key: value for key, value in left.items() if key not in _OF_SERVERS}
+            network = left.get("network")
+            if isinstance(network, Mapping):
+                left["network"] = {k: v for k, v in network.items() if k != "delays"}
+        return {**left, "sync": dict(self.sync), **self.beside}
+
+    def experiment(self, data: Mapping[str, Any], source: str, folder: Any = None) -> Experiment:
+        """Return the experiment with this strategy.
+
+        Raises:
+            ConfigError: if the configuration cannot be run with this strategy.
+        """
+        return experiment_from(self.applied(data), f"{source}, with {self.name}", folder)
+
+
+def candidates(workers: int) -> list[Candidate]:
+    """Return the strategies to choose from, the two references first: BSP and all-reduce.
+
+    A quorum leaves out at least one worker. Two quorums that are the same number of workers give
+    one candidate.
+    """
+    found: list[Candidate] = []
+    for each in _all(workers):
+        if workers == 1 and (not each.has_servers or "quorum" in each.sync):
+            continue
+        if not any(each.sync == other.sync and each.beside == other.beside for other in found):
+            found.append(each)
+    return found
+
+
+def _all(workers: int) -> Iterator[Candidate]:
+    yield Candidate(BSP, "barrier", {"kind": "bsp"})
+    yield Candidate(ALL_REDUCE, "barrier", {"kind": "ssgd"})
+    yield Candidate("ASP", "asynchronous", {"kind": "asp"})
+    yield Candidate("ASP, over staleness", "asynchronous", {"kind": "asp", "scale": "staleness"})
+    stale = "bounded staleness"
+    for bound in (2, 4, 8):
+        yield Candidate(f"SSP {bound}", stale, {"kind": "ssp", "staleness": bound})
+    yield Candidate("PSSP", stale, {"kind": "pssp", "staleness": 3, "block_probability": 0.3})
+    yield Candidate("dynamic PSSP", stale, {"kind": "dynamic-pssp", "staleness": 3})
+    yield Candidate("DSPS", stale, {"kind": "dsps", "staleness": 3})
+    sampled = {"kind": "psp-sampling", "sample": min(3, max(1, workers - 1)), "staleness": 3}
+    yield Candidate("PSP sampling", stale, sampled)
+    drops, partly = "dropped stragglers", "partial push and pull"
+    for name, percent in (("drop the last eighth", 87.5), ("drop the last quarter", 75)):
+        quorum = _quorum(workers, percent)
+        yield Candidate(name, drops, {"kind": "drop-stragglers", "quorum": quorum})
+    push = {"kind": "partial-push", "quorum": _quorum(workers, 87.5)}
+    yield Candidate("partial push", partly, push)
+    yield Candidate("partial push and pull", partly, push, {"pull": {"quorum_percent": 50}})
+    cuts = "cut-offs"
+    yield Candidate("cut-offs, last 5", cuts, {"kind": "cutoff", "model": "last-5", "warmup": 5})
+    for decision in ("replan", "hedge"):
+        yield Candidate(
+            f"learned cut-offs, {decision}", cuts, {"kind": "cutoff", "decision": decision}
+        )
+    yield Candidate("HPSGD", "all-reduce beside training", {"kind": "hpsgd"})
+    local = "local steps"
+    for every in (4, 16):
+        yield Candidate(f"Local SGD {every}", local, {"kind": "local-sgd", "every": every})
+    yield Candidate("DiLoCo 8", local, {"kind": "diloco", "every": 8})
+    yield Candidate("DiLoCo 16, overlap", local, {"kind": "diloco", "every": 16, "overlap": True})
+    yield Candidate("gossip", "gossip", {"kind": "gossip"})
+
+
+def _quorum(workers: int, percent: float) -> int:
+    return min(share_of(workers, percent), workers - 1)
+
+
+def usable(
+    workers: int, data: Mapping[str, Any], source: str, folder: Any = None
+) -> tuple[list[Candidate], dict[str, str]]:
+    """Return the candidates that this configuration can be run with, and why others cannot.
+
+    The configuration's own strategy is one of them, as `as configured`, if no other is the same.
+
+    Args:
+        source: names the data in errors.
+        folder: the folder that paths in the data are relative to.
+
+    Returns:
+        The candidates; and by the name of each other one the reason, one line.
+    """
+    found: list[Candidate] = []
+    refused: dict[str, str] = {}
+    known = candidates(workers)
+    for each in [*known, *_own(data, known)]:
+        if each.beside.get("pull") and each.name != OWN and int(data.get("servers", 1)) < 2:
+            refused[each.name] = "a partial pull needs at least 2 servers"
+            continue
+        try:
+            each.experiment(data, source, folder)
+        except ConfigError as error:
+            reason = str(error).splitlines()[0]
+            refused[each.name] = reason.partition(f"with {each.name}: ")[2] or reason
+        else:
+            found.append(each)
+    return found, refused
+
+
+def _own(data: Mapping[str, Any], known: Sequence[Candidate]) -> Iterator[Candidate]:
+    """Yield the strategy of the configuration unless it is one of the known."""
+    sync = data.get("sync")
+    beside = {key: data[key] for key in _OF_STRATEGY if key != "sync" and data.get(key)}
+    if not isinstance(sync, Mapping) or "kind" not in sync:
+        return
+    if not any(each.sync == sync and each.beside == beside for each in known):
+        yield Candidate(OWN, "as configured", dict(sync), beside)

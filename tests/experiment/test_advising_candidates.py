@@ -1,0 +1,65 @@
+"""The candidates of advice: every family, quorums by the number of workers, reasons."""
+
+import pytest
+
+from outpace.experiment.advising.candidates import ALL_REDUCE, BSP, OWN, candidates, usable
+from outpace.sync import POLICIES, Peers
+
+CONFIG = {
+    "task": {"kind": "timing", "parameters": 1000},
+    "workers": 4,
+    "servers": 2,
+    "compute": {"kind": "constant", "mean_s": 0.1},
+    "network": {"latency_s": 0.001, "bandwidth_bytes_per_s": 1e8},
+    "sync": {"kind": "bsp"},
+    "stop": {"iterations": 10},
+}
+
+
+def test_the_references_come_first_and_every_kind_of_strategy_follows():
+    found = candidates(16)
+    assert [each.name for each in found[:2]] == [BSP, ALL_REDUCE]
+    assert len(found) == len({each.name for each in found}) == 24
+    without_baselines = set(POLICIES) - {"ssptable"}
+    peers = {kind.__dataclass_fields__["kind"].default for kind in Peers.__args__} - {"psgd"}
+    assert {each.sync["kind"] for each in found} == without_baselines | peers
+
+
+@pytest.mark.parametrize(
+    ("workers", "quorums"), [(2, [1]), (4, [3]), (8, [7, 6]), (16, [14, 12]), (64, [56, 48])]
+)
+def test_a_quorum_leaves_out_an_eighth_or_a_quarter_and_at_least_one_worker(workers, quorums):
+    drops = [c.sync for c in candidates(workers) if c.sync["kind"] == "drop-stragglers"]
+    assert [sync["quorum"] for sync in drops] == quorums
+
+
+def test_one_worker_has_no_strategies_without_servers_and_no_quorums():
+    kinds = {each.sync["kind"] for each in candidates(1)}
+    assert not kinds & {"ssgd", "gossip", "hpsgd", "drop-stragglers", "partial-push"}
+
+
+def test_all_candidates_fit_a_configuration_with_servers_and_late_messages():
+    delays = [{"message": "reply", "probability": 0.1, "seconds": 1.0}]
+    found, refused = usable(
+        4, {**CONFIG, "network": {**CONFIG["network"], "delays": delays}}, "x.yaml"
+    )
+    assert refused == {}
+    assert [each.name for each in found] == [each.name for each in candidates(4)]
+    all_reduce = found[1].experiment({**CONFIG, "colocate": True, "push_time": None}, "x.yaml")
+    assert all_reduce.servers == 1
+    assert not all_reduce.colocate
+
+
+def test_a_candidate_that_cannot_be_run_is_left_out_with_the_reason():
+    found, refused = usable(4, {**CONFIG, "servers": 1}, "x.yaml")
+    assert refused == {"partial push and pull": "a partial pull needs at least 2 servers"}
+    assert "partial push" in [each.name for each in found]
+
+
+def test_the_strategy_of_the_configuration_is_a_candidate():
+    own = {"kind": "ssp", "staleness": 5}
+    found, _ = usable(4, {**CONFIG, "sync": own, "skip": {"pull": {"every": 4}}}, "x.yaml")
+    assert found[-1].name == OWN
+    assert (found[-1].sync, found[-1].beside) == (own, {"skip": {"pull": {"every": 4}}})
+    found, _ = usable(4, {**CONFIG, "sync": {"kind": "ssp", "staleness": 4}}, "x.yaml")
+    assert OWN not in [each.name for each in found]
