@@ -23,9 +23,9 @@ from outpace.engine.scripts.misuse import with_name
 from outpace.errors import RunError
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
+from outpace.simulation.scripts.child.main import run_script
 from outpace.simulation.scripts.collectives.memory import CallMemory
 from outpace.simulation.scripts.collectives.messages import Awaits, Done, Joined
-from outpace.simulation.scripts.main import run_script
 from outpace.simulation.scripts.messages import (
     Begin,
     Computes,

@@ -23,7 +23,6 @@ from outpace.optim.torch_optimizers import State
 from outpace.record.trace import NONE
 from outpace.simulation.collective.routes import Formula
 from outpace.simulation.executors.gradients import Gradients
-from outpace.simulation.scripts.blocks import optimizer_of
 from outpace.simulation.scripts.collectives.matching import Part
 from outpace.simulation.scripts.collectives.memory import CallMemory
 from outpace.simulation.scripts.collectives.messages import Joined
@@ -35,6 +34,7 @@ from outpace.simulation.scripts.nodes import (
     ScriptWorkerNode,
 )
 from outpace.simulation.scripts.process import ScriptProcess
+from outpace.simulation.scripts.without_servers.blocks import optimizer_of
 from outpace.simulation.scripts.workload import ScriptWorkload
 from outpace.simulation.servers import Simulation
 from outpace.simulation.service_times import times_of

@@ -53,7 +53,7 @@ class ScriptWorkers:
         require_forking()
         # Making a torch optimizer imports it, which takes two seconds of each process.
         preload("torch._dynamo")
-        preload("outpace.simulation.scripts.main")
+        preload("outpace.simulation.scripts.child.main")
         self._output = OutputThread()
         self._outputs: list[Output] = []
         self.files = files

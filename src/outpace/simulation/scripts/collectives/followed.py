@@ -26,6 +26,8 @@ from outpace.engine.scripts.gradient import FirstGradient
 from outpace.engine.scripts.misuse import require_log
 from outpace.engine.scripts.model import ScriptModel
 from outpace.engine.scripts.running import RunOver
+from outpace.simulation.scripts.child.pipe import ScriptPipe
+from outpace.simulation.scripts.child.stopwatch import Stopwatch
 from outpace.simulation.scripts.collectives.messages import Reaches
 from outpace.simulation.scripts.collectives.script import VirtualCollectives
 from outpace.simulation.scripts.messages import (
@@ -38,8 +40,6 @@ from outpace.simulation.scripts.messages import (
     Over,
     Stepped,
 )
-from outpace.simulation.scripts.pipe import ScriptPipe
-from outpace.simulation.scripts.stopwatch import Stopwatch
 from outpace.support.place import HERE
 from outpace.sync.messages import worker_name
 from outpace.tasks.abort_points import Computation

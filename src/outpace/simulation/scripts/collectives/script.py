@@ -16,9 +16,9 @@ import torch
 from outpace.engine.distributed.call import Call, Pending
 from outpace.engine.scripts.running import RunOver
 from outpace.errors import ConfigError
+from outpace.simulation.scripts.child.pipe import ScriptPipe
 from outpace.simulation.scripts.collectives.memory import CallMemory, Places
 from outpace.simulation.scripts.collectives.messages import Awaits, Done, Joined
-from outpace.simulation.scripts.pipe import ScriptPipe
 from outpace.simulation.scripts.slots import fill
 
 

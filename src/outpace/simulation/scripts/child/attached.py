@@ -37,6 +37,9 @@ from outpace.engine.scripts.takeover import take_over
 from outpace.errors import DivergenceError, RunError
 from outpace.optim.python import PythonOptimizer
 from outpace.optim.torch_optimizers import is_known, require_known
+from outpace.simulation.scripts.child.pipe import ScriptPipe
+from outpace.simulation.scripts.child.stopping import AwaitedComputation, StepOutcome
+from outpace.simulation.scripts.child.stopwatch import Stopwatch
 from outpace.simulation.scripts.memory import own_bytes
 from outpace.simulation.scripts.messages import (
     Attached,
@@ -58,10 +61,7 @@ from outpace.simulation.scripts.messages import (
     WantOutcome,
     WantState,
 )
-from outpace.simulation.scripts.pipe import ScriptPipe
 from outpace.simulation.scripts.slots import Slots, fill
-from outpace.simulation.scripts.stopping import AwaitedComputation, StepOutcome
-from outpace.simulation.scripts.stopwatch import Stopwatch
 from outpace.support.place import HERE
 from outpace.sync.messages import worker_name
 from outpace.tasks.abort_points import Computation

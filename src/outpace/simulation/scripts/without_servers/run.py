@@ -13,17 +13,17 @@ from outpace.config.experiment import Experiment
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
 from outpace.simulation.peers import PeerSimulation, SimulatedPeer
-from outpace.simulation.scripts.blocks import (
+from outpace.simulation.scripts.nodes import ScriptPeer
+from outpace.simulation.scripts.runs import ScriptRun
+from outpace.simulation.scripts.without_servers.blocks import (
     ScriptBlock,
     ScriptReplicas,
     Settings,
     Tail,
     optimizer_of,
 )
-from outpace.simulation.scripts.common import CommonModels
-from outpace.simulation.scripts.nodes import ScriptPeer
-from outpace.simulation.scripts.own_steps import OwnStepsBlock
-from outpace.simulation.scripts.runs import ScriptRun
+from outpace.simulation.scripts.without_servers.common import CommonModels
+from outpace.simulation.scripts.without_servers.own_steps import OwnStepsBlock
 from outpace.sync.messages import worker_name
 from outpace.sync.parameter_block import ParameterBlock, TensorBlock, parameter_block
 from outpace.sync.peers.parameters import Common, SharedModel

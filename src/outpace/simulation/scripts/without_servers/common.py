@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from outpace.blocks.block import Value
-from outpace.simulation.scripts.blocks import ScriptBlock, Settings
+from outpace.simulation.scripts.without_servers.blocks import ScriptBlock, Settings
 from outpace.sync.peers.parameters import Common, SharedModel
 
 # Returns the parameters with which a worker begins. Its other argument returns the settings of

@@ -26,7 +26,7 @@ from outpace.blocks.sums import BlockSum, TreeSum
 from outpace.engine.scripts.layout import places_of
 from outpace.optim.torch_optimizers import TorchOptimizer
 from outpace.simulation.scripts.messages import Attached, Stepped
-from outpace.simulation.scripts.own_steps import OwnStepsBlock
+from outpace.simulation.scripts.without_servers.own_steps import OwnStepsBlock
 from outpace.sync.parameter_block import TensorBlock, plus
 from outpace.sync.peers.parameters import Common, OptimizerReplica, Replica
 

@@ -12,13 +12,13 @@ from outpace.engine.distributed.patches import install
 from outpace.engine.output import print_into
 from outpace.engine.scripts.running import run_as_main
 from outpace.errors import OutpaceError, RunError
-from outpace.simulation.scripts.child import SimulatedScript
+from outpace.simulation.scripts.child.attached import SimulatedScript
+from outpace.simulation.scripts.child.files import Written
+from outpace.simulation.scripts.child.pipe import ScriptPipe
 from outpace.simulation.scripts.collectives.followed import FollowedScript
 from outpace.simulation.scripts.collectives.memory import CallMemory
 from outpace.simulation.scripts.collectives.script import VirtualCollectives
-from outpace.simulation.scripts.files import Written
 from outpace.simulation.scripts.messages import Ended, send
-from outpace.simulation.scripts.pipe import ScriptPipe
 from outpace.simulation.scripts.slots import Slots
 from outpace.support.place import HERE
 from outpace.sync.messages import worker_name
