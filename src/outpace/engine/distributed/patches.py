@@ -97,6 +97,7 @@ class _Script:
         self._backward = BackwardPass()
         self._numbers = itertools.count()
         self._models = weakref.WeakSet[Any]()  # of DistributedDataParallel
+        self._elements = weakref.WeakKeyDictionary[Any, int]()  # see `_elements_of`
         self._trained: Any = None  # the one with which the run has begun
         self._followed: torch.optim.Optimizer | None = None
         self.optimizers = Optimizers(None if self._follows else self.before_step)
@@ -171,6 +172,7 @@ class _Script:
             self.require_own_collectives("mixed_precision of DistributedDataParallel")
         if self._follows:
             init(*given.args, **given.kwargs)
+            self._elements_of(model)
             return
         everyone = given.arguments.get("process_group")
         mesh = given.arguments.pop("device_mesh", None)
@@ -221,9 +223,21 @@ class _Script:
         if HERE.worker is not None:
             HERE.worker.forward()
         if model.require_backward_grad_sync:
-            elements = sum(p.numel() for p in model._module_parameters if p.requires_grad)
+            elements = self._elements_of(model)
             is_static = model.static_graph and not model._static_graph_delay_allreduce_enqueued
             self._backward.forward(id(model), elements, waits_at_last=is_static)
+
+    def _elements_of(self, model: Any) -> int:
+        """Return the number of elements in all gradient buckets of a model.
+
+        They contain the parameters that required a gradient when the model was made. They are
+        counted once, because counting 300 parameters takes 25 µs.
+        """
+        found = self._elements.get(model)
+        if found is None:
+            found = sum(p.numel() for p in model._module_parameters if p.requires_grad)
+            self._elements[model] = found
+        return found
 
     def _begin_run(self, model: Any) -> None:
         """Begin the run with this model, if its optimizer has been made."""
