@@ -12,23 +12,25 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from outpace.cluster.observed import Measured
-from outpace.config.executors import Processes
 from outpace.config.experiment import Experiment
 from outpace.config.reading import experiment_from
-from outpace.errors import ConfigError, OutpaceError, RunError
-from outpace.experiment.beside import simulate_beside
+from outpace.errors import ConfigError, RunError
 from outpace.experiment.compared import Comparison, Row, Variant, compared
 from outpace.experiment.overwriting import overwritten
-from outpace.experiment.running import check, simulate
+from outpace.experiment.running import simulate
+from outpace.experiment.simulating import check
 from outpace.experiment.sources import TaskLike, as_experiment, source_of
 from outpace.experiment.tracking import Tracking, prepare
+from outpace.experiment.trials.one import carry_out
+from outpace.experiment.trials.orders import Ended, Order
+from outpace.experiment.trials.pool import KILLED, Pool, needs_all_cores
 from outpace.experiment.variants import check_seeds, seeds_from, variants_from
 from outpace.record import folder as files
 from outpace.report import write_report
 from outpace.simulation.executors.processes import cores
 from outpace.simulation.measured import remember
 from outpace.simulation.virtual import Progress
-from outpace.support.notices import warn, warnings_to
+from outpace.support.notices import warn
 from outpace.tasks import GivenTask, Script
 
 __all__ = ["compare", "seeds_from", "variants_from"]
@@ -213,52 +215,54 @@ def _carried_out(
     runs: Sequence[_Run], processes: int | None, bars: _Bars, tracker: MakeTracker | None
 ) -> Iterator[tuple[_Run, str | None]]:
     """Run and yield the runs as they end, each with its error or None."""
-    alone = any(
-        isinstance(run.experiment.compute, Measured | None)
-        or isinstance(run.experiment.executor, Processes)
-        for run in runs
-    )
-    if any(isinstance(run.experiment.task, GivenTask) for run in runs):
-        processes = 1  # the task cannot go to another process
+    if any(isinstance(run.experiment.task, GivenTask | Script) for run in runs):
+        processes = 1  # a task cannot go to another process; those of a script use all cores
     if tracker is not None:
         processes = 1  # its objects cannot go to another process
-    if any(isinstance(run.experiment.task, Script) for run in runs):
-        processes = 1  # the processes of its workers use all cores
+    alone = any(needs_all_cores(run.experiment) for run in runs)
     most = min(len(runs), processes or (1 if alone else cores()))
     warned: set[str] = set()
 
-    def warning(index: int, text: str) -> None:
-        text = f"{runs[index].variant.name}: {text}"
+    def warning(run: _Run, text: str) -> None:
+        text = f"{run.variant.name}: {text}"
         if text not in warned:  # by a run of this variant with another seed
             warned.add(text)
             warn(text)
 
     if most > 1:
-        orders = [(run.experiment, run.folder, run.name) for run in runs]
-        ends = simulate_beside(
-            orders, most, lambda index, share: bars.set(runs[index], share), warning
-        )
-        for index, error in ends:
-            bars.set(runs[index], 1.0)
-            yield runs[index], error
+        yield from _side_by_side(runs, most, bars, warning)
         return
-    for index, run in enumerate(runs):
+    for run in runs:
         texts: list[str] = []
-        error = None
-        try:
-            with warnings_to(texts.append):
-                simulate(
-                    run.experiment,
-                    run.folder,
-                    progress=partial(bars.set, run),
-                    tracker=run.tracking(tracker),
-                )
-        except (OutpaceError, OSError) as found:
-            error = str(found)
+        end = carry_out(
+            run.experiment,
+            run.folder,
+            run.tracking(tracker),
+            progress=partial(bars.set, run),
+            warning=texts.append,
+        )
         for text in texts:
-            warning(index, text)
+            warning(run, text)
         bars.set(run, 1.0)
-        yield run, error
+        yield run, end.error
+
+
+def _side_by_side(
+    runs: Sequence[_Run], most: int, bars: _Bars, warning: Callable[[_Run, str], None]
+) -> Iterator[tuple[_Run, str | None]]:
+    with Pool(most, progress=bars.set, warning=warning) as pool:
+        for each in runs:
+            pool.start(Order(each, each.experiment, each.folder, each.name))
+        while events := pool.wait():
+            for event in events:
+                if isinstance(event, Ended):
+                    run = event.key
+                    assert isinstance(run, _Run)
+                    error = event.error
+                    if error is not None and error.startswith(KILLED):
+                        error += "; compare again with --resume"
+                    bars.set(run, 1.0)
+                    yield run, error
 
 
 def _prepared(runs: Sequence[_Run], out: Path) -> dict[_Run, str | None]:

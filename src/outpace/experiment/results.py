@@ -29,7 +29,7 @@ from outpace.predict.models import save as save_run_time_model
 from outpace.real.net import probes
 from outpace.record import folder as files
 from outpace.record.curves import curve_of
-from outpace.record.sinks import MemorySink, ParquetSink
+from outpace.record.sinks import MemorySink, NoSink, ParquetSink
 from outpace.record.timing import Sampling, read_timing, schema_of
 from outpace.record.trace import Trace
 from outpace.record.trackers.feeding import Trackers
@@ -153,12 +153,13 @@ class RecordedRun:
         warn: called with a warning that is found during the run, to show it.
         trackers: are told of the configuration, the metrics and the end of the run.
         may_have: name of what the folder may have before `drive`.
+        ended: called with the summary of the run, however it ended.
     """
 
     experiment: Experiment
     engine: Engine
     trace: Trace
-    sink: MemorySink | ParquetSink
+    sink: MemorySink | ParquetSink | NoSink
     out: Path | None
     log: MessageLog | None = None
     warnings: list[str] = field(default_factory=list)
@@ -166,6 +167,7 @@ class RecordedRun:
     timing: MemorySink | ParquetSink | None = None
     trackers: Trackers = field(default_factory=Trackers)
     may_have: str = ""
+    ended: Callable[[dict[str, Any]], object] = lambda _: None
 
     def drive(self) -> Result:
         """Run the engine once. The folder is complete afterwards, however the run ended."""
@@ -182,8 +184,8 @@ class RecordedRun:
             for warning in warnings_at_end(self.experiment, self.engine):
                 self.warnings.append(warning)
                 self.warn(warning)
-        except KeyboardInterrupt:
-            status, reason = "partial", "interrupted"
+        except KeyboardInterrupt as interrupt:
+            status, reason = "partial", str(interrupt) or "interrupted"
             raise
         except BaseException as error:
             status, reason = (
@@ -222,6 +224,7 @@ class RecordedRun:
             if self.out is not None:
                 with contextlib.suppress(OSError):  # the disk is full: the summary stays as it is
                     files.write_summary(self.out, result.summary)
+        self.ended(result.summary)
         return result
 
     def _written(self, status: str, host_s: float, error: str | None) -> Result:

@@ -1,4 +1,4 @@
-"""Places where the rows of a run are kept: memory, or a Parquet file."""
+"""Places where the rows of a run are kept: memory, a Parquet file, or nowhere."""
 
 from __future__ import annotations
 
@@ -60,6 +60,19 @@ class MemorySink:
 
     def table(self) -> pa.Table:
         return self._batches.table(self._schema)
+
+
+class NoSink:
+    """Drops the rows of a run of which only the summary and the evaluations are wanted."""
+
+    def __call__(self, batch: pa.RecordBatch) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def table(self) -> pa.Table:
+        return SCHEMA.empty_table()
 
 
 class ParquetSink:

@@ -1,0 +1,157 @@
+"""Makes runs in virtual time: the simulation, its destinations and its trackers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack, nullcontext
+from pathlib import Path
+from typing import Any
+
+from outpace.config.experiment import Experiment
+from outpace.engine.output import OnOutput, print_line
+from outpace.experiment.results import RecordedRun, sink_for
+from outpace.experiment.tracking import Tracking, require_usable, trackers_of
+from outpace.record.folder import SCRIPT_FILES, SCRIPT_OUTPUT, files_of_scripts
+from outpace.record.sinks import MemorySink, NoSink
+from outpace.record.trace import Trace
+from outpace.simulation.measured import calibrated
+from outpace.simulation.network.links import MessageLog
+from outpace.simulation.peers import PeerSimulation
+from outpace.simulation.scripts.making import require_script, simulation_of_script
+from outpace.simulation.scripts.runs import ScriptRun
+from outpace.simulation.servers import Simulation
+from outpace.simulation.virtual import VirtualRun, one_thread_own_randomness
+from outpace.support.notices import warn
+from outpace.sync.messages import worker_name
+from outpace.tasks import Script
+
+
+def check(experiment: Experiment) -> None:
+    """Raise ConfigError if the task cannot be made, cut or trained, without running it.
+
+    A script is only looked for.
+    """
+    require_usable(experiment)
+    if isinstance(experiment.task, Script):
+        experiment.load_user_code()
+        require_script(experiment.task)
+        return
+    with one_thread_own_randomness():
+        _simulation(experiment, Trace(MemorySink())).close()
+
+
+def recorded_run(
+    experiment: Experiment,
+    out: Path | None,
+    *,
+    tracker: Any = None,
+    keep_trace: bool = True,
+    ended: Callable[[dict[str, Any]], object] = lambda _: None,
+    **options: Any,
+) -> RecordedRun:
+    """Return a run in virtual time that has not begun; see `simulate`.
+
+    Making and driving it belong into `one_thread_own_randomness`.
+
+    Args:
+        keep_trace: False to drop the trace, and what a script prints, of a run without a folder.
+        ended: called with the summary, however the run ended.
+        options: `progress`, `tie_seed` and `control`.
+
+    Raises:
+        ConfigError: if the experiment cannot be run.
+    """
+    require_usable(experiment)
+    tracking = Tracking.of(tracker, out)
+    sink = sink_for(out) if keep_trace else NoSink()
+    trace = Trace(sink)
+    log = MessageLog() if experiment.network is not None and experiment.network.log else None
+    is_script = isinstance(experiment.task, Script)
+    free = nullcontext() if out is None or not is_script else files_of_scripts(out)
+    warnings = warnings_of(experiment)
+
+    def warn_of(warning: str) -> None:
+        warnings.append(warning)
+        warn(warning)
+
+    # Made before the folder, so that an invalid experiment leaves no folder.
+    with free, ExitStack() as begun:
+        simulation = _simulation(
+            experiment,
+            trace,
+            None if out is None else out / SCRIPT_FILES,
+            # A comparison gives a Tracking with the name of this run.
+            _output_of(tracking.name, out, quiet=not keep_trace)
+            if isinstance(tracker, Tracking)
+            else print_line,
+            message_log=log,
+            **options,
+        )
+        begun.callback(simulation.close)
+        for warning in warnings:
+            warn(warning)
+        trackers = trackers_of(experiment, tracking, out, warn_of)
+        begun.pop_all()
+    if isinstance(simulation, ScriptRun):
+        simulation.warn = warn_of
+    return RecordedRun(
+        simulation.experiment,
+        simulation,
+        trace,
+        sink,
+        out,
+        log,
+        warnings,
+        warn,
+        trackers=trackers,
+        may_have=SCRIPT_FILES if is_script else "",
+        ended=ended,
+    )
+
+
+def warnings_of(experiment: Experiment) -> list[str]:
+    """Return what the policies warn of."""
+    return [] if experiment.peers is not None else list(experiment.policies.warnings())
+
+
+def _simulation(
+    experiment: Experiment,
+    trace: Trace,
+    files: Path | None = None,
+    show: OnOutput = print_line,
+    **options: Any,
+) -> VirtualRun:
+    """Return the run of this experiment, with measured run times if it asks for them.
+
+    Args:
+        files: the folder for files of scripts.
+        show: called with each line that scripts print.
+        options: of `VirtualRun`.
+    """
+    experiment.load_user_code()
+    if isinstance(experiment.task, Script):
+        return simulation_of_script(experiment, trace, files, show, **options)
+    workload = experiment.task.workload(experiment.workers, experiment.batch_size, experiment.seed)
+    experiment = calibrated(experiment, workload)
+    kind = Simulation if experiment.peers is None else PeerSimulation
+    return kind(experiment, workload, trace, **options)
+
+
+def _output_of(run: str, out: Path | None, *, quiet: bool) -> OnOutput:
+    """Return what takes the lines that scripts print in one of the runs of a comparison.
+
+    With a folder for the run they are kept in it, for each worker, and only those of standard error
+    are printed as well, after the names of run and worker. Without a folder all are printed, or if
+    `quiet` those of standard error.
+    """
+
+    def show(worker: str, line: str, error: bool) -> None:
+        if out is not None:
+            folder = out / SCRIPT_FILES / (worker or worker_name(0))
+            folder.mkdir(parents=True, exist_ok=True)
+            with (folder / SCRIPT_OUTPUT).open("a", encoding="utf-8") as file:
+                file.write(f"{line}\n")
+        if error or (out is None and not quiet):
+            print_line(f"{run}/{worker}" if worker else run, line, error)
+
+    return show

@@ -1,0 +1,112 @@
+"""A process of a pool: it carries out one run after the other."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import signal
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from types import FrameType
+from typing import Any, Final, TypeAlias
+
+from outpace.experiment.tracking import Tracking
+from outpace.experiment.trials.one import End, Stopped, carry_out
+from outpace.experiment.trials.orders import Order
+from outpace.support import forking
+
+_STEP: Final = 0.01  # of a run, between two messages about its progress
+
+# Each process would import them, which takes as long as a short run.
+forking.preload(__name__)
+forking.preload("outpace.report.page")
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Tells a process to carry out a run. may_fork: the run may start processes."""
+
+    order: Order
+    may_fork: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Tells a process to end its run."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """An evaluation of the run: the values of a `Point`, without its key."""
+
+    values: dict[str, Any]
+
+
+Said: TypeAlias = float | str | Evaluated | End  # a number: the share done; a text: a warning
+
+
+def serve(pipe: Connection) -> None:
+    """Carry out the runs that come through the pipe, until it is closed.
+
+    SIGTERM interrupts the run that is under way, which then completes its folder, and ends the
+    process.
+    """
+    process = _Process(pipe)
+    signal.signal(signal.SIGTERM, process.terminate)
+    while True:
+        try:
+            told = pipe.recv()
+        except EOFError:
+            return
+        if isinstance(told, Begin):  # a Stop was for a run that had ended
+            process.carry_out(told)
+
+
+class _Process:
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+        self._sent = 0.0  # the share done
+        self._under_way = False
+
+    def carry_out(self, begin: Begin) -> None:
+        """Run, and send the progress, the evaluations, the warnings, and at the end an `End`."""
+        multiprocessing.current_process().daemon = not begin.may_fork
+        self._sent = 0.0
+        self._under_way = True
+        end = carry_out(
+            begin.order.experiment,
+            begin.order.folder,
+            Tracking(begin.order.name),
+            progress=self._progress,
+            evaluated=self._evaluated,
+            warning=self._send,
+            other_warnings=True,
+        )
+        self._under_way = False
+        self._send(end)
+
+    def terminate(self, _: int, __: FrameType | None) -> None:
+        if not self._under_way:
+            raise SystemExit
+        raise Stopped("interrupted")  # the pipe is closed, which ends the process afterwards
+
+    def _progress(self, share: float) -> None:
+        self._stop_if_told()
+        if share - self._sent >= _STEP:
+            self._sent = float(share)
+            self._send(self._sent)
+
+    def _evaluated(self, values: dict[str, Any]) -> None:
+        self._send(Evaluated(values))
+        self._stop_if_told()
+
+    def _stop_if_told(self) -> None:
+        with contextlib.suppress(OSError):  # the pipe is closed, and SIGTERM comes
+            if self._pipe.poll() and isinstance(told := self._pipe.recv(), Stop):
+                raise Stopped(told.reason)
+
+    def _send(self, said: Said) -> None:
+        with contextlib.suppress(OSError):  # the pool is being closed, and nobody reads
+            self._pipe.send(said)
