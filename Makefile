@@ -46,7 +46,7 @@ test: $(READY)
 # `make test` skips these tests unless their libraries are installed.
 recipes: $(READY)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[data,dev,recipes]"
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/examples/test_recipes.py  # as torchrun sets it
+	$(BIN)/python -m pytest tests/examples/test_recipes.py
 
 check: $(READY) docs
 	$(BIN)/ruff check src tests benchmarks examples docs

@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-from fractions import Fraction
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -71,11 +70,6 @@ def test_the_workers_of_a_recipe_train_on_data_of_their_own(tmp_path, capfd, nam
     assert summary["train_loss"] == pytest.approx(last, abs=5e-4)  # that worker 0 logged
 
 
-def values(words: list[str]) -> list[float]:
-    """Return the numbers in `loss 0.5` and `accuracy 4/5`."""
-    return [float(Fraction(word.split(" ")[1])) for word in words]
-
-
 @pytest.mark.filterwarnings("ignore")  # of the libraries
 @pytest.mark.parametrize("name", UNCHANGED)
 def test_a_script_that_wraps_in_ddp_prints_what_it_does_with_gloo(name, tmp_path, capfd):
@@ -95,9 +89,7 @@ def test_a_script_that_wraps_in_ddp_prints_what_it_does_with_gloo(name, tmp_path
             == 0
         )
         found = numbers(capfd.readouterr().out)
-        assert [each.split(" ")[0] for each in found] == [each.split(" ")[0] for each in expected]
-        # The last digit depends on the number of threads that a library starts with.
-        assert values(found) == pytest.approx(values(expected), abs=2e-6)
+        assert found == expected
     out = ("--out", str(tmp_path / "hpsgd"))
     assert outpace("run", str(EXAMPLES / name), "--workers", "2", "sync.kind=hpsgd", *out) == 0
 

@@ -53,6 +53,8 @@ def _run(
 ) -> None:
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(workers), LOCAL_RANK=str(rank))
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    # As torchrun does. accelerate takes more threads without it, and the last digit changes.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     sys.argv = [script, *arguments]
     if output is not None:
         sys.stdout = output.open("w", buffering=1)
