@@ -23,7 +23,8 @@ END: Final = "<!-- end of the table -->"
 # In an experiment's folder of runs: when and with which code it was run.
 ORIGIN: Final = "origin.json"
 _CODE: Final = ("src", "benchmarks", "pyproject.toml")
-_WRITTEN: Final = ("papers/results/", "benchmarks/README.md")  # by `record` and `write_table`
+# By `record` and `write_table`, and by benchmarks.strategies.
+_WRITTEN: Final = ("papers/results/", "benchmarks/strategies/results", "benchmarks/README.md")
 _MOST_MET: Final = 10
 _OWN: Final = "goal: "  # begins a claim that no paper makes
 PAPERS: Final = {  # by folder

@@ -1,0 +1,99 @@
+"""Compare all strategies on six clusters and three tasks, each with a learning rate of its own.
+
+    python -m benchmarks.strategies                                # what is recorded, what is not
+    python -m benchmarks.strategies --record --missing             # hours: all that has no result
+    python -m benchmarks.strategies --record --cells digits-cnn    # a task, a cluster, TASK/CLUSTER
+    python -m benchmarks.strategies --quick                        # one tiny cell, in seconds
+    python -m benchmarks.strategies table                          # tables and page of the results
+
+For each strategy of a cell the learning rate is chosen first, with the same number of runs for
+every strategy; then it is run on fresh seeds. Each result is kept as soon as it is there, in
+results/TASK.CLUSTER.json. After Ctrl-C, `--record --missing` goes on with what is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from typing import Final
+
+from benchmarks.papers.results import origin
+from benchmarks.strategies.measuring import runs_of
+from benchmarks.strategies.outcome import FOLDER, Outcome, read, results
+from benchmarks.strategies.page import PAGE, write_page
+from benchmarks.strategies.recording import quick, record
+from benchmarks.strategies.suite import Cell, cells
+from benchmarks.strategies.table import README, readme_with, table
+
+from outpace.errors import ConfigError, OutpaceError
+from outpace.simulation.executors.processes import cores
+
+QUICK: Final = Path("runs/strategies/quick")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return 0; 1 if a run failed, 2 if an option is wrong, 130 after Ctrl-C."""
+    parser = argparse.ArgumentParser(
+        prog="benchmarks.strategies",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("what", nargs="?", choices=["table"])
+    parser.add_argument(
+        "--record", action="store_true", help="measure, keep the results, write tables and page"
+    )
+    parser.add_argument("--missing", action="store_true", help="only what has no result")
+    parser.add_argument("--quick", action="store_true", help="one cell, much reduced")
+    parser.add_argument("--cells", nargs="+", default=["*"], metavar="PATTERN")
+    parser.add_argument("--processes", type=int, default=cores(), help="runs at a time")
+    options = parser.parse_args(arguments)
+    try:
+        chosen = cells(options.cells)
+        if options.quick:
+            QUICK.mkdir(parents=True, exist_ok=True)
+            reduced = {"date": date.today().isoformat(), "commit": "not recorded"}
+            record([quick(chosen[0])], reduced, QUICK, options.processes)
+            print(table(results([quick(chosen[0])], QUICK), [chosen[0].name]))
+        elif options.record:
+            record(chosen, origin(), FOLDER, options.processes, missing=options.missing)
+        elif options.what is None:
+            show(chosen)
+        if options.record or options.what == "table":
+            write_tables()
+    except OutpaceError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, ConfigError) else 1
+    except KeyboardInterrupt:
+        print("interrupted: what was measured is kept; go on with --missing", file=sys.stderr)
+        return 130
+    return 0
+
+
+def show(chosen: Sequence[Cell]) -> None:
+    """Print the cells, and how many strategies of each are recorded."""
+    total = 0
+    for cell in chosen:
+        found = read(cell) or Outcome(cell, {})
+        runs = len(found.missing) * runs_of(cell)
+        total += runs
+        state = "complete" if found.complete else f"{len(found.strategies)} strategies"
+        cpu_s = sum(each.cpu_s for each in found.strategies)
+        print(f"{cell.name:32} {state:16} {cpu_s:6.0f} s of processor time, {runs} runs missing")
+    print(f"{total:,} runs are missing")
+
+
+def write_tables() -> None:
+    """Write the README's table and the page from all results."""
+    everything = cells()
+    outcomes = results(everything)
+    text = table(outcomes, [cell.name for cell in everything])
+    README.write_text(readme_with(text, README), "utf-8")
+    write_page(outcomes, PAGE)
+    print(f"{README}\n{PAGE}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

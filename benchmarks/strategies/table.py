@@ -1,0 +1,120 @@
+"""The recorded results in Markdown, and their place in the READMEs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from benchmarks.strategies.outcome import Measured, Outcome
+from benchmarks.strategies.suite import CLUSTERS, HERE
+
+from outpace.experiment.advising.candidates import BSP
+from outpace.support.estimates import Estimate
+
+README: Final = HERE.parent / "README.md"
+BEGIN: Final = "<!-- python -m benchmarks.strategies table -->"
+END: Final = "<!-- end of the strategies -->"
+
+
+def table(outcomes: Sequence[Outcome], cells: Sequence[str]) -> str:
+    """Return all results: the best strategy of each cell, then a table of each task.
+
+    Args:
+        cells: names of all cells of the suite.
+    """
+    complete = [each for each in outcomes if each.complete]
+    known = {each.cell.name for each in complete}
+    left = [name for name in cells if name not in known]
+    lines = [_dated(complete)] if complete else ["Nothing is recorded yet."]
+    if left:
+        lines += ["", f"Without a complete result: {', '.join(left)}."]
+    if complete:
+        lines += ["", *best(complete)]
+    for task in dict.fromkeys(each.cell.task for each in complete):
+        of_task = {each.cell.cluster: each for each in complete if each.cell.task == task}
+        lines += ["", f"`{task}`, time to the target relative to BSP:", "", *_of_task(of_task)]
+    return "\n".join(lines)
+
+
+def _dated(outcomes: Sequence[Outcome]) -> str:
+    dates = sorted({each.origin["date"] for each in outcomes})
+    commits = list(dict.fromkeys(each.origin["commit"] for each in outcomes))
+    when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    hours = sum(one.cpu_s for each in outcomes for one in each.strategies) / 3600
+    cells = "1 cell" if len(outcomes) == 1 else f"{len(outcomes)} cells"
+    return f"{when}, commit {', '.join(commits)}: {cells}, {hours:.1f} hours of processor time."
+
+
+def best(outcomes: Sequence[Outcome]) -> list[str]:
+    """Return a table of the best strategy of each cell: clusters in rows, tasks in columns."""
+    tasks = list(dict.fromkeys(each.cell.task for each in outcomes))
+    by_name = {each.cell.name: each for each in outcomes}
+    lines = [f"| cluster | {' | '.join(tasks)} |", f"|---|{'---|' * len(tasks)}"]
+    for cluster in CLUSTERS:
+        found = [by_name.get(f"{task}/{cluster}") for task in tasks]
+        if any(found):
+            row = ["" if each is None else _best(each) for each in found]
+            lines.append(f"| {cluster} | {' | '.join(row)} |")
+    return lines
+
+
+def _best(outcome: Outcome) -> str:
+    winner = outcome.best
+    if winner is None:
+        return "no strategy reached the target on all seeds"
+    if winner.name == BSP:
+        return BSP
+    return f"{winner.name}: {ratio(outcome.relative(winner))}"
+
+
+def _of_task(outcomes: Mapping[str, Outcome]) -> list[str]:
+    clusters = [name for name in CLUSTERS if name in outcomes]
+    names = list(
+        dict.fromkeys(each.name for name in clusters for each in outcomes[name].strategies)
+    )
+    lines = [f"| strategy | {' | '.join(clusters)} |", f"|---|{'---|' * len(clusters)}"]
+    for name in names:
+        row = [_cell(outcomes[cluster], name) for cluster in clusters]
+        lines.append(f"| {name} | {' | '.join(row)} |")
+    return lines
+
+
+def _cell(outcome: Outcome, name: str) -> str:
+    measured = next((each for each in outcome.strategies if each.name == name), None)
+    if measured is None:
+        return ""
+    text = seconds(measured) if name == BSP else ratio(outcome.relative(measured))
+    text += "†" if measured.tuned.at_edge else ""
+    return f"**{text}**" if outcome.best is measured else text
+
+
+def seconds(measured: Measured) -> str:
+    """Return the mean time with its interval, such as `6.40 s (6.10 to 6.70)`."""
+    found = measured.time_s
+    if found.mean is None:
+        return "?"
+    if measured.reached < len(measured.times):
+        return f"> {found.mean:.2f} s"
+    between = "" if found.low is None else f" ({found.low:.2f} to {found.high:.2f})"
+    return f"{found.mean:.2f} s{between}"
+
+
+def ratio(estimate: Estimate) -> str:
+    """Return a ratio with its interval, such as `0.62 (0.58 to 0.66)`; a bound as `> 3.00`."""
+    if estimate.mean is None:
+        return "?"
+    if estimate.high is None and estimate.low is not None:
+        return f"> {estimate.low:.2f}"
+    if estimate.low is None and estimate.high is not None:
+        return f"< {estimate.high:.2f}"
+    if estimate.low is None:
+        return f"{estimate.mean:.2f}"
+    return f"{estimate.mean:.2f} ({estimate.low:.2f} to {estimate.high:.2f})"
+
+
+def readme_with(generated: str, path: Path) -> str:
+    """Return the file with this table in the place of the one that it has."""
+    before, rest = path.read_text("utf-8").split(BEGIN)
+    _, after = rest.split(END)
+    return f"{before}{BEGIN}\n\n{generated}\n\n{END}{after}"
